@@ -1,0 +1,212 @@
+//! Fixed window: N per window, counted anew in each.
+//!
+//! # The idea
+//!
+//! Time is cut into windows of one period; each counts from zero. One number, easy to explain, and
+//! its one weakness is known exactly: a burst at the end of one window and another at the start of
+//! the next put 2 N into a moment. A day's quota rarely minds; a login form does.
+//!
+//! ```text
+//!   N = 5        │····▮▮▮▮▮│▮▮▮▮▮····│       10 pass within a moment around the boundary
+//!                0        10        20 s
+//! ```
+//!
+//! # The formula
+//!
+//! ```text
+//!   window   = [start, start + period)         the boundary instant belongs to the new window
+//!   admit    ⇔ count + cost ≤ N
+//!   wait     = start + period − now
+//! ```
+//!
+//! Windows begin at whole multiples of the period since the Unix epoch, so that every process
+//! agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or, staggered,
+//! at an offset of each key's own, so that not everybody returns at once.
+
+use super::{Served, Strategy, used_after_change};
+use crate::decision::Outcome;
+use crate::limit::{Align, Limit};
+use crate::time::{MAX_EXACT, Micros, Wait};
+
+/// A window as of its last charge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The instant of the last charge.
+    pub mark: u64,
+    /// Units charged in the window of the mark.
+    pub count: u64,
+    /// How far into its window the mark was.
+    pub elapsed: u64,
+}
+
+/// The window that a question falls into.
+struct View {
+    count: u64,
+    /// How far into the window the question is answered.
+    elapsed: u64,
+    /// Whether this still is the window that the state counts.
+    same: bool,
+    served: Served,
+}
+
+impl State {
+    #[inline]
+    fn view(&self, limit: &Limit, now: Micros) -> View {
+        let served = Served::new(self.mark, now, limit.period_us());
+        if served.moved > 0 {
+            let elapsed = match limit.align() {
+                Align::FirstHit => self.elapsed,
+                _ => elapsed_at(limit, served.at),
+            };
+            return View { count: self.count, elapsed, same: true, served };
+        }
+        let elapsed = self.elapsed + (served.at - self.mark);
+        if self.count > 0 && elapsed < limit.period_us() {
+            View { count: self.count, elapsed, same: true, served }
+        } else {
+            View { count: 0, elapsed: elapsed_at(limit, served.at), same: false, served }
+        }
+    }
+}
+
+/// How far into a new window an instant is.
+#[inline]
+fn elapsed_at(limit: &Limit, at: u64) -> u64 {
+    match limit.align() {
+        Align::Epoch => limit.by_period.rem(at),
+        Align::FirstHit => 0,
+        Align::Anchor(anchor) => {
+            let offset = limit.by_period.rem(anchor.as_u64());
+            limit.by_period.rem(at + limit.period_us() - offset)
+        }
+    }
+}
+
+impl Strategy for State {
+    #[inline]
+    fn fresh(now: Micros) -> State {
+        State { mark: now.as_u64(), count: 0, elapsed: 0 }
+    }
+
+    #[inline]
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        let view = self.view(limit, now);
+        let asked = view.count.saturating_add(cost);
+        let allowed = asked <= limit.capacity() || cost == 0;
+        let count = if allowed { asked } else { view.count };
+        let window_end = Wait::from_micros(limit.period_us() - view.elapsed + view.served.lag);
+        let when_counted = if count == 0 { Wait::ZERO } else { window_end };
+        Outcome {
+            allowed,
+            remaining: limit.capacity().saturating_sub(count),
+            over: count.saturating_sub(limit.capacity()),
+            retry_after: match allowed {
+                true => Wait::ZERO,
+                false if cost > limit.capacity() => Wait::NEVER,
+                false => window_end,
+            },
+            reset_after: when_counted,
+            more_after: when_counted,
+            delay: Wait::ZERO,
+            served_at: Micros::new(view.served.at),
+            jumped: view.served.moved > 0,
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        let view = self.view(limit, now);
+        self.mark = view.served.at;
+        self.count = view.count.saturating_add(cost).min(MAX_EXACT);
+        self.elapsed = view.elapsed;
+    }
+
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        let view = self.view(limit, now);
+        let age = charged_at.map_or(0, |at| view.served.at.saturating_sub(at.as_u64()));
+        if view.same && age <= view.elapsed {
+            self.count = self.count.saturating_sub(units);
+        }
+    }
+
+    fn renumber(&mut self, old: &Limit, new: &Limit) {
+        self.count = used_after_change(self.count, old, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check, limit_with, times};
+    use super::super::{Algorithm, State, charge, judge, refund};
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    fn aligned(align: Align) -> Limit {
+        Limit::per_minute(2).algorithm(Algorithm::FixedWindow).align(align).build().unwrap()
+    }
+
+    #[test]
+    fn twice_the_limit_around_the_boundary_and_no_more() {
+        check(
+            limit_with("5/10s", Algorithm::FixedWindow),
+            &[
+                (9_900_000, 5, true, 0, 0),
+                (9_900_000, 1, false, 0, 100_000),
+                (10 * S, 5, true, 0, 0),
+                (10 * S, 1, false, 0, 10 * S as i64),
+                (10 * S, 6, false, 0, -1),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_first_hit_opens_a_window() {
+        let rows = [
+            (45 * S, 2, true, 0, 0),
+            (104 * S, 1, false, 0, S as i64),
+            (105 * S, 2, true, 0, 0),
+            (105 * S, 1, false, 0, 60 * S as i64),
+        ];
+        check(aligned(Align::FirstHit), &rows);
+    }
+
+    #[test]
+    fn an_anchor_moves_the_boundary() {
+        let rows = [
+            (10 * S, 2, true, 0, 0),
+            (44 * S, 1, false, 0, S as i64),
+            (45 * S, 2, true, 0, 0),
+            (104 * S, 1, false, 0, S as i64),
+        ];
+        check(aligned(Align::Anchor(Micros::from_secs(45))), &rows);
+    }
+
+    #[test]
+    fn staggered_keys_reset_at_their_own_time() {
+        let limit = Limit::per_minute(2).algorithm(Algorithm::FixedWindow).stagger();
+        let limit = limit.build().unwrap();
+        let resets: std::collections::BTreeSet<_> = (0..100)
+            .map(|user| {
+                let own = limit.staggered_for(format!("user:{user}").as_bytes());
+                judge(&own, &State::fresh(&own, Micros::ZERO), 1, Micros::from_secs(600))
+                    .reset_after
+            })
+            .collect();
+        assert!(resets.len() > 90, "only {} different resets", resets.len());
+        assert!(resets.iter().all(|reset| (1..=60 * S).contains(&reset.as_micros().unwrap())));
+    }
+
+    #[test]
+    fn a_refund_counts_only_in_its_window() {
+        let limit = limit_with("5/10s", Algorithm::FixedWindow);
+        let mut state = State::fresh(&limit, Micros::ZERO);
+        times(9 * S, |now| charge(&limit, &mut state, 5, now));
+        times(10 * S, |now| refund(&limit, &mut state, 5, Some(Micros::new(9 * S)), now));
+        times(10 * S, |now| charge(&limit, &mut state, 3, now));
+        times(11 * S, |now| refund(&limit, &mut state, 5, Some(Micros::new(9 * S)), now));
+        times(11 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 2));
+        times(11 * S, |now| refund(&limit, &mut state, 1, Some(Micros::new(10 * S)), now));
+        times(11 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 3));
+    }
+}

@@ -1,0 +1,296 @@
+//! The five algorithms: pure, exact, without clock or storage.
+//!
+//! Each algorithm is one file with one small state and the same four steps, the [`Strategy`]:
+//! *judge* reads a state and answers, *charge* writes what was granted, *refund* gives back,
+//! *renumber* carries a state over to new numbers. Time is an argument. The memory store runs
+//! exactly these functions inside its slots, and every other store is compared with them.
+//!
+//! Four rules hold for all of them and are written here once:
+//!
+//! * A caller whose clock is behind the state's last charge (its *mark*) is served as of the mark;
+//!   its waits count from its own clock.
+//! * A mark more than one horizon (a period, or a full refill) ahead of now means that the clock
+//!   jumped: the state moves to now with its level kept. This is the one thing that a refusal or a
+//!   peek may write, and it is written as a charge of 0.
+//! * Otherwise only a charge moves the mark: neither peeks nor refusals nor refunds do.
+//! * Cost 0 is a peek: allowed and free. A cost above the capacity never passes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::decision::Outcome;
+use crate::limit::{Limit, LimitError, Precision};
+use crate::time::Micros;
+
+mod divisor;
+pub mod fixed_window;
+pub mod leaky_bucket;
+pub mod sliding_window_counter;
+pub mod sliding_window_log;
+pub mod token_bucket;
+
+pub(crate) use divisor::Divisor;
+
+/// One of the five.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Bursts up to a capacity, refilled continuously.
+    TokenBucket,
+    /// The same numbers seen from below; as a queue it delays instead of refusing.
+    LeakyBucket,
+    /// N per window, counted anew in each.
+    FixedWindow,
+    /// N in any trailing period, exactly.
+    SlidingWindowLog,
+    /// N in the trailing period, estimated from two counters or bounded by sub-buckets.
+    SlidingWindowCounter,
+}
+
+impl Algorithm {
+    /// The one table of algorithms: parsers, documents, tests and benchmarks walk it.
+    pub const ALL: [Algorithm; 5] = [
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter,
+    ];
+
+    /// The name used in rules files, on the command line and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::TokenBucket => "token_bucket",
+            Algorithm::LeakyBucket => "leaky_bucket",
+            Algorithm::FixedWindow => "fixed_window",
+            Algorithm::SlidingWindowLog => "sliding_window_log",
+            Algorithm::SlidingWindowCounter => "sliding_window_counter",
+        }
+    }
+
+    /// Whether it has a burst apart from its rate.
+    pub const fn is_bucket(self) -> bool {
+        matches!(self, Algorithm::TokenBucket | Algorithm::LeakyBucket)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = LimitError;
+
+    fn from_str(name: &str) -> Result<Algorithm, LimitError> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
+            let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+            LimitError::new(format!("there is no algorithm {name:?}: write one of {names}"))
+        })
+    }
+}
+
+/// The steps every algorithm has. `Self` is what it remembers about one key.
+pub trait Strategy: Sized {
+    /// The state of a key that nobody has asked about yet.
+    fn fresh(now: Micros) -> Self;
+
+    /// What a take of `cost` would be answered now, and the state of affairs after it.
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome;
+
+    /// Charges `cost`, whatever `judge` says: charging more than is left makes debt.
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros);
+
+    /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
+    /// What has run out since changes nothing.
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros);
+
+    /// Carries a state written under `old` numbers over to `new` ones, as its `on_change` says.
+    fn renumber(&mut self, old: &Limit, new: &Limit);
+
+    /// As [`Strategy::judge`], but the state of affairs reported is the present one.
+    #[inline]
+    fn peek(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        let asked = self.judge(limit, cost, now);
+        if !asked.allowed || cost == 0 {
+            return asked;
+        }
+        Outcome { delay: asked.delay, ..self.judge(limit, 0, now) }
+    }
+
+    /// Whether nothing distinguishes this state from a fresh one: it may be forgotten.
+    #[inline]
+    fn is_fresh(&self, limit: &Limit, now: Micros) -> bool {
+        self.judge(limit, 0, now).reset_after.is_zero()
+    }
+}
+
+/// What a limit remembers about one key, whichever algorithm it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Of a token bucket.
+    Token(token_bucket::State),
+    /// Of a leaky bucket.
+    Leaky(leaky_bucket::State),
+    /// Of a fixed window.
+    Window(fixed_window::State),
+    /// Of a sliding window log, or of a counter in sub-buckets.
+    Log(sliding_window_log::State),
+    /// Of a sliding window counter.
+    Counter(sliding_window_counter::State),
+}
+
+/// Calls one step on whichever state it is.
+macro_rules! dispatch {
+    ($state:expr, $inner:ident => $step:expr) => {
+        match $state {
+            State::Token($inner) => $step,
+            State::Leaky($inner) => $step,
+            State::Window($inner) => $step,
+            State::Log($inner) => $step,
+            State::Counter($inner) => $step,
+        }
+    };
+}
+
+impl State {
+    /// The state of a key that nobody has asked about yet.
+    pub fn fresh(limit: &Limit, now: Micros) -> State {
+        match (limit.algorithm(), limit.precision()) {
+            (Algorithm::TokenBucket, _) => State::Token(Strategy::fresh(now)),
+            (Algorithm::LeakyBucket, _) => State::Leaky(Strategy::fresh(now)),
+            (Algorithm::FixedWindow, _) => State::Window(Strategy::fresh(now)),
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => {
+                State::Log(Strategy::fresh(now))
+            }
+            (Algorithm::SlidingWindowCounter, _) => State::Counter(Strategy::fresh(now)),
+        }
+    }
+
+    /// Units left, rounded down; negative when in debt.
+    pub fn balance(&self, limit: &Limit, now: Micros) -> i64 {
+        dispatch!(self, state => state.judge(limit, 0, now).balance(limit))
+    }
+}
+
+/// What a take of `cost` would be answered now. Pure; reads only.
+pub fn judge(limit: &Limit, state: &State, cost: u64, now: Micros) -> Outcome {
+    dispatch!(state, state => state.judge(limit, cost, now))
+}
+
+/// Charges `cost`. Pure; the caller has judged first, or means to make debt.
+pub fn charge(limit: &Limit, state: &mut State, cost: u64, now: Micros) {
+    dispatch!(state, state => state.charge(limit, cost, now));
+}
+
+/// Judges, and charges if allowed: one take, as every store must answer it.
+pub fn take(limit: &Limit, state: &mut State, cost: u64, now: Micros) -> Outcome {
+    let outcome = judge(limit, state, cost, now);
+    if outcome.allowed && cost > 0 {
+        charge(limit, state, cost, now);
+    } else if outcome.jumped {
+        charge(limit, state, 0, now);
+    }
+    outcome
+}
+
+/// Gives back up to `units`; see [`Strategy::refund`].
+pub fn refund(limit: &Limit, state: &mut State, units: u64, at: Option<Micros>, now: Micros) {
+    dispatch!(state, state => state.refund(limit, units, at, now));
+}
+
+/// Carries a state over to new numbers; see [`Strategy::renumber`].
+pub fn renumber(state: &mut State, old: &Limit, new: &Limit) {
+    dispatch!(state, state => state.renumber(old, new));
+}
+
+/// When a question is answered: not before the state's mark.
+#[derive(Clone, Copy)]
+pub(crate) struct Served {
+    /// The instant the state is read at.
+    pub(crate) at: u64,
+    /// How far the caller's clock is behind that instant.
+    pub(crate) lag: u64,
+    /// How far the state had to be moved back because the clock jumped; almost always 0.
+    pub(crate) moved: u64,
+}
+
+impl Served {
+    #[inline]
+    pub(crate) fn new(mark: u64, now: Micros, horizon: u64) -> Served {
+        let now = now.as_u64();
+        if mark <= now {
+            Served { at: now, lag: 0, moved: 0 }
+        } else if mark - now <= horizon {
+            Served { at: mark, lag: mark - now, moved: 0 }
+        } else {
+            Served { at: now, lag: 0, moved: mark - now }
+        }
+    }
+}
+
+/// `used` after a change of numbers, as the new limit's `on_change` says.
+pub(crate) fn used_after_change(used: u64, old: &Limit, new: &Limit) -> u64 {
+    use crate::limit::OnChange;
+    let (old_capacity, new_capacity) = (old.capacity(), new.capacity());
+    match new.on_change() {
+        OnChange::Keep => used.min(new_capacity),
+        OnChange::Reset => 0,
+        OnChange::Scale => {
+            let left = u128::from(old_capacity.saturating_sub(used));
+            let scaled = left * u128::from(new_capacity) / u128::from(old_capacity);
+            new_capacity - scaled as u64
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// At µs, cost, allowed, remaining, retry µs (−1: never).
+    pub(crate) type Row = (u64, u64, bool, u64, i64);
+
+    /// Runs takes against a fresh state and compares each answer.
+    pub(crate) fn check(limit: Limit, rows: &[Row]) {
+        let mut state = State::fresh(&limit, Micros::new(rows[0].0));
+        for (index, &(at, cost, allowed, remaining, retry)) in rows.iter().enumerate() {
+            let now = Micros::new(at);
+            let got = take(&limit, &mut state, cost, now);
+            let got_retry = got.retry_after.as_micros().map_or(-1, |micros| micros as i64);
+            assert_eq!(
+                (got.allowed, got.remaining, got_retry),
+                (allowed, remaining, retry),
+                "row {index} of {limit}"
+            );
+            let after = judge(&limit, &state, 0, now);
+            let (left, waits) = (after.remaining, (after.reset_after, after.more_after));
+            let judged = (got.remaining, (got.reset_after, got.more_after));
+            assert_eq!(
+                (left, waits),
+                judged,
+                "row {index} of {limit}: charged otherwise than judged"
+            );
+        }
+    }
+
+    pub(crate) fn limit(text: &str) -> Limit {
+        text.parse().unwrap()
+    }
+
+    pub(crate) fn limit_with(text: &str, algorithm: Algorithm) -> Limit {
+        crate::limit::parse_rate(text).unwrap().algorithm(algorithm).build().unwrap()
+    }
+
+    /// Reads as "at this instant, do that".
+    pub(crate) fn times<T>(at: u64, act: impl FnOnce(Micros) -> T) -> T {
+        act(Micros::new(at))
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Sliding window counter: the trailing period, estimated from two counters.
+//!
+//! # The idea
+//!
+//! Count per fixed window, but remember the previous one, and assume that its requests were
+//! spread evenly: of a window that still overlaps the trailing period by 70 %, 70 % count. Two
+//! numbers per key, no boundary burst in ordinary traffic.
+//!
+//! ```text
+//!        previous: 80          current: 20
+//!   │▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮│▮▮▮▮▮          │
+//!         └──── the trailing period ────┘
+//!          75 % of 80 = 60   +   20  = 80 in use
+//! ```
+//!
+//! # The formula
+//!
+//! ```text
+//!   admit    ⇔ ⌊previous × (period − elapsed) / period⌋ + current + cost ≤ N
+//! ```
+//!
+//! It is an **estimate**: traffic that is not spread evenly can pass up to 2 N in a trailing
+//! period. `cargo xtask errors` prints the error measured per kind of traffic. Where a hard bound
+//! is needed, [`Precision::Buckets`](crate::limit::Precision::Buckets) counts k + 1 whole
+//! sub-buckets instead: never above N in any trailing period, a little below it on average; that
+//! is the log of [`sliding_window_log`](super::sliding_window_log) with coarse instants.
+
+use super::{Served, Strategy, used_after_change};
+use crate::decision::Outcome;
+use crate::limit::Limit;
+use crate::time::{MAX_EXACT, Micros, Wait};
+
+/// Two windows as of the last charge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The instant of the last charge; it lies in the current window.
+    pub mark: u64,
+    /// Units charged in the window of the mark.
+    pub current: u64,
+    /// Units charged in the window before.
+    pub previous: u64,
+}
+
+/// The two windows when a question is answered.
+#[derive(Clone, Copy)]
+struct View {
+    current: u64,
+    previous: u64,
+    /// How far into the current window.
+    elapsed: u64,
+    served: Served,
+}
+
+impl State {
+    #[inline]
+    fn view(&self, limit: &Limit, now: Micros) -> View {
+        let period = limit.period_us();
+        let served = Served::new(self.mark, now, period);
+        let elapsed = limit.by_period.rem(served.at);
+        // From the mark's window to this one: 0, 1, or so many that both counters are history.
+        let since = if served.moved > 0 { 0 } else { served.at - self.mark };
+        let (current, previous) = if since <= elapsed || served.moved > 0 {
+            (self.current, self.previous)
+        } else if since - elapsed <= period {
+            (0, self.current)
+        } else {
+            (0, 0)
+        };
+        View { current, previous, elapsed, served }
+    }
+}
+
+impl View {
+    /// The part of the previous window that still counts.
+    #[inline]
+    fn weighted(&self, limit: &Limit) -> u64 {
+        if self.previous == 0 {
+            return 0;
+        }
+        let overlap = limit.period_us() - self.elapsed;
+        limit.by_period.floor(u128::from(self.previous) * u128::from(overlap)) as u64
+    }
+
+    /// The wait from the served instant until `cost` fits, if nobody else charges.
+    #[inline]
+    fn until_fits(&self, limit: &Limit, cost: u64) -> u64 {
+        let (capacity, period) = (limit.capacity(), limit.period_us());
+        if let Some(room) = capacity.checked_sub(self.current.saturating_add(cost)) {
+            let fits = fits_from(self.previous, room, period);
+            if fits < period {
+                return fits.saturating_sub(self.elapsed);
+            }
+        }
+        // In the next window the current counter becomes the previous one; after that it is gone.
+        let fits = fits_from(self.current, capacity - cost, period);
+        period - self.elapsed + fits
+    }
+}
+
+/// How far into a window the weight of `previous` has shrunk to `room`:
+/// the smallest x with ⌊previous × (period − x) / period⌋ ≤ room.
+#[inline]
+fn fits_from(previous: u64, room: u64, period: u64) -> u64 {
+    if previous <= room {
+        return 0;
+    }
+    if previous == room + 1 {
+        return 1.min(period);
+    }
+    // previous × (period − x) < (room + 1) × period, in whole microseconds.
+    let bound = u128::from(room + 1) * u128::from(period);
+    let overlap = match u64::try_from(bound) {
+        Ok(bound) => bound.div_ceil(previous),
+        Err(_) => bound.div_ceil(u128::from(previous)) as u64,
+    };
+    period - (overlap - 1)
+}
+
+impl Strategy for State {
+    #[inline]
+    fn fresh(now: Micros) -> State {
+        State { mark: now.as_u64(), current: 0, previous: 0 }
+    }
+
+    #[inline]
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        let mut view = self.view(limit, now);
+        let (period, lag) = (limit.period_us(), view.served.lag);
+        let weighted = view.weighted(limit);
+        let asked = weighted.saturating_add(view.current).saturating_add(cost);
+        let allowed = asked <= limit.capacity() || cost == 0;
+        let retry_after = match allowed {
+            true => Wait::ZERO,
+            false if cost > limit.capacity() => Wait::NEVER,
+            false => Wait::from_micros(view.until_fits(limit, cost) + lag),
+        };
+        if allowed {
+            view.current += cost;
+        }
+        let used = weighted.saturating_add(view.current);
+        let remaining = limit.capacity().saturating_sub(used);
+        Outcome {
+            allowed,
+            remaining,
+            over: used.saturating_sub(limit.capacity()),
+            retry_after,
+            reset_after: match (view.current, view.previous) {
+                (0, 0) => Wait::ZERO,
+                (0, _) => Wait::from_micros(period - view.elapsed + lag),
+                _ => Wait::from_micros(2 * period - view.elapsed + lag),
+            },
+            more_after: match used {
+                0 => Wait::ZERO,
+                _ => Wait::from_micros(view.until_fits(limit, remaining + 1) + lag),
+            },
+            delay: Wait::ZERO,
+            served_at: Micros::new(view.served.at),
+            jumped: view.served.moved > 0,
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        let view = self.view(limit, now);
+        self.mark = view.served.at;
+        self.current = view.current.saturating_add(cost).min(MAX_EXACT);
+        self.previous = view.previous;
+    }
+
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        let window = |at: u64| limit.by_period.floor(u128::from(at)) as u64;
+        let served = Served::new(self.mark, now, limit.period_us());
+        let charged_in = window(charged_at.map_or(served.at, Micros::as_u64));
+        let marked = window(self.mark);
+        // A counter that no longer weighs anything is left alone: it is dropped soon enough.
+        if charged_in == marked {
+            self.current = self.current.saturating_sub(units);
+        } else if charged_in + 1 == marked {
+            self.previous = self.previous.saturating_sub(units);
+        }
+    }
+
+    fn renumber(&mut self, old: &Limit, new: &Limit) {
+        self.current = used_after_change(self.current, old, new);
+        self.previous = used_after_change(self.previous, old, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check, limit, times};
+    use super::super::{State, charge, judge, refund};
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    #[test]
+    fn the_previous_window_fades() {
+        check(
+            limit("100/60s"),
+            &[
+                (30 * S, 80, true, 20, 0),
+                (75 * S, 20, true, 20, 0),
+                (75 * S, 1, true, 19, 0),
+                (75 * S, 20, false, 19, 1),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_full_window_needs_one_microsecond_of_the_next() {
+        check(
+            limit("10/10s"),
+            &[
+                (0, 10, true, 0, 0),
+                (5 * S, 1, false, 0, 5_000_001),
+                (10 * S, 1, false, 0, 1),
+                (10 * S + 1, 1, true, 0, 0),
+                (10 * S + 1, 11, false, 0, -1),
+                (100 * S, 10, true, 0, 0),
+            ],
+        );
+    }
+
+    #[test]
+    fn many_units_per_microsecond_may_skip_a_window() {
+        // 10 million in one second: one microsecond of overlap still weighs 10 units.
+        check(
+            limit("10000000/1s"),
+            &[
+                (0, 10_000_000, true, 0, 0),
+                (0, 10_000_000, false, 0, 2_000_000),
+                (1_999_999, 10_000_000, false, 9_999_990, 1),
+            ],
+        );
+    }
+
+    #[test]
+    fn refunds_find_the_counter_they_were_charged_in() {
+        let limit = limit("10/10s");
+        let mut state = State::fresh(&limit, Micros::ZERO);
+        times(5 * S, |now| charge(&limit, &mut state, 6, now));
+        times(12 * S, |now| charge(&limit, &mut state, 2, now));
+        times(12 * S, |now| refund(&limit, &mut state, 1, Some(Micros::new(5 * S)), now));
+        // ⌊5 × 0.8⌋ + 2
+        times(12 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 4));
+        times(12 * S, |now| refund(&limit, &mut state, 9, Some(Micros::new(12 * S)), now));
+        times(12 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 6));
+    }
+}

@@ -1,0 +1,420 @@
+//! Sliding window log: N in any trailing period, exactly.
+//!
+//! # The idea
+//!
+//! Remember when each unit was charged; what is older than a period no longer counts. There is no
+//! boundary to burst across and no estimate. The price is memory, so entries of one instant are
+//! one entry, and a key holds at most 1,024 of them: beyond that the two closest neighbours merge
+//! onto the later instant, which may refuse a little more and never admits more.
+//!
+//! ```text
+//!   N = 5, period 10 s, now = 15 s
+//!        7   9     12  14  15
+//!   ─────▮───▮──────▮───▮───▮        all five within (5, 15]: refused until 17 s,
+//!     (5 ├──────────────────┤ 15]    when the entry of 7 s is exactly one period old
+//! ```
+//!
+//! # The formula
+//!
+//! ```text
+//!   live     = entries with now − instant < period     exactly one period old has expired
+//!   admit    ⇔ Σ live + cost ≤ N
+//!   wait     = expiry of the youngest entry that must go first
+//! ```
+//!
+//! Entries keep running sums, so that every question is two binary searches, whatever N is.
+//!
+//! The same log with coarse instants is the counter in sub-buckets: an instant becomes the number
+//! of its sub-bucket, and an entry lives for k + 1 of them, counted whole.
+
+use std::collections::VecDeque;
+
+use super::{Served, Strategy, used_after_change};
+use crate::decision::Outcome;
+use crate::limit::{Limit, Precision};
+use crate::time::{MAX_EXACT, Micros, Wait};
+
+/// The most entries of one key.
+pub const MAX_ENTRIES: usize = 1_024;
+
+/// Units charged at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// When, in microseconds or as the number of a sub-bucket.
+    pub at: u64,
+    /// All units up to and with this entry; wraps around, only differences count.
+    pub sum: u64,
+}
+
+/// Where entries are kept, oldest first.
+pub trait Entries {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// The entry at `index`.
+    fn get(&self, index: usize) -> Entry;
+    /// Replaces the entry at `index`.
+    fn set(&mut self, index: usize, entry: Entry);
+    /// Appends the youngest entry; there is room for one more than [`MAX_ENTRIES`].
+    fn push(&mut self, entry: Entry);
+    /// Removes one entry.
+    fn remove(&mut self, index: usize);
+    /// Removes the `count` oldest.
+    fn remove_oldest(&mut self, count: usize);
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Entries for VecDeque<Entry> {
+    fn len(&self) -> usize {
+        VecDeque::len(self)
+    }
+    fn get(&self, index: usize) -> Entry {
+        self[index]
+    }
+    fn set(&mut self, index: usize, entry: Entry) {
+        self[index] = entry;
+    }
+    fn push(&mut self, entry: Entry) {
+        self.push_back(entry);
+    }
+    fn remove(&mut self, index: usize) {
+        VecDeque::remove(self, index);
+    }
+    fn remove_oldest(&mut self, count: usize) {
+        self.drain(..count);
+    }
+}
+
+/// A log as of its last charge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State<E = VecDeque<Entry>> {
+    /// The instant of the last charge.
+    pub mark: u64,
+    /// The running sum before the oldest entry.
+    pub base: u64,
+    /// Units charged, oldest first.
+    pub entries: E,
+}
+
+/// Instants of a limit as the log counts them.
+#[derive(Clone, Copy)]
+struct Ticks {
+    period: u64,
+    /// Sub-buckets per period; 0 for whole microseconds.
+    buckets: u64,
+    /// How many ticks an entry lives.
+    span: u64,
+}
+
+impl Ticks {
+    fn of(limit: &Limit) -> Ticks {
+        let period = limit.period_us();
+        match limit.precision() {
+            Precision::Estimate => Ticks { period, buckets: 0, span: period },
+            Precision::Buckets(k) => Ticks { period, buckets: k.into(), span: u64::from(k) + 1 },
+        }
+    }
+
+    fn at(self, instant: u64) -> u64 {
+        match self.buckets {
+            0 => instant,
+            k => (u128::from(instant) * u128::from(k) / u128::from(self.period)) as u64,
+        }
+    }
+
+    /// The first microsecond of a tick.
+    fn start(self, tick: u64) -> u64 {
+        match self.buckets {
+            0 => tick,
+            k => (u128::from(tick) * u128::from(self.period)).div_ceil(u128::from(k)) as u64,
+        }
+    }
+}
+
+/// The log when a question is answered.
+struct View {
+    ticks: Ticks,
+    /// The tick of the served instant.
+    tick: u64,
+    /// How many ticks every entry has to be moved back because the clock jumped.
+    moved: u64,
+    /// The oldest entry that still counts.
+    first: usize,
+    /// The running sum before it.
+    before: u64,
+    /// Units that still count.
+    total: u64,
+    served: Served,
+}
+
+impl<E: Entries> State<E> {
+    fn view(&self, limit: &Limit, now: Micros) -> View {
+        let ticks = Ticks::of(limit);
+        let served = Served::new(self.mark, now, limit.period_us());
+        let tick = ticks.at(served.at);
+        let moved = if served.moved > 0 { ticks.at(self.mark) - tick } else { 0 };
+        let expired = |entry: Entry| entry.at.saturating_sub(moved) + ticks.span <= tick;
+        let first = partition(&self.entries, 0, expired);
+        let before = if first == 0 { self.base } else { self.entries.get(first - 1).sum };
+        let total = self.last_sum().wrapping_sub(before);
+        View { ticks, tick, moved, first, before, total, served }
+    }
+
+    fn last_sum(&self) -> u64 {
+        match self.entries.len() {
+            0 => self.base,
+            len => self.entries.get(len - 1).sum,
+        }
+    }
+
+    /// The wait from the caller's clock until entries of `units` have expired. An entry yet to be
+    /// charged at the served instant is the last to go.
+    fn until_expired(&self, view: &View, units: u64) -> Wait {
+        let enough = |entry: Entry| entry.sum.wrapping_sub(view.before) < units;
+        let index = partition(&self.entries, view.first, enough);
+        let tick = match index < self.entries.len() {
+            true => self.entries.get(index).at.saturating_sub(view.moved),
+            false => view.tick,
+        };
+        let expiry = view.ticks.start(tick + view.ticks.span);
+        Wait::from_micros(expiry.saturating_sub(view.served.at - view.served.lag))
+    }
+
+    /// Forgets what has expired and undoes a jump of the clock.
+    fn settle(&mut self, view: &View) {
+        self.base = view.before;
+        self.entries.remove_oldest(view.first);
+        if view.moved > 0 {
+            for index in 0..self.entries.len() {
+                let Entry { at, sum } = self.entries.get(index);
+                self.entries.set(index, Entry { at: at.saturating_sub(view.moved), sum });
+            }
+        }
+    }
+
+    /// Merges the two closest neighbours onto the later instant; of equals, the oldest two.
+    fn merge_closest(&mut self) {
+        let gap = |index: usize| self.entries.get(index + 1).at - self.entries.get(index).at;
+        let closest = (0..self.entries.len() - 1).min_by_key(|&index| gap(index));
+        // Running sums make this a removal: the later entry covers both.
+        self.entries.remove(closest.expect("two entries at least"));
+    }
+
+    /// Takes up to `units` out of the entry at `index`; returns how many.
+    fn take_back(&mut self, index: usize, units: u64) -> u64 {
+        let before = if index == 0 { self.base } else { self.entries.get(index - 1).sum };
+        let held = self.entries.get(index).sum.wrapping_sub(before);
+        let taken = held.min(units);
+        for later in index..self.entries.len() {
+            let Entry { at, sum } = self.entries.get(later);
+            self.entries.set(later, Entry { at, sum: sum.wrapping_sub(taken) });
+        }
+        if taken == held {
+            self.entries.remove(index);
+        }
+        taken
+    }
+}
+
+/// The first index from `from` on where `before` no longer holds.
+fn partition<E: Entries>(entries: &E, from: usize, before: impl Fn(Entry) -> bool) -> usize {
+    let (mut low, mut high) = (from, entries.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(entries.get(middle)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+impl<E: Entries> State<E> {
+    /// See [`Strategy::judge`]; works on any place for the entries.
+    pub fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        let view = self.view(limit, now);
+        let asked = view.total.saturating_add(cost);
+        let allowed = asked <= limit.capacity() || cost == 0;
+        let total = if allowed { asked } else { view.total };
+        let remaining = limit.capacity().saturating_sub(total);
+        let unless_empty = |units: u64| match total {
+            0 => Wait::ZERO,
+            _ => self.until_expired(&view, units),
+        };
+        Outcome {
+            allowed,
+            remaining,
+            over: total.saturating_sub(limit.capacity()),
+            retry_after: match allowed {
+                true => Wait::ZERO,
+                false if cost > limit.capacity() => Wait::NEVER,
+                false => self.until_expired(&view, asked - limit.capacity()),
+            },
+            reset_after: unless_empty(total),
+            more_after: unless_empty((total + 1).saturating_sub(limit.capacity()).max(1)),
+            delay: Wait::ZERO,
+            served_at: Micros::new(view.served.at),
+            jumped: view.served.moved > 0,
+        }
+    }
+
+    /// See [`Strategy::charge`].
+    pub fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        let view = self.view(limit, now);
+        self.settle(&view);
+        self.mark = view.served.at;
+        let units = cost.min(MAX_EXACT - view.total.min(MAX_EXACT));
+        if units == 0 {
+            return;
+        }
+        let entry = Entry { at: view.tick, sum: self.last_sum().wrapping_add(units) };
+        match self.entries.len() {
+            len if len > 0 && self.entries.get(len - 1).at == view.tick => {
+                self.entries.set(len - 1, entry)
+            }
+            _ => self.entries.push(entry),
+        }
+        if self.entries.len() > MAX_ENTRIES {
+            self.merge_closest();
+        }
+    }
+
+    /// See [`Strategy::refund`]: out of the entry charged, or of the one it was merged into;
+    /// without an instant out of the youngest.
+    pub fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        let view = self.view(limit, now);
+        if let Some(at) = charged_at {
+            let tick = view.ticks.at(at.as_u64());
+            let index = partition(&self.entries, view.first, |entry| entry.at < tick);
+            if tick + view.ticks.span > view.tick && index < self.entries.len() {
+                self.take_back(index, units);
+            }
+            return;
+        }
+        let mut left = units;
+        while left > 0 && self.entries.len() > view.first {
+            left -= self.take_back(self.entries.len() - 1, left);
+        }
+    }
+
+    /// See [`Strategy::renumber`]: what the new limit has no room for is forgotten oldest first.
+    pub fn renumber(&mut self, old: &Limit, new: &Limit) {
+        let total = self.last_sum().wrapping_sub(self.base);
+        let mut excess = total.saturating_sub(used_after_change(total, old, new));
+        while excess > 0 && !self.entries.is_empty() {
+            excess -= self.take_back(0, excess);
+        }
+    }
+}
+
+impl Strategy for State {
+    fn fresh(now: Micros) -> State {
+        State { mark: now.as_u64(), base: 0, entries: VecDeque::new() }
+    }
+
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        State::judge(self, limit, cost, now)
+    }
+
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        State::charge(self, limit, cost, now);
+    }
+
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        State::refund(self, limit, units, charged_at, now);
+    }
+
+    fn renumber(&mut self, old: &Limit, new: &Limit) {
+        State::renumber(self, old, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Algorithm;
+    use super::super::tests::{check, limit_with};
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    #[test]
+    fn exactly_one_period_old_has_expired() {
+        check(
+            limit_with("5/10s", Algorithm::SlidingWindowLog),
+            &[
+                (7 * S, 1, true, 4, 0),
+                (9 * S, 1, true, 3, 0),
+                (12 * S, 1, true, 2, 0),
+                (14 * S, 1, true, 1, 0),
+                (15 * S, 1, true, 0, 0),
+                (15 * S, 1, false, 0, 2 * S as i64),
+                (15 * S, 2, false, 0, 4 * S as i64),
+                (16_999_999, 1, false, 0, 1),
+                (17 * S, 1, true, 0, 0),
+                (17 * S, 6, false, 0, -1),
+            ],
+        );
+    }
+
+    #[test]
+    fn entries_are_pairs_not_units() {
+        check(
+            limit_with("1000000/2s", Algorithm::SlidingWindowLog),
+            &[
+                (0, 1, true, 999_999, 0),
+                (S, 999_999, true, 0, 0),
+                (S, 1, false, 0, S as i64),
+                (2 * S, 1, true, 0, 0),
+                (2 * S, 1, false, 0, S as i64),
+            ],
+        );
+    }
+
+    #[test]
+    fn sub_buckets_count_whole() {
+        let limit = Limit::per(4, std::time::Duration::from_secs(4)).buckets(4).build().unwrap();
+        check(
+            limit,
+            &[
+                (900_000, 4, true, 0, 0),
+                // The sub-bucket [0 s, 1 s) counts until it has left the trailing period whole.
+                (4_900_000, 1, false, 0, 100_000),
+                (5 * S, 4, true, 0, 0),
+            ],
+        );
+    }
+
+    #[test]
+    fn beyond_the_cap_neighbours_merge_onto_the_later() {
+        let limit = limit_with("1000000/1h", Algorithm::SlidingWindowLog);
+        let mut state = <State as Strategy>::fresh(Micros::ZERO);
+        for second in 0..MAX_ENTRIES as u64 {
+            // The two closest are those at 500 s and at 500.5 s.
+            let at = if second == 501 { 500 * S + S / 2 } else { second * S };
+            state.charge(&limit, 1, Micros::new(at));
+        }
+        state.charge(&limit, 1, Micros::new(2_000 * S));
+        assert_eq!(state.entries.len(), MAX_ENTRIES);
+        let before = Entry { at: 499 * S, sum: 500 };
+        let merged = Entry { at: 500 * S + S / 2, sum: 502 };
+        assert_eq!((state.entries[499], state.entries[500]), (before, merged));
+    }
+
+    #[test]
+    fn a_jumped_clock_moves_the_whole_log() {
+        let limit = limit_with("3/10s", Algorithm::SlidingWindowLog);
+        let mut state = <State as Strategy>::fresh(Micros::ZERO);
+        for at in [100, 103, 105] {
+            state.charge(&limit, 1, Micros::from_secs(at));
+        }
+        // 105 s is more than a period ahead of 50 s: the log reads as 45, 48, 50 s.
+        let refused = state.judge(&limit, 1, Micros::from_secs(50));
+        assert_eq!((refused.retry_after, refused.jumped), (Wait::from_micros(5 * S), true));
+        state.charge(&limit, 0, Micros::from_secs(50));
+        let instants: Vec<_> = state.entries.iter().map(|entry| entry.at / S).collect();
+        assert_eq!(instants, [45, 48, 50]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Token bucket: bursts up to a capacity, refilled continuously.
+//!
+//! # The idea
+//!
+//! A bucket holds at most `burst` tokens and starts full. Each request takes its cost in tokens,
+//! tokens drip back at the rate, and what does not fit in the bucket is lost. Whoever was quiet
+//! may burst; nobody exceeds burst + rate × time.
+//!
+//! ```text
+//!  tokens, burst 5, rate 1/s
+//!    5 ──┐           ╱▔▔▔▔▔▔▔   full: more drips do not count
+//!        │         ╱
+//!        │       ╱
+//!    0   └─────╱                a burst of 5 empties it, 1 drips back each second
+//!        0 s   1   2  …  6 s
+//! ```
+//!
+//! # The formula
+//!
+//! What is kept is the debt, the room above the tokens, because a full bucket then is simply 0
+//! and needs no memory. Debt is counted in *ticks*: one unit is `unit` ticks long and `drain` ticks
+//! pass in a microsecond, whole numbers for every rational rate. With *e* the time since the mark:
+//!
+//! ```text
+//!   debt(e)  = max(0, debt − e × drain)
+//!   admit    ⇔ debt(e) + cost × unit ≤ burst × unit
+//!   wait     = ⌈(debt(e) + cost × unit − burst × unit) / drain⌉
+//! ```
+//!
+//! No remainder is ever dropped, so polling cannot starve a bucket, and 3/second admits exactly 3
+//! in every second. The state keeps debt as whole units and the ticks of a begun unit: whole units
+//! still mean something when the numbers change.
+
+use super::{Served, Strategy, used_after_change};
+use crate::decision::Outcome;
+use crate::limit::Limit;
+use crate::time::{MAX_EXACT, Micros, Wait};
+
+/// The longest debt that is kept, in microseconds: about 142 years. A bucket holds at most 100.
+const MAX_DEBT_US: u128 = 1 << 52;
+
+/// A bucket as of its last charge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The instant of the last charge.
+    pub mark: u64,
+    /// Whole units missing from a full bucket at the mark.
+    pub used: u64,
+    /// Ticks of the unit that was being refilled at the mark.
+    pub part: u64,
+}
+
+impl State {
+    #[inline]
+    fn debt(&self, limit: &Limit) -> u128 {
+        u128::from(self.used) * u128::from(limit.bucket.unit) + u128::from(self.part)
+    }
+
+    /// The debt when a question is answered, in ticks.
+    #[inline]
+    pub(super) fn debt_at(&self, limit: &Limit, now: Micros) -> (u128, Served) {
+        let served = Served::new(self.mark, now, limit.bucket.full_refill);
+        let passed = if served.moved > 0 { 0 } else { served.at - self.mark };
+        let drained = u128::from(passed) * u128::from(limit.bucket.drain);
+        (self.debt(limit).saturating_sub(drained), served)
+    }
+
+    #[inline]
+    fn set_debt(&mut self, limit: &Limit, ticks: u128) {
+        let ticks = ticks.min(MAX_DEBT_US * u128::from(limit.bucket.drain));
+        let (used, part) = limit.bucket.by_unit.div_rem(ticks);
+        if used <= u128::from(MAX_EXACT) {
+            (self.used, self.part) = (used as u64, part);
+        } else {
+            (self.used, self.part) = (MAX_EXACT, 0);
+        }
+    }
+}
+
+/// Ticks as a wait from the caller's clock, rounded up.
+#[inline]
+pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: Served) -> Wait {
+    if ticks == 0 {
+        return Wait::ZERO;
+    }
+    Wait::from_micros(limit.bucket.by_drain.ceil(ticks) as u64 + served.lag)
+}
+
+impl Strategy for State {
+    #[inline]
+    fn fresh(now: Micros) -> State {
+        State { mark: now.as_u64(), used: 0, part: 0 }
+    }
+
+    #[inline]
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        let bucket = &limit.bucket;
+        let (debt, served) = self.debt_at(limit, now);
+        let asked = debt + u128::from(cost) * u128::from(bucket.unit);
+        let allowed = asked <= bucket.capacity || cost == 0;
+        let debt = if allowed { asked } else { debt };
+        let (used, part) = bucket.by_unit.div_rem(debt);
+        let used = (used as u64).saturating_add(u64::from(part > 0));
+        let remaining = limit.capacity().saturating_sub(used);
+        let one_more = debt + u128::from(remaining + 1) * u128::from(bucket.unit);
+        Outcome {
+            allowed,
+            remaining,
+            over: used.saturating_sub(limit.capacity()),
+            retry_after: match allowed {
+                true => Wait::ZERO,
+                false if cost > limit.capacity() => Wait::NEVER,
+                false => ticks_to_wait(limit, asked - bucket.capacity, served),
+            },
+            reset_after: ticks_to_wait(limit, debt, served),
+            more_after: match used {
+                0 => Wait::ZERO,
+                _ => ticks_to_wait(limit, one_more - bucket.capacity, served),
+            },
+            delay: Wait::ZERO,
+            served_at: Micros::new(served.at),
+            jumped: served.moved > 0,
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        let (debt, served) = self.debt_at(limit, now);
+        let cost = u128::from(cost.min(MAX_EXACT));
+        self.mark = served.at;
+        self.set_debt(limit, debt + cost * u128::from(limit.bucket.unit));
+    }
+
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        let age = charged_at.map_or(0, |at| now.as_u64().saturating_sub(at.as_u64()));
+        if age >= limit.bucket.full_refill {
+            return;
+        }
+        let (debt, _) = self.debt_at(limit, now);
+        let back = u128::from(units.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
+        let left = if debt <= back { 0 } else { self.debt(limit) - back };
+        self.set_debt(limit, left);
+    }
+
+    fn renumber(&mut self, old: &Limit, new: &Limit) {
+        let used = self.used.saturating_add(u64::from(self.part > 0));
+        (self.used, self.part) = (used_after_change(used, old, new), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check, limit};
+
+    #[test]
+    fn a_burst_then_the_rate() {
+        check(
+            limit("2/1s burst 3"),
+            &[
+                // at µs, cost, allowed, remaining, retry µs
+                (0, 2, true, 1, 0),
+                (0, 2, false, 1, 500_000),
+                (0, 1, true, 0, 0),
+                (499_999, 1, false, 0, 1),
+                (500_000, 1, true, 0, 0),
+                (60_000_000, 3, true, 0, 0),
+                (60_000_000, 4, false, 0, -1),
+            ],
+        );
+    }
+
+    #[test]
+    fn thirds_of_a_second_are_exact() {
+        check(
+            limit("3/1s burst 3"),
+            &[
+                (0, 3, true, 0, 0),
+                (0, 1, false, 0, 333_334),
+                (333_333, 1, false, 0, 1),
+                (333_334, 1, true, 0, 0),
+                (333_334, 1, false, 0, 333_333),
+                (666_667, 1, true, 0, 0),
+                (1_000_000, 1, true, 0, 0),
+            ],
+        );
+    }
+
+    #[test]
+    fn ten_million_a_second_and_one_a_day() {
+        check(
+            limit("10000000/1s burst 1000"),
+            &[(0, 1000, true, 0, 0), (0, 1, false, 0, 1), (1, 10, true, 0, 0), (1, 1, false, 0, 1)],
+        );
+        let day = 86_400_000_000;
+        check(
+            limit("1/1d burst 1"),
+            &[(0, 1, true, 0, 0), (day - 1, 1, false, 0, 1), (day, 1, true, 0, 0)],
+        );
+    }
+
+    #[test]
+    fn a_late_caller_is_served_as_of_the_mark() {
+        check(
+            limit("10/1s burst 5"),
+            &[
+                (1_000_000, 5, true, 0, 0),
+                (500_000, 1, false, 0, 600_000),
+                (1_100_000, 1, true, 0, 0),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_jumped_clock_keeps_the_level() {
+        // The mark is more than a full refill (0.5 s) ahead: the state moves to now.
+        check(
+            limit("10/1s burst 5"),
+            &[
+                (9_000_000, 5, true, 0, 0),
+                (1_000_000, 1, false, 0, 100_000),
+                (1_100_000, 1, true, 0, 0),
+            ],
+        );
+    }
+}

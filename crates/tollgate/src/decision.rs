@@ -1,0 +1,244 @@
+//! `Decision`: the answer, the same for every algorithm, store and protocol.
+
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+/// The most limits in one decision.
+pub const MAX_LIMITS: usize = 16;
+
+/// What one limit says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether this limit lets the request pass.
+    pub allowed: bool,
+    /// Whole units still takeable after this; never more than the capacity.
+    pub remaining: u64,
+    /// Whole units of debt, rounded up: more was forced than the capacity holds.
+    pub over: u64,
+    /// Zero when allowed; never, when the cost exceeds the capacity.
+    pub retry_after: Wait,
+    /// Until the state equals a fresh one.
+    pub reset_after: Wait,
+    /// Until one more unit is available; zero when all are.
+    pub more_after: Wait,
+    /// How long an admitted request is to be held; only a queue asks for that.
+    pub delay: Wait,
+    /// The instant that the answer is of, and that a charge carries: not before the last charge.
+    pub served_at: Micros,
+    /// The clock went back so far that the state must follow it, even if nothing is charged:
+    /// charging 0 moves it. Otherwise a refused caller would wait for the old time to return.
+    pub jumped: bool,
+}
+
+impl Outcome {
+    /// Units left, negative when in debt.
+    pub fn balance(&self, limit: &Limit) -> i64 {
+        debug_assert!(self.remaining <= limit.capacity());
+        self.remaining as i64 - self.over as i64
+    }
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DecidedBy {
+    /// The table in this process.
+    #[default]
+    Memory,
+    /// A state shared by all keys that found no room in the full table.
+    Overflow,
+    /// A block on the key, above all limits.
+    Block,
+}
+
+impl DecidedBy {
+    /// The word used in answers, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DecidedBy::Memory => "memory",
+            DecidedBy::Overflow => "overflow",
+            DecidedBy::Block => "block",
+        }
+    }
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// A limit has no room now; see `retry_after`.
+    OverLimit,
+    /// The cost is above a limit's capacity: no wait helps.
+    NeverFits,
+    /// The key is blocked until `retry_after` has passed.
+    Blocked,
+    /// The key is empty, which is always a mistake of the caller.
+    EmptyKey,
+    /// More than [`MAX_LIMITS`] limits were asked at once.
+    TooManyLimits,
+}
+
+/// The answer to one request over one or several limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a decision that nobody looks at limits nothing"]
+pub struct Decision {
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) decided_by: DecidedBy,
+    /// Index of the binding limit.
+    pub(crate) binding: u8,
+    /// One bit for each violated limit.
+    pub(crate) violated: u16,
+    pub(crate) at: Micros,
+    pub(crate) granted: u64,
+    pub(crate) capacity: u64,
+    /// Of the binding limit, with the waits and the delay combined over all.
+    pub(crate) outcome: Outcome,
+}
+
+impl Decision {
+    /// Whether the request may go on, after [`Decision::delay`].
+    #[inline]
+    pub fn allowed(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    /// Why it may not.
+    #[inline]
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
+    /// The instant of the question.
+    pub fn at(&self) -> Micros {
+        self.at
+    }
+
+    /// Units charged: the cost asked for, less where "up to" was asked, 0 for peeks and refusals.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// The binding limit's capacity.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Whole units of the binding limit still takeable.
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        self.outcome.remaining
+    }
+
+    /// How long to wait before asking again; zero when allowed. Waiting this long admits the same
+    /// request if nobody else takes anything, and one microsecond less does not.
+    #[inline]
+    pub fn retry_after(&self) -> Wait {
+        self.outcome.retry_after
+    }
+
+    /// Until the binding limit is as good as fresh.
+    #[inline]
+    pub fn reset_after(&self) -> Wait {
+        self.outcome.reset_after
+    }
+
+    /// Until one more unit of the binding limit is available.
+    #[inline]
+    pub fn more_after(&self) -> Wait {
+        self.outcome.more_after
+    }
+
+    /// How long to hold an admitted request so that output is evenly spaced.
+    #[inline]
+    pub fn delay(&self) -> Wait {
+        self.outcome.delay
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
+    }
+
+    /// The index of the binding limit: of those violated the one with the longest wait, else the
+    /// one with the least remaining; the first of equals.
+    pub fn binding(&self) -> usize {
+        self.binding.into()
+    }
+
+    /// Whether the limit at `index` refused.
+    pub fn violates(&self, index: usize) -> bool {
+        index < MAX_LIMITS && self.violated >> index & 1 == 1
+    }
+
+    /// What to hand to `refund` if the work did not happen after all.
+    pub fn receipt(&self) -> Receipt {
+        Receipt {
+            granted: self.granted,
+            charged_at: self.outcome.served_at,
+            overflow: self.decided_by == DecidedBy::Overflow,
+        }
+    }
+
+    /// One limit's outcome as the whole answer.
+    #[inline]
+    pub(crate) fn of_one(limit: &Limit, outcome: Outcome, granted: u64, at: Micros) -> Decision {
+        Decision {
+            refusal: refusal_of(&outcome),
+            decided_by: DecidedBy::Memory,
+            binding: 0,
+            violated: u16::from(!outcome.allowed),
+            at,
+            granted,
+            capacity: limit.capacity(),
+            outcome,
+        }
+    }
+
+    /// Refused before any limit was asked.
+    #[cold]
+    pub(crate) fn refused(refusal: Refusal, retry_after: Wait, at: Micros) -> Decision {
+        let outcome =
+            Outcome { retry_after, reset_after: retry_after, served_at: at, ..Outcome::default() };
+        let decided_by = match refusal {
+            Refusal::Blocked => DecidedBy::Block,
+            _ => DecidedBy::Memory,
+        };
+        Decision {
+            refusal: Some(refusal),
+            decided_by,
+            binding: 0,
+            violated: 0,
+            at,
+            granted: 0,
+            capacity: 0,
+            outcome,
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn refusal_of(outcome: &Outcome) -> Option<Refusal> {
+    match outcome.allowed {
+        true => None,
+        false if outcome.retry_after.is_never() => Some(Refusal::NeverFits),
+        false => Some(Refusal::OverLimit),
+    }
+}
+
+/// What was charged, and when: ties a refund to its charge.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Receipt {
+    pub(crate) granted: u64,
+    pub(crate) charged_at: Micros,
+    pub(crate) overflow: bool,
+}
+
+impl Receipt {
+    /// Units charged.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// The instant that the charge carries.
+    pub fn charged_at(&self) -> Micros {
+        self.charged_at
+    }
+}

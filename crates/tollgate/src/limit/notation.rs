@@ -1,0 +1,250 @@
+//! Rates as people write them: `100/minute`, `5 per 90s`, `10/1s`, `0.4/second`,
+//! `100/minute burst 20`; and the canonical way back.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{Limit, LimitBuilder, LimitError, Precision};
+use crate::algorithm::Algorithm;
+
+/// The first name of each row is the canonical one.
+const UNITS: [(&[&str], u64); 7] = [
+    (&["us", "microsecond", "microseconds"], 1),
+    (&["ms", "millisecond", "milliseconds"], 1_000),
+    (&["s", "sec", "second", "seconds"], 1_000_000),
+    (&["m", "min", "minute", "minutes"], 60_000_000),
+    (&["h", "hr", "hour", "hours"], 3_600_000_000),
+    (&["d", "day", "days"], 86_400_000_000),
+    (&["w", "week", "weeks"], 604_800_000_000),
+];
+
+impl FromStr for Limit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Limit, LimitError> {
+        parse_rate(text)?.build()
+    }
+}
+
+/// Reads a rate, with or without a burst, into a builder that can be refined further.
+pub fn parse_rate(text: &str) -> Result<LimitBuilder, LimitError> {
+    let bad = |problem: &str| {
+        LimitError::new(format!(
+            "the rate {text:?} {problem}: write `100/minute`, `5 per 90s` or `100/minute burst 20`"
+        ))
+    };
+    let (rate, burst) = match split_word(text, "burst") {
+        Some((rate, burst)) => (rate, Some(burst)),
+        None => (text, None),
+    };
+    let (units, period) = rate
+        .split_once('/')
+        .or_else(|| split_word(rate, "per"))
+        .ok_or_else(|| bad("has no period"))?;
+    let (numerator, denominator) = parse_decimal(units.trim()).map_err(|problem| bad(&problem))?;
+    let period = parse_period(period)?;
+    let period = period
+        .checked_mul(denominator)
+        .ok_or_else(|| bad("has more decimals than a period can hold"))?;
+    let mut builder = Limit::per(numerator, period);
+    if let Some(burst) = burst {
+        let burst =
+            burst.trim().parse().map_err(|_| bad("has a burst that is not a whole number"))?;
+        builder = builder.burst(burst);
+    }
+    Ok(builder)
+}
+
+/// Splits at a word that stands alone.
+fn split_word<'a>(text: &'a str, word: &str) -> Option<(&'a str, &'a str)> {
+    let mut from = 0;
+    while let Some(found) = text[from..].find(word) {
+        let (start, end) = (from + found, from + found + word.len());
+        let bounded = |c: Option<char>| c.is_none_or(char::is_whitespace);
+        if bounded(text[..start].chars().next_back()) && bounded(text[end..].chars().next()) {
+            return Some((&text[..start], &text[end..]));
+        }
+        from = end;
+    }
+    None
+}
+
+/// A decimal as an exact fraction in lowest terms: 0.4 is 2 / 5.
+fn parse_decimal(text: &str) -> Result<(u64, u32), String> {
+    if text.starts_with('-') {
+        return Err("is negative, and a limit is at least 1".into());
+    }
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{decimals}");
+    let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !all_digits || (decimals.is_empty() && text.contains('.')) {
+        return Err(if text.is_empty() {
+            "does not begin with a number".into()
+        } else {
+            format!("begins with {text:?}, which is not a number")
+        });
+    }
+    let too_large = || "has a number that is too large".to_string();
+    let numerator: u64 = digits.parse().map_err(|_| too_large())?;
+    let denominator = 10u32
+        .checked_pow(decimals.len() as u32)
+        .ok_or_else(|| "has more than nine decimals".to_string())?;
+    let common = super::gcd(numerator, u64::from(denominator)).max(1);
+    Ok((numerator / common, (u64::from(denominator) / common) as u32))
+}
+
+/// Reads a period: `minute`, `90s`, `5m`, `1h30m`, `250 ms`.
+pub fn parse_period(text: &str) -> Result<Duration, LimitError> {
+    let trimmed = text.trim();
+    let bad = |problem: String| {
+        LimitError::new(format!(
+            "the period {trimmed:?} {problem}: write a number and us, ms, s, m, h, d or w, such as 90s"
+        ))
+    };
+    if trimmed.is_empty() {
+        return Err(bad("is empty".into()));
+    }
+    let mut total: u64 = 0;
+    let mut rest = trimmed;
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, after) = rest.split_at(digits);
+        let after = after.trim_start();
+        let letters = after.len() - after.trim_start_matches(char::is_alphabetic).len();
+        let (unit, after) = after.split_at(letters);
+        let micros = unit_micros(unit).ok_or_else(|| bad(unit_problem(unit, after)))?;
+        let number = match number {
+            "" if total == 0 && after.is_empty() => 1,
+            "" => return Err(bad(format!("has no number before {unit:?}"))),
+            digits => digits.parse().map_err(|_| bad("has a number that is too large".into()))?,
+        };
+        total = micros
+            .checked_mul(number)
+            .and_then(|part| total.checked_add(part))
+            .ok_or_else(|| bad("is too long".into()))?;
+        rest = after.trim_start();
+    }
+    Ok(Duration::from_micros(total))
+}
+
+fn unit_micros(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    UNITS.iter().find(|(names, _)| names.contains(&unit.as_str())).map(|(_, micros)| *micros)
+}
+
+fn unit_problem(unit: &str, after: &str) -> String {
+    match unit {
+        "month" | "months" | "year" | "years" => format!(
+            "has the unit {unit:?}, whose length varies; it needs a calendar window of a rules file"
+        ),
+        "" if after.is_empty() => "has no unit".into(),
+        "" => format!("has no unit before {after:?}"),
+        _ => format!("has the unknown unit {unit:?}"),
+    }
+}
+
+/// The canonical period: `minute`, `90s`, `250ms`.
+pub(super) fn show_period(micros: u64) -> String {
+    let words = [
+        ("second", 1_000_000),
+        ("minute", 60_000_000),
+        ("hour", 3_600_000_000),
+        ("day", 86_400_000_000),
+    ];
+    if let Some((word, _)) = words.iter().find(|(_, length)| *length == micros) {
+        return (*word).into();
+    }
+    let (names, length) =
+        UNITS.iter().rev().find(|(_, length)| micros.is_multiple_of(*length)).expect("one divides");
+    format!("{}{}", micros / length, names[0])
+}
+
+impl fmt::Display for Limit {
+    /// `100/minute burst 20`; anything that the short form would not mean is added in words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.units, show_period(self.period))?;
+        let short_form_means = if self.capacity == self.units {
+            Algorithm::SlidingWindowCounter
+        } else {
+            Algorithm::TokenBucket
+        };
+        if self.algorithm.is_bucket() && (self.capacity != self.units || !self.is_queue()) {
+            write!(f, " burst {}", self.capacity)?;
+        }
+        if self.algorithm != short_form_means && self.algorithm != Algorithm::TokenBucket {
+            write!(f, " {}", self.algorithm)?;
+        }
+        if self.is_queue() {
+            f.write_str(" queue")?;
+        }
+        match self.precision() {
+            Precision::Estimate => Ok(()),
+            Precision::Buckets(buckets) => write!(f, " buckets({buckets})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_and_shown() {
+        let cases = [
+            ("100/minute", "100/minute"),
+            ("5 per 90s", "5/90s"),
+            ("10/1s", "10/second"),
+            ("  10 / 2 hours ", "10/2h"),
+            ("0.4/second", "2/5s"),
+            ("2.50/minute", "5/2m"),
+            ("7/1h30m", "7/90m"),
+            ("100/minute burst 20", "100/minute burst 20"),
+            ("3 per day burst 9", "3/day burst 9"),
+            ("25/250ms", "25/250ms"),
+            ("1/7us", "1/7us"),
+            ("1000/w", "1000/1w"),
+            ("10/Minute", "10/minute"),
+        ];
+        for (text, want) in cases {
+            let limit: Limit = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(limit.to_string(), want);
+            assert_eq!(
+                limit.to_string().parse::<Limit>().unwrap(),
+                limit,
+                "{text} does not round trip"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_rates_say_what_to_write() {
+        let cases = [
+            ("", "has no period"),
+            ("100", "has no period"),
+            ("/minute", "does not begin with a number"),
+            ("ten/minute", "\"ten\", which is not a number"),
+            ("-5/minute", "is negative"),
+            ("1./minute", "not a number"),
+            ("0/minute", "the rate is zero"),
+            ("99999999999999999999/minute", "too large"),
+            ("0.1234567891/minute", "more than nine decimals"),
+            ("5/", "the period \"\" is empty"),
+            ("5/90", "has no unit"),
+            ("5/fortnight", "unknown unit \"fortnight\""),
+            ("5/month", "calendar window"),
+            ("5/0s", "the period is zero"),
+            ("5/99999999999999999w", "is too long"),
+            ("5/101w200000000d", "longer than 100 years"),
+            ("5/1h m", "has no number before \"m\""),
+            ("5/minute burst", "burst that is not a whole number"),
+            ("5/minute burst -1", "burst that is not a whole number"),
+            ("5/minute burst 0", "the burst is zero"),
+            ("5/mi\u{0}nute", "unit"),
+        ];
+        for (text, want) in cases {
+            let error = text.parse::<Limit>().expect_err(text).to_string();
+            assert!(error.contains(want), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The commands of this repository, as a program: `cargo xtask test` is the one that matters.
+//!
+//! It has no dependencies on purpose, so that the first thing a new machine builds takes a second
+//! and the test command cannot be broken by the code it tests.
+//!
+//! Read in this order: this file (which words start what), `test.rs` (the steps of the test
+//! command), `programs.rs` (everything else), then the parts they share.
+
+mod invocation;
+mod packages;
+mod programs;
+mod tally;
+mod test;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+The commands of the Tollgate repository.
+
+Usage: cargo xtask COMMAND [OPTIONS]
+
+Commands:
+  test                     check formatting, lints, tests, examples in the docs, and the docs
+  bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
+  errors                   print how far the sliding window counter strays, per traffic shape
+  flood                    measure memory and fairness under a flood of new keys
+  fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise)
+  help                     print this text
+
+Options of `test`:
+  --only STEP       run this step alone; may be given several times
+                    (packages, format, lint, tests, doctests, docs, loom, soak, fuzz)
+  --soak            also run the tests marked #[ignore], which take minutes
+  --fuzz [SECONDS]  also run every fuzz target, 60 seconds each unless told otherwise
+
+`test` ends with a line `N passed, N failed` and leaves with 0 only if nothing failed.
+A step that fails prints the command that repeats it alone.
+
+Examples:
+  cargo xtask test
+  cargo xtask test --only lint --only docs
+  cargo xtask bench library --quick
+  cargo xtask fuzz parse_limit 300
+";
+
+/// Why a command line was not understood, in words that say what to write instead.
+type UsageError = String;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("{problem}\n`cargo xtask help` lists the commands.");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Starts what the words ask for. `Ok(false)` means that it ran and something failed.
+fn run(words: &[String]) -> Result<bool, UsageError> {
+    let Some((command, rest)) = words.split_first() else {
+        print!("{HELP}");
+        return Ok(true);
+    };
+    // Only here: `bench library --help` asks the benchmark.
+    if rest.first().is_some_and(|word| word == "--help") {
+        print!("{HELP}");
+        return Ok(true);
+    }
+    match command.as_str() {
+        "test" => Ok(test::run(&test::Options::parse(rest)?)),
+        "bench" => programs::bench(rest),
+        "errors" => Ok(programs::measure("errors", rest)),
+        "flood" => Ok(programs::measure("flood", rest)),
+        "fuzz" => programs::fuzz(rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        other => Err(format!("There is no command `{other}`.")),
+    }
+}
+
+/// The root of the repository: every command runs there, wherever it was typed.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ lies in the repository root")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_wrong_command_line_says_what_is_wrong() {
+        let rows = [
+            ("tset", "no command `tset`"),
+            ("test --sok", "no option `--sok`"),
+            ("test --only", "--only needs a step"),
+            ("test --only lnit", "no step `lnit`"),
+            ("bench", "bench needs to know what"),
+            ("bench server", "no benchmark `server`"),
+            ("fuzz", "fuzz needs a target"),
+            ("fuzz parse_limit soon", "`soon` is not a number of seconds"),
+        ];
+        for (line, expected) in rows {
+            let problem = run(&words(line)).expect_err(line);
+            assert!(problem.contains(expected), "{line:?} answered {problem:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_step() {
+        for name in test::STEPS {
+            assert!(HELP.contains(name), "the help text does not name the step `{name}`");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The measuring programs and the fuzz targets: what `cargo xtask` starts besides the tests.
+
+use crate::UsageError;
+use crate::invocation::Invocation;
+
+/// How long a fuzz target runs unless told otherwise.
+pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
+
+/// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
+const BENCHMARKS: &[&str] = &["library"];
+
+/// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
+pub(crate) fn bench(words: &[String]) -> Result<bool, UsageError> {
+    let known = BENCHMARKS.join(", ");
+    let Some((name, options)) = words.split_first() else {
+        return Err(format!("bench needs to know what to measure: {known}."));
+    };
+    if !BENCHMARKS.contains(&name.as_str()) {
+        return Err(format!("There is no benchmark `{name}`; there is: {known}."));
+    }
+    Ok(measure(name, options))
+}
+
+/// Runs one program of the bench crate, built as users build: with the release profile.
+pub(crate) fn measure(program: &str, options: &[String]) -> bool {
+    let line = format!("cargo run --release --package tollgate-bench --bin {program} --");
+    Invocation::new(&line).with(options).run()
+}
+
+/// `fuzz TARGET [SECONDS]`.
+pub(crate) fn fuzz(words: &[String]) -> Result<bool, UsageError> {
+    let (target, seconds) = match words {
+        [target] => (target, FUZZ_SECONDS_DEFAULT),
+        [target, seconds] => (target, parse_seconds(seconds)?),
+        _ => return Err(format!("fuzz needs a target{}.", known_targets())),
+    };
+    Ok(fuzzer_is_there() && fuzz_run(target, seconds).run())
+}
+
+/// The command line that fuzzes one target. libFuzzer needs compiler flags that stable Rust hides;
+/// RUSTC_BOOTSTRAP shows them, for this build only.
+pub(crate) fn fuzz_run(target: &str, seconds: u32) -> Invocation {
+    let line = format!("cargo fuzz run --fuzz-dir fuzz {target} -- -max_total_time={seconds}");
+    Invocation::new(&line).env("RUSTC_BOOTSTRAP", "1")
+}
+
+/// The names of the fuzz targets, sorted; none while there is no fuzz directory.
+pub(crate) fn fuzz_targets() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(crate::root().join("fuzz/fuzz_targets")) else {
+        return Vec::new();
+    };
+    let name = |path: std::path::PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+    let mut names: Vec<String> = entries.flatten().filter_map(|it| name(it.path())).collect();
+    names.sort();
+    names
+}
+
+/// The targets to choose from, as the end of a sentence.
+fn known_targets() -> String {
+    match fuzz_targets() {
+        none if none.is_empty() => "; there is none yet in fuzz/fuzz_targets".into(),
+        some => format!("; there is: {}", some.join(", ")),
+    }
+}
+
+/// Whether cargo-fuzz is installed; says how to get it if not.
+pub(crate) fn fuzzer_is_there() -> bool {
+    let there = Invocation::new("cargo fuzz --version").probe();
+    if !there {
+        eprintln!("cargo-fuzz is not installed; run: cargo install --locked cargo-fuzz");
+    }
+    there
+}
+
+pub(crate) fn parse_seconds(word: &str) -> Result<u32, UsageError> {
+    let seconds = word.parse().ok().filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| format!("`{word}` is not a number of seconds; write 60 for a minute."))
+}

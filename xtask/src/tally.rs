@@ -1,0 +1,144 @@
+//! How many tests passed and failed, read from what the test runners print.
+//!
+//! Both formats are for people and may change; the tests below hold a line of each kind that the
+//! runners print today. A runner that ends badly without a summary is counted by `test.rs`.
+
+use std::fmt;
+use std::ops::Add;
+
+/// Passed and failed tests. Skipped ones are in neither number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+}
+
+/// Whose output is read. nextest shows the output of a failing test, libtest's result line
+/// included, so the two must not be looked for at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runner {
+    Libtest,
+    Nextest,
+}
+
+impl Tally {
+    /// The results in one line of output, or `None` for any line that is not a summary.
+    pub(crate) fn from_line(runner: Runner, line: &str) -> Option<Self> {
+        let line = without_colours(line);
+        match runner {
+            // test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; …
+            Runner::Libtest => {
+                let (_verdict, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+                Some(Self::sum(counts.split(';')))
+            }
+            //      Summary [   5.009s] 4 tests run: 2 passed (1 slow), 1 failed, 1 timed out
+            Runner::Nextest => {
+                let summary = line.trim_start().strip_prefix("Summary [")?;
+                let (_tests, counts) = summary.split_once(" run: ")?;
+                Some(Self::sum(counts.split(',')))
+            }
+        }
+    }
+
+    /// Adds up parts such as `2 passed (1 slow)`, `1 failed`, `1 timed out`; others do not count.
+    fn sum<'a>(parts: impl Iterator<Item = &'a str>) -> Self {
+        let mut tally = Self::default();
+        for part in parts {
+            let Some((count, what)) = part.trim().split_once(' ') else { continue };
+            let Ok(count) = count.parse::<u64>() else { continue };
+            if what.starts_with("passed") {
+                tally.passed += count;
+            } else if ["failed", "timed out", "exec failed"].iter().any(|it| what.starts_with(it)) {
+                tally.failed += count;
+            }
+        }
+        tally
+    }
+}
+
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+/// Drops terminal colour sequences: ESC, `[`, parameters, and the letter that ends them.
+fn without_colours(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            chars.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each row: a line of output, and the (passed, failed) in it if it is a summary.
+    fn check(runner: Runner, rows: &[(&str, Option<(u64, u64)>)]) {
+        for (line, expected) in rows {
+            let expected = expected.map(|(passed, failed)| Tally { passed, failed });
+            assert_eq!(Tally::from_line(runner, line), expected, "{runner:?}: {line:?}");
+        }
+    }
+
+    #[test]
+    fn reads_libtest() {
+        let rows = [
+            (
+                "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered\n",
+                Some((3, 0)),
+            ),
+            ("test result: FAILED. 12 passed; 2 failed; 0 ignored; 0 measured\n", Some((12, 2))),
+            ("test result: \u{1b}[32mok\u{1b}[m. 7 passed; 0 failed; 0 ignored\n", Some((7, 0))),
+            ("    test result: ok. 9 passed; 0 failed\n", None), // quoted by someone else
+            ("test tally::tests::reads_libtest ... ok\n", None),
+            ("running 3 tests\n", None),
+            ("     Summary [   0.006s] 3 tests run: 3 passed, 0 skipped\n", None),
+            ("", None),
+        ];
+        check(Runner::Libtest, &rows);
+    }
+
+    #[test]
+    fn reads_nextest() {
+        let rows = [
+            (" Summary [   0.006s] 3 tests run: 3 passed, 0 skipped\n", Some((3, 0))),
+            (" Summary [   3.007s] 1 test run: 1 passed (1 slow), 4 skipped\n", Some((1, 0))),
+            (" Summary [   5.0s] 4 tests run: 2 passed, 1 failed, 1 timed out\n", Some((2, 2))),
+            (
+                " Summary [   5.0s] 5 tests run: 3 passed (1 slow, 2 flaky), 2 exec failed",
+                Some((3, 2)),
+            ),
+            (" Summary [   0.1s] 1/4 tests run: 0 passed, 1 failed, 1 skipped\n", Some((0, 1))),
+            (
+                "\u{1b}[31;1m Summary\u{1b}[0m [ 3s] 1 test run: 1 \u{1b}[31mfailed\u{1b}[0m\n",
+                Some((0, 1)),
+            ),
+            ("    test result: FAILED. 0 passed; 1 failed; 0 ignored\n", None),
+            ("        PASS [   0.006s] (3/4) tollgate limit::tests::builds\n", None),
+            ("", None),
+        ];
+        check(Runner::Nextest, &rows);
+    }
+
+    #[test]
+    fn adds_up_and_prints_plainly() {
+        let sum = Tally { passed: 40, failed: 1 } + Tally { passed: 2, failed: 0 };
+        assert_eq!(sum.to_string(), "42 passed, 1 failed");
+    }
+}

@@ -1,0 +1,267 @@
+//! The one test command: a list of steps, each of them a command line that a person could type.
+//!
+//! Every step runs even when an earlier one failed, so that one run tells everything. All steps
+//! that compile share the profile `ci` (see the root manifest), so that nothing is built twice.
+
+use std::time::{Duration, Instant};
+
+use crate::invocation::Invocation;
+use crate::tally::{Runner, Tally};
+use crate::{UsageError, packages, programs};
+
+/// The names of all steps in the order they run; `soak` and `fuzz` only when asked for.
+pub(crate) const STEPS: [&str; 9] =
+    ["packages", "format", "lint", "tests", "doctests", "docs", "loom", "soak", "fuzz"];
+
+/// Tests of the lock-free parts under every interleaving; the step exists when the file does.
+const LOOM_TESTS: &str = "crates/tollgate/tests/loom.rs";
+
+/// What the words after `test` ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Steps to run alone; empty means the usual ones.
+    only: Vec<String>,
+    soak: bool,
+    fuzz_seconds: Option<u32>,
+}
+
+/// One line of the plan.
+struct Step {
+    name: &'static str,
+    action: Action,
+}
+
+enum Action {
+    InstallPackages,
+    /// Passes or fails as a whole.
+    Run(Invocation),
+    /// Reports tests one by one.
+    Count(Runner, Invocation),
+    /// Runs every fuzz target for so many seconds.
+    Fuzz(u32),
+}
+
+/// Runs the steps, reports them, and tells whether all of them passed.
+pub(crate) fn run(options: &Options) -> bool {
+    let steps = plan(options, Invocation::new("cargo nextest --version").probe());
+    let started = now();
+    let mut total = Tally::default();
+    let mut failures = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let number = format!("{}/{}", index + 1, steps.len());
+        println!("[{number}, {}] {}: {}", seconds(started), step.name, step.action);
+        let step_started = now();
+        let (passed, tally) = step.action.run();
+        total = total + tally;
+        if passed {
+            println!("[{number}] {} passed in {}\n", step.name, seconds(step_started));
+        } else {
+            println!("[{number}] {} FAILED; to repeat it alone: {}\n", step.name, step.repeat());
+            failures.push(step);
+            // A step that broke without naming a test must not hide behind "0 failed".
+            total.failed += u64::from(tally.failed == 0);
+        }
+    }
+    for step in &failures {
+        println!("failed: {}; to repeat it alone: {}", step.name, step.repeat());
+    }
+    println!("steps: {}, elapsed: {}", steps.len(), seconds(started));
+    println!("{total}");
+    failures.is_empty()
+}
+
+/// The steps that the options ask for, in order.
+fn plan(options: &Options, nextest: bool) -> Vec<Step> {
+    let step = |name: &'static str| Step { name, action: action(name, options, nextest) };
+    STEPS.into_iter().filter(|name| options.wants(name)).map(step).collect()
+}
+
+/// What a step does.
+fn action(name: &str, options: &Options, nextest: bool) -> Action {
+    use Action::{Count, Fuzz, InstallPackages, Run};
+    use Runner::Libtest;
+    let cargo = Invocation::new;
+    match name {
+        "packages" => InstallPackages,
+        "format" => Run(cargo("cargo fmt --all --check")),
+        "lint" => Run(cargo(
+            "cargo clippy --workspace --all-targets --all-features --profile ci -- -D warnings",
+        )),
+        "tests" => tests(nextest, false),
+        "doctests" => Count(
+            Libtest,
+            cargo("cargo test --workspace --all-features --profile ci --doc --no-fail-fast"),
+        ),
+        // Libraries only: the binary `tollgate` would write over the pages of the library.
+        "docs" => Run(cargo("cargo doc --workspace --lib --no-deps --all-features --profile ci")
+            .env("RUSTDOCFLAGS", "-D warnings")),
+        // Its own directory: another RUSTFLAGS would rebuild everything, twice in each run.
+        "loom" => Count(
+            Libtest,
+            cargo("cargo test --package tollgate --test loom --profile ci --target-dir")
+                .with([target_directory("loom")])
+                .env("RUSTFLAGS", "--cfg loom"),
+        ),
+        "soak" => tests(nextest, true),
+        "fuzz" => Fuzz(options.fuzz_seconds.unwrap_or(programs::FUZZ_SECONDS_DEFAULT)),
+        other => unreachable!("`{other}` is in STEPS and has no action"),
+    }
+}
+
+/// The unit and integration tests: the usual ones, or only those marked `#[ignore]`.
+fn tests(nextest: bool, ignored: bool) -> Action {
+    let select = "--workspace --all-features --tests --no-fail-fast";
+    let (runner, mut line) = if nextest {
+        (Runner::Nextest, format!("cargo nextest run {select} --cargo-profile ci --no-tests pass"))
+    } else {
+        (Runner::Libtest, format!("cargo test {select} --profile ci"))
+    };
+    if ignored {
+        line += if nextest { " --run-ignored only" } else { " -- --ignored" };
+    }
+    Action::Count(runner, Invocation::new(&line))
+}
+
+fn target_directory(name: &str) -> String {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+    format!("{target}/{name}")
+}
+
+impl Step {
+    /// What to type to run this step and no other.
+    fn repeat(&self) -> String {
+        match &self.action {
+            Action::Run(invocation) | Action::Count(_, invocation) => invocation.to_string(),
+            Action::InstallPackages | Action::Fuzz(_) => {
+                format!("cargo xtask test --only {}", self.name)
+            }
+        }
+    }
+}
+
+impl Action {
+    /// Whether it passed, and the tests it counted.
+    fn run(&self) -> (bool, Tally) {
+        match self {
+            Self::InstallPackages => (packages::install(), Tally::default()),
+            Self::Run(invocation) => (invocation.run(), Tally::default()),
+            Self::Count(runner, invocation) => invocation.run_and_count(*runner),
+            Self::Fuzz(seconds) => (fuzz_all(*seconds), Tally::default()),
+        }
+    }
+}
+
+/// Runs every target, also after one has failed; true if none found anything.
+fn fuzz_all(seconds: u32) -> bool {
+    let run = |target: &String| {
+        let invocation = programs::fuzz_run(target, seconds);
+        println!("{invocation}");
+        invocation.run()
+    };
+    let failed = |target: &&String| !run(target);
+    programs::fuzzer_is_there() && programs::fuzz_targets().iter().filter(failed).count() == 0
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InstallPackages => write!(f, "look for the programs that the tests start"),
+            Self::Run(invocation) | Self::Count(_, invocation) => invocation.fmt(f),
+            Self::Fuzz(seconds) => write!(f, "every fuzz target for {seconds} s"),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn parse(words: &[String]) -> Result<Self, UsageError> {
+        let mut options = Self::default();
+        let mut words = words.iter().map(String::as_str).peekable();
+        while let Some(word) = words.next() {
+            match word {
+                "--soak" => options.soak = true,
+                "--fuzz" => {
+                    let given = words.next_if(|next| !next.starts_with("--"));
+                    let seconds = given.map(programs::parse_seconds).transpose()?;
+                    options.fuzz_seconds = Some(seconds.unwrap_or(programs::FUZZ_SECONDS_DEFAULT));
+                }
+                "--only" => {
+                    let known = STEPS.join(", ");
+                    let name = words.next().ok_or(format!("--only needs a step: {known}."))?;
+                    if !STEPS.contains(&name) {
+                        return Err(format!("There is no step `{name}`; there is: {known}."));
+                    }
+                    options.only.push(name.to_owned());
+                }
+                other => return Err(format!("There is no option `{other}` of `test`.")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        if !self.only.is_empty() {
+            return self.only.iter().any(|only| only == name);
+        }
+        match name {
+            "soak" => self.soak,
+            "fuzz" => self.fuzz_seconds.is_some(),
+            "loom" => crate::root().join(LOOM_TESTS).exists(),
+            _ => true,
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "times the steps; decides nothing about a limit")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The time since then, for people.
+fn seconds(since: Instant) -> String {
+    let elapsed: Duration = now() - since;
+    format!("{:.1} s", elapsed.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Options {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&words).expect(line)
+    }
+
+    fn names(line: &str) -> Vec<&'static str> {
+        let names = plan(&parse(line), true).iter().map(|step| step.name).collect::<Vec<_>>();
+        names.into_iter().filter(|name| *name != "loom").collect()
+    }
+
+    #[test]
+    fn options_choose_the_steps() {
+        let usual = ["packages", "format", "lint", "tests", "doctests", "docs"];
+        assert_eq!(names(""), usual);
+        assert_eq!(names("--soak"), [&usual[..], &["soak"]].concat());
+        assert_eq!(names("--fuzz 5 --soak"), [&usual[..], &["soak", "fuzz"]].concat());
+        assert_eq!(names("--only docs --only format"), ["format", "docs"]);
+        assert_eq!(names("--only soak"), ["soak"]);
+    }
+
+    #[test]
+    fn fuzz_takes_seconds_or_leaves_them() {
+        let rows = [("--fuzz", 60), ("--fuzz 5", 5), ("--fuzz --soak", 60)];
+        for (line, expected) in rows {
+            assert_eq!(parse(line).fuzz_seconds, Some(expected), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn every_step_that_compiles_uses_the_profile_of_the_tests() {
+        for nextest in [true, false] {
+            for step in plan(&parse("--soak"), nextest) {
+                let line = step.repeat();
+                let compiles = !matches!(step.name, "packages" | "format");
+                assert_eq!(line.contains("profile ci"), compiles, "{line}");
+            }
+        }
+    }
+}
