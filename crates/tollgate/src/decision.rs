@@ -1,5 +1,6 @@
 //! `Decision`: the answer, the same for every algorithm, store and protocol.
 
+use crate::check::Check;
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
@@ -188,6 +189,60 @@ impl Decision {
             at,
             granted,
             capacity: limit.capacity(),
+            outcome,
+        }
+    }
+
+    /// Several limits' outcomes as one answer. `violated` has a bit for each that refused.
+    pub(crate) fn of_all(
+        checks: &[Check<'_>],
+        outcomes: &[Outcome],
+        violated: u16,
+        granted: u64,
+        at: Micros,
+    ) -> Decision {
+        let is_violated = |index: &usize| violated >> index & 1 == 1;
+        let enforced = |index: &usize| !checks[*index].shadow;
+        let indices = 0..checks.len();
+        // `min_by_key` and, reversed, `max_by_key` both settle ties for the first.
+        let binding = match violated {
+            0 => indices.clone().filter(enforced).min_by_key(|index| outcomes[*index].remaining),
+            _ => indices
+                .clone()
+                .rev()
+                .filter(is_violated)
+                .max_by_key(|index| outcomes[*index].retry_after),
+        };
+        let Some(binding) = binding else { return Decision::unlimited(granted, at) };
+        let longest = |wait: fn(&Outcome) -> Wait| {
+            indices
+                .clone()
+                .filter(enforced)
+                .map(|index| wait(&outcomes[index]))
+                .max()
+                .unwrap_or_default()
+        };
+        let mut outcome = outcomes[binding];
+        outcome.delay = if violated == 0 { longest(|outcome| outcome.delay) } else { Wait::ZERO };
+        Decision {
+            refusal: refusal_of(&outcome),
+            binding: binding as u8,
+            violated,
+            ..Decision::of_one(checks[binding].limit, outcome, granted, at)
+        }
+    }
+
+    /// Allowed because no limit applies.
+    pub(crate) fn unlimited(granted: u64, at: Micros) -> Decision {
+        let outcome = Outcome { allowed: true, served_at: at, ..Outcome::default() };
+        Decision {
+            refusal: None,
+            decided_by: DecidedBy::Memory,
+            binding: 0,
+            violated: 0,
+            at,
+            granted,
+            capacity: 0,
             outcome,
         }
     }

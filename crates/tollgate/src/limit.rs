@@ -49,8 +49,8 @@ pub struct Limit {
     /// Names the state of this limit beside a key. Holds no numbers, so that a change of numbers
     /// keeps what callers have used.
     id: u64,
-    /// Tells which numbers wrote a state; 22 bits, never 0.
-    tag: u32,
+    /// Tells these numbers from others, whatever the limit is called.
+    fingerprint: u64,
     pub(crate) bucket: BucketNumbers,
     pub(crate) by_period: Divisor,
 }
@@ -220,10 +220,10 @@ impl Limit {
         self.id
     }
 
-    /// Which numbers these are: 22 bits, never 0.
+    /// Which numbers these are.
     #[inline]
-    pub(crate) fn tag(&self) -> u32 {
-        self.tag
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// The period in microseconds.
@@ -352,7 +352,7 @@ impl LimitBuilder {
         }
         Ok(Limit {
             id: limit_id(&self.name, algorithm, period, self.options),
-            tag: numbers_tag(self.units, capacity),
+            fingerprint: limit_fingerprint(algorithm, period, self.options, [self.units, capacity]),
             name: self.name.into(),
             algorithm,
             units: self.units,
@@ -461,6 +461,24 @@ fn check_options(
 }
 
 fn limit_id(name: &str, algorithm: Algorithm, period: u64, options: Options) -> u64 {
+    let kind = limit_kind(algorithm, period, options);
+    public_hash(&[name.as_bytes(), &kind.to_le_bytes()])
+}
+
+fn limit_fingerprint(
+    algorithm: Algorithm,
+    period: u64,
+    options: Options,
+    numbers: [u64; 2],
+) -> u64 {
+    let kind = limit_kind(algorithm, period, options);
+    let [units, capacity] = numbers.map(u64::to_le_bytes);
+    let on_change = [options.on_change as u8, u8::from(options.queue)];
+    public_hash(&[&kind.to_le_bytes(), &units, &capacity, &on_change])
+}
+
+/// What makes the states of two limits mean different things.
+fn limit_kind(algorithm: Algorithm, period: u64, options: Options) -> u64 {
     let align = match options.align {
         Align::Epoch => 0,
         Align::FirstHit => 1,
@@ -471,18 +489,12 @@ fn limit_id(name: &str, algorithm: Algorithm, period: u64, options: Options) -> 
         Precision::Buckets(buckets) => buckets,
     };
     public_hash(&[
-        name.as_bytes(),
         algorithm.name().as_bytes(),
         &period.to_le_bytes(),
         &align.to_le_bytes(),
         &[u8::from(options.stagger)],
         &buckets.to_le_bytes(),
     ])
-}
-
-fn numbers_tag(units: u64, capacity: u64) -> u32 {
-    let hash = public_hash(&[&units.to_le_bytes(), &capacity.to_le_bytes()]);
-    (hash >> 42).max(1) as u32
 }
 
 /// Why numbers do not make a limit, and what to write instead.

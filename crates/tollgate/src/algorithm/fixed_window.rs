@@ -82,12 +82,15 @@ fn elapsed_at(limit: &Limit, at: u64) -> u64 {
     }
 }
 
-impl Strategy for State {
+impl State {
+    /// The state of a key that nobody has asked about yet.
     #[inline]
-    fn fresh(now: Micros) -> State {
+    pub fn fresh(now: Micros) -> State {
         State { mark: now.as_u64(), count: 0, elapsed: 0 }
     }
+}
 
+impl Strategy for State {
     #[inline]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let view = self.view(limit, now);

@@ -33,12 +33,15 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State(pub token_bucket::State);
 
-impl Strategy for State {
+impl State {
+    /// The state of a key that nobody has asked about yet.
     #[inline]
-    fn fresh(now: Micros) -> State {
+    pub fn fresh(now: Micros) -> State {
         State(token_bucket::State::fresh(now))
     }
+}
 
+impl Strategy for State {
     #[inline]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let outcome = self.0.judge(limit, cost, now);

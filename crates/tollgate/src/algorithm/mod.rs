@@ -92,9 +92,6 @@ impl FromStr for Algorithm {
 
 /// The steps every algorithm has. `Self` is what it remembers about one key.
 pub trait Strategy: Sized {
-    /// The state of a key that nobody has asked about yet.
-    fn fresh(now: Micros) -> Self;
-
     /// What a take of `cost` would be answered now, and the state of affairs after it.
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome;
 
@@ -157,13 +154,15 @@ impl State {
     /// The state of a key that nobody has asked about yet.
     pub fn fresh(limit: &Limit, now: Micros) -> State {
         match (limit.algorithm(), limit.precision()) {
-            (Algorithm::TokenBucket, _) => State::Token(Strategy::fresh(now)),
-            (Algorithm::LeakyBucket, _) => State::Leaky(Strategy::fresh(now)),
-            (Algorithm::FixedWindow, _) => State::Window(Strategy::fresh(now)),
+            (Algorithm::TokenBucket, _) => State::Token(token_bucket::State::fresh(now)),
+            (Algorithm::LeakyBucket, _) => State::Leaky(leaky_bucket::State::fresh(now)),
+            (Algorithm::FixedWindow, _) => State::Window(fixed_window::State::fresh(now)),
             (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => {
-                State::Log(Strategy::fresh(now))
+                State::Log(sliding_window_log::State::fresh(now))
             }
-            (Algorithm::SlidingWindowCounter, _) => State::Counter(Strategy::fresh(now)),
+            (Algorithm::SlidingWindowCounter, _) => {
+                State::Counter(sliding_window_counter::State::fresh(now))
+            }
         }
     }
 

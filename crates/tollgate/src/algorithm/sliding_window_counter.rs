@@ -116,12 +116,15 @@ fn fits_from(previous: u64, room: u64, period: u64) -> u64 {
     period - (overlap - 1)
 }
 
-impl Strategy for State {
+impl State {
+    /// The state of a key that nobody has asked about yet.
     #[inline]
-    fn fresh(now: Micros) -> State {
+    pub fn fresh(now: Micros) -> State {
         State { mark: now.as_u64(), current: 0, previous: 0 }
     }
+}
 
+impl Strategy for State {
     #[inline]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let mut view = self.view(limit, now);

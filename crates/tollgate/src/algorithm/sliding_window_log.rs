@@ -54,7 +54,9 @@ pub trait Entries {
     fn get(&self, index: usize) -> Entry;
     /// Replaces the entry at `index`.
     fn set(&mut self, index: usize, entry: Entry);
-    /// Appends the youngest entry; there is room for one more than [`MAX_ENTRIES`].
+    /// Whether one more entry can be appended; a place that can grow does so now.
+    fn make_room(&mut self) -> bool;
+    /// Appends the youngest entry, after `make_room`.
     fn push(&mut self, entry: Entry);
     /// Removes one entry.
     fn remove(&mut self, index: usize);
@@ -75,6 +77,9 @@ impl Entries for VecDeque<Entry> {
     }
     fn set(&mut self, index: usize, entry: Entry) {
         self[index] = entry;
+    }
+    fn make_room(&mut self) -> bool {
+        self.len() < MAX_ENTRIES
     }
     fn push(&mut self, entry: Entry) {
         self.push_back(entry);
@@ -131,6 +136,11 @@ impl Ticks {
             k => (u128::from(tick) * u128::from(self.period)).div_ceil(u128::from(k)) as u64,
         }
     }
+}
+
+/// An instant as the log of this limit counts it.
+pub(crate) fn tick(limit: &Limit, instant: u64) -> u64 {
+    Ticks::of(limit).at(instant)
 }
 
 /// The log when a question is answered.
@@ -194,12 +204,24 @@ impl<E: Entries> State<E> {
         }
     }
 
-    /// Merges the two closest neighbours onto the later instant; of equals, the oldest two.
-    fn merge_closest(&mut self) {
-        let gap = |index: usize| self.entries.get(index + 1).at - self.entries.get(index).at;
-        let closest = (0..self.entries.len() - 1).min_by_key(|&index| gap(index));
-        // Running sums make this a removal: the later entry covers both.
-        self.entries.remove(closest.expect("two entries at least"));
+    /// Appends an entry. Where there is no room the two closest neighbours merge onto the later
+    /// instant, of equals the oldest two. Running sums make that a removal: the later covers both.
+    fn append(&mut self, entry: Entry) {
+        let len = self.entries.len();
+        if len > 0 && self.entries.get(len - 1).at == entry.at {
+            return self.entries.set(len - 1, entry);
+        }
+        if !self.entries.make_room() {
+            let gap = |index: usize| self.entries.get(index + 1).at - self.entries.get(index).at;
+            let closest = (0..len - 1).map(|index| (gap(index), index)).min();
+            match closest {
+                Some((gap, index)) if gap <= entry.at - self.entries.get(len - 1).at => {
+                    self.entries.remove(index);
+                }
+                _ => return self.entries.set(len - 1, entry),
+            }
+        }
+        self.entries.push(entry);
     }
 
     /// Takes up to `units` out of the entry at `index`; returns how many.
@@ -232,9 +254,15 @@ fn partition<E: Entries>(entries: &E, from: usize, before: impl Fn(Entry) -> boo
     low
 }
 
-impl<E: Entries> State<E> {
-    /// See [`Strategy::judge`]; works on any place for the entries.
-    pub fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+impl State {
+    /// The state of a key that nobody has asked about yet.
+    pub fn fresh(now: Micros) -> State {
+        State { mark: now.as_u64(), base: 0, entries: VecDeque::new() }
+    }
+}
+
+impl<E: Entries> Strategy for State<E> {
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let view = self.view(limit, now);
         let asked = view.total.saturating_add(cost);
         let allowed = asked <= limit.capacity() || cost == 0;
@@ -261,8 +289,7 @@ impl<E: Entries> State<E> {
         }
     }
 
-    /// See [`Strategy::charge`].
-    pub fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         let view = self.view(limit, now);
         self.settle(&view);
         self.mark = view.served.at;
@@ -270,21 +297,12 @@ impl<E: Entries> State<E> {
         if units == 0 {
             return;
         }
-        let entry = Entry { at: view.tick, sum: self.last_sum().wrapping_add(units) };
-        match self.entries.len() {
-            len if len > 0 && self.entries.get(len - 1).at == view.tick => {
-                self.entries.set(len - 1, entry)
-            }
-            _ => self.entries.push(entry),
-        }
-        if self.entries.len() > MAX_ENTRIES {
-            self.merge_closest();
-        }
+        self.append(Entry { at: view.tick, sum: self.last_sum().wrapping_add(units) });
     }
 
-    /// See [`Strategy::refund`]: out of the entry charged, or of the one it was merged into;
-    /// without an instant out of the youngest.
-    pub fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+    /// Out of the entry charged, or of the one it was merged into; without an instant out of the
+    /// youngest.
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let view = self.view(limit, now);
         if let Some(at) = charged_at {
             let tick = view.ticks.at(at.as_u64());
@@ -300,35 +318,13 @@ impl<E: Entries> State<E> {
         }
     }
 
-    /// See [`Strategy::renumber`]: what the new limit has no room for is forgotten oldest first.
-    pub fn renumber(&mut self, old: &Limit, new: &Limit) {
+    /// What the new limit has no room for is forgotten oldest first.
+    fn renumber(&mut self, old: &Limit, new: &Limit) {
         let total = self.last_sum().wrapping_sub(self.base);
         let mut excess = total.saturating_sub(used_after_change(total, old, new));
         while excess > 0 && !self.entries.is_empty() {
             excess -= self.take_back(0, excess);
         }
-    }
-}
-
-impl Strategy for State {
-    fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), base: 0, entries: VecDeque::new() }
-    }
-
-    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        State::judge(self, limit, cost, now)
-    }
-
-    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
-        State::charge(self, limit, cost, now);
-    }
-
-    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
-        State::refund(self, limit, units, charged_at, now);
-    }
-
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
-        State::renumber(self, old, new);
     }
 }
 
@@ -390,7 +386,7 @@ mod tests {
     #[test]
     fn beyond_the_cap_neighbours_merge_onto_the_later() {
         let limit = limit_with("1000000/1h", Algorithm::SlidingWindowLog);
-        let mut state = <State as Strategy>::fresh(Micros::ZERO);
+        let mut state = State::fresh(Micros::ZERO);
         for second in 0..MAX_ENTRIES as u64 {
             // The two closest are those at 500 s and at 500.5 s.
             let at = if second == 501 { 500 * S + S / 2 } else { second * S };
@@ -406,7 +402,7 @@ mod tests {
     #[test]
     fn a_jumped_clock_moves_the_whole_log() {
         let limit = limit_with("3/10s", Algorithm::SlidingWindowLog);
-        let mut state = <State as Strategy>::fresh(Micros::ZERO);
+        let mut state = State::fresh(Micros::ZERO);
         for at in [100, 103, 105] {
             state.charge(&limit, 1, Micros::from_secs(at));
         }

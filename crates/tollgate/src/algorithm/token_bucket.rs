@@ -86,12 +86,15 @@ pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: Served) -> Wait 
     Wait::from_micros(limit.bucket.by_drain.ceil(ticks) as u64 + served.lag)
 }
 
-impl Strategy for State {
+impl State {
+    /// The state of a key that nobody has asked about yet.
     #[inline]
-    fn fresh(now: Micros) -> State {
+    pub fn fresh(now: Micros) -> State {
         State { mark: now.as_u64(), used: 0, part: 0 }
     }
+}
 
+impl Strategy for State {
     #[inline]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let bucket = &limit.bucket;

@@ -1,0 +1,217 @@
+//! `Check`: the question. This limit, this key, this cost, and the act.
+
+use crate::limit::Limit;
+
+/// Whose usage is counted: any bytes, usually text. An empty key is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a>(&'a [u8]);
+
+impl<'a> Key<'a> {
+    /// The bytes.
+    #[inline]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    #[inline]
+    fn from(text: &'a str) -> Key<'a> {
+        Key(text.as_bytes())
+    }
+}
+
+impl<'a> From<&'a String> for Key<'a> {
+    #[inline]
+    fn from(text: &'a String) -> Key<'a> {
+        Key(text.as_bytes())
+    }
+}
+
+impl<'a> From<&'a [u8]> for Key<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Key<'a> {
+        Key(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8; N]) -> Key<'a> {
+        Key(bytes)
+    }
+}
+
+impl<'a> From<&'a KeyBuf> for Key<'a> {
+    #[inline]
+    fn from(key: &'a KeyBuf) -> Key<'a> {
+        Key(&key.0)
+    }
+}
+
+/// A key made of several named facts, such as user and path.
+///
+/// Parts carry their lengths, so no choice of values makes two different lists equal:
+/// ("a_b", "c") is not ("a", "b_c"), and user "192.0.2.1" is not the address 192.0.2.1. Nor is
+/// such a key ever equal to a plain text key.
+///
+/// ```
+/// use tollgate::KeyBuf;
+///
+/// let one = KeyBuf::new().with("user", "42").with("path", "/search");
+/// let other = KeyBuf::new().with("user", "4").with("path", "2/search");
+/// assert_ne!(one, other);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyBuf(Vec<u8>);
+
+impl KeyBuf {
+    /// No text in UTF-8 begins with this byte.
+    const MARK: u8 = 0xff;
+
+    /// A key without parts; empty until the first is added.
+    pub const fn new() -> KeyBuf {
+        KeyBuf(Vec::new())
+    }
+
+    /// Adds a named fact.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> KeyBuf {
+        self.add(name, value);
+        self
+    }
+
+    /// Adds a named fact.
+    pub fn add(&mut self, name: &str, value: &str) {
+        if self.0.is_empty() {
+            self.0.push(KeyBuf::MARK);
+        }
+        for part in [name, value] {
+            self.0.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            self.0.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    /// Empties it and keeps its memory, for the next request.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Default for KeyBuf {
+    fn default() -> KeyBuf {
+        KeyBuf::new()
+    }
+}
+
+/// What is to be done with the cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Charge it whole if it fits, else refuse.
+    #[default]
+    Take,
+    /// Only ask.
+    Peek,
+    /// Charge it even if that makes debt: the cost of work that has already happened.
+    Force,
+    /// Charge as much of it as fits; refuse if nothing does.
+    UpTo,
+}
+
+/// One limit asked about one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    pub(crate) limit: &'a Limit,
+    pub(crate) key: Key<'a>,
+    pub(crate) cost: u64,
+    pub(crate) act: Act,
+    pub(crate) shadow: bool,
+    pub(crate) count_denied: bool,
+}
+
+impl<'a> Check<'a> {
+    /// Asks to take one unit.
+    #[inline]
+    pub fn new(limit: &'a Limit, key: impl Into<Key<'a>>) -> Check<'a> {
+        Check {
+            limit,
+            key: key.into(),
+            cost: 1,
+            act: Act::Take,
+            shadow: false,
+            count_denied: false,
+        }
+    }
+
+    /// Asks for `cost` units; 0 is a peek.
+    #[inline]
+    #[must_use]
+    pub fn cost(mut self, cost: u64) -> Check<'a> {
+        self.cost = cost;
+        self
+    }
+
+    /// What is to be done with the cost.
+    #[inline]
+    #[must_use]
+    pub fn act(mut self, act: Act) -> Check<'a> {
+        self.act = act;
+        self
+    }
+
+    /// Judged and charged with the others, but never refuses: shows what the limit would do.
+    #[must_use]
+    pub fn shadow(mut self) -> Check<'a> {
+        self.shadow = true;
+        self
+    }
+
+    /// Charged on every request, refused ones too: whoever does not stop asking stays out.
+    #[must_use]
+    pub fn count_denied(mut self) -> Check<'a> {
+        self.count_denied = true;
+        self
+    }
+
+    /// The limit asked.
+    pub fn limit(&self) -> &'a Limit {
+        self.limit
+    }
+
+    /// The key asked about.
+    pub fn key(&self) -> Key<'a> {
+        self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_never_run_into_each_other() {
+        let lists: [&[(&str, &str)]; 6] = [
+            &[("a_b", "c")],
+            &[("a", "b_c")],
+            &[("user", "192.0.2.1")],
+            &[("ip", "192.0.2.1")],
+            &[("a", "b"), ("c", "d")],
+            &[("a", "bcd")],
+        ];
+        let keys: std::collections::HashSet<KeyBuf> = lists
+            .iter()
+            .map(|parts| {
+                parts.iter().fold(KeyBuf::new(), |key, (name, value)| key.with(name, value))
+            })
+            .collect();
+        assert_eq!(keys.len(), lists.len());
+        assert!(keys.iter().all(|key| std::str::from_utf8(Key::from(key).as_bytes()).is_err()));
+        assert!(Key::from(&KeyBuf::new()).is_empty());
+    }
+}

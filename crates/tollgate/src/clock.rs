@@ -1,0 +1,582 @@
+//! Where the time comes from. This is the only file of the project that reads it.
+//!
+//! A decision takes its instant as an argument, so a [`Clock`] is read once per request. That read
+//! is the dearest part of a hot decision; hence [`SystemClock`], which turns the processor's tick
+//! counter (TSC) into Unix microseconds. Tests and simulations hold a [`ManualClock`].
+//!
+//! Time is one function of the tick count, drawn segment by segment, about one a second. A segment
+//! runs for its first second at a slewed speed, which makes up for what the clock was ahead of or
+//! behind wall time, and then at plain speed until the next one starts. It is published *before*
+//! it starts and never changes, so all threads agree on every instant, and crossing from one
+//! segment into the next takes no time back.
+//!
+//! What a difference to wall time leads to:
+//!
+//! * **Up to a second behind, or ahead by any amount**: slewed by at most 500 ppm, which no rate
+//!   can show. A leap second takes half an hour. Wall time set back by an hour is as good as
+//!   ignored (83 days; a restart follows at once): waiting for it would refuse everybody that long.
+//! * **More than a second behind**: followed in one jump. The machine slept, or started before it
+//!   knew the time, and an operator's hand looks just the same. Of all ways to follow, a jump
+//!   admits least: it fills a bucket once, while running fast admits the rate over the whole
+//!   distance. Wall time that flips to and fro leads to one jump, not to many.
+//! * **The tick counter restarted**, as some do when the machine sleeps: anchored anew, forward.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::time::Micros;
+
+/// Tells the time in Unix microseconds.
+pub trait Clock: Send + Sync {
+    /// The present instant.
+    fn now(&self) -> Micros;
+}
+
+impl<C: Clock + ?Sized> Clock for &C {
+    #[inline]
+    fn now(&self) -> Micros {
+        (**self).now()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    #[inline]
+    fn now(&self) -> Micros {
+        (**self).now()
+    }
+}
+
+/// The machine's time: cheap to read, close to wall time, never backwards on a thread.
+///
+/// All values share one timeline, so it does not matter how many there are. The first read in a
+/// process takes 2 ms, to measure the tick rate. A thread may read a few microseconds less than
+/// another has just read: the counters of two cores differ a little, and a read is not a barrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Micros {
+        static TIMELINE: LazyLock<Timeline<Machine>> =
+            LazyLock::new(|| Timeline::new(Machine::detect()));
+        TIMELINE.now()
+    }
+}
+
+/// A clock that stands still until told otherwise; it may be told to go backwards.
+#[derive(Debug)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// A clock that stands at `now`.
+    pub const fn new(now: Micros) -> ManualClock {
+        ManualClock(AtomicU64::new(now.as_u64()))
+    }
+
+    /// Moves to `now`, be it in the past.
+    pub fn set(&self, now: Micros) {
+        self.0.store(now.as_u64(), Ordering::Relaxed);
+    }
+
+    /// Moves forward by the whole microseconds in `step`, at most to [`Micros::MAX`].
+    pub fn advance(&self, step: Duration) {
+        let step = u64::try_from(step.as_micros()).unwrap_or(u64::MAX);
+        self.0.update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            Micros::new(now.saturating_add(step)).as_u64()
+        });
+    }
+}
+
+impl Clock for ManualClock {
+    #[inline]
+    fn now(&self) -> Micros {
+        Micros::new(self.0.load(Ordering::Relaxed))
+    }
+}
+
+const SECOND_US: u64 = 1_000_000;
+
+/// The most by which a segment slews in its second: 500 ppm, as much as `adjtime` does.
+const SLEW_US_MAX: i128 = 500;
+
+/// A segment is published 1/16 second before it starts: enough for a publisher that is interrupted
+/// and for what the processor reorders, yet short, because reads meanwhile take the slow path.
+const LEAD_SHIFT: u32 = 4;
+
+/// What the time sources say at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    ticks: u64,
+    /// Monotonic time, to measure the tick rate by: unlike wall time, nobody sets it.
+    nanos: u64,
+    /// Wall time in Unix microseconds.
+    wall_us: u64,
+}
+
+/// A piece of the function from ticks to time. Speeds are in 2⁻⁶⁴ µs per tick, so that a read
+/// multiplies and keeps the upper half; a tick is therefore shorter than a microsecond.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    /// The first tick.
+    start: u64,
+    /// Unix microseconds at `start`.
+    micros: u64,
+    /// One second in ticks: how long `slewed` holds, and the age at which a successor is due.
+    second: u64,
+    /// The speed in the first second.
+    slewed: u64,
+    /// The speed as measured. Holds from then on, however long nobody reads the clock.
+    plain: u64,
+}
+
+impl Segment {
+    /// `behind_us` is what there is to make up for in the first second.
+    fn new(start: u64, micros: u64, plain: u64, behind_us: i128) -> Segment {
+        let second = (u128::from(SECOND_US) << 64) / u128::from(plain.max(1));
+        let slew = behind_us.clamp(-SLEW_US_MAX, SLEW_US_MAX);
+        Segment {
+            start,
+            micros: Micros::new(micros).as_u64(),
+            second: u64::try_from(second).unwrap_or(u64::MAX),
+            slewed: (i128::from(plain) * (1_000_000 + slew) / 1_000_000) as u64,
+            plain,
+        }
+    }
+
+    /// The first segment since the tick counter started. It begins before the sample, so that no
+    /// core whose counter lags a little is before the beginning.
+    fn anchored(sample: &Sample, plain: u64, micros_min: u64) -> Segment {
+        let lead = Segment::new(0, 0, plain, 0).second >> LEAD_SHIFT;
+        let start = sample.ticks.saturating_sub(lead);
+        let wall_us = sample.wall_us.saturating_sub(scaled(sample.ticks - start, plain));
+        Segment::new(start, wall_us.max(micros_min), plain, 0)
+    }
+
+    /// What follows this newest segment, if it is due. `previous` is the last sample used.
+    fn next(&self, previous: &Sample, sample: &Sample) -> Option<Segment> {
+        if self.is_restarted(sample.ticks) {
+            return Some(Segment::anchored(sample, self.plain, self.restart_us()));
+        }
+        if sample.ticks.saturating_sub(self.start) < self.second {
+            return None;
+        }
+        // A measurement that is far off was disturbed (in a machine that sleeps, monotonic time
+        // stands still and ticks may not): believe a thousandth of it. Should the old speed be the
+        // wrong one, a few rounds get there all the same.
+        let leeway = self.plain / 1024;
+        let measured = speed(previous, sample).unwrap_or(self.plain);
+        let plain = measured.clamp(self.plain - leeway, self.plain.saturating_add(leeway));
+
+        let start = sample.ticks.saturating_add(self.second >> LEAD_SHIFT);
+        let micros = self.micros_at(start);
+        let behind_us = i128::from(sample.wall_us) - i128::from(self.micros_at(sample.ticks));
+        Some(if behind_us > i128::from(SECOND_US) {
+            Segment::new(start, micros.saturating_add(behind_us as u64), plain, 0)
+        } else {
+            Segment::new(start, micros, plain, behind_us)
+        })
+    }
+
+    fn micros_at(&self, ticks: u64) -> u64 {
+        let elapsed = ticks.saturating_sub(self.start);
+        let first = elapsed.min(self.second);
+        let plain_us = scaled(elapsed - first, self.plain);
+        (self.micros + scaled(first, self.slewed)).saturating_add(plain_us)
+    }
+
+    /// Whether the counter restarted: nobody publishes that long before the start.
+    fn is_restarted(&self, ticks: u64) -> bool {
+        ticks.saturating_add(self.second) < self.start
+    }
+
+    /// Where time goes on after a restart. No read got this far on the newest segment: one that
+    /// finds it a second old publishes the next.
+    fn restart_us(&self) -> u64 {
+        self.micros + 2 * SECOND_US
+    }
+}
+
+/// The whole microseconds in `ticks`.
+#[inline]
+fn scaled(ticks: u64, speed: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(speed)) >> 64) as u64
+}
+
+/// The speed between two samples, unless the tick counter stood still or restarted.
+fn speed(from: &Sample, to: &Sample) -> Option<u64> {
+    let ticks = to.ticks.checked_sub(from.ticks).filter(|&ticks| ticks > 0)?;
+    let nanos = to.nanos.checked_sub(from.nanos)?;
+    u64::try_from((u128::from(nanos) << 64) / (u128::from(ticks) * 1_000)).ok()
+}
+
+/// What a timeline is made from; the tests bring their own.
+trait Source {
+    /// A counter of constant rate, the same on all cores.
+    fn ticks(&self) -> u64;
+    fn sample(&self) -> Sample;
+}
+
+/// The newest segments, published so that readers neither wait nor write.
+struct Timeline<S> {
+    source: S,
+    /// The number of the newest segment. Segment `n` is in slot `n % 4`, unchanged until `n + 3`
+    /// is out. A reader uses `n` and `n - 1`, and then looks whether `n` is still the newest.
+    newest: AtomicU64,
+    slots: [Slot; 4],
+    /// The last sample used. Who gets the lock publishes; nobody ever waits for it.
+    publisher: Mutex<Sample>,
+}
+
+/// A [`Segment`] on its own cache line.
+#[repr(align(64))]
+struct Slot([AtomicU64; 5]);
+
+impl Slot {
+    #[inline]
+    fn load(&self) -> Segment {
+        let words = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [start, micros, second, slewed, plain] = words;
+        Segment { start, micros, second, slewed, plain }
+    }
+
+    fn store(&self, segment: &Segment) {
+        let Segment { start, micros, second, slewed, plain } = *segment;
+        for (word, value) in self.0.iter().zip([start, micros, second, slewed, plain]) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<S: Source> Timeline<S> {
+    /// Spins for 2 ms to measure the tick rate; the first second refines it. CPUID is no shortcut:
+    /// often it has no rate or a nominal one (2.80 GHz instead of 2.793 where this was written).
+    fn new(source: S) -> Timeline<S> {
+        let first = source.sample();
+        let mut sample = first;
+        while sample.nanos.saturating_sub(first.nanos) < 2_000_000 {
+            std::hint::spin_loop();
+            sample = source.sample();
+        }
+        let plain = speed(&first, &sample).unwrap_or(u64::MAX / 1_000);
+        let slots = std::array::from_fn(|_| Slot(Default::default()));
+        slots.iter().for_each(|slot| slot.store(&Segment::anchored(&sample, plain, 0)));
+        Timeline { source, newest: AtomicU64::new(0), slots, publisher: Mutex::new(sample) }
+    }
+
+    #[inline]
+    fn now(&self) -> Micros {
+        // Ticks come first: who has a tick past the start of a segment then sees that segment.
+        let ticks = self.source.ticks();
+        let n = self.newest.load(Ordering::Acquire);
+        let newest = self.slots[n as usize % 4].load();
+        fence(Ordering::Acquire);
+        let elapsed = ticks.wrapping_sub(newest.start); // huge before the start
+        if elapsed < newest.second && self.newest.load(Ordering::Relaxed) == n {
+            Micros::new(newest.micros + scaled(elapsed, newest.slewed))
+        } else {
+            Micros::new(self.now_slow())
+        }
+    }
+
+    #[cold]
+    fn now_slow(&self) -> u64 {
+        loop {
+            let ticks = self.source.ticks();
+            let (older, newest) = self.segments();
+            if ticks >= newest.start {
+                if ticks - newest.start >= newest.second {
+                    self.publish();
+                }
+                return newest.micros_at(ticks);
+            }
+            if !newest.is_restarted(ticks) {
+                return older.micros_at(ticks);
+            }
+            // Or did this thread merely sleep between reading the ticks and the segments?
+            if newest.is_restarted(self.source.ticks()) {
+                self.publish();
+                return newest.restart_us();
+            }
+        }
+    }
+
+    fn segments(&self) -> (Segment, Segment) {
+        loop {
+            let n = self.newest.load(Ordering::Acquire);
+            let older = self.slots[n.wrapping_sub(1) as usize % 4].load();
+            let newest = self.slots[n as usize % 4].load();
+            fence(Ordering::Acquire);
+            if self.newest.load(Ordering::Relaxed) == n {
+                return (older, newest);
+            }
+        }
+    }
+
+    /// Publishes the next segment if it is due and nobody else is about to.
+    fn publish(&self) {
+        let Ok(mut previous) = self.publisher.try_lock() else { return };
+        let (_, newest) = self.segments();
+        let sample = self.source.sample();
+        let Some(next) = newest.next(&previous, &sample) else { return };
+
+        let n = self.newest.load(Ordering::Relaxed).wrapping_add(1);
+        fence(Ordering::Release); // who sees a word of segment n also sees that n - 1 is out
+        self.slots[n as usize % 4].store(&next);
+        // After a long interruption the start is near or past: leave it to the next reader.
+        if self.source.ticks().saturating_sub(sample.ticks) < newest.second >> (LEAD_SHIFT + 1) {
+            self.newest.store(n, Ordering::Release);
+            *previous = sample;
+        }
+    }
+}
+
+/// The time sources of this machine.
+struct Machine {
+    /// Whether ticks are those of the TSC; otherwise they are nanoseconds of monotonic time.
+    has_tsc: bool,
+    /// Where monotonic time counts from.
+    origin: Instant,
+}
+
+#[expect(clippy::disallowed_methods, reason = "here time is read, and nowhere else")]
+impl Machine {
+    fn detect() -> Machine {
+        Machine { has_tsc: tsc::is_invariant(), origin: Instant::now() }
+    }
+
+    fn nanos(&self) -> u64 {
+        Instant::now().saturating_duration_since(self.origin).as_nanos() as u64
+    }
+
+    fn wall_us() -> u64 {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since_epoch.map_or(0, |elapsed| Micros::new(elapsed.as_micros() as u64).as_u64())
+    }
+}
+
+impl Source for Machine {
+    #[inline]
+    fn ticks(&self) -> u64 {
+        if self.has_tsc { tsc::read() } else { self.nanos() }
+    }
+
+    /// The tightest of five tries, since a thread may be interrupted between two readings.
+    fn sample(&self) -> Sample {
+        let tries: [(u64, Sample); 5] = std::array::from_fn(|_| {
+            let before = self.ticks();
+            let (wall_us, nanos) = (Machine::wall_us(), self.nanos());
+            let width = self.ticks().wrapping_sub(before);
+            (width, Sample { ticks: before.wrapping_add(width / 2), nanos, wall_us })
+        });
+        tries.into_iter().min_by_key(|&(width, _)| width).unwrap_or(tries[0]).1
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod tsc {
+    use core::arch::x86_64::{__cpuid, _rdtsc};
+
+    /// Whether the counter has one rate at every frequency and in every state of the processor.
+    pub(super) fn is_invariant() -> bool {
+        const POWER_LEAF: u32 = 0x8000_0007;
+        __cpuid(0x8000_0000).eax >= POWER_LEAF && __cpuid(POWER_LEAF).edx & (1 << 8) != 0
+    }
+
+    /// Not `rdtscp`, which waits for all earlier instructions and takes twice as long.
+    #[inline]
+    #[expect(unsafe_code, reason = "the intrinsic is declared so")]
+    pub(super) fn read() -> u64 {
+        // SAFETY: every x86_64 processor has this instruction; it touches no memory.
+        unsafe { _rdtsc() }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod tsc {
+    pub(super) fn is_invariant() -> bool {
+        false
+    }
+
+    pub(super) fn read() -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const SECOND: i64 = SECOND_US as i64;
+    const HOUR: i64 = 3_600 * SECOND;
+
+    /// A machine of 3 ticks per nanosecond. Each sample takes 1 µs; nothing else moves by itself.
+    struct World(Cell<Sample>);
+
+    impl Source for World {
+        fn ticks(&self) -> u64 {
+            self.0.get().ticks
+        }
+
+        fn sample(&self) -> Sample {
+            self.pass(1, 0);
+            self.0.get()
+        }
+    }
+
+    impl World {
+        fn timeline(ticks: u64) -> Timeline<World> {
+            let sample = Sample { ticks, nanos: 0, wall_us: 1_790_000_000_000_000 };
+            Timeline::new(World(Cell::new(sample)))
+        }
+
+        /// Lets time pass for all sources; the tick counter runs fast by `ppm`.
+        fn pass(&self, micros: i64, ppm: i64) {
+            self.0.update(|now| Sample {
+                ticks: now.ticks.wrapping_add_signed(micros * 3_000 + micros * 3 * ppm / 1_000),
+                nanos: now.nanos + micros as u64 * 1_000,
+                wall_us: now.wall_us + micros as u64,
+            });
+        }
+
+        fn step_wall(&self, step: i64) {
+            self.0.update(|now| Sample { wall_us: now.wall_us.saturating_add_signed(step), ..now });
+        }
+
+        fn set_ticks(&self, ticks: u64) {
+            self.0.update(|now| Sample { ticks, ..now });
+        }
+    }
+
+    impl Timeline<World> {
+        fn ahead_us(&self) -> i64 {
+            self.now().as_u64() as i64 - self.source.0.get().wall_us as i64
+        }
+
+        /// Reads the clock every 10 ms.
+        fn run(&self, seconds: u64, ppm: i64) {
+            let mut last = self.now();
+            for _ in 0..seconds * 100 {
+                self.source.pass(10_000, ppm);
+                let now = self.now();
+                assert!(now >= last, "{last:?} then {now:?}");
+                last = now;
+            }
+        }
+    }
+
+    #[test]
+    fn drift_is_measured_and_slewed_away() {
+        for ppm in [-1_000, -100, 0, 100, 1_000] {
+            let timeline = World::timeline(12_345);
+            timeline.run(30, ppm);
+            assert!(timeline.ahead_us().abs() <= 3, "{ppm} ppm: {} µs", timeline.ahead_us());
+            // The speed is known well enough for an hour in which nobody reads.
+            timeline.source.pass(HOUR, ppm);
+            assert!(timeline.ahead_us().abs() <= 500, "{ppm} ppm: {} µs", timeline.ahead_us());
+        }
+    }
+
+    #[test]
+    fn wall_time_is_followed_by_a_jump_or_slowly() {
+        // Steps of wall time, 10 s apart, and what the clock is ahead in the end, give or take
+        // 500 µs. In 10 s it slews by about 4.5 ms.
+        let table: [(&[i64], i64); 8] = [
+            (&[HOUR], 0),
+            (&[SECOND + 100], 0),
+            (&[SECOND - 100], 4_500 - SECOND),
+            (&[2_000], 0),
+            (&[-2_000], 0),
+            (&[-SECOND], SECOND - 4_500),
+            (&[-HOUR], HOUR - 4_500),
+            (&[HOUR, -HOUR, HOUR, -HOUR], HOUR - 4_500), // to and fro: one jump
+        ];
+        for (steps, expected) in table {
+            let timeline = World::timeline(0);
+            for &step in steps {
+                timeline.source.step_wall(step);
+                timeline.run(10, 0);
+            }
+            let ahead = timeline.ahead_us();
+            assert!((ahead - expected).abs() <= 500, "{steps:?}: {ahead} for {expected}");
+        }
+    }
+
+    #[test]
+    fn restarted_ticks_go_on_forward() {
+        for slept in [0, 60 * SECOND] {
+            let timeline = World::timeline(u64::MAX / 2);
+            timeline.run(5, 0);
+            timeline.source.pass(900_000, 0);
+            let last = timeline.now();
+            timeline.source.step_wall(slept);
+            timeline.source.set_ticks(7);
+            assert!(timeline.now() >= last);
+            timeline.run(5, 0);
+            let ahead = timeline.ahead_us();
+            assert!((-5..=2 * SECOND + 100_000).contains(&ahead), "slept {slept}: {ahead}");
+        }
+    }
+
+    #[test]
+    fn never_backwards_whatever_the_sources_do() {
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut below = |limit: i64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random % limit as u64) as i64
+        };
+        for start in [0, 1 << 40, u64::MAX - (1 << 36)] {
+            let timeline = World::timeline(start);
+            let mut last = timeline.now();
+            for step in 0..200_000 {
+                let micros_max = [1, 1_000, 100_000, 2_000_000][below(4) as usize];
+                timeline.source.pass(below(micros_max), below(2_001) - 1_000);
+                match below(1_000) {
+                    0 => timeline.source.step_wall(below(2 * HOUR) - HOUR),
+                    1 => timeline.source.set_ticks(below(1 << 50) as u64),
+                    _ => {}
+                }
+                let now = timeline.now();
+                assert!(now >= last, "start {start}, step {step}: {last:?} then {now:?}");
+                last = now;
+            }
+            assert!(last < Micros::MAX);
+        }
+    }
+
+    /// Between threads a millisecond is allowed, far more than the few microseconds that occur.
+    #[test]
+    fn system_clock_tells_wall_time_and_never_goes_backwards() {
+        assert!(SystemClock.now().as_u64().abs_diff(Machine::wall_us()) < 50_000);
+        let highest = AtomicU64::new(0);
+        let read = || {
+            let mut last = SystemClock.now().as_u64();
+            let end = last + 200_000;
+            while last < end {
+                let seen = highest.load(Ordering::Acquire);
+                let now = SystemClock.now().as_u64();
+                assert!(now >= last && now + 1_000 >= seen, "{last}, {seen} then {now}");
+                highest.fetch_max(now, Ordering::Release);
+                last = now;
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(read);
+            scope.spawn(read);
+        });
+    }
+
+    #[test]
+    fn manual_clock_moves_when_told() {
+        let clock = ManualClock::new(Micros::new(5));
+        clock.advance(Duration::from_nanos(2_999));
+        assert_eq!(clock.now(), Micros::new(7));
+        clock.set(Micros::new(1));
+        assert_eq!(Arc::new(&clock).now(), Micros::new(1));
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), Micros::MAX);
+    }
+}

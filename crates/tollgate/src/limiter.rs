@@ -1,0 +1,382 @@
+//! `Limiter`: a store and a clock, the interface that a program embeds.
+//!
+//! Every operation reads the clock once. [`Limiter::at`] gives the same operations at an instant
+//! of the caller's choosing, for tests, simulation and replies that must agree on one time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::check::{Act, Check, Key};
+use crate::clock::{Clock, SystemClock};
+use crate::decision::{Decision, Outcome, Receipt};
+use crate::limit::Limit;
+use crate::observer::Observer;
+use crate::store::MemoryStore;
+use crate::time::{Micros, Wait};
+use crate::wait::Turnstile;
+
+/// Decides who may pass. Share it: all methods take `&self`.
+///
+/// ```
+/// use tollgate::{Limit, Limiter};
+///
+/// let limiter = Limiter::with_capacity(100_000);
+/// let limit = Limit::per_minute(100).burst(20).build()?;
+///
+/// let decision = limiter.check(&limit, "user:42");
+/// assert!(decision.allowed());
+/// assert_eq!(decision.remaining(), 19);
+/// # Ok::<(), tollgate::LimitError>(())
+/// ```
+///
+/// One for the whole process:
+///
+/// ```
+/// use std::sync::LazyLock;
+/// use tollgate::{Limit, Limiter};
+///
+/// static LIMITER: LazyLock<Limiter> = LazyLock::new(|| Limiter::with_capacity(1_000_000));
+/// static LOGIN: LazyLock<Limit> = LazyLock::new(|| "5/minute".parse().expect("a valid limit"));
+///
+/// fn may_log_in(address: &str) -> bool {
+///     LIMITER.check(&LOGIN, address).allowed()
+/// }
+///
+/// assert!(may_log_in("192.0.2.1"));
+/// ```
+pub struct Limiter<S = MemoryStore, C = SystemClock> {
+    store: S,
+    clock: C,
+    observer: Option<Arc<dyn Observer>>,
+    pub(crate) turnstile: Turnstile,
+}
+
+impl<S: fmt::Debug, C> fmt::Debug for Limiter<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Limiter {
+    /// A limiter in memory for `max_keys` keys, on the system's clock. A key is one caller under
+    /// one limit; 39 bytes each are allocated now, and never more.
+    pub fn with_capacity(max_keys: usize) -> Limiter {
+        Limiter::new(MemoryStore::new(max_keys), SystemClock::default())
+    }
+}
+
+impl<S, C> Limiter<S, C> {
+    /// A limiter of these parts.
+    pub fn new(store: S, clock: C) -> Limiter<S, C> {
+        Limiter { store, clock, observer: None, turnstile: Turnstile::new() }
+    }
+
+    /// Tells `observer` of every decision, after those observers it already tells.
+    #[must_use]
+    pub fn observed_by(mut self, observer: impl Observer + 'static) -> Limiter<S, C> {
+        self.observer = Some(match self.observer {
+            None => Arc::new(observer),
+            Some(first) => Arc::new((first, observer)),
+        });
+        self
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+}
+
+impl<C: Clock> Limiter<MemoryStore, C> {
+    /// The same operations at an instant of your choosing.
+    #[inline]
+    pub fn at(&self, now: Micros) -> Moment<'_, C> {
+        Moment { limiter: self, now }
+    }
+
+    /// The same operations at this instant, however many there are.
+    #[inline]
+    pub fn now(&self) -> Moment<'_, C> {
+        self.at(self.clock.now())
+    }
+
+    /// Takes one unit, or refuses.
+    #[inline]
+    pub fn check<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> Decision {
+        self.now().take(limit, key, 1)
+    }
+
+    /// Takes `cost` units at once, or refuses.
+    #[inline]
+    pub fn take<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.now().take(limit, key, cost)
+    }
+
+    /// What [`Limiter::take`] would answer; charges nothing. Its `retry_after` is the wait.
+    pub fn peek<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.now().peek(limit, key, cost)
+    }
+
+    /// Takes as many units as there are, at most `most`; refuses if there are none.
+    pub fn take_up_to<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, most: u64) -> Decision {
+        self.now().take_up_to(limit, key, most)
+    }
+
+    /// Charges the cost of work that has already happened, if need be into debt.
+    pub fn force<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.now().force(limit, key, cost)
+    }
+
+    /// Gives back `units` of what `receipt` says was charged, or all of it if it is less. What has
+    /// run out since (a window that is over, a bucket that has refilled) changes nothing.
+    pub fn refund<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, receipt: Receipt, units: u64) {
+        self.now().refund(limit, key, receipt, units);
+    }
+
+    /// Gives back `units` that nobody kept a receipt for, as if they had been charged now.
+    pub fn grant<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, units: u64) {
+        self.now().grant(limit, key, units);
+    }
+
+    /// Takes an estimate now and settles later: see [`Permit`]. `Err` is the refusal.
+    pub fn reserve<'a>(
+        &'a self,
+        limit: &'a Limit,
+        key: impl Into<Key<'a>>,
+        estimate: u64,
+        expires_in: Duration,
+    ) -> Result<Permit<'a, C>, Decision> {
+        self.now().reserve(limit, key, estimate, expires_in)
+    }
+
+    /// Decides several limits as one request: all pass and are charged, or none is charged.
+    pub fn decide(&self, checks: &[Check<'_>]) -> Decision {
+        self.now().decide(checks)
+    }
+
+    /// Decides many requests of one check each, as if in order at one instant: faster than one by
+    /// one, because the memory is asked for all keys at once. `decisions` is emptied and filled.
+    pub fn decide_batch(&self, checks: &[Check<'_>], decisions: &mut Vec<Decision>) {
+        self.now().decide_batch(checks, decisions);
+    }
+
+    /// Forgets what a key has used of a limit. Whether there was anything to forget.
+    pub fn reset<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> bool {
+        self.now().reset(limit, key)
+    }
+
+    /// Refuses everything asked about `key`, under whichever limit, for so long. A longer block
+    /// stays. `false`: the bounded table of blocks is full.
+    pub fn block<'k>(&self, key: impl Into<Key<'k>>, duration: Duration) -> bool {
+        let now = self.clock.now();
+        self.at(now).block(key, now.after(Wait::at_least(duration)))
+    }
+
+    /// Lifts a block. Whether there was one.
+    pub fn unblock<'k>(&self, key: impl Into<Key<'k>>) -> bool {
+        self.now().unblock(key)
+    }
+}
+
+/// A limiter at one instant; made by [`Limiter::at`].
+#[derive(Debug)]
+pub struct Moment<'a, C = SystemClock> {
+    pub(crate) limiter: &'a Limiter<MemoryStore, C>,
+    pub(crate) now: Micros,
+}
+
+impl<C> Clone for Moment<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Moment<'_, C> {}
+
+impl<'a, C: Clock> Moment<'a, C> {
+    /// See [`Limiter::check`].
+    #[inline]
+    pub fn check<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> Decision {
+        self.take(limit, key, 1)
+    }
+
+    /// See [`Limiter::take`].
+    #[inline]
+    pub fn take<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.ask(&Check { cost, ..Check::new(limit, key.into()) })
+    }
+
+    /// See [`Limiter::peek`].
+    pub fn peek<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.ask(&Check { cost, act: Act::Peek, ..Check::new(limit, key.into()) })
+    }
+
+    /// See [`Limiter::take_up_to`].
+    pub fn take_up_to<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, most: u64) -> Decision {
+        self.ask(&Check { cost: most, act: Act::UpTo, ..Check::new(limit, key.into()) })
+    }
+
+    /// See [`Limiter::force`].
+    pub fn force<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.ask(&Check { cost, act: Act::Force, ..Check::new(limit, key.into()) })
+    }
+
+    #[inline]
+    fn ask(self, check: &Check<'_>) -> Decision {
+        let decision = self.limiter.store.decide_one(check, self.now);
+        self.tell(std::slice::from_ref(check), &decision);
+        decision
+    }
+
+    /// See [`Limiter::decide`].
+    pub fn decide(self, checks: &[Check<'_>]) -> Decision {
+        let decision = self.limiter.store.decide_now(checks, self.now);
+        self.tell(checks, &decision);
+        decision
+    }
+
+    /// See [`Limiter::decide`]; `outcomes` gets what each limit said, in order.
+    ///
+    /// # Panics
+    ///
+    /// If `outcomes` is shorter than `checks`.
+    pub fn decide_each(self, checks: &[Check<'_>], outcomes: &mut [Outcome]) -> Decision {
+        let decision = self.limiter.store.decide_each(checks, self.now, outcomes);
+        self.tell(checks, &decision);
+        decision
+    }
+
+    /// See [`Limiter::decide_batch`].
+    pub fn decide_batch(self, checks: &[Check<'_>], decisions: &mut Vec<Decision>) {
+        self.limiter.store.decide_batch(checks, self.now, decisions);
+        if self.limiter.observer.is_some() {
+            for (check, decision) in checks.iter().zip(decisions) {
+                self.tell(std::slice::from_ref(check), decision);
+            }
+        }
+    }
+
+    /// See [`Limiter::refund`].
+    pub fn refund<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, receipt: Receipt, units: u64) {
+        self.limiter.store.refund(limit, key.into(), Some(receipt), units, self.now);
+    }
+
+    /// See [`Limiter::grant`].
+    pub fn grant<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, units: u64) {
+        self.limiter.store.refund(limit, key.into(), None, units, self.now);
+    }
+
+    /// See [`Limiter::reserve`].
+    pub fn reserve(
+        self,
+        limit: &'a Limit,
+        key: impl Into<Key<'a>>,
+        estimate: u64,
+        expires_in: Duration,
+    ) -> Result<Permit<'a, C>, Decision> {
+        let key = key.into();
+        let decision = self.take(limit, key, estimate);
+        if !decision.allowed() {
+            return Err(decision);
+        }
+        Ok(Permit {
+            limiter: self.limiter,
+            limit,
+            key,
+            receipt: Some(decision.receipt()),
+            expires: self.now.after(Wait::at_least(expires_in)),
+            decision,
+        })
+    }
+
+    /// See [`Limiter::reset`].
+    pub fn reset<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> bool {
+        self.limiter.store.reset(limit, key.into(), self.now)
+    }
+
+    /// See [`Limiter::block`]; until an instant.
+    pub fn block<'k>(self, key: impl Into<Key<'k>>, until: Micros) -> bool {
+        self.limiter.store.block(key.into(), until, self.now)
+    }
+
+    /// See [`Limiter::unblock`].
+    pub fn unblock<'k>(self, key: impl Into<Key<'k>>) -> bool {
+        self.limiter.store.unblock(key.into(), self.now)
+    }
+
+    #[inline]
+    fn tell(self, checks: &[Check<'_>], decision: &Decision) {
+        if let Some(observer) = &self.limiter.observer {
+            observer.decided(checks, decision);
+        }
+    }
+}
+
+/// Units taken on an estimate, to be settled once.
+///
+/// [`Permit::commit`] with the true cost refunds what was too much or forces what was too little.
+/// Dropping the permit refunds everything: the work did not happen. After its deadline the charge
+/// stands, so that a crashed or stuck holder cannot hold units back for ever, and neither commit
+/// nor drop changes anything.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limit, Limiter};
+///
+/// let limiter = Limiter::with_capacity(1_000);
+/// let tokens = Limit::per_day(100_000).build()?;
+/// let permit = limiter.reserve(&tokens, "anna", 2_000, Duration::from_secs(60)).unwrap();
+/// // … the work turns out to cost less …
+/// permit.commit(350);
+/// assert_eq!(limiter.peek(&tokens, "anna", 0).remaining(), 99_650);
+/// # Ok::<(), tollgate::LimitError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a permit at once refunds it"]
+pub struct Permit<'a, C: Clock = SystemClock> {
+    limiter: &'a Limiter<MemoryStore, C>,
+    limit: &'a Limit,
+    key: Key<'a>,
+    /// Gone once settled.
+    receipt: Option<Receipt>,
+    expires: Micros,
+    decision: Decision,
+}
+
+impl<C: Clock> Permit<'_, C> {
+    /// The decision that granted it.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Settles with the true cost.
+    pub fn commit(mut self, actual: u64) {
+        self.settle(actual);
+    }
+
+    fn settle(&mut self, actual: u64) {
+        let Some(receipt) = self.receipt.take() else { return };
+        let moment = self.limiter.now();
+        if moment.now >= self.expires {
+            return;
+        }
+        let estimate = receipt.granted();
+        if actual < estimate {
+            moment.refund(self.limit, self.key, receipt, estimate - actual);
+        } else if actual > estimate {
+            let _ = moment.force(self.limit, self.key, actual - estimate);
+        }
+    }
+}
+
+impl<C: Clock> Drop for Permit<'_, C> {
+    fn drop(&mut self) {
+        self.settle(0);
+    }
+}

@@ -1,0 +1,160 @@
+//! A state taken out of its slot: the five algorithms behind one type, for everything that is not
+//! the hot path, and the packing of each state into the three numbers of a record.
+
+use crate::algorithm::sliding_window_log::Entries;
+use crate::algorithm::{
+    Algorithm, State, Strategy, fixed_window, leaky_bucket, sliding_window_counter,
+    sliding_window_log, token_bucket,
+};
+use crate::decision::Outcome;
+use crate::limit::{Limit, Precision};
+use crate::time::Micros;
+
+use super::arena::{Arena, Log};
+use super::slot::Record;
+
+/// A state that fits in a slot whole.
+pub(crate) trait Compact: Strategy + Copy {
+    fn pack(self, tag: u32) -> Record;
+    fn unpack(record: Record) -> Self;
+}
+
+/// The three numbers of each state, in the order in which a record holds them.
+macro_rules! compact {
+    ($state:ty, $a:ident, $b:ident) => {
+        impl Compact for $state {
+            #[inline]
+            fn pack(self, tag: u32) -> Record {
+                Record { mark: self.mark, a: self.$a, b: self.$b, tag }
+            }
+            #[inline]
+            fn unpack(record: Record) -> Self {
+                Self { mark: record.mark, $a: record.a, $b: record.b }
+            }
+        }
+    };
+}
+
+compact!(token_bucket::State, used, part);
+compact!(fixed_window::State, count, elapsed);
+compact!(sliding_window_counter::State, current, previous);
+
+impl Compact for leaky_bucket::State {
+    #[inline]
+    fn pack(self, tag: u32) -> Record {
+        self.0.pack(tag)
+    }
+    #[inline]
+    fn unpack(record: Record) -> Self {
+        leaky_bucket::State(Compact::unpack(record))
+    }
+}
+
+/// Which state a limit keeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Token,
+    Leaky,
+    Window,
+    Counter,
+    Log,
+}
+
+impl Kind {
+    #[inline]
+    pub(crate) fn of(limit: &Limit) -> Kind {
+        match limit.algorithm() {
+            Algorithm::TokenBucket => Kind::Token,
+            Algorithm::LeakyBucket => Kind::Leaky,
+            Algorithm::FixedWindow => Kind::Window,
+            Algorithm::SlidingWindowLog => Kind::Log,
+            Algorithm::SlidingWindowCounter => match limit.precision() {
+                Precision::Estimate => Kind::Counter,
+                Precision::Buckets(_) => Kind::Log,
+            },
+        }
+    }
+}
+
+/// A state of any kind.
+pub(crate) enum Held<'a> {
+    Token(token_bucket::State),
+    Leaky(leaky_bucket::State),
+    Window(fixed_window::State),
+    Counter(sliding_window_counter::State),
+    Log(sliding_window_log::State<Log<'a>>),
+}
+
+macro_rules! dispatch {
+    ($held:expr, $inner:ident => $step:expr) => {
+        match $held {
+            Held::Token($inner) => $step,
+            Held::Leaky($inner) => $step,
+            Held::Window($inner) => $step,
+            Held::Counter($inner) => $step,
+            Held::Log($inner) => $step,
+        }
+    };
+}
+
+impl<'a> Held<'a> {
+    /// The state that a record describes. `None`: it was overwritten while being read.
+    pub(crate) fn open(limit: &Limit, record: Record, arena: &'a Arena) -> Option<Held<'a>> {
+        Some(match Kind::of(limit) {
+            Kind::Token => Held::Token(Compact::unpack(record)),
+            Kind::Leaky => Held::Leaky(Compact::unpack(record)),
+            Kind::Window => Held::Window(Compact::unpack(record)),
+            Kind::Counter => Held::Counter(Compact::unpack(record)),
+            Kind::Log => Held::Log(arena.open(limit, record)?),
+        })
+    }
+
+    /// The state of a key that nobody has asked about yet.
+    pub(crate) fn fresh(limit: &Limit, now: Micros, arena: &'a Arena) -> Held<'a> {
+        let record = Record { mark: now.as_u64(), ..Record::default() };
+        Held::open(limit, record, arena).expect("a fresh state is in no block")
+    }
+
+    /// A copy that lives on without slot and arena.
+    pub(crate) fn copy(&self, limit: &Limit, now: Micros) -> State {
+        match self {
+            Held::Token(state) => State::Token(*state),
+            Held::Leaky(state) => State::Leaky(*state),
+            Held::Window(state) => State::Window(*state),
+            Held::Counter(state) => State::Counter(*state),
+            Held::Log(log) => {
+                let mut copy = sliding_window_log::State::fresh(now);
+                (copy.mark, copy.base) = (log.mark, log.base);
+                copy.entries = (0..log.entries.len()).map(|index| log.entries.get(index)).collect();
+                debug_assert!(copy.judge(limit, 0, now) == log.judge(limit, 0, now));
+                State::Log(copy)
+            }
+        }
+    }
+
+    /// The record that describes this state. Call under the slot's lock.
+    pub(crate) fn close(self, limit: &Limit, tag: u32, arena: &Arena) -> Record {
+        match self {
+            Held::Token(state) => state.pack(tag),
+            Held::Leaky(state) => state.pack(tag),
+            Held::Window(state) => state.pack(tag),
+            Held::Counter(state) => state.pack(tag),
+            Held::Log(state) => arena.close(limit, tag, state),
+        }
+    }
+}
+
+impl Strategy for Held<'_> {
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        dispatch!(self, state => state.judge(limit, cost, now))
+    }
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge(limit, cost, now));
+    }
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        dispatch!(self, state => state.refund(limit, units, charged_at, now));
+    }
+    fn renumber(&mut self, old: &Limit, new: &Limit) {
+        dispatch!(self, state => state.renumber(old, new));
+    }
+}

@@ -1,0 +1,617 @@
+//! The memory store: all limits of all keys in one bounded table.
+//!
+//! ```text
+//!   check ─▶ secret.rs   hash the key
+//!         ─▶ table.rs    find its slot            slot.rs: 32 bytes, a sequence lock
+//!         ─▶ plan.rs     what the act does        algorithm/*.rs: judge, charge
+//!         ─▶ slot.rs     write the new state back
+//! ```
+//!
+//! A decision about a key that is in the table follows this line and touches nothing shared: no
+//! lock but the slot's own, no allocation, and for a refusal no write. Everything else (new keys,
+//! changed numbers, logs that grow, several limits at once) goes through [`MemoryStore::update`]
+//! or `several.rs`, which lock slots and use the same pure functions.
+//!
+//! Memory is bounded by the table, whatever keys arrive. A key that finds no room shares one of 64
+//! *overflow* states of its limit with others like it, and the answer says so.
+
+mod arena;
+mod held;
+mod numbers;
+mod pages;
+mod plan;
+mod secret;
+mod several;
+mod slot;
+mod snapshot;
+mod table;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::algorithm::{
+    self, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
+};
+use crate::check::{Check, Key};
+use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+use arena::Arena;
+use held::{Compact, Held, Kind};
+use numbers::{BLOCK_TAG, Numbers};
+use plan::Plan;
+use secret::Secret;
+use slot::Record;
+use table::{Inserted, Policy, Table, Worth};
+
+pub use snapshot::SnapshotError;
+
+/// How many states the keys without room share, per limit.
+pub const OVERFLOW_STATES: u64 = 64;
+/// Lines swept with each insertion: more than one insertion can fill, so sweeping keeps up.
+const SWEEP_LINES: usize = 4;
+/// How many keys are hashed and prefetched ahead in a batch.
+const BATCH: usize = 16;
+
+/// All limits of all keys of one process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    secret: Secret,
+    keys: Table,
+    /// States shared by keys without room; a 64th of the table, at least 4,096.
+    overflow: Table,
+    /// Blocked keys; a 64th of the table, at least 4,096.
+    blocks: Table,
+    numbers: Numbers,
+    arena: Arena,
+    /// Decisions that were answered by an overflow state.
+    overflowed: AtomicU64,
+    /// The table of blocks is asked only while this is not 0.
+    blocked: AtomicUsize,
+}
+
+/// Figures about a store, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Keys in the table.
+    pub keys: usize,
+    /// Slots of the table: the most keys it can ever hold.
+    pub slots: usize,
+    /// States that were not fresh and had to make room.
+    pub evicted: usize,
+    /// Decisions answered by an overflow state.
+    pub overflowed: u64,
+    /// Keys under a block.
+    pub blocked: usize,
+    /// Bytes of log entries.
+    pub log_bytes: usize,
+}
+
+impl MemoryStore {
+    /// A store for `max_keys` keys: 39 bytes each, allocated now, never more. Entries of logs may
+    /// take 64 MiB beside it.
+    pub fn new(max_keys: usize) -> MemoryStore {
+        MemoryStore::with_log_bytes(max_keys, 64 << 20)
+    }
+
+    /// A store with another cap on the entries of logs. When it is reached logs merge neighbouring
+    /// instants: they may refuse more, never admit more.
+    pub fn with_log_bytes(max_keys: usize, max_log_bytes: usize) -> MemoryStore {
+        MemoryStore::with_secret(max_keys, max_log_bytes, Secret::random())
+    }
+
+    fn with_secret(max_keys: usize, max_log_bytes: usize, secret: Secret) -> MemoryStore {
+        let side = (max_keys / 64).max(4_096);
+        MemoryStore {
+            secret,
+            keys: Table::new(max_keys),
+            overflow: Table::new(side),
+            blocks: Table::new(side),
+            numbers: Numbers::new(),
+            arena: Arena::new(max_log_bytes),
+            overflowed: AtomicU64::new(0),
+            blocked: AtomicUsize::new(0),
+        }
+    }
+
+    /// Figures for metrics.
+    pub fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            keys: self.keys.len(),
+            slots: self.keys.slots(),
+            evicted: self.keys.evicted(),
+            overflowed: self.overflowed.load(Ordering::Relaxed),
+            blocked: self.blocked.load(Ordering::Relaxed),
+            log_bytes: self.arena.bytes(),
+        }
+    }
+
+    /// Decides one check.
+    #[inline]
+    pub fn decide_one(&self, check: &Check<'_>, now: Micros) -> Decision {
+        if check.key.is_empty() {
+            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+        }
+        self.decide_subject(check, self.secret.hash(check.key.as_bytes()), now)
+    }
+
+    /// Decides several checks as one request: all pass and are charged, or none is charged.
+    pub fn decide_now(&self, checks: &[Check<'_>], now: Micros) -> Decision {
+        match checks {
+            [check] if !check.shadow => self.decide_one(check, now),
+            _ => self.decide_each(checks, now, &mut [Outcome::default(); MAX_LIMITS]),
+        }
+    }
+
+    /// As [`MemoryStore::decide_now`]; `outcomes` gets what each limit said, in order.
+    ///
+    /// # Panics
+    ///
+    /// If `outcomes` is shorter than `checks`.
+    pub fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Decision {
+        self.decide_several(checks, now, &mut outcomes[..checks.len().min(MAX_LIMITS)])
+    }
+
+    /// Decides many independent requests of one check each, as if in order at one instant.
+    /// `decisions` is emptied and filled in the same order.
+    pub fn decide_batch(&self, checks: &[Check<'_>], now: Micros, decisions: &mut Vec<Decision>) {
+        decisions.clear();
+        decisions.reserve(checks.len());
+        for checks in checks.chunks(BATCH) {
+            let mut subjects = [0; BATCH];
+            for (check, subject) in checks.iter().zip(&mut subjects) {
+                *subject = self.secret.hash(check.key.as_bytes());
+                self.keys.prefetch(slot_key(*subject, check.limit));
+            }
+            for (check, subject) in checks.iter().zip(subjects) {
+                decisions.push(if check.key.is_empty() {
+                    Decision::refused(Refusal::EmptyKey, Wait::NEVER, now)
+                } else {
+                    self.decide_subject(check, subject, now)
+                });
+            }
+        }
+    }
+
+    #[inline]
+    fn decide_subject(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+        if self.blocked.load(Ordering::Relaxed) > 0
+            && let Some(wait) = self.blocked_for(subject, now)
+        {
+            return Decision::refused(Refusal::Blocked, wait, now);
+        }
+        let Some(tag) = self.numbers.tag(check.limit) else {
+            return self.decide_slow(check, subject, now);
+        };
+        match Kind::of(check.limit) {
+            Kind::Token => self.decide_compact::<token_bucket::State>(check, subject, tag, now),
+            Kind::Leaky => self.decide_compact::<leaky_bucket::State>(check, subject, tag, now),
+            Kind::Counter => {
+                self.decide_compact::<sliding_window_counter::State>(check, subject, tag, now)
+            }
+            Kind::Window if !check.limit.is_staggered() => {
+                self.decide_compact::<fixed_window::State>(check, subject, tag, now)
+            }
+            Kind::Window => self.decide_slow(check, subject, now),
+            Kind::Log => self.decide_log(check, subject, tag, now),
+        }
+    }
+
+    /// The hot path: the key is in the table, its numbers are unchanged, its state fits in a slot.
+    #[inline]
+    fn decide_compact<S: Compact>(
+        &self,
+        check: &Check<'_>,
+        subject: u64,
+        tag: u32,
+        now: Micros,
+    ) -> Decision {
+        let limit = check.limit;
+        let key = slot_key(subject, limit);
+        let Some(slot) = self.keys.find(key) else {
+            return self.decide_slow(check, subject, now);
+        };
+        loop {
+            let seen = slot.read();
+            let record = seen.record();
+            if seen.key != key || record.tag != tag {
+                return self.decide_slow(check, subject, now);
+            }
+            let mut state = S::unpack(record);
+            let plan = Plan::new(&state, limit, check, now);
+            let Some(units) = plan.charge else {
+                return Decision::of_one(limit, plan.outcome, plan.granted, now);
+            };
+            state.charge(limit, units, now);
+            if let Some(mut locked) = slot.lock_if(&seen) {
+                locked.write(state.pack(tag));
+                drop(locked);
+                let outcome = plan.outcome_after(&state, limit, check, now);
+                return Decision::of_one(limit, outcome, plan.granted, now);
+            }
+        }
+    }
+
+    /// A log can be refused without a lock too; whatever has to be written takes the slow path.
+    fn decide_log(&self, check: &Check<'_>, subject: u64, tag: u32, now: Micros) -> Decision {
+        let limit = check.limit;
+        let key = slot_key(subject, limit);
+        if let Some(slot) = self.keys.find(key) {
+            let seen = slot.read();
+            let record = seen.record();
+            if seen.key == key
+                && record.tag == tag
+                && let Some(log) = self.arena.open(limit, record)
+            {
+                let plan = Plan::new(&log, limit, check, now);
+                if plan.charge.is_none() && slot.is_unchanged(&seen) {
+                    return Decision::of_one(limit, plan.outcome, plan.granted, now);
+                }
+            }
+        }
+        self.decide_slow(check, subject, now)
+    }
+
+    /// Every case: new keys, changed numbers, staggered windows, logs, overflow.
+    #[cold]
+    fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+        let own;
+        let limit = if check.limit.is_staggered() {
+            own = check.limit.staggered_for(check.key.as_bytes());
+            &own
+        } else {
+            check.limit
+        };
+        let decided = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
+            let plan = Plan::new(state, limit, check, now);
+            if let Some(units) = plan.charge {
+                state.charge(limit, units, now);
+            }
+            let outcome = plan.outcome_after(state, limit, check, now);
+            (Decision::of_one(limit, outcome, plan.granted, now), plan.charge.is_some())
+        });
+        match decided {
+            Ok((decision, decided_by)) => {
+                self.count_overflow(decided_by);
+                Decision { decided_by, ..decision }
+            }
+            Err(refused) => refused,
+        }
+    }
+
+    fn count_overflow(&self, decided_by: DecidedBy) {
+        if decided_by == DecidedBy::Overflow {
+            self.overflowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs `act` on the state of a key, under its lock. `act` says whether it wrote; a key without
+    /// a state gets one only then. `Err` is the answer when there is no room for another state.
+    fn update<T>(
+        &self,
+        limit: &Limit,
+        subject: u64,
+        now: Micros,
+        place: Place,
+        mut act: impl FnMut(&mut Held<'_>) -> (T, bool),
+    ) -> Result<(T, DecidedBy), Decision> {
+        let Some(tag) = self.tag(limit) else {
+            return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
+        };
+        let in_table = (&self.keys, slot_key(subject, limit), DecidedBy::Memory);
+        let in_overflow = (&self.overflow, overflow_key(subject, limit), DecidedBy::Overflow);
+        let places: &[_] = match place {
+            Place::TableThenOverflow => &[in_table, in_overflow],
+            Place::Table => &[in_table],
+            Place::Overflow => &[in_overflow],
+        };
+        let mut soonest = Wait::NEVER;
+        for &(table, key, decided_by) in places {
+            match self.update_at(table, key, limit, tag, now, &mut act) {
+                Ok(result) => return Ok((result, decided_by)),
+                Err(wait) => soonest = soonest.min(wait),
+            }
+        }
+        Err(Decision::refused(Refusal::OverLimit, soonest, now))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one place, used once")]
+    fn update_at<T>(
+        &self,
+        table: &Table,
+        key: u64,
+        limit: &Limit,
+        tag: u32,
+        now: Micros,
+        act: &mut impl FnMut(&mut Held<'_>) -> (T, bool),
+    ) -> Result<T, Wait> {
+        loop {
+            if let Some(slot) = table.find(key) {
+                let mut locked = slot.lock();
+                let seen = locked.seen();
+                if seen.key != key {
+                    continue;
+                }
+                let (mut state, renumbered) = self.open(limit, tag, seen.record(), now);
+                let (result, wrote) = act(&mut state);
+                if wrote || renumbered {
+                    locked.write(state.close(limit, tag, &self.arena));
+                }
+                return Ok(result);
+            }
+            let mut state = Held::fresh(limit, now, &self.arena);
+            let (result, wrote) = act(&mut state);
+            if !wrote {
+                return Ok(result);
+            }
+            let policy = self.policy(now);
+            match table.insert(key, state.close(limit, tag, &self.arena), &policy) {
+                Inserted::New => {
+                    table.sweep(SWEEP_LINES, &policy);
+                    return Ok(result);
+                }
+                Inserted::Exists => {}
+                Inserted::NoRoom(wait) => return Err(wait),
+            }
+        }
+    }
+
+    /// The state in a locked slot, carried over to the limit's numbers if others wrote it.
+    fn open(&self, limit: &Limit, tag: u32, record: Record, now: Micros) -> (Held<'_>, bool) {
+        if record.tag == tag {
+            let state = Held::open(limit, record, &self.arena);
+            return (state.expect("nobody else writes a locked slot"), false);
+        }
+        self.numbers.with(record.tag, |old| {
+            let opened = old.and_then(|old| Some((old, Held::open(old, record, &self.arena)?)));
+            let mut state = match opened {
+                Some((old, mut state)) => {
+                    state.renumber(old, limit);
+                    state
+                }
+                None => Held::fresh(limit, now, &self.arena),
+            };
+            // A log that was renumbered to nothing must not be taken for an untouched one.
+            if let Held::Log(log) = &mut state {
+                log.mark = log.mark.max(record.mark);
+            }
+            (state, true)
+        })
+    }
+
+    /// The tag of a limit's numbers, given to it now if need be.
+    #[inline]
+    fn tag(&self, limit: &Limit) -> Option<u32> {
+        self.numbers.tag(limit).or_else(|| {
+            self.numbers.register(limit, || {
+                let tables = [&self.keys, &self.overflow];
+                let records = tables.into_iter().flat_map(|table| table.each());
+                records.map(|(_, seen)| seen.record().tag).collect::<HashSet<u32>>()
+            })
+        })
+    }
+
+    fn policy(&self, now: Micros) -> Meaning<'_> {
+        Meaning { store: self, now }
+    }
+
+    /// Gives back up to `units` of what `receipt` says was charged; without one, as if it had been
+    /// charged now.
+    pub fn refund(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        receipt: Option<Receipt>,
+        units: u64,
+        now: Micros,
+    ) {
+        if key.is_empty() {
+            return;
+        }
+        let (units, charged_at, place) = match &receipt {
+            None => (units, None, Place::Table),
+            Some(receipt) => (
+                units.min(receipt.granted),
+                Some(receipt.charged_at),
+                if receipt.overflow { Place::Overflow } else { Place::Table },
+            ),
+        };
+        let own = limit.is_staggered().then(|| limit.staggered_for(key.as_bytes()));
+        let limit = own.as_ref().unwrap_or(limit);
+        let subject = self.secret.hash(key.as_bytes());
+        // A key that has no state has nothing to give back.
+        let _ = self.update(limit, subject, now, place, |state| {
+            let fresh = state.is_fresh(limit, now);
+            if !fresh {
+                state.refund(limit, units, charged_at, now);
+            }
+            ((), !fresh)
+        });
+    }
+
+    /// Books `cost` for a caller who will wait: charges it now, perhaps into debt, and says how
+    /// long the caller has to wait until the debt before it is paid. Only buckets carry debt over.
+    /// `Err` with the wait that would be needed if that is longer than `max_wait`.
+    pub(crate) fn book(
+        &self,
+        check: &Check<'_>,
+        max_wait: Wait,
+        now: Micros,
+    ) -> Result<(Wait, Receipt), Decision> {
+        let (limit, cost) = (check.limit, check.cost);
+        let subject = self.secret.hash(check.key.as_bytes());
+        if let Some(wait) = self.blocked_for(subject, now) {
+            return Err(Decision::refused(Refusal::Blocked, wait, now));
+        }
+        let (booked, decided_by) =
+            self.update(limit, subject, now, Place::TableThenOverflow, |state| {
+                let asked = state.judge(limit, cost, now);
+                let backlog = state.judge(limit, 0, now).reset_after;
+                let wait = if limit.is_queue() {
+                    asked.retry_after.max(backlog)
+                } else {
+                    asked.retry_after
+                };
+                if wait > max_wait {
+                    let refused = Outcome { allowed: false, retry_after: wait, ..asked };
+                    return (Err(Decision::of_one(limit, refused, 0, now)), false);
+                }
+                state.charge(limit, cost, now);
+                (Ok((wait, asked.served_at)), true)
+            })?;
+        let overflow = decided_by == DecidedBy::Overflow;
+        booked.map(|(wait, charged_at)| (wait, Receipt { granted: cost, charged_at, overflow }))
+    }
+
+    /// How long until the last of `costs` could be taken, if they are taken in order, each as
+    /// soon as possible, and nobody else takes anything.
+    pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
+        let limit = check.limit;
+        let subject = self.secret.hash(check.key.as_bytes());
+        let copied = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
+            (state.copy(limit, now), false)
+        });
+        let Ok((mut state, _)) = copied else { return Wait::NEVER };
+        let mut at = now;
+        for &cost in costs {
+            let wait = algorithm::judge(limit, &state, cost, at).retry_after;
+            if wait.is_never() {
+                return wait;
+            }
+            at = at.after(wait);
+            algorithm::charge(limit, &mut state, cost, at);
+        }
+        Wait::from_micros(at.as_u64() - now.as_u64())
+    }
+
+    /// Forgets a key's state: it starts fresh. Whether there was one.
+    pub fn reset(&self, limit: &Limit, key: Key<'_>, now: Micros) -> bool {
+        let key = slot_key(self.secret.hash(key.as_bytes()), limit);
+        self.keys.remove(key, &self.policy(now))
+    }
+
+    /// Refuses everything that is asked about `key` until `until`, above all limits. A longer
+    /// block stays. `false`: the bounded table of blocks is full.
+    pub fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
+        let block = block_key(self.secret.hash(key.as_bytes()));
+        let record = Record { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
+        loop {
+            if let Some(slot) = self.blocks.find(block) {
+                let mut locked = slot.lock();
+                let seen = locked.seen();
+                if seen.key == block {
+                    let until = seen.record().a.max(record.a);
+                    locked.write(Record { a: until, ..record });
+                    return true;
+                }
+            }
+            match self.blocks.insert(block, record, &self.policy(now)) {
+                Inserted::New => {
+                    self.blocked.store(self.blocks.len(), Ordering::Relaxed);
+                    return true;
+                }
+                Inserted::Exists => {}
+                Inserted::NoRoom(_) => return false,
+            }
+        }
+    }
+
+    /// Lifts a block; whether there was one.
+    pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
+        let block = block_key(self.secret.hash(key.as_bytes()));
+        let removed = self.blocks.remove(block, &self.policy(now));
+        self.blocked.store(self.blocks.len(), Ordering::Relaxed);
+        removed
+    }
+
+    /// How long a key is still blocked.
+    #[cold]
+    fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
+        let block = block_key(subject);
+        let seen = self.blocks.find(block)?.read();
+        let left = seen.record().a.checked_sub(now.as_u64()).filter(|left| *left > 0);
+        if seen.key == block && left.is_none() {
+            // Run out: forgotten, so that the table of blocks is asked no longer than needed.
+            self.blocks.sweep(SWEEP_LINES, &self.policy(now));
+            self.blocks.remove(block, &self.policy(now));
+            self.blocked.store(self.blocks.len(), Ordering::Relaxed);
+        }
+        (seen.key == block).then_some(left).flatten().map(Wait::from_micros)
+    }
+}
+
+/// Where a state may be.
+#[derive(Clone, Copy)]
+enum Place {
+    TableThenOverflow,
+    Table,
+    Overflow,
+}
+
+/// Reads records as states, for the table's decisions about room.
+struct Meaning<'a> {
+    store: &'a MemoryStore,
+    now: Micros,
+}
+
+impl Policy for Meaning<'_> {
+    fn worth(&self, record: Record) -> Worth {
+        if record.tag == BLOCK_TAG {
+            let left = record.a.saturating_sub(self.now.as_u64());
+            return if left == 0 {
+                Worth::Nothing
+            } else {
+                Worth::Limited(Wait::from_micros(left))
+            };
+        }
+        self.store.numbers.with(record.tag, |limit| {
+            let Some(limit) = limit else { return Worth::Nothing };
+            let Some(state) = Held::open(limit, record, &self.store.arena) else {
+                return Worth::Limited(Wait::ZERO);
+            };
+            let reset = state.judge(limit, 0, self.now).reset_after;
+            if reset.is_zero() {
+                Worth::Nothing
+            } else if state.judge(limit, 1, self.now).allowed {
+                Worth::Open(reset)
+            } else {
+                Worth::Limited(reset)
+            }
+        })
+    }
+
+    fn forget(&self, record: Record) {
+        self.store.numbers.with(record.tag, |limit| {
+            if limit.is_some_and(|limit| Kind::of(limit) == Kind::Log) {
+                self.store.arena.discard(record);
+            }
+        });
+    }
+}
+
+/// The table's key for a limit and a subject. The subject's hash is secret, so adding the limit's
+/// public identity leaves it unpredictable. Never 0, which means empty.
+#[inline]
+fn slot_key(subject: u64, limit: &Limit) -> u64 {
+    (subject ^ limit.id()).max(1)
+}
+
+#[inline]
+fn overflow_key(subject: u64, limit: &Limit) -> u64 {
+    let group = subject % OVERFLOW_STATES;
+    (limit.id() ^ (group + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+}
+
+#[inline]
+fn block_key(subject: u64) -> u64 {
+    subject.max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Which numbers wrote a state: a small index from tags in slots to limits and back.
+//!
+//! A slot has room for a tag, not for a limit. The tag tells the limit whose numbers wrote the
+//! state, which is needed when those numbers have changed since, and when a stranger's key asks
+//! whether this state could make room. Neither is on the way of an ordinary decision: that only
+//! compares two tags, and finds its own in a cache of one load.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limit::Limit;
+
+/// The most limits with different numbers that a store remembers at once.
+pub(crate) const MAX_NUMBERS: usize = 65_535;
+/// The tag of a block; no limit has it.
+pub(crate) const BLOCK_TAG: u32 = 0;
+
+const TAG_BITS: u32 = 22;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const CACHE: usize = 4_096;
+
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    index: RwLock<Index>,
+    /// High bits of a fingerprint beside its tag, at the place its low bits name.
+    cache: Box<[AtomicU64]>,
+}
+
+/// Bounded by [`MAX_NUMBERS`].
+#[derive(Debug, Default)]
+struct Index {
+    tags: HashMap<u64, u32>,
+    /// Each with its serial number.
+    limits: HashMap<u32, (u64, Limit)>,
+    /// The last tag given out.
+    next: u32,
+    /// How many were ever registered: the last serial number.
+    registered: u64,
+}
+
+impl Numbers {
+    pub(crate) fn new() -> Numbers {
+        let cache = (0..CACHE).map(|_| AtomicU64::new(0)).collect();
+        Numbers { index: RwLock::default(), cache }
+    }
+
+    /// The tag of a limit's numbers, if it has one.
+    #[inline]
+    pub(crate) fn tag(&self, limit: &Limit) -> Option<u32> {
+        let fingerprint = limit.fingerprint();
+        let cached = self.cache[fingerprint as usize % CACHE].load(Ordering::Relaxed);
+        if cached >> TAG_BITS == fingerprint >> TAG_BITS && cached & TAG_MASK != 0 {
+            return Some((cached & TAG_MASK) as u32);
+        }
+        self.tag_slow(limit)
+    }
+
+    #[cold]
+    fn tag_slow(&self, limit: &Limit) -> Option<u32> {
+        let tag = *self.read().tags.get(&limit.fingerprint())?;
+        self.remember(limit, tag);
+        Some(tag)
+    }
+
+    /// Gives a limit's numbers a tag. When there are too many, those that `in_use` does not name
+    /// are forgotten first; `None` if that does not help.
+    #[cold]
+    pub(crate) fn register(&self, limit: &Limit, in_use: impl Fn() -> HashSet<u32>) -> Option<u32> {
+        if self.read().limits.len() >= MAX_NUMBERS {
+            // Looking through the slots takes their locks, so no lock of ours is held meanwhile;
+            // what is registered in between is younger than `known` and stays.
+            let known = self.read().registered;
+            self.forget_all_but(&in_use(), known);
+        }
+        let mut index = self.index.write().unwrap_or_else(|poison| poison.into_inner());
+        if let Some(tag) = index.tags.get(&limit.fingerprint()) {
+            return Some(*tag);
+        }
+        if index.limits.len() >= MAX_NUMBERS {
+            return None;
+        }
+        // Tags go round, so that one just forgotten is the last to be given out again.
+        let tag = loop {
+            index.next = if u64::from(index.next) == TAG_MASK { 1 } else { index.next + 1 };
+            if !index.limits.contains_key(&index.next) {
+                break index.next;
+            }
+        };
+        index.registered += 1;
+        let entry = (index.registered, limit.clone());
+        index.tags.insert(limit.fingerprint(), tag);
+        index.limits.insert(tag, entry);
+        self.remember(limit, tag);
+        Some(tag)
+    }
+
+    fn forget_all_but(&self, in_use: &HashSet<u32>, known: u64) {
+        let mut index = self.index.write().unwrap_or_else(|poison| poison.into_inner());
+        for cached in &self.cache {
+            cached.store(0, Ordering::Relaxed);
+        }
+        let Index { tags, limits, .. } = &mut *index;
+        limits.retain(|tag, (serial, _)| *serial > known || in_use.contains(tag));
+        tags.retain(|_, tag| limits.contains_key(tag));
+    }
+
+    fn remember(&self, limit: &Limit, tag: u32) {
+        let fingerprint = limit.fingerprint();
+        let word = fingerprint & !TAG_MASK | u64::from(tag);
+        self.cache[fingerprint as usize % CACHE].store(word, Ordering::Relaxed);
+    }
+
+    /// Calls `read` with the limit that a tag stands for.
+    pub(crate) fn with<T>(&self, tag: u32, read: impl FnOnce(Option<&Limit>) -> T) -> T {
+        read(self.read().limits.get(&tag).map(|(_, limit)| limit))
+    }
+
+    /// All limits with their tags.
+    pub(crate) fn all(&self) -> Vec<(u32, Limit)> {
+        self.read().limits.iter().map(|(tag, (_, limit))| (*tag, limit.clone())).collect()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(units: u64) -> Limit {
+        Limit::per_minute(units).build().unwrap()
+    }
+
+    #[test]
+    fn tags_are_stable_and_told_apart() {
+        let numbers = Numbers::new();
+        assert_eq!(numbers.tag(&limit(1)), None);
+        let tags: HashSet<u32> = (1..=5_000)
+            .map(|units| numbers.register(&limit(units), HashSet::new).unwrap())
+            .collect();
+        assert_eq!(tags.len(), 5_000);
+        for units in 1..=5_000 {
+            let tag = numbers.tag(&limit(units)).unwrap();
+            assert!(tag != BLOCK_TAG && tags.contains(&tag));
+            numbers.with(tag, |found| assert_eq!(found.unwrap().units(), units));
+        }
+    }
+
+    #[test]
+    fn the_index_is_bounded_and_forgets_what_no_slot_holds() {
+        let numbers = Numbers::new();
+        let first = numbers.register(&limit(1), HashSet::new).unwrap();
+        for units in 2..=MAX_NUMBERS as u64 {
+            numbers.register(&limit(units), || unreachable!("there is room")).unwrap();
+        }
+        let everything = || numbers.all().into_iter().map(|(tag, _)| tag).collect();
+        let all: HashSet<u32> = everything();
+        assert_eq!(numbers.register(&limit(1 << 20), || all.clone()), None);
+        assert!(numbers.register(&limit(1 << 20), || HashSet::from([first])).is_some());
+        assert_eq!(numbers.tag(&limit(1)), Some(first));
+        assert_eq!(numbers.tag(&limit(2)), None);
+        assert_eq!(numbers.all().len(), 2);
+    }
+}

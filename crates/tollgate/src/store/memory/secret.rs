@@ -1,0 +1,127 @@
+//! The secret hash of keys.
+//!
+//! Callers choose their keys, so an attacker must not be able to choose their places: keys are
+//! hashed with SipHash-1-3 under a random 128-bit secret made with the store. Only the 64-bit hash
+//! is kept, so long keys cost no memory and no name can be read out of a core dump.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// Two random words that nobody else knows.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret([u64; 2]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// A new secret from the randomness that the standard library seeds its maps with.
+    pub(crate) fn random() -> Secret {
+        Secret([0, 1].map(|word: u64| RandomState::new().hash_one(word)))
+    }
+
+    pub(crate) fn from_words(words: [u64; 2]) -> Secret {
+        Secret(words)
+    }
+
+    pub(crate) fn words(&self) -> [u64; 2] {
+        self.0
+    }
+
+    /// The hash of a key.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        let [k0, k1] = self.0;
+        let mut v = Sip {
+            a: k0 ^ 0x736f_6d65_7073_6575,
+            b: k1 ^ 0x646f_7261_6e64_6f6d,
+            c: k0 ^ 0x6c79_6765_6e65_7261,
+            d: k1 ^ 0x7465_6462_7974_6573,
+        };
+        let (words, tail) = key.as_chunks::<8>();
+        for word in words {
+            v.absorb(u64::from_le_bytes(*word));
+        }
+        v.absorb(last_word(tail, key.len()));
+        v.c ^= 0xff;
+        for _ in 0..3 {
+            v.round();
+        }
+        v.a ^ v.b ^ v.c ^ v.d
+    }
+}
+
+/// The last 0–7 bytes, and the length of the key in the top byte.
+#[inline]
+fn last_word(tail: &[u8], length: usize) -> u64 {
+    let count = tail.len();
+    let bytes = if count >= 4 {
+        // Two overlapping reads cover 4 to 7 bytes without a loop.
+        let low = u32::from_le_bytes(tail[..4].try_into().expect("four bytes"));
+        let high = u32::from_le_bytes(tail[count - 4..].try_into().expect("four bytes"));
+        u64::from(low) | u64::from(high) << (8 * (count - 4))
+    } else if count > 0 {
+        let byte = |index: usize| u64::from(tail[index]) << (8 * index);
+        byte(0) | byte(count / 2) | byte(count - 1)
+    } else {
+        0
+    };
+    bytes | (length as u64) << 56
+}
+
+struct Sip {
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+}
+
+impl Sip {
+    #[inline(always)]
+    fn absorb(&mut self, word: u64) {
+        self.d ^= word;
+        self.round();
+        self.a ^= word;
+    }
+
+    #[inline(always)]
+    fn round(&mut self) {
+        self.a = self.a.wrapping_add(self.b);
+        self.c = self.c.wrapping_add(self.d);
+        self.b = self.b.rotate_left(13) ^ self.a;
+        self.d = self.d.rotate_left(16) ^ self.c;
+        self.a = self.a.rotate_left(32);
+        self.c = self.c.wrapping_add(self.b);
+        self.a = self.a.wrapping_add(self.d);
+        self.b = self.b.rotate_left(17) ^ self.c;
+        self.d = self.d.rotate_left(21) ^ self.a;
+        self.c = self.c.rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reference values of SipHash-1-3 with key 00 01 … 0f for inputs of 0 to 15 bytes.
+    #[test]
+    fn agrees_with_the_standard_library() {
+        use std::hash::{DefaultHasher, Hasher};
+        // `DefaultHasher::new` is SipHash-1-3 under the key 0, 0.
+        let secret = Secret::from_words([0, 0]);
+        let bytes: Vec<u8> = (0..=255).collect();
+        for length in 0..=bytes.len() {
+            let mut reference = DefaultHasher::new();
+            reference.write(&bytes[..length]);
+            assert_eq!(secret.hash(&bytes[..length]), reference.finish(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn secrets_differ() {
+        assert_ne!(Secret::random(), Secret::random());
+        assert_eq!(format!("{:?}", Secret::random()), "Secret");
+    }
+}

@@ -1,0 +1,340 @@
+//! Several limits as one request: all are charged, or none is.
+//!
+//! First every limit is judged without a lock. If one refuses, that is the answer: it was true at
+//! that moment, and nothing is written. Only when all would admit are their slots locked, in the
+//! order of their addresses so that no two requests wait for each other, and judged again. Locking
+//! rather than trying and undoing: an undo would show other requests, for a moment, units as taken
+//! that nobody was granted, and refuse them for it.
+
+use std::borrow::Cow;
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::Strategy;
+use crate::check::{Act, Check};
+use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+use super::held::Held;
+use super::plan::Plan;
+use super::slot::{Locked, Slot};
+use super::table::{Inserted, Table};
+use super::{MemoryStore, SWEEP_LINES, overflow_key, slot_key};
+
+/// Something of each check, without allocating.
+type List<T> = ArrayVec<T, MAX_LIMITS>;
+
+/// One check on its way.
+struct Asked<'a> {
+    check: Check<'a>,
+    /// The limit, shifted to the key's own windows if it is staggered.
+    limit: Cow<'a, Limit>,
+    tag: u32,
+    subject: u64,
+    key: u64,
+}
+
+/// Where a check's state is, and under which key it must still be found there.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    slot: &'a Slot,
+    key: u64,
+    decided_by: DecidedBy,
+}
+
+impl MemoryStore {
+    pub(super) fn decide_several(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Decision {
+        if checks.len() > MAX_LIMITS {
+            return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
+        }
+        if checks.iter().any(|check| check.key.is_empty()) {
+            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+        }
+        let mut asked = List::new();
+        for check in checks {
+            match self.ask(check, &asked, now) {
+                Ok(one) => asked.push(one),
+                Err(refused) => return refused,
+            }
+        }
+        if let Some(refused) = self.refuse_unlocked(&asked, checks, now, outcomes) {
+            return refused;
+        }
+        loop {
+            match self.targets(&asked, now) {
+                Err(refused) => return refused,
+                Ok(targets) => {
+                    if let Some(decision) =
+                        self.decide_locked(&asked, checks, &targets, now, outcomes)
+                    {
+                        return decision;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hashes a check's key and finds out whether it is blocked.
+    fn ask<'a>(
+        &self,
+        check: &Check<'a>,
+        before: &[Asked<'a>],
+        now: Micros,
+    ) -> Result<Asked<'a>, Decision> {
+        let same = before.iter().find(|asked| asked.check.key == check.key);
+        let subject = match same {
+            Some(asked) => asked.subject,
+            None => {
+                let subject = self.secret.hash(check.key.as_bytes());
+                if self.blocked.load(std::sync::atomic::Ordering::Relaxed) > 0
+                    && let Some(wait) = self.blocked_for(subject, now)
+                {
+                    return Err(Decision::refused(Refusal::Blocked, wait, now));
+                }
+                subject
+            }
+        };
+        let Some(tag) = self.tag(check.limit) else {
+            return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
+        };
+        // Limits that differ in nothing but their numbers would share a state; within one request
+        // that is never meant, so each gets its own.
+        let alike = before
+            .iter()
+            .filter(|asked| asked.subject == subject && asked.limit.id() == check.limit.id())
+            .count() as u64;
+        let key = slot_key(subject ^ alike.wrapping_mul(0xd6e8_feb8_6659_fd93), check.limit);
+        self.keys.prefetch(key);
+        let limit = match check.limit.is_staggered() {
+            true => Cow::Owned(check.limit.staggered_for(check.key.as_bytes())),
+            false => Cow::Borrowed(check.limit),
+        };
+        Ok(Asked { check: *check, limit, tag, subject, key })
+    }
+
+    /// The refusal, if some enforced limit refuses and nothing has to be written for that.
+    fn refuse_unlocked(
+        &self,
+        asked: &[Asked<'_>],
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let mut violated = 0;
+        for (index, one) in asked.iter().enumerate() {
+            let (outcome, refuses) = self.judge_unlocked(one, now)?;
+            if outcome.jumped || one.check.count_denied {
+                return None;
+            }
+            violated |= u16::from(refuses && !one.check.shadow) << index;
+            outcomes[index] = outcome;
+        }
+        (violated != 0).then(|| Decision::of_all(checks, outcomes, violated, 0, now))
+    }
+
+    /// A limit's present state of affairs, and whether it refuses. `None`: only a lock can tell.
+    fn judge_unlocked(&self, one: &Asked<'_>, now: Micros) -> Option<(Outcome, bool)> {
+        let limit = &*one.limit;
+        let Some(slot) = self.keys.find(one.key) else {
+            let fresh = Held::fresh(limit, now, &self.arena);
+            return Some(present(&fresh, one, now));
+        };
+        let seen = slot.read();
+        let record = seen.record();
+        if seen.key != one.key || record.tag != one.tag {
+            return None;
+        }
+        let state = Held::open(limit, record, &self.arena)?;
+        let present = present(&state, one, now);
+        slot.is_unchanged(&seen).then_some(present)
+    }
+
+    /// A slot for every check; keys without a state get a fresh one.
+    fn targets(&self, asked: &[Asked<'_>], now: Micros) -> Result<List<Target<'_>>, Decision> {
+        asked.iter().map(|one| self.target(one, now)).collect()
+    }
+
+    fn target(&self, one: &Asked<'_>, now: Micros) -> Result<Target<'_>, Decision> {
+        let overflow = overflow_key(one.subject, &one.limit);
+        let places = [
+            (&self.keys, one.key, DecidedBy::Memory),
+            (&self.overflow, overflow, DecidedBy::Overflow),
+        ];
+        let mut soonest = Wait::NEVER;
+        for (table, key, decided_by) in places {
+            match self.find_or_insert(table, key, one, now) {
+                Ok(slot) => return Ok(Target { slot, key, decided_by }),
+                Err(wait) => soonest = soonest.min(wait),
+            }
+        }
+        Err(Decision::refused(Refusal::OverLimit, soonest, now))
+    }
+
+    fn find_or_insert<'a>(
+        &'a self,
+        table: &'a Table,
+        key: u64,
+        one: &Asked<'_>,
+        now: Micros,
+    ) -> Result<&'a Slot, Wait> {
+        loop {
+            if let Some(slot) = table.find(key) {
+                return Ok(slot);
+            }
+            let fresh =
+                Held::fresh(&one.limit, now, &self.arena).close(&one.limit, one.tag, &self.arena);
+            let policy = self.policy(now);
+            // Sweeping first: afterwards it would find our fresh state and take it away.
+            table.sweep(SWEEP_LINES, &policy);
+            if let Inserted::NoRoom(wait) = table.insert(key, fresh, &policy) {
+                return Err(wait);
+            }
+        }
+    }
+
+    /// Judges under all locks, and charges if every enforced limit admits. `None`: a slot was
+    /// given to another key before it was locked; begin again.
+    fn decide_locked(
+        &self,
+        asked: &[Asked<'_>],
+        checks: &[Check<'_>],
+        targets: &[Target<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let address = |target: &Target<'_>| std::ptr::from_ref(target.slot) as usize;
+        let mut order: List<usize> = (0..targets.len()).collect();
+        order.sort_by_key(|&index| address(&targets[index]));
+        dedup(&mut order, |index| address(&targets[index]));
+        let mut locked: List<Locked<'_>> =
+            order.iter().map(|&index| targets[index].slot.lock()).collect();
+        let of = |target: &Target<'_>| {
+            order
+                .iter()
+                .position(|&index| address(&targets[index]) == address(target))
+                .expect("locked")
+        };
+        if targets.iter().any(|target| locked[of(target)].seen().key != target.key) {
+            return None;
+        }
+        let mut states: List<(Held<'_>, bool)> = order
+            .iter()
+            .zip(&locked)
+            .map(|(&index, locked)| {
+                let one = &asked[index];
+                self.open(&one.limit, one.tag, locked.seen().record(), now)
+            })
+            .collect();
+
+        let places: List<usize> = targets.iter().map(of).collect();
+        let (violated, granted) = judge_all(asked, &places, &states, now, outcomes);
+        for (one, &place) in asked.iter().zip(&places) {
+            let (state, wrote) = &mut states[place];
+            if let Some(units) = charge_for(state, one, violated, granted, now) {
+                state.charge(&one.limit, units, now);
+                *wrote = true;
+            }
+        }
+        for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
+            outcomes[index] = settled(&states[place].0, one, outcomes[index], violated, now);
+        }
+        for ((&index, locked), (state, wrote)) in order.iter().zip(&mut locked).zip(states) {
+            if wrote {
+                locked.write(state.close(&asked[index].limit, asked[index].tag, &self.arena));
+            }
+        }
+        drop(locked);
+        let mut decision = Decision::of_all(checks, outcomes, violated, granted, now);
+        decision.decided_by = targets[decision.binding()].decided_by;
+        self.count_overflow(decision.decided_by);
+        Some(decision)
+    }
+}
+
+/// Leaves the first of each run of equals.
+fn dedup(order: &mut List<usize>, key: impl Fn(usize) -> usize) {
+    let mut last = None;
+    order.retain(|index| last.replace(key(*index)) != Some(key(*index)));
+}
+
+/// What a state says before anything is charged, and whether it refuses.
+fn present(state: &Held<'_>, one: &Asked<'_>, now: Micros) -> (Outcome, bool) {
+    let limit = &*one.limit;
+    let plan = Plan::new(state, limit, &one.check, now);
+    match plan.outcome.allowed {
+        true => (state.peek(limit, one.check.cost, now), false),
+        false => (plan.outcome, true),
+    }
+}
+
+/// Judges every check; returns the enforced ones that refuse, and what the request is granted.
+fn judge_all(
+    asked: &[Asked<'_>],
+    places: &[usize],
+    states: &[(Held<'_>, bool)],
+    now: Micros,
+    outcomes: &mut [Outcome],
+) -> (u16, u64) {
+    let mut violated = 0;
+    let mut granted = u64::MAX;
+    for (index, one) in asked.iter().enumerate() {
+        let state = &states[places[index]].0;
+        // Keys in one overflow state are judged for what they ask together.
+        let ahead = (0..index).filter(|&other| places[other] == places[index]);
+        let ahead = ahead.map(|other| asked[other].check.cost).fold(0, u64::saturating_add);
+        let check = one.check.cost(one.check.cost.saturating_add(ahead));
+        let plan = Plan::new(state, &one.limit, &check, now);
+        let refuses = !plan.outcome.allowed;
+        violated |= u16::from(refuses && !one.check.shadow) << index;
+        outcomes[index] = plan.outcome;
+        if !one.check.shadow {
+            granted = granted.min(plan.granted.saturating_sub(ahead));
+        }
+    }
+    let granted = if violated != 0 || granted == u64::MAX { 0 } else { granted };
+    (violated, granted)
+}
+
+/// What a check charges, now that the answer is known. `None`: nothing is written.
+fn charge_for(
+    state: &Held<'_>,
+    one: &Asked<'_>,
+    violated: u16,
+    granted: u64,
+    now: Micros,
+) -> Option<u64> {
+    let plan = Plan::new(state, &one.limit, &one.check, now);
+    let counts_anyway = one.check.count_denied && one.check.act != Act::Peek;
+    let units = match one.check.act {
+        Act::UpTo => granted,
+        _ => one.check.cost,
+    };
+    if violated == 0 && plan.outcome.allowed && plan.granted > 0 || counts_anyway {
+        Some(units)
+    } else {
+        plan.outcome.jumped.then_some(0)
+    }
+}
+
+/// What a limit reports once the answer is known: its state after a charge, its present state
+/// otherwise; and its own refusal, if it has one.
+fn settled(
+    state: &Held<'_>,
+    one: &Asked<'_>,
+    judged: Outcome,
+    violated: u16,
+    now: Micros,
+) -> Outcome {
+    let after = state.judge(&one.limit, 0, now);
+    if judged.allowed {
+        let delay = if violated == 0 { judged.delay } else { Wait::ZERO };
+        return Outcome { delay, served_at: judged.served_at, ..after };
+    }
+    Outcome { allowed: false, retry_after: judged.retry_after, ..after }
+}

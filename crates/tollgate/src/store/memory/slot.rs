@@ -1,0 +1,182 @@
+//! One place in the table: a key's hash, its state, and the lock that guards both, in 32 bytes.
+//!
+//! ```text
+//!   key    64-bit secret hash of limit and key; 0: empty
+//!   head   mark (53 bits) │ version (10 bits) │ locked (1 bit)
+//!   a      state (53 bits) │ low half of the numbers' tag (11 bits)
+//!   b      state (53 bits) │ high half of the tag (11 bits)
+//! ```
+//!
+//! It is a sequence lock. Readers copy the words and look at `head` again: unchanged and unlocked
+//! means that the copy is of one moment. So a refusal, which is what an attacked key mostly sees,
+//! writes nothing that another core has to wait for. A charge locks with one compare-and-swap,
+//! compares the words with those it judged, and unlocks by storing the new head.
+//!
+//! Ten bits of version are enough because the mark stands beside them: for a torn read to go
+//! unnoticed a slot would have to be written a multiple of 1,024 times within one microsecond and
+//! a few instructions, and only a refusal believes a read; whoever charges compares under the lock.
+
+use crate::sync::{AtomicU64, Ordering, Spin, fence};
+
+const LOCKED: u64 = 1;
+const VERSION: u64 = 0b111_1111_1110;
+const ONE_VERSION: u64 = 0b10;
+/// Bits below each 53-bit number.
+const LOW_BITS: u32 = 11;
+const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
+
+/// A place in the table.
+#[repr(align(32))]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    key: AtomicU64,
+    head: AtomicU64,
+    a: AtomicU64,
+    b: AtomicU64,
+}
+
+/// What a slot holds beside its key: three 53-bit numbers, and the tag of the numbers that a limit
+/// had when it wrote them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) mark: u64,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) tag: u32,
+}
+
+/// A slot's words as of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) key: u64,
+    head: u64,
+    a: u64,
+    b: u64,
+}
+
+impl Seen {
+    #[inline]
+    pub(crate) fn record(&self) -> Record {
+        Record {
+            mark: self.head >> LOW_BITS,
+            a: self.a >> LOW_BITS,
+            b: self.b >> LOW_BITS,
+            tag: (self.a & LOW_MASK) as u32 | ((self.b & LOW_MASK) as u32) << LOW_BITS,
+        }
+    }
+}
+
+impl Slot {
+    pub(crate) fn empty() -> Slot {
+        let [key, head, a, b] = [(); 4].map(|()| AtomicU64::new(0));
+        Slot { key, head, a, b }
+    }
+
+    /// The key's hash at this moment, for searching; whoever finds it must read or lock to be sure.
+    #[inline]
+    pub(crate) fn key(&self) -> u64 {
+        self.key.load(Ordering::Relaxed)
+    }
+
+    /// All words as of one moment.
+    #[inline]
+    pub(crate) fn read(&self) -> Seen {
+        let mut spin = Spin::default();
+        loop {
+            let head = self.head.load(Ordering::Acquire);
+            let seen = Seen {
+                key: self.key.load(Ordering::Relaxed),
+                head,
+                a: self.a.load(Ordering::Relaxed),
+                b: self.b.load(Ordering::Relaxed),
+            };
+            if head & LOCKED == 0 && self.is_unchanged(&seen) {
+                return seen;
+            }
+            spin.pause();
+        }
+    }
+
+    /// Whether nobody has written since `seen` was read. Also covers what was read elsewhere on
+    /// the strength of it, such as the entries of a log.
+    #[inline]
+    pub(crate) fn is_unchanged(&self, seen: &Seen) -> bool {
+        fence(Ordering::Acquire);
+        self.head.load(Ordering::Relaxed) == seen.head
+    }
+
+    /// Locks the slot if it still holds exactly what was seen.
+    #[inline]
+    pub(crate) fn lock_if(&self, seen: &Seen) -> Option<Locked<'_>> {
+        let locked = self.try_lock(seen.head)?;
+        // The head may have come round to the same value; the words decide.
+        (locked.seen() == *seen).then_some(locked)
+    }
+
+    /// Locks the slot, whatever it holds.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let mut spin = Spin::default();
+        loop {
+            let head = self.head.load(Ordering::Relaxed);
+            if head & LOCKED == 0
+                && let Some(locked) = self.try_lock(head)
+            {
+                return locked;
+            }
+            spin.pause();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, head: u64) -> Option<Locked<'_>> {
+        self.head
+            .compare_exchange(head, head | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        // Readers that see one of the stores to come must also see the lock.
+        fence(Ordering::Release);
+        Some(Locked { slot: self, head })
+    }
+}
+
+/// A locked slot; dropping it unlocks. Nobody else writes it meanwhile.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    slot: &'a Slot,
+    /// The head to unlock with: the one found, unless something was written.
+    head: u64,
+}
+
+impl Locked<'_> {
+    #[inline]
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            key: self.slot.key.load(Ordering::Relaxed),
+            head: self.head,
+            a: self.slot.a.load(Ordering::Relaxed),
+            b: self.slot.b.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes the state.
+    #[inline]
+    pub(crate) fn write(&mut self, record: Record) {
+        let tag = u64::from(record.tag);
+        let next = self.head.wrapping_add(ONE_VERSION) & VERSION;
+        self.slot.a.store(record.a << LOW_BITS | tag & LOW_MASK, Ordering::Relaxed);
+        self.slot.b.store(record.b << LOW_BITS | tag >> LOW_BITS, Ordering::Relaxed);
+        self.head = record.mark << LOW_BITS | next;
+    }
+
+    /// Writes another key with its state; 0 empties the slot.
+    pub(crate) fn replace(&mut self, key: u64, record: Record) {
+        self.slot.key.store(key, Ordering::Relaxed);
+        self.write(record);
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.head.store(self.head, Ordering::Release);
+    }
+}

@@ -1,0 +1,4 @@
+//! placeholder
+/// Why a snapshot could not be written or read.
+#[derive(Debug)]
+pub struct SnapshotError;

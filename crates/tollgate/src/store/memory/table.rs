@@ -1,0 +1,279 @@
+//! The table: a fixed number of slots, two slots to a cache line, four lines to a bucket.
+//!
+//! A key has 16 places: the 8 slots of two buckets that its hash names. Within each bucket the
+//! hash also names a *home line*, which is tried first, so most keys are found in the first or
+//! second cache line touched. Nothing ever moves, nothing grows, nothing is allocated after the
+//! start; a key that finds no place among its 16 asks the [`Policy`] which state can make room.
+//!
+//! ```text
+//!   hash ──▶ bucket 17 │ line 68 │ line 69 │ line 70 ◀ home │ line 71 │
+//!        ──▶ bucket 90 │ line 360 ◀ home │ line 361 │ line 362 │ line 363 │
+//! ```
+//!
+//! Searching takes no lock. Inserting takes one of 256, chosen by the hash, so that one key is
+//! never inserted twice; keys of different hashes meet there only by chance.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::time::Wait;
+
+use super::pages::{self, prefetch};
+use super::slot::{Record, Seen, Slot};
+
+/// Cache lines of a bucket.
+const LINES: usize = 4;
+/// Slots of a cache line.
+const SLOTS: usize = 2;
+/// Locks for inserting.
+const STRIPES: usize = 256;
+/// How full the table is when it holds the keys it was made for, in percent. Fuller, and too many
+/// keys would find no place; emptier, and it would waste memory.
+const FILL_PERCENT: usize = 82;
+
+/// Two slots that share a cache line.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct Line([Slot; SLOTS]);
+
+impl Line {
+    pub(crate) fn empty() -> Line {
+        Line([Slot::empty(), Slot::empty()])
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    lines: Box<[Line]>,
+    inserting: Box<[Mutex<()>]>,
+    /// Keys in the table; may lag behind by those being inserted.
+    live: AtomicUsize,
+    /// The next line to sweep.
+    cursor: AtomicUsize,
+    evicted: AtomicUsize,
+}
+
+/// What a state is worth to those who would take its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// Equal to a fresh state: forgetting it changes nothing.
+    Nothing,
+    /// Would still admit a cost of 1, and is fresh after this wait.
+    Open(Wait),
+    /// Refuses: it stays, or a flood of strangers would set it free. Fresh after this wait.
+    Limited(Wait),
+}
+
+/// Knows what states mean.
+pub(crate) trait Policy {
+    fn worth(&self, record: Record) -> Worth;
+    /// Called under the slot's lock when a record is forgotten.
+    fn forget(&self, record: Record);
+}
+
+/// What became of an insertion.
+pub(crate) enum Inserted {
+    /// The key has a place now, with the record given.
+    New,
+    /// Somebody else has inserted the key meanwhile.
+    Exists,
+    /// Every place is taken by a state that must stay; the first will be fresh after this wait.
+    NoRoom(Wait),
+}
+
+impl Table {
+    /// A table that holds `keys` keys.
+    pub(crate) fn new(keys: usize) -> Table {
+        let buckets = (keys.saturating_mul(100) / FILL_PERCENT).div_ceil(LINES * SLOTS).max(2);
+        Table {
+            lines: pages::filled(buckets * LINES),
+            inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            live: AtomicUsize::new(0),
+            cursor: AtomicUsize::new(0),
+            evicted: AtomicUsize::new(0),
+        }
+    }
+
+    /// Keys in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Slots in the table.
+    pub(crate) fn slots(&self) -> usize {
+        self.lines.len() * SLOTS
+    }
+
+    /// States that had to make room although they were not fresh.
+    pub(crate) fn evicted(&self) -> usize {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// A key's two home lines.
+    #[inline]
+    fn homes(&self, key: u64) -> [usize; 2] {
+        let line = |hash: u64| ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
+        [line(key), line(key.rotate_left(32))]
+    }
+
+    /// The lines of a home's bucket, home first.
+    #[inline]
+    fn bucket(home: usize) -> [usize; LINES] {
+        [home, home ^ 1, home ^ 2, home ^ 3]
+    }
+
+    /// Asks the memory for the lines where a key probably is.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: u64) {
+        for home in self.homes(key) {
+            prefetch(&self.lines[home]);
+        }
+    }
+
+    #[inline]
+    fn in_line(&self, line: usize, key: u64) -> Option<&Slot> {
+        let [first, second] = &self.lines[line].0;
+        if first.key() == key {
+            Some(first)
+        } else if second.key() == key {
+            Some(second)
+        } else {
+            None
+        }
+    }
+
+    /// The slot that holds `key` at this moment.
+    #[inline]
+    pub(crate) fn find(&self, key: u64) -> Option<&Slot> {
+        let [first, second] = self.homes(key);
+        // The second miss begins before the first is over.
+        prefetch(&self.lines[second]);
+        self.in_line(first, key)
+            .or_else(|| self.in_line(second, key))
+            .or_else(|| self.find_away(first, second, key))
+    }
+
+    /// Looks in the lines of both buckets that are not home.
+    #[inline(never)]
+    fn find_away(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
+        let away = [first, second].map(|home| [home ^ 1, home ^ 2, home ^ 3]);
+        for line in away.as_flattened() {
+            prefetch(&self.lines[*line]);
+        }
+        away.as_flattened().iter().find_map(|&line| self.in_line(line, key))
+    }
+
+    /// All places of a key, in the order in which they are filled: the home lines, then the
+    /// emptier bucket.
+    fn places(&self, key: u64) -> impl Iterator<Item = &Slot> + Clone {
+        let [first, second] = self.homes(key);
+        let taken = |home| {
+            let slots = Table::bucket(home).into_iter().flat_map(|line| &self.lines[line].0);
+            slots.filter(|slot| slot.key() != 0).count()
+        };
+        let [less, more] =
+            if taken(second) < taken(first) { [second, first] } else { [first, second] };
+        let rest = [less, more].map(|home| [home ^ 1, home ^ 2, home ^ 3]);
+        let lines = [first, second].into_iter().chain(rest.into_iter().flatten());
+        lines.flat_map(|line| &self.lines[line].0)
+    }
+
+    /// Makes a place for `key` and writes `record` there.
+    #[cold]
+    pub(crate) fn insert(&self, key: u64, record: Record, policy: &impl Policy) -> Inserted {
+        debug_assert!(key != 0);
+        let stripe = &self.inserting[key as usize % STRIPES];
+        let _one_at_a_time = stripe.lock().unwrap_or_else(|poison| poison.into_inner());
+        loop {
+            if self.find(key).is_some() {
+                return Inserted::Exists;
+            }
+            let empty =
+                self.places(key).filter(|slot| slot.key() == 0).map(|slot| (slot, slot.read()));
+            let mut empty = empty.filter(|(_, seen)| seen.key == 0);
+            if empty.any(|(slot, seen)| Table::claim(slot, &seen, key, record, policy)) {
+                self.live.fetch_add(1, Ordering::Relaxed);
+                return Inserted::New;
+            }
+            match self.victim(key, policy) {
+                Err(soonest) => return Inserted::NoRoom(soonest),
+                // A victim that changed meanwhile is judged again.
+                Ok((slot, seen)) if Table::claim(slot, &seen, key, record, policy) => {
+                    self.evicted.fetch_add(1, Ordering::Relaxed);
+                    return Inserted::New;
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Takes a slot that still is as it was seen.
+    fn claim(slot: &Slot, seen: &Seen, key: u64, record: Record, policy: &impl Policy) -> bool {
+        let Some(mut locked) = slot.lock_if(seen) else { return false };
+        if seen.key != 0 {
+            policy.forget(seen.record());
+        }
+        locked.replace(key, record);
+        true
+    }
+
+    /// Among a key's places, the state that is closest to fresh and not limited; or, where all
+    /// are, how soon the first will be fresh.
+    fn victim(&self, key: u64, policy: &impl Policy) -> Result<(&Slot, Seen), Wait> {
+        let mut victim: Option<(Wait, &Slot, Seen)> = None;
+        let mut soonest = Wait::NEVER;
+        for slot in self.places(key) {
+            let seen = slot.read();
+            let worth = if seen.key == 0 { Worth::Nothing } else { policy.worth(seen.record()) };
+            let reset = match worth {
+                Worth::Nothing => return Ok((slot, seen)),
+                Worth::Open(reset) => reset,
+                Worth::Limited(reset) => {
+                    soonest = soonest.min(reset);
+                    continue;
+                }
+            };
+            if victim.as_ref().is_none_or(|(least, ..)| reset < *least) {
+                victim = Some((reset, slot, seen));
+            }
+        }
+        victim.map(|(_, slot, seen)| (slot, seen)).ok_or(soonest)
+    }
+
+    /// Empties the slot of `key`; whether there was one.
+    pub(crate) fn remove(&self, key: u64, policy: &impl Policy) -> bool {
+        let Some(slot) = self.find(key) else { return false };
+        let mut locked = slot.lock();
+        let seen = locked.seen();
+        if seen.key != key {
+            return false;
+        }
+        policy.forget(seen.record());
+        locked.replace(0, Record::default());
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Empties the slots of the next `lines` lines whose states are fresh: a little with every
+    /// insertion, never all at once.
+    pub(crate) fn sweep(&self, lines: usize, policy: &impl Policy) {
+        let from = self.cursor.fetch_add(lines, Ordering::Relaxed);
+        for line in from..from + lines.min(self.lines.len()) {
+            for slot in &self.lines[line % self.lines.len()].0 {
+                let seen = slot.read();
+                if seen.key != 0
+                    && policy.worth(seen.record()) == Worth::Nothing
+                    && Table::claim(slot, &seen, 0, Record::default(), policy)
+                {
+                    self.live.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Every key with its state, each as of its own moment.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Slot, Seen)> {
+        let slots = self.lines.iter().flat_map(|line| &line.0);
+        slots.map(|slot| (slot, slot.read())).filter(|(_, seen)| seen.key != 0)
+    }
+}

@@ -1,0 +1,287 @@
+//! Waiting until ready: in line, first come first served for each key.
+//!
+//! No runtime is needed: the caller passes the function that sleeps. How a place in line is kept
+//! depends on the algorithm. A bucket carries debt, so a waiter is charged on arrival and sleeps
+//! until the debt before it is paid; whoever comes later sees that debt. Windows and logs forget,
+//! so there a waiter stands in a queue, and the head of it takes as soon as it can.
+//!
+//! A waiter that is dropped leaves the line and takes nothing. A waiter that cannot make its
+//! deadline is told at once, before it waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::check::{Check, Key};
+use crate::clock::Clock;
+use crate::decision::{Decision, Receipt, Refusal};
+use crate::hash::public_hash;
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::store::MemoryStore;
+use crate::time::{Micros, Wait};
+
+/// The most waiters of one key that stand in line.
+pub const MAX_WAITING_PER_KEY: usize = 1_024;
+/// The most waiters of all keys that stand in line.
+pub const MAX_WAITING: usize = 65_536;
+
+/// Why waiting was not possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    /// It would have taken this long, which is longer than the caller wanted to wait; or never.
+    TooLong(Wait),
+    /// The line is full.
+    LineFull,
+    /// The key is empty or blocked.
+    Refused(Refusal),
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotReady::TooLong(wait) if wait.is_never() => {
+                f.write_str("the cost is above the limit's capacity: no wait helps")
+            }
+            NotReady::TooLong(wait) => write!(f, "it would take {wait}, longer than allowed"),
+            NotReady::LineFull => f.write_str("too many are waiting already"),
+            NotReady::Refused(refusal) => write!(f, "refused: {refusal:?}"),
+        }
+    }
+}
+
+impl std::error::Error for NotReady {}
+
+impl<C: Clock> Limiter<MemoryStore, C> {
+    /// Waits in line until `cost` units are taken, at most `max_wait`.
+    ///
+    /// `sleep` is the runtime's: `tokio::time::sleep`, or anything that returns a future.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, Limiter};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let sleep = |_: Duration| std::future::ready(());
+    /// let limiter = Limiter::with_capacity(1_000);
+    /// let limit = Limit::per_second(10).burst(1).build()?;
+    /// limiter.until_ready(&limit, "mailer", 1, Duration::from_secs(5), sleep).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn until_ready<'k, F: Future<Output = ()>>(
+        &self,
+        limit: &Limit,
+        key: impl Into<Key<'k>>,
+        cost: u64,
+        max_wait: Duration,
+        sleep: impl Fn(Duration) -> F,
+    ) -> Result<(), NotReady> {
+        let key: Key<'k> = key.into();
+        let check = Check::new(limit, key).cost(cost);
+        if check.key.is_empty() {
+            return Err(NotReady::Refused(Refusal::EmptyKey));
+        }
+        let deadline = self.clock().now().after(Wait::at_least(max_wait));
+        if limit.algorithm().is_bucket() {
+            self.wait_booked(&check, deadline, sleep).await
+        } else {
+            self.wait_in_line(&check, deadline, sleep).await
+        }
+    }
+
+    async fn wait_booked<F: Future<Output = ()>>(
+        &self,
+        check: &Check<'_>,
+        deadline: Micros,
+        sleep: impl Fn(Duration) -> F,
+    ) -> Result<(), NotReady> {
+        let now = self.clock().now();
+        let booked = self.store().book(check, until(deadline, now), now);
+        let (wait, receipt) = booked.map_err(not_ready)?;
+        let booking = Booking { limiter: self, check, receipt: Some(receipt) };
+        let ready = now.after(wait);
+        sleep_until(self.clock(), ready, sleep).await;
+        booking.keep();
+        Ok(())
+    }
+
+    async fn wait_in_line<F: Future<Output = ()>>(
+        &self,
+        check: &Check<'_>,
+        deadline: Micros,
+        sleep: impl Fn(Duration) -> F,
+    ) -> Result<(), NotReady> {
+        let place = self.turnstile.join(check).ok_or(NotReady::LineFull)?;
+        let now = self.clock().now();
+        let wait = self.store().wait_in_line(check, &place.costs_up_to_here(), now);
+        if wait > until(deadline, now) {
+            return Err(NotReady::TooLong(wait));
+        }
+        place.head_of_line().await;
+        loop {
+            let now = self.clock().now();
+            let decision = self.at(now).take(check.limit, check.key, check.cost);
+            if decision.allowed() {
+                return Ok(());
+            }
+            let wait = decision.retry_after();
+            if wait > until(deadline, now) {
+                return Err(not_ready(decision));
+            }
+            sleep_until(self.clock(), now.after(wait), &sleep).await;
+        }
+    }
+}
+
+fn not_ready(decision: Decision) -> NotReady {
+    match decision.refusal() {
+        Some(refusal @ (Refusal::Blocked | Refusal::EmptyKey)) => NotReady::Refused(refusal),
+        _ => NotReady::TooLong(decision.retry_after()),
+    }
+}
+
+fn until(deadline: Micros, now: Micros) -> Wait {
+    Wait::from_micros(deadline.as_u64().saturating_sub(now.as_u64()))
+}
+
+/// Sleeps until the limiter's own clock has reached `ready`: a runtime's timer may fire early, and
+/// its clock may run at another speed.
+async fn sleep_until<F: Future<Output = ()>>(
+    clock: &impl Clock,
+    ready: Micros,
+    sleep: impl Fn(Duration) -> F,
+) {
+    loop {
+        let left = until(ready, clock.now());
+        match left.duration() {
+            Some(left) if !left.is_zero() => sleep(left).await,
+            _ => return,
+        }
+    }
+}
+
+/// Units charged ahead for a waiter; given back if it is dropped while it waits.
+struct Booking<'a, C: Clock> {
+    limiter: &'a Limiter<MemoryStore, C>,
+    check: &'a Check<'a>,
+    receipt: Option<Receipt>,
+}
+
+impl<C: Clock> Booking<'_, C> {
+    fn keep(mut self) {
+        self.receipt = None;
+    }
+}
+
+impl<C: Clock> Drop for Booking<'_, C> {
+    fn drop(&mut self) {
+        if let Some(receipt) = self.receipt.take() {
+            let units = receipt.granted();
+            self.limiter.refund(self.check.limit, self.check.key, receipt, units);
+        }
+    }
+}
+
+/// The lines of all keys; bounded by [`MAX_WAITING`], each by [`MAX_WAITING_PER_KEY`].
+pub(crate) struct Turnstile {
+    shards: [Mutex<Lines>; 64],
+    waiting: AtomicUsize,
+    next_ticket: AtomicU64,
+}
+
+/// The line of each key, by limit and key; empty ones are removed.
+type Lines = HashMap<(u64, Box<[u8]>), VecDeque<Waiter>>;
+
+struct Waiter {
+    ticket: u64,
+    cost: u64,
+    waker: Option<Waker>,
+}
+
+impl Turnstile {
+    pub(crate) fn new() -> Turnstile {
+        Turnstile {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            waiting: AtomicUsize::new(0),
+            next_ticket: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, line: &(u64, Box<[u8]>)) -> MutexGuard<'_, Lines> {
+        let shard = (public_hash(&[&line.1]) ^ line.0) as usize % self.shards.len();
+        self.shards[shard].lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Joins the end of a key's line, if there is room.
+    fn join(&self, check: &Check<'_>) -> Option<InLine<'_>> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let line = (check.limit.id(), Box::from(check.key.as_bytes()));
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        let mut lines = self.shard(&line);
+        let waiters = lines.entry(line.clone()).or_default();
+        if waiters.len() >= MAX_WAITING_PER_KEY {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        waiters.push_back(Waiter { ticket, cost: check.cost, waker: None });
+        Some(InLine { turnstile: self, line, ticket })
+    }
+}
+
+/// A place in line; dropping it leaves the line and wakes the next.
+struct InLine<'a> {
+    turnstile: &'a Turnstile,
+    line: (u64, Box<[u8]>),
+    ticket: u64,
+}
+
+impl InLine<'_> {
+    /// The costs of everybody ahead, and one's own.
+    fn costs_up_to_here(&self) -> Vec<u64> {
+        let lines = self.turnstile.shard(&self.line);
+        let waiters = lines.get(&self.line).into_iter().flatten();
+        waiters
+            .take_while(|waiter| waiter.ticket <= self.ticket)
+            .map(|waiter| waiter.cost)
+            .collect()
+    }
+
+    /// Waits until nobody is ahead.
+    async fn head_of_line(&self) {
+        poll_fn(|context| {
+            let mut lines = self.turnstile.shard(&self.line);
+            let waiters = lines.get_mut(&self.line).expect("we stand in this line");
+            if waiters.front().is_some_and(|first| first.ticket == self.ticket) {
+                return Poll::Ready(());
+            }
+            let own = waiters.iter_mut().find(|waiter| waiter.ticket == self.ticket);
+            own.expect("we stand in this line").waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.turnstile.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut lines = self.turnstile.shard(&self.line);
+        let Some(waiters) = lines.get_mut(&self.line) else { return };
+        waiters.retain(|waiter| waiter.ticket != self.ticket);
+        let next = waiters.front_mut().and_then(|first| first.waker.take());
+        if waiters.is_empty() {
+            lines.remove(&self.line);
+        }
+        drop(lines);
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}

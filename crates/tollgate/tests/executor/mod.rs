@@ -1,0 +1,197 @@
+//! One way to ask every implementation: the vectors and the properties speak to an [`Executor`].
+//!
+//! A new store becomes testable by implementing `Executor`. What only knows one key at a time
+//! implements [`Subject`] and is made an executor by [`Keyed`].
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+
+use tollgate::algorithm::{self, State};
+use tollgate::{Limit, Micros, Outcome, Wait};
+
+/// Whatever decides for keys: the pure core, the naive model, a table, a server.
+pub(crate) trait Executor {
+    /// Judges, and charges if allowed.
+    fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome;
+    /// Judges `cost` and charges nothing; what is reported is the present.
+    fn peek(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome;
+    /// Charges whatever is left; returns the balance, which may be negative.
+    fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64;
+    /// Gives back as if charged now; returns the balance.
+    fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64;
+    /// Charges all limits or none.
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together;
+}
+
+/// The answer of several limits at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Together {
+    pub(crate) allowed: bool,
+    /// Units left in each, after the decision.
+    pub(crate) remaining: Vec<u64>,
+    /// The longest wait of those that refuse.
+    pub(crate) retry_after: Wait,
+    /// Indices of the limits that refuse.
+    pub(crate) violated: Vec<usize>,
+}
+
+/// Why nothing was booked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotBooked {
+    Never,
+    TooLate,
+}
+
+/// The booking step of *wait until ready*: charges now and says how long to hold the work.
+pub(crate) fn book(
+    executor: &mut impl Executor,
+    (key, limit): (&str, &Limit),
+    units: u64,
+    wait_max: Wait,
+    now: Micros,
+) -> Result<Wait, NotBooked> {
+    let wait = executor.peek(key, limit, units, now).retry_after;
+    if wait.is_never() {
+        return Err(NotBooked::Never);
+    }
+    if wait > wait_max {
+        return Err(NotBooked::TooLate);
+    }
+    executor.force(key, limit, units, now);
+    Ok(wait)
+}
+
+/// What is remembered about one key under one limit.
+pub(crate) trait Subject: Clone {
+    fn fresh(limit: &Limit, now: Micros) -> Self;
+    fn limit(&self) -> &Limit;
+    fn judge(&self, cost: u64, now: Micros) -> Outcome;
+    fn take(&mut self, cost: u64, now: Micros) -> Outcome;
+    fn force(&mut self, units: u64, now: Micros);
+    fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros);
+    fn renumber(&mut self, new: &Limit);
+
+    /// Judges `cost`; what is reported is the present.
+    fn peek(&self, cost: u64, now: Micros) -> Outcome {
+        let asked = self.judge(cost, now);
+        match asked.allowed && cost > 0 {
+            true => Outcome { delay: asked.delay, ..self.judge(0, now) },
+            false => asked,
+        }
+    }
+
+    fn balance(&self, now: Micros) -> i64 {
+        self.judge(0, now).balance(self.limit())
+    }
+}
+
+/// The functions of `tollgate::algorithm` on one state.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    limit: Limit,
+    pub(crate) state: State,
+}
+
+impl Subject for Core {
+    fn fresh(limit: &Limit, now: Micros) -> Core {
+        Core { limit: limit.clone(), state: State::fresh(limit, now) }
+    }
+
+    fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    fn judge(&self, cost: u64, now: Micros) -> Outcome {
+        algorithm::judge(&self.limit, &self.state, cost, now)
+    }
+
+    fn take(&mut self, cost: u64, now: Micros) -> Outcome {
+        algorithm::take(&self.limit, &mut self.state, cost, now)
+    }
+
+    fn force(&mut self, units: u64, now: Micros) {
+        algorithm::charge(&self.limit, &mut self.state, units, now);
+    }
+
+    fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros) {
+        algorithm::refund(&self.limit, &mut self.state, units, charged_at, now);
+    }
+
+    fn renumber(&mut self, new: &Limit) {
+        algorithm::renumber(&mut self.state, &self.limit, new);
+        self.limit = new.clone();
+    }
+}
+
+/// Decides together: every subject is charged or none is.
+pub(crate) fn take_together<S: Subject>(subjects: &mut [S], cost: u64, now: Micros) -> Together {
+    let judged: Vec<Outcome> = subjects.iter().map(|subject| subject.judge(cost, now)).collect();
+    let violated: Vec<usize> = (0..judged.len()).filter(|&index| !judged[index].allowed).collect();
+    if violated.is_empty() {
+        for subject in &mut *subjects {
+            subject.take(cost, now);
+        }
+    }
+    Together {
+        allowed: violated.is_empty(),
+        remaining: subjects.iter().map(|subject| subject.judge(0, now).remaining).collect(),
+        retry_after: violated.iter().map(|&i| judged[i].retry_after).max().unwrap_or(Wait::ZERO),
+        violated,
+    }
+}
+
+/// An executor that keeps one subject for each key and limit, and renumbers it when the limit
+/// comes with other numbers.
+#[derive(Debug)]
+pub(crate) struct Keyed<S> {
+    subjects: HashMap<(String, u64), S>,
+}
+
+impl<S: Subject> Keyed<S> {
+    pub(crate) fn new() -> Keyed<S> {
+        Keyed { subjects: HashMap::new() }
+    }
+
+    fn of(&mut self, key: &str, limit: &Limit, now: Micros) -> &mut S {
+        let place = (key.to_string(), limit.id());
+        let subject = self.subjects.entry(place).or_insert_with(|| S::fresh(limit, now));
+        if subject.limit() != limit {
+            subject.renumber(limit);
+        }
+        subject
+    }
+}
+
+impl<S: Subject> Executor for Keyed<S> {
+    fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        self.of(key, limit, now).take(cost, now)
+    }
+
+    fn peek(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        self.of(key, limit, now).peek(cost, now)
+    }
+
+    fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
+        let subject = self.of(key, limit, now);
+        subject.force(units, now);
+        subject.balance(now)
+    }
+
+    fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
+        let subject = self.of(key, limit, now);
+        subject.refund(units, None, now);
+        subject.balance(now)
+    }
+
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
+        let mut subjects: Vec<S> =
+            limits.iter().map(|limit| self.of(key, limit, now).clone()).collect();
+        let together = take_together(&mut subjects, cost, now);
+        for (limit, subject) in limits.iter().zip(subjects) {
+            *self.of(key, limit, now) = subject;
+        }
+        together
+    }
+}

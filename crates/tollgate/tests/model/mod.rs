@@ -1,0 +1,314 @@
+//! The naive model: what the algorithms mean, written so that it is obviously right and as unlike
+//! the implementation as possible.
+//!
+//! It forgets nothing: every charge stays in a list, and every question walks the whole list. The
+//! only thing each algorithm says about itself is how many units are in use at an instant. What is
+//! left and every wait are *searched* with that predicate, never computed by a formula. Numbers are
+//! exact fractions over the period, in 128 bits. It is far too slow for anything but a test.
+//!
+//! The rules of the clock are here too:
+//!
+//! * The mark is the instant of the last charge. An earlier caller is served as of the mark and
+//!   its waits count from its own clock.
+//! * A mark more than a horizon ahead means a clock that jumped: the charges move with it, so that
+//!   what is in use stays in use, and even a refusal leaves them moved.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code)]
+
+use tollgate::{Algorithm, Align, Limit, Micros, OnChange, Outcome, Precision, Wait};
+
+use crate::executor::Subject;
+
+/// What is counted, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bucket,
+    /// Windows that begin at this instant and every period before and after.
+    Window(i128),
+    FirstHit,
+    Log,
+    Counter,
+    /// So many sub-buckets to a period.
+    Buckets(i128),
+}
+
+/// Units charged, less those given back.
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    /// When, as the receipt says.
+    at: i128,
+    /// Where it counts: an instant, or the number of a window or sub-bucket, or the instant at
+    /// which its window opened.
+    filed: i128,
+    /// Negative for what flows back into a bucket.
+    units: i128,
+}
+
+/// Every charge ever, oldest first.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    limit: Limit,
+    kind: Kind,
+    rate: i128,
+    period: i128,
+    capacity: i128,
+    mark: i128,
+    charges: Vec<Charge>,
+}
+
+impl Model {
+    /// How far a clock may be behind before it has jumped: a period, or a full refill.
+    pub(crate) fn horizon(&self) -> i128 {
+        match self.kind {
+            Kind::Bucket => first(|wait| wait * self.rate >= self.capacity * self.period),
+            _ => self.period,
+        }
+    }
+
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark as u64
+    }
+
+    /// Where a charge of this instant is filed.
+    fn file(&self, at: i128) -> i128 {
+        match self.kind {
+            Kind::Window(anchor) => (at - anchor).div_euclid(self.period),
+            Kind::Counter => at.div_euclid(self.period),
+            Kind::Buckets(buckets) => (at * buckets).div_euclid(self.period),
+            Kind::Bucket | Kind::FirstHit | Kind::Log => at,
+        }
+    }
+
+    /// Whether a charge still counts at an instant, wholly or in part.
+    fn counts(&self, charge: &Charge, at: i128) -> bool {
+        match self.kind {
+            Kind::Bucket => true,
+            Kind::Window(_) => self.file(at) == charge.filed,
+            Kind::FirstHit => {
+                self.charges.last().is_some_and(|last| last.filed == charge.filed)
+                    && at - charge.filed < self.period
+            }
+            Kind::Log => at - charge.filed < self.period,
+            Kind::Counter => self.file(at) - charge.filed <= 1,
+            Kind::Buckets(buckets) => self.file(at) - charge.filed <= buckets,
+        }
+    }
+
+    fn sum(&self, which: impl Fn(&Charge) -> bool) -> i128 {
+        self.charges.iter().filter(|charge| which(charge)).map(|charge| charge.units).sum()
+    }
+
+    /// Units in use at an instant, times the period.
+    fn in_use(&self, at: i128) -> i128 {
+        let at = at.max(self.mark);
+        let units = match self.kind {
+            Kind::Bucket => return self.capacity * self.period - self.level(at),
+            Kind::Counter => {
+                let current = self.sum(|charge| charge.filed == self.file(at));
+                let previous = self.sum(|charge| charge.filed == self.file(at) - 1);
+                let overlap = self.period - at.rem_euclid(self.period);
+                previous * overlap / self.period + current
+            }
+            _ => self.sum(|charge| self.counts(charge, at)),
+        };
+        units * self.period
+    }
+
+    /// Tokens in the bucket at an instant, times the period: full at first, never more than full.
+    fn level(&self, at: i128) -> i128 {
+        let full = self.capacity * self.period;
+        let (mut level, mut last) = (full, self.charges.first().map_or(at, |first| first.filed));
+        for charge in &self.charges {
+            level = full.min(level + self.rate * (charge.filed - last));
+            level = full.min(level - charge.units * self.period);
+            last = charge.filed;
+        }
+        full.min(level + self.rate * (at - last))
+    }
+
+    fn fits(&self, cost: i128, at: i128) -> bool {
+        cost == 0 || self.in_use(at) + cost * self.period <= self.capacity * self.period
+    }
+
+    /// Whether nothing tells this from a state that was never charged.
+    fn is_fresh(&self, at: i128) -> bool {
+        match self.kind {
+            // A counter is there until its time is over, however little it weighs.
+            Kind::Counter => self.sum(|charge| self.counts(charge, at.max(self.mark))) == 0,
+            _ => self.in_use(at) == 0,
+        }
+    }
+
+    /// The most that fits.
+    fn remaining(&self, at: i128) -> i128 {
+        match self.fits(self.capacity, at) {
+            true => self.capacity,
+            false => first(|cost| !self.fits(cost + 1, at)),
+        }
+    }
+
+    /// Follows a clock that jumped back: what is in use at the mark is in use now.
+    fn follow(&mut self, now: i128) -> bool {
+        if self.mark - now <= self.horizon() {
+            return false;
+        }
+        let back = self.file(self.mark) - self.file(now);
+        // The log knows no instant before the epoch.
+        let earliest = match self.kind {
+            Kind::Log | Kind::Buckets(_) => 0,
+            _ => i128::MIN,
+        };
+        for charge in &mut self.charges {
+            charge.filed = (charge.filed - back).max(earliest);
+        }
+        self.mark = now;
+        true
+    }
+
+    fn charge(&mut self, units: i128, now: i128) {
+        self.follow(now);
+        self.mark = self.mark.max(now);
+        let filed = match (self.kind, self.charges.last()) {
+            (Kind::FirstHit, Some(last)) if self.in_use(self.mark) > 0 => last.filed,
+            _ => self.file(self.mark),
+        };
+        self.charges.push(Charge { at: self.mark, filed, units });
+    }
+}
+
+/// The smallest whole number for which something holds that goes on holding.
+fn first(holds: impl Fn(i128) -> bool) -> i128 {
+    let mut high = 0;
+    while !holds(high) {
+        assert!(high < 1 << 60, "never holds");
+        high = 2 * high + 1;
+    }
+    let mut low = high / 2;
+    // It does not hold below `low`, and holds at `high`.
+    while low < high {
+        let middle = (low + high) / 2;
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    high
+}
+
+/// The shortest wait from `now` until something holds that goes on holding.
+fn wait(now: i128, holds: impl Fn(i128) -> bool) -> Wait {
+    Wait::from_micros(first(|wait| holds(now + wait)) as u64)
+}
+
+impl Subject for Model {
+    fn fresh(limit: &Limit, now: Micros) -> Model {
+        let kind = match (limit.algorithm(), limit.align(), limit.precision()) {
+            (Algorithm::TokenBucket | Algorithm::LeakyBucket, ..) => Kind::Bucket,
+            (Algorithm::FixedWindow, Align::Epoch, _) => Kind::Window(0),
+            (Algorithm::FixedWindow, Align::Anchor(at), _) => Kind::Window(at.as_u64().into()),
+            (Algorithm::FixedWindow, Align::FirstHit, _) => Kind::FirstHit,
+            (Algorithm::SlidingWindowLog, ..) => Kind::Log,
+            (Algorithm::SlidingWindowCounter, _, Precision::Estimate) => Kind::Counter,
+            (Algorithm::SlidingWindowCounter, _, Precision::Buckets(k)) => Kind::Buckets(k.into()),
+        };
+        Model {
+            limit: limit.clone(),
+            kind,
+            rate: limit.units().into(),
+            period: limit.period().as_micros() as i128,
+            capacity: limit.capacity().into(),
+            mark: now.as_u64().into(),
+            charges: Vec::new(),
+        }
+    }
+
+    fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    fn judge(&self, cost: u64, now: Micros) -> Outcome {
+        let (cost, now) = (i128::from(cost), i128::from(now.as_u64()));
+        let mut before = self.clone();
+        let jumped = before.follow(now);
+        let allowed = before.fits(cost, now);
+        let mut after = before.clone();
+        if allowed && cost > 0 {
+            after.charge(cost, now);
+        }
+        let (remaining, used) = (after.remaining(now), after.in_use(now));
+        let queued = self.limit.is_queue() && allowed && cost > 0;
+        Outcome {
+            allowed,
+            remaining: remaining as u64,
+            over: first(|over| used <= (after.capacity + over) * after.period) as u64,
+            retry_after: match cost > self.capacity {
+                true => Wait::NEVER,
+                false => wait(now, |at| before.fits(cost, at)),
+            },
+            reset_after: wait(now, |at| after.is_fresh(at)),
+            more_after: match remaining == after.capacity {
+                true => Wait::ZERO,
+                false => wait(now, |at| after.fits(remaining + 1, at)),
+            },
+            // Until the backlog ahead is gone.
+            delay: if queued { wait(now, |at| before.is_fresh(at)) } else { Wait::ZERO },
+            served_at: Micros::new(before.mark.max(now) as u64),
+            jumped,
+        }
+    }
+
+    fn take(&mut self, cost: u64, now: Micros) -> Outcome {
+        let outcome = self.judge(cost, now);
+        self.follow(now.as_u64().into());
+        if outcome.allowed && cost > 0 {
+            self.force(cost, now);
+        }
+        outcome
+    }
+
+    fn force(&mut self, units: u64, now: Micros) {
+        self.charge(units.into(), now.as_u64().into());
+    }
+
+    /// Out of that charge while it counts, or without a receipt out of what counts as charged now.
+    fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros) {
+        let jumped = self.clone().follow(now.as_u64().into());
+        // A refund moves nothing, so after a jump it looks at the state as it was.
+        let at = if jumped { self.mark } else { self.mark.max(now.as_u64().into()) };
+        let charged_at = charged_at.map(|at| i128::from(at.as_u64()));
+        if self.kind == Kind::Bucket {
+            if at - charged_at.unwrap_or(at) < self.horizon() {
+                let units = -i128::from(units);
+                self.charges.push(Charge { at: self.mark, filed: self.mark, units });
+            }
+            return;
+        }
+        let model = self.clone();
+        let ours = |charge: &Charge| match charged_at {
+            Some(charged_at) => model.counts(charge, at) && charge.at == charged_at,
+            None if model.kind == Kind::Counter => charge.filed == model.file(at),
+            None => model.counts(charge, at),
+        };
+        let mut left = i128::from(units);
+        for charge in self.charges.iter_mut().rev().filter(|charge| ours(charge)) {
+            let taken = charge.units.min(left);
+            charge.units -= taken;
+            left -= taken;
+        }
+    }
+
+    fn renumber(&mut self, new: &Limit) {
+        let (left, old) = (self.remaining(self.mark), self.capacity);
+        let mut renumbered = Model::fresh(new, Micros::new(self.mark()));
+        let capacity = renumbered.capacity;
+        let used = match new.on_change() {
+            OnChange::Keep => capacity.min(old - left),
+            OnChange::Reset => 0,
+            OnChange::Scale => capacity - left * capacity / old,
+        };
+        renumbered.charge(used, self.mark);
+        *self = renumbered;
+    }
+}
