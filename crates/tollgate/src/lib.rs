@@ -1,17 +1,99 @@
-//! Exact, keyed, bounded rate limiting.
+//! Exact, keyed, bounded rate limiting: five algorithms, one fast table.
+//!
+//! ```
+//! use tollgate::{Limit, Limiter};
+//!
+//! let limiter = Limiter::with_capacity(100_000); // keys; memory never grows beyond that
+//! let limit = Limit::per_minute(100).burst(20).build()?;
+//!
+//! let decision = limiter.check(&limit, "user:42");
+//! if decision.allowed() {
+//!     println!("go on, {} left", decision.remaining());
+//! } else {
+//!     println!("try again in {}", decision.retry_after());
+//! }
+//! # Ok::<(), tollgate::LimitError>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! * **Exact.** Whole numbers only. 1/day, 100/hour, 3/second and 10 million/second admit what
+//!   they say, to the unit, over any time. Waiting [`Decision::retry_after`] is enough, and one
+//!   microsecond less is not.
+//! * **All or nothing.** A refused request charges nothing, also when several limits were asked.
+//! * **Bounded.** The table is allocated once. No stream of keys makes it grow, and no flood of
+//!   strangers sets a limited key free.
+//! * **Fast.** No allocation and no shared lock per check; a refusal writes nothing at all.
+//!
+//! # Choosing an algorithm
+//!
+//! | you want | write |
+//! |---|---|
+//! | a rate, with bursts up to a size | `"100/minute burst 20"`: [`token_bucket`](algorithm::token_bucket) |
+//! | a smooth flow: delay, do not refuse | [`leaky_bucket`](algorithm::leaky_bucket) as a [`queue`](LimitBuilder::queue) |
+//! | a quota that returns at a known time | [`fixed_window`](algorithm::fixed_window) |
+//! | never more than N in any period, small N | [`sliding_window_log`](algorithm::sliding_window_log) |
+//! | about N in any period, two numbers a key | `"100/minute"`: [`sliding_window_counter`](algorithm::sliding_window_counter) |
+//! | never more than N in any period, large N | the same with [`buckets`](LimitBuilder::buckets) |
+//!
+//! # More than one question
+//!
+//! Several limits are one decision: all must allow, and a refusal charges none of them.
+//!
+//! ```
+//! # use tollgate::{Check, Limit, Limiter};
+//! # let limiter = Limiter::with_capacity(1_000);
+//! let burst = Limit::per_second(10).build()?;
+//! let daily = Limit::per_day(10_000).build()?;
+//! let per_address = Limit::per_minute(600).name("address").build()?;
+//!
+//! let decision = limiter.decide(&[
+//!     Check::new(&burst, "user:42"),
+//!     Check::new(&daily, "user:42").cost(5),
+//!     Check::new(&per_address, "192.0.2.1"),
+//! ]);
+//! assert!(decision.allowed());
+//! # Ok::<(), tollgate::LimitError>(())
+//! ```
+//!
+//! Beside [`check`](Limiter::check) there are [`take`](Limiter::take) for costs above one,
+//! [`peek`](Limiter::peek), [`take_up_to`](Limiter::take_up_to), [`force`](Limiter::force) for
+//! post-paid work, [`refund`](Limiter::refund), [`reserve`](Limiter::reserve) for work whose cost
+//! is known only afterwards, [`until_ready`](Limiter::until_ready) to wait in line,
+//! [`reset`](Limiter::reset), [`block`](Limiter::block) and
+//! [`decide_batch`](Limiter::decide_batch) for many keys at once. [`Limiter::at`] has the same at
+//! an instant of your choosing.
+//!
+//! # Reading order
+//!
+//! [`time`], [`limit`], [`check`] and [`decision`] are the nouns; [`algorithm`] is the pure heart;
+//! [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and `headers`
+//! stand beside it. [`clock`] is the only module that reads the time.
+
+pub mod time;
+
+pub mod limit;
+
+pub mod check;
+
+pub mod decision;
 
 pub mod algorithm;
-pub mod check;
-pub mod clock;
-pub mod decision;
-mod hash;
-pub mod limit;
-pub mod limiter;
-pub mod observer;
+
 pub mod store;
-mod sync;
-pub mod time;
+
+pub mod clock;
+
+pub mod limiter;
+
 pub mod wait;
+
+pub mod observer;
+
+// pub mod headers;
+
+mod hash;
+mod sync;
 
 pub use algorithm::Algorithm;
 pub use check::{Act, Check, Key, KeyBuf};

@@ -53,6 +53,8 @@ pub struct Limit {
     fingerprint: u64,
     pub(crate) bucket: BucketNumbers,
     pub(crate) by_period: Divisor,
+    /// How far fixed windows begin after a multiple of the period: by an anchor, by a stagger.
+    pub(crate) window_offset: u64,
 }
 
 /// What a bucket computes with. One unit is `unit` ticks long and `drain` ticks pass in a
@@ -239,16 +241,10 @@ impl Limit {
     }
 
     /// This limit with its fixed windows shifted by a fixed public hash of `key`, so that not
-    /// everybody's quota returns at the same instant. Only a staggered limit differs.
+    /// everybody's quota returns at the same instant.
     pub(crate) fn staggered_for(&self, key: &[u8]) -> Limit {
-        let mut limit = self.clone();
-        let base = match self.options.align {
-            Align::Anchor(anchor) => anchor.as_u64() % self.period,
-            Align::Epoch | Align::FirstHit => 0,
-        };
-        let offset = public_hash(&[key]) % self.period;
-        limit.options.align = Align::Anchor(Micros::new((base + offset) % self.period));
-        limit
+        let own = public_hash(&[key]) % self.period;
+        Limit { window_offset: (self.window_offset + own) % self.period, ..self.clone() }
     }
 }
 
@@ -361,6 +357,10 @@ impl LimitBuilder {
             options: self.options,
             bucket,
             by_period: Divisor::new(period),
+            window_offset: match self.options.align {
+                Align::Anchor(anchor) => anchor.as_u64() % period,
+                Align::Epoch | Align::FirstHit => 0,
+            },
         })
     }
 }

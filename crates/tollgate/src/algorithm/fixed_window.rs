@@ -55,7 +55,7 @@ impl State {
         let served = Served::new(self.mark, now, limit.period_us());
         if served.moved > 0 {
             let elapsed = match limit.align() {
-                Align::FirstHit => self.elapsed,
+                Align::FirstHit if self.count > 0 => self.elapsed,
                 _ => elapsed_at(limit, served.at),
             };
             return View { count: self.count, elapsed, same: true, served };
@@ -73,12 +73,8 @@ impl State {
 #[inline]
 fn elapsed_at(limit: &Limit, at: u64) -> u64 {
     match limit.align() {
-        Align::Epoch => limit.by_period.rem(at),
         Align::FirstHit => 0,
-        Align::Anchor(anchor) => {
-            let offset = limit.by_period.rem(anchor.as_u64());
-            limit.by_period.rem(at + limit.period_us() - offset)
-        }
+        _ => limit.by_period.rem(at + limit.period_us() - limit.window_offset),
     }
 }
 
@@ -126,8 +122,8 @@ impl Strategy for State {
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let view = self.view(limit, now);
-        let age = charged_at.map_or(0, |at| view.served.at.saturating_sub(at.as_u64()));
-        if view.same && age <= view.elapsed {
+        let before_mark = charged_at.map_or(0, |at| self.mark.saturating_sub(at.as_u64()));
+        if view.same && before_mark <= self.elapsed {
             self.count = self.count.saturating_sub(units);
         }
     }

@@ -172,11 +172,12 @@ impl Strategy for State {
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let window = |at: u64| limit.by_period.floor(u128::from(at)) as u64;
-        let served = Served::new(self.mark, now, limit.period_us());
-        let charged_in = window(charged_at.map_or(served.at, Micros::as_u64));
+        let served_at = self.mark.max(now.as_u64());
+        let charged_in = window(charged_at.map_or(served_at, Micros::as_u64));
         let marked = window(self.mark);
-        // A counter that no longer weighs anything is left alone: it is dropped soon enough.
-        if charged_in == marked {
+        if charged_in + 1 < window(served_at) {
+            // What it was charged in no longer weighs anything.
+        } else if charged_in == marked {
             self.current = self.current.saturating_sub(units);
         } else if charged_in + 1 == marked {
             self.previous = self.previous.saturating_sub(units);

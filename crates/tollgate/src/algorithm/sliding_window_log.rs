@@ -206,7 +206,7 @@ impl<E: Entries> State<E> {
 
     /// Appends an entry. Where there is no room the two closest neighbours merge onto the later
     /// instant, of equals the oldest two. Running sums make that a removal: the later covers both.
-    fn append(&mut self, entry: Entry) {
+    pub(crate) fn append(&mut self, entry: Entry) {
         let len = self.entries.len();
         if len > 0 && self.entries.get(len - 1).at == entry.at {
             return self.entries.set(len - 1, entry);
@@ -307,7 +307,8 @@ impl<E: Entries> Strategy for State<E> {
         if let Some(at) = charged_at {
             let tick = view.ticks.at(at.as_u64());
             let index = partition(&self.entries, view.first, |entry| entry.at < tick);
-            if tick + view.ticks.span > view.tick && index < self.entries.len() {
+            let served_tick = view.ticks.at(self.mark.max(now.as_u64()));
+            if tick + view.ticks.span > served_tick && index < self.entries.len() {
                 self.take_back(index, units);
             }
             return;
@@ -318,12 +319,18 @@ impl<E: Entries> Strategy for State<E> {
         }
     }
 
-    /// What the new limit has no room for is forgotten oldest first.
+    /// What the new limit has no room for is forgotten oldest first; what grows with the limit
+    /// counts as charged last.
     fn renumber(&mut self, old: &Limit, new: &Limit) {
         let total = self.last_sum().wrapping_sub(self.base);
-        let mut excess = total.saturating_sub(used_after_change(total, old, new));
+        let used = used_after_change(total, old, new);
+        let mut excess = total.saturating_sub(used);
         while excess > 0 && !self.entries.is_empty() {
             excess -= self.take_back(0, excess);
+        }
+        if let Some(last) = self.entries.len().checked_sub(1) {
+            let Entry { at, sum } = self.entries.get(last);
+            self.entries.set(last, Entry { at, sum: sum.wrapping_add(used.saturating_sub(total)) });
         }
     }
 }

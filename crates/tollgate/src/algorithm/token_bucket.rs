@@ -135,14 +135,14 @@ impl Strategy for State {
     }
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
-        let age = charged_at.map_or(0, |at| now.as_u64().saturating_sub(at.as_u64()));
+        let served_at = self.mark.max(now.as_u64());
+        let age = charged_at.map_or(0, |at| served_at.saturating_sub(at.as_u64()));
         if age >= limit.bucket.full_refill {
             return;
         }
-        let (debt, _) = self.debt_at(limit, now);
+        // Taken off as of the mark: a caller whose clock is before `now` must not find more.
         let back = u128::from(units.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
-        let left = if debt <= back { 0 } else { self.debt(limit) - back };
-        self.set_debt(limit, left);
+        self.set_debt(limit, self.debt(limit).saturating_sub(back));
     }
 
     fn renumber(&mut self, old: &Limit, new: &Limit) {

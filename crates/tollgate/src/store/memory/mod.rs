@@ -45,10 +45,12 @@ use secret::Secret;
 use slot::Record;
 use table::{Inserted, Policy, Table, Worth};
 
-pub use snapshot::SnapshotError;
+pub use snapshot::{Restored, SnapshotError};
 
 /// How many states the keys without room share, per limit.
 pub const OVERFLOW_STATES: u64 = 64;
+/// The cap on the entries of all logs, unless another is given.
+const LOG_BYTES: usize = 64 << 20;
 /// Lines swept with each insertion: more than one insertion can fill, so sweeping keeps up.
 const SWEEP_LINES: usize = 4;
 /// How many keys are hashed and prefetched ahead in a batch.
@@ -92,7 +94,7 @@ impl MemoryStore {
     /// A store for `max_keys` keys: 39 bytes each, allocated now, never more. Entries of logs may
     /// take 64 MiB beside it.
     pub fn new(max_keys: usize) -> MemoryStore {
-        MemoryStore::with_log_bytes(max_keys, 64 << 20)
+        MemoryStore::with_log_bytes(max_keys, LOG_BYTES)
     }
 
     /// A store with another cap on the entries of logs. When it is reached logs merge neighbouring

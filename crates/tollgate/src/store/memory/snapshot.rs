@@ -1,4 +1,392 @@
-//! placeholder
+//! Snapshots: the store in a file, so that a daily quota survives a restart.
+//!
+//! The one module of this crate that touches files, and only when asked to. A snapshot holds the
+//! secret of the key hashes (the names of keys are nowhere), the limits with their numbers, and
+//! every state that differs from a fresh one, with Unix times. It is written beside the old one,
+//! synced and renamed over it, so a crash leaves either the old or the new, and it ends in a
+//! checksum, so a damaged one is told from a good one. Only the owner may read it.
+//!
+//! ```text
+//!   magic, version │ secret │ limits │ keys │ overflow │ blocks │ checksum
+//! ```
+//!
+//! While it is written decisions go on: each state is as of its own moment.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES};
+use crate::algorithm::{Algorithm, sliding_window_log};
+use crate::limit::{Align, Limit, OnChange, Precision};
+use crate::time::{MAX_EXACT, Micros};
+
+use super::held::{Held, Kind};
+use super::numbers::BLOCK_TAG;
+use super::secret::Secret;
+use super::slot::Record;
+use super::table::{Inserted, Policy, Table, Worth};
+use super::{MemoryStore, Ordering};
+
+const MAGIC: &[u8; 8] = b"tollgate";
+const VERSION: u64 = 1;
+
+/// What a snapshot brought back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// States restored.
+    pub keys: usize,
+    /// States that found no room, because the store is smaller now.
+    pub dropped: usize,
+}
+
 /// Why a snapshot could not be written or read.
 #[derive(Debug)]
-pub struct SnapshotError;
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The file could not be read or written.
+    Io(io::Error),
+    /// The file is something else.
+    NotASnapshot,
+    /// Another version of Tollgate wrote it.
+    Version(u64),
+    /// The file was cut off or damaged.
+    Damaged(&'static str),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotError::Io(error) => write!(f, "the snapshot file: {error}"),
+            SnapshotError::NotASnapshot => f.write_str(
+                "this file is not a Tollgate snapshot: check the path, or remove the file to start fresh",
+            ),
+            SnapshotError::Version(found) => write!(
+                f,
+                "the snapshot has format {found}, this version reads format {VERSION}: \
+                 use the version that wrote it, or remove the file to start fresh"
+            ),
+            SnapshotError::Damaged(what) => write!(
+                f,
+                "the snapshot is damaged ({what}): restore a copy, or remove the file to start fresh"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SnapshotError::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for SnapshotError {
+    fn from(error: io::Error) -> SnapshotError {
+        SnapshotError::Io(error)
+    }
+}
+
+impl MemoryStore {
+    /// Writes a snapshot to `path`, replacing an older one only when the new one is complete.
+    pub fn save(&self, path: &Path, now: Micros) -> Result<(), SnapshotError> {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".new");
+        let fresh = path.with_file_name(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&fresh)?;
+        file.write_all(&self.to_bytes(now))?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        sync_directory(path);
+        Ok(())
+    }
+
+    /// A store for `max_keys` keys with what the snapshot at `path` holds.
+    pub fn load(
+        path: &Path,
+        max_keys: usize,
+        now: Micros,
+    ) -> Result<(MemoryStore, Restored), SnapshotError> {
+        MemoryStore::from_bytes(&fs::read(path)?, max_keys, now)
+    }
+
+    /// The snapshot as bytes.
+    pub fn to_bytes(&self, now: Micros) -> Vec<u8> {
+        let mut bytes = Writer(MAGIC.to_vec());
+        bytes.number(VERSION);
+        for word in self.secret.words() {
+            bytes.number(word);
+        }
+        let limits = self.numbers.all();
+        bytes.number(limits.len() as u64);
+        for (tag, limit) in &limits {
+            bytes.number((*tag).into());
+            bytes.limit(limit);
+        }
+        for table in [&self.keys, &self.overflow, &self.blocks] {
+            self.write_table(table, &mut bytes, now);
+        }
+        let sum = checksum(&bytes.0);
+        bytes.number(sum);
+        bytes.0
+    }
+
+    fn write_table(&self, table: &Table, bytes: &mut Writer, now: Micros) {
+        let policy = self.policy(now);
+        for (slot, mut seen) in table.each() {
+            // A log being charged meanwhile is read again; any other state is whole as it is.
+            loop {
+                let mut one = Writer(Vec::new());
+                let worth = policy.worth(seen.record());
+                self.write_state(seen.key, seen.record(), &mut one);
+                if slot.is_unchanged(&seen) {
+                    if worth != Worth::Nothing {
+                        bytes.0.extend_from_slice(&one.0);
+                    }
+                    break;
+                }
+                seen = slot.read();
+                if seen.key == 0 {
+                    break;
+                }
+            }
+        }
+        bytes.number(0);
+    }
+
+    fn write_state(&self, key: u64, record: Record, bytes: &mut Writer) {
+        let log = self.numbers.with(record.tag, |limit| {
+            let limit = limit.filter(|limit| Kind::of(limit) == Kind::Log)?;
+            self.arena.open(limit, record)
+        });
+        bytes.number(key);
+        bytes.number(record.tag.into());
+        bytes.number(record.mark);
+        let Some(log) = log else {
+            bytes.number(record.a);
+            return bytes.number(record.b);
+        };
+        bytes.number(log.entries.len() as u64);
+        let mut before = log.base;
+        for entry in (0..log.entries.len()).map(|index| log.entries.get(index)) {
+            bytes.number(entry.at);
+            bytes.number(entry.sum.wrapping_sub(before));
+            before = entry.sum;
+        }
+    }
+
+    /// A store for `max_keys` keys with what a snapshot holds.
+    pub fn from_bytes(
+        bytes: &[u8],
+        max_keys: usize,
+        now: Micros,
+    ) -> Result<(MemoryStore, Restored), SnapshotError> {
+        let mut reader = Reader::open(bytes)?;
+        let secret = Secret::from_words([reader.number()?, reader.number()?]);
+        let store = MemoryStore::with_secret(max_keys, super::LOG_BYTES, secret);
+        let mut limits = std::collections::HashMap::new();
+        for _ in 0..reader.number()? {
+            let tag = reader.number()?;
+            let limit = reader.limit()?;
+            let own = store.tag(&limit).ok_or(SnapshotError::Damaged("too many limits"))?;
+            limits.insert(tag, (own, limit));
+        }
+        let mut restored = Restored::default();
+        for table in [&store.keys, &store.overflow, &store.blocks] {
+            loop {
+                let key = reader.number()?;
+                if key == 0 {
+                    break;
+                }
+                let tag = reader.number()?;
+                let record = match limits.get(&tag) {
+                    Some((own, limit)) => reader.state(limit, *own, &store)?,
+                    None if tag == u64::from(BLOCK_TAG) => reader.block()?,
+                    None => return Err(SnapshotError::Damaged("a state of an unknown limit")),
+                };
+                match table.insert(key, record, &store.policy(now)) {
+                    Inserted::New => restored.keys += 1,
+                    Inserted::Exists => return Err(SnapshotError::Damaged("a key twice")),
+                    Inserted::NoRoom(_) => restored.dropped += 1,
+                }
+            }
+        }
+        store.blocked.store(store.blocks.len(), Ordering::Relaxed);
+        reader.end()?;
+        Ok((store, restored))
+    }
+}
+
+/// Makes the rename itself durable where the system can; where it cannot, the data still is.
+fn sync_directory(path: &Path) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
+        let _ = directory.sync_all();
+    }
+}
+
+/// FNV-1a: tells damage from none; it is no protection against forgery.
+fn checksum(bytes: &[u8]) -> u64 {
+    crate::hash::public_hash(&[bytes])
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn limit(&mut self, limit: &Limit) {
+        self.number(limit.name().len() as u64);
+        self.0.extend_from_slice(limit.name().as_bytes());
+        let position = Algorithm::ALL.iter().position(|each| *each == limit.algorithm());
+        self.number(position.expect("one of all") as u64);
+        self.number(limit.units());
+        self.number(limit.period().as_micros() as u64);
+        self.number(limit.capacity());
+        self.number(limit.is_queue().into());
+        self.number(limit.is_staggered().into());
+        self.number(match limit.align() {
+            Align::Epoch => 0,
+            Align::FirstHit => 1,
+            Align::Anchor(anchor) => 2 + anchor.as_u64(),
+        });
+        self.number(match limit.precision() {
+            Precision::Estimate => 0,
+            Precision::Buckets(buckets) => buckets.into(),
+        });
+        self.number(limit.on_change() as u64);
+    }
+}
+
+/// Reads numbers off the front; every read may find that the bytes are over.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Checks magic, version and checksum before anything else is believed.
+    fn open(bytes: &'a [u8]) -> Result<Reader<'a>, SnapshotError> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
+        let version = Reader(rest).number()?;
+        if version != VERSION {
+            return Err(SnapshotError::Version(version));
+        }
+        let (body, sum) = bytes.split_last_chunk().ok_or(SnapshotError::Damaged("cut off"))?;
+        if u64::from_le_bytes(*sum) != checksum(body) {
+            return Err(SnapshotError::Damaged("the checksum does not match"));
+        }
+        Ok(Reader(body.get(MAGIC.len() + 8..).ok_or(SnapshotError::Damaged("cut off"))?))
+    }
+
+    fn bytes(&mut self, count: u64) -> Result<&'a [u8], SnapshotError> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let taken = self.0.split_off(..count.min(self.0.len())).unwrap_or_default();
+        if taken.len() < count { Err(SnapshotError::Damaged("cut off")) } else { Ok(taken) }
+    }
+
+    fn number(&mut self) -> Result<u64, SnapshotError> {
+        let bytes = self.bytes(8)?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    /// A number as every slot holds it.
+    fn exact(&mut self) -> Result<u64, SnapshotError> {
+        let number = self.number()?;
+        if number > MAX_EXACT {
+            Err(SnapshotError::Damaged("a number out of range"))
+        } else {
+            Ok(number)
+        }
+    }
+
+    fn limit(&mut self) -> Result<Limit, SnapshotError> {
+        let damaged = |_| SnapshotError::Damaged("an impossible limit");
+        let length = self.number()?;
+        let name = std::str::from_utf8(self.bytes(length)?)
+            .map_err(|_| SnapshotError::Damaged("a limit's name"))?;
+        let algorithm =
+            usize::try_from(self.number()?).ok().and_then(|index| Algorithm::ALL.get(index));
+        let algorithm = *algorithm.ok_or(SnapshotError::Damaged("an unknown algorithm"))?;
+        let [units, period, capacity] = [self.exact()?, self.exact()?, self.exact()?];
+        let [queue, stagger] = [self.number()?, self.number()?].map(|flag| flag != 0);
+        let mut builder =
+            Limit::per(units, Duration::from_micros(period)).name(name).algorithm(algorithm);
+        if algorithm.is_bucket() {
+            builder = builder.burst(capacity);
+        }
+        if queue {
+            builder = builder.queue();
+        }
+        if stagger {
+            builder = builder.stagger();
+        }
+        builder = builder.align(match self.number()? {
+            0 => Align::Epoch,
+            1 => Align::FirstHit,
+            anchor => Align::Anchor(Micros::new(anchor - 2)),
+        });
+        builder = match u32::try_from(self.number()?).unwrap_or(u32::MAX) {
+            0 => builder,
+            buckets => builder.buckets(buckets),
+        };
+        builder = builder.on_change(match self.number()? {
+            0 => OnChange::Keep,
+            1 => OnChange::Reset,
+            _ => OnChange::Scale,
+        });
+        builder.build().map_err(damaged)
+    }
+
+    fn state(
+        &mut self,
+        limit: &Limit,
+        tag: u32,
+        store: &MemoryStore,
+    ) -> Result<Record, SnapshotError> {
+        let mark = self.exact()?;
+        if Kind::of(limit) != Kind::Log {
+            let record = Record { mark, a: self.exact()?, b: self.exact()?, tag };
+            if Kind::of(limit) == Kind::Window && record.b >= limit.period_us() {
+                return Err(SnapshotError::Damaged("a window longer than its period"));
+            }
+            return Ok(record);
+        }
+        let count = self.number()?;
+        if count > MAX_ENTRIES as u64 {
+            return Err(SnapshotError::Damaged("a log that is too long"));
+        }
+        let fresh = Held::fresh(limit, Micros::new(mark), &store.arena);
+        let Held::Log(mut log) = fresh else { unreachable!("the limit keeps a log") };
+        let mut last = Entry::default();
+        for index in 0..count {
+            let (at, units) = (self.exact()?, self.exact()?);
+            let newest = sliding_window_log::tick(limit, mark);
+            if units == 0 || at > newest || index > 0 && at <= last.at {
+                return Err(SnapshotError::Damaged("a log out of order"));
+            }
+            last = Entry { at, sum: last.sum.wrapping_add(units) };
+            log.append(last);
+        }
+        Ok(Held::Log(log).close(limit, tag, &store.arena))
+    }
+
+    fn block(&mut self) -> Result<Record, SnapshotError> {
+        Ok(Record { mark: self.exact()?, a: self.exact()?, b: self.exact()?, tag: BLOCK_TAG })
+    }
+
+    fn end(self) -> Result<(), SnapshotError> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(SnapshotError::Damaged("more than it should hold"))
+        }
+    }
+}

@@ -198,8 +198,9 @@ impl Table {
             match self.victim(key, policy) {
                 Err(soonest) => return Inserted::NoRoom(soonest),
                 // A victim that changed meanwhile is judged again.
-                Ok((slot, seen)) if Table::claim(slot, &seen, key, record, policy) => {
-                    self.evicted.fetch_add(1, Ordering::Relaxed);
+                Ok((reset, slot, seen)) if Table::claim(slot, &seen, key, record, policy) => {
+                    self.evicted.fetch_add(usize::from(!reset.is_zero()), Ordering::Relaxed);
+                    self.live.fetch_add(usize::from(seen.key == 0), Ordering::Relaxed);
                     return Inserted::New;
                 }
                 Ok(_) => {}
@@ -219,14 +220,14 @@ impl Table {
 
     /// Among a key's places, the state that is closest to fresh and not limited; or, where all
     /// are, how soon the first will be fresh.
-    fn victim(&self, key: u64, policy: &impl Policy) -> Result<(&Slot, Seen), Wait> {
+    fn victim(&self, key: u64, policy: &impl Policy) -> Result<(Wait, &Slot, Seen), Wait> {
         let mut victim: Option<(Wait, &Slot, Seen)> = None;
         let mut soonest = Wait::NEVER;
         for slot in self.places(key) {
             let seen = slot.read();
             let worth = if seen.key == 0 { Worth::Nothing } else { policy.worth(seen.record()) };
             let reset = match worth {
-                Worth::Nothing => return Ok((slot, seen)),
+                Worth::Nothing => return Ok((Wait::ZERO, slot, seen)),
                 Worth::Open(reset) => reset,
                 Worth::Limited(reset) => {
                     soonest = soonest.min(reset);
@@ -237,7 +238,7 @@ impl Table {
                 victim = Some((reset, slot, seen));
             }
         }
-        victim.map(|(_, slot, seen)| (slot, seen)).ok_or(soonest)
+        victim.ok_or(soonest)
     }
 
     /// Empties the slot of `key`; whether there was one.

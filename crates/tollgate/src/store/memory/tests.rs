@@ -1,1 +1,375 @@
+//! The store from inside: room, victims, overflow, blocks, changed numbers, snapshots.
 
+use super::*;
+use crate::algorithm::Algorithm;
+use crate::limit::{Align, LimitBuilder, OnChange};
+
+const S: u64 = 1_000_000;
+
+fn at(seconds: u64) -> Micros {
+    Micros::from_secs(seconds)
+}
+
+fn built(builder: LimitBuilder) -> Limit {
+    builder.build().unwrap()
+}
+
+/// One limit of every kind of state.
+fn kinds() -> Vec<Limit> {
+    let one = |algorithm| built(Limit::per_minute(5).algorithm(algorithm));
+    let named = |name: &str, algorithm| Limit::per_minute(5).name(name).algorithm(algorithm);
+    let mut limits = Algorithm::ALL.map(one).to_vec();
+    limits.push(built(named("buckets", Algorithm::SlidingWindowCounter).buckets(6)));
+    limits.push(built(named("queue", Algorithm::LeakyBucket).queue()));
+    limits.push(built(named("first-hit", Algorithm::FixedWindow).align(Align::FirstHit)));
+    limits.push(built(named("staggered", Algorithm::FixedWindow).stagger()));
+    limits
+}
+
+fn take(store: &MemoryStore, limit: &Limit, key: &str, now: Micros) -> Decision {
+    store.decide_one(&Check::new(limit, key), now)
+}
+
+#[test]
+fn every_kind_admits_its_capacity_and_forgets_nothing() {
+    let store = MemoryStore::new(1_000);
+    for limit in kinds() {
+        for nth in 0..5 {
+            let decision = take(&store, &limit, "anna", at(600 + nth));
+            assert!(decision.allowed(), "{limit}: take {nth}");
+        }
+        let refused = take(&store, &limit, "anna", at(604));
+        assert_eq!(refused.refusal(), Some(Refusal::OverLimit), "{limit}");
+        assert!(take(&store, &limit, "ben", at(604)).allowed(), "{limit}");
+        let ready = at(604).after(refused.retry_after());
+        let early = Micros::new(ready.as_u64() - 1);
+        assert!(!take(&store, &limit, "anna", early).allowed(), "{limit}");
+        assert!(take(&store, &limit, "anna", ready).allowed(), "{limit}");
+    }
+}
+
+#[test]
+fn a_limited_key_stays_while_strangers_flood() {
+    let store = MemoryStore::new(64);
+    let limit = built(Limit::per_hour(1));
+    assert!(take(&store, &limit, "victim", at(1)).allowed());
+    for stranger in 0..100_000 {
+        let _ = take(&store, &limit, &format!("stranger:{stranger}"), at(2));
+        assert!(!take(&store, &limit, "victim", at(2)).allowed());
+    }
+    let stats = store.stats();
+    assert!(stats.keys <= stats.slots, "{stats:?}");
+    assert!(stats.overflowed > 0, "{stats:?}");
+}
+
+#[test]
+fn strangers_without_room_share_the_limit() {
+    let store = MemoryStore::new(16);
+    let limit = built(Limit::per_hour(10).burst(10));
+    // Fill the table with limited keys, which never make room.
+    for key in 0..1_000 {
+        let _ = store.decide_one(&Check::new(&limit, &format!("limited:{key}")).cost(10), at(1));
+    }
+    let stranger = |n: u64| take(&store, &limit, &format!("stranger:{n}"), at(1));
+    let decisions: Vec<Decision> = (0..100_000).map(stranger).collect();
+    assert!(decisions.iter().all(|decision| decision.decided_by() == DecidedBy::Overflow));
+    let admitted = decisions.iter().filter(|decision| decision.allowed()).count() as u64;
+    assert!(
+        admitted <= OVERFLOW_STATES * 10,
+        "{admitted} admitted by {OVERFLOW_STATES} states of 10"
+    );
+}
+
+#[test]
+fn the_state_closest_to_fresh_makes_room() {
+    let store = MemoryStore::new(16);
+    let limit = built(Limit::per_hour(100).burst(100));
+    let spend = |key: &str, cost| store.decide_one(&Check::new(&limit, key).cost(cost), at(1));
+    for key in 0..store.stats().slots {
+        let _ = spend(&format!("spender:{key}"), 50);
+    }
+    for key in 0..1_000 {
+        let _ = spend(&format!("taster:{key}"), 1);
+    }
+    let kept = (0..store.stats().slots)
+        .filter(|key| {
+            let check = Check::new(&limit, "").cost(0);
+            let key = format!("spender:{key}");
+            let check = Check { key: Key::from(&key), ..check };
+            store.decide_one(&check, at(1)).remaining() == 50
+        })
+        .count();
+    // Tasters push each other out; once a taster is in a bucket no spender has to go any more.
+    assert!(kept * 2 > store.stats().slots, "{kept} spenders kept");
+    assert!(store.stats().evicted > 500);
+}
+
+#[test]
+fn fresh_states_are_swept() {
+    let store = MemoryStore::new(1_000);
+    let limit = built(Limit::per_second(1));
+    for key in 0..1_000 {
+        let _ = take(&store, &limit, &format!("early:{key}"), at(1));
+    }
+    assert!(store.stats().keys > 900);
+    for key in 0..1_000 {
+        let _ = take(&store, &limit, &format!("late:{key}"), at(100 + key));
+    }
+    // Each insertion sweeps 8 of the 1,224 slots.
+    assert!(store.stats().keys < 200, "{:?}", store.stats());
+}
+
+#[test]
+fn changed_numbers_keep_what_was_used() {
+    let rows = [
+        (OnChange::Keep, 100, 200, 40, 140),
+        (OnChange::Keep, 100, 20, 40, 0),
+        (OnChange::Keep, 10, 5, 8, 3),
+        (OnChange::Reset, 100, 20, 40, 20),
+        (OnChange::Scale, 100, 200, 40, 80),
+        (OnChange::Scale, 100, 20, 40, 8),
+    ];
+    for algorithm in Algorithm::ALL {
+        for (on_change, old, new, before, after) in rows {
+            let store = MemoryStore::new(100);
+            let limit =
+                |units| built(Limit::per_minute(units).algorithm(algorithm).on_change(on_change));
+            let check = |limit: &Limit, cost| {
+                store.decide_one(&Check::new(limit, "anna").cost(cost), at(600)).remaining()
+            };
+            assert_eq!(check(&limit(old), old - before), before);
+            assert_eq!(check(&limit(new), 0), after, "{algorithm}: {on_change:?} {old} to {new}");
+        }
+    }
+}
+
+#[test]
+fn a_block_is_above_all_limits_and_ends() {
+    let store = MemoryStore::new(100);
+    let limit = built(Limit::per_minute(100));
+    assert!(store.block(Key::from("anna"), at(70), at(10)));
+    assert!(store.block(Key::from("anna"), at(20), at(10)), "a shorter block changes nothing");
+    for limit in kinds() {
+        let refused = take(&store, &limit, "anna", at(60));
+        assert_eq!(refused.refusal(), Some(Refusal::Blocked));
+        assert_eq!(refused.decided_by(), DecidedBy::Block);
+        assert_eq!(refused.retry_after(), Wait::from_micros(10 * S));
+    }
+    let both = [Check::new(&limit, "ben"), Check::new(&limit, "anna")];
+    assert_eq!(store.decide_now(&both, at(60)).refusal(), Some(Refusal::Blocked));
+    assert!(take(&store, &limit, "ben", at(60)).allowed());
+    assert!(take(&store, &limit, "anna", at(70)).allowed());
+    assert_eq!(store.stats().blocked, 0);
+    assert!(
+        store.block(Key::from("anna"), at(99), at(80)) && store.unblock(Key::from("anna"), at(81))
+    );
+    assert!(take(&store, &limit, "anna", at(82)).allowed());
+}
+
+#[test]
+fn several_limits_charge_all_or_none() {
+    let store = MemoryStore::new(100);
+    let [second, minute] =
+        [built(Limit::per_second(2).burst(2)), built(Limit::per_minute(5).burst(5))];
+    let checks = [Check::new(&second, "anna"), Check::new(&minute, "anna")];
+    // at µs, allowed, remaining of each, retry µs, violated
+    let rows: [(u64, bool, [u64; 2], u64, u16); 9] = [
+        (0, true, [1, 4], 0, 0),
+        (0, true, [0, 3], 0, 0),
+        (0, false, [0, 3], 500_000, 0b01),
+        (500_000, true, [0, 2], 0, 0),
+        (S, true, [0, 1], 0, 0),
+        (1_500_000, true, [0, 0], 0, 0),
+        (2 * S, false, [1, 0], 10 * S, 0b10),
+        (12 * S, true, [1, 0], 0, 0),
+        (12 * S, false, [1, 0], 12 * S, 0b10),
+    ];
+    for (row, (at, allowed, remaining, retry, violated)) in rows.into_iter().enumerate() {
+        let mut outcomes = [Outcome::default(); 2];
+        let decision = store.decide_each(&checks, Micros::new(at), &mut outcomes);
+        assert_eq!(decision.allowed(), allowed, "row {row}");
+        assert_eq!(outcomes.map(|outcome| outcome.remaining), remaining, "row {row}");
+        assert_eq!(decision.retry_after(), Wait::from_micros(retry), "row {row}");
+        assert_eq!(decision.violated, violated, "row {row}");
+        assert_eq!(
+            decision.binding(),
+            if decision.violates(1) || remaining[1] < remaining[0] { 1 } else { 0 }
+        );
+    }
+}
+
+#[test]
+fn acts_combine_over_several_limits() {
+    let store = MemoryStore::new(100);
+    let [small, large] =
+        [built(Limit::per_minute(3).burst(3)), built(Limit::per_hour(10).burst(10))];
+    let both = |act, cost| {
+        let one = |limit| Check::new(limit, "anna").act(act).cost(cost);
+        store.decide_now(&[one(&small), one(&large)], at(1))
+    };
+    let left = || {
+        [&small, &large]
+            .map(|limit| store.decide_one(&Check::new(limit, "anna").cost(0), at(1)).remaining())
+    };
+    use crate::check::Act;
+    assert_eq!(both(Act::UpTo, 8).granted(), 3);
+    assert_eq!(left(), [0, 7]);
+    assert_eq!(both(Act::UpTo, 1).granted(), 0);
+    assert_eq!(both(Act::Peek, 1).refusal(), Some(Refusal::OverLimit));
+    assert!(both(Act::Force, 9).allowed());
+    assert_eq!(left(), [0, 0]);
+    assert_eq!(both(Act::Take, 4).refusal(), Some(Refusal::NeverFits));
+}
+
+#[test]
+fn shadow_limits_see_and_never_refuse() {
+    let store = MemoryStore::new(100);
+    let [wide, tight] = [built(Limit::per_minute(5)), built(Limit::per_hour(2))];
+    let checks = [Check::new(&wide, "anna"), Check::new(&tight, "anna").shadow()];
+    let mut would_refuse = 0;
+    for _ in 0..7 {
+        let mut outcomes = [Outcome::default(); 2];
+        let _ = store.decide_each(&checks, at(1), &mut outcomes);
+        would_refuse += u32::from(!outcomes[1].allowed);
+    }
+    assert_eq!(store.decide_one(&checks[0].cost(0), at(1)).remaining(), 0);
+    assert_eq!(store.decide_one(&Check::new(&tight, "anna").cost(0), at(1)).remaining(), 0);
+    assert_eq!(would_refuse, 5);
+}
+
+#[test]
+fn alike_limits_of_one_request_have_a_state_each() {
+    let store = MemoryStore::new(100);
+    let [ten, twenty] = [10, 20].map(|units| built(Limit::per_minute(units).burst(units)));
+    let checks = [Check::new(&ten, "anna"), Check::new(&twenty, "anna")];
+    let mut outcomes = [Outcome::default(); 2];
+    let _ = store.decide_each(&checks, at(1), &mut outcomes);
+    let decision = store.decide_each(&checks, at(1), &mut outcomes);
+    assert!(decision.allowed());
+    assert_eq!(outcomes.map(|outcome| outcome.remaining), [8, 18]);
+}
+
+#[test]
+fn what_is_wrong_with_the_question_is_said() {
+    let store = MemoryStore::new(100);
+    let limit = built(Limit::per_minute(5));
+    let many = vec![Check::new(&limit, "anna"); MAX_LIMITS + 1];
+    assert_eq!(take(&store, &limit, "", at(1)).refusal(), Some(Refusal::EmptyKey));
+    assert_eq!(
+        store.decide_now(&[many[0], Check::new(&limit, "")], at(1)).refusal(),
+        Some(Refusal::EmptyKey)
+    );
+    assert_eq!(store.decide_now(&many, at(1)).refusal(), Some(Refusal::TooManyLimits));
+    assert!(store.decide_now(&[], at(1)).allowed());
+    assert_eq!(store.stats().keys, 0);
+}
+
+#[test]
+fn refunds_find_overflow_states_too() {
+    let store = MemoryStore::new(16);
+    let limit = built(Limit::per_hour(10).burst(10));
+    for key in 0..1_000 {
+        let _ = store.decide_one(&Check::new(&limit, &format!("limited:{key}")).cost(10), at(1));
+    }
+    let stranger = Check::new(&limit, "stranger").cost(4);
+    let first = store.decide_one(&stranger, at(1));
+    assert_eq!(first.decided_by(), DecidedBy::Overflow);
+    let before = store.decide_one(&stranger.cost(0), at(1)).remaining();
+    store.refund(&limit, stranger.key, Some(first.receipt()), 4, at(1));
+    assert_eq!(store.decide_one(&stranger.cost(0), at(1)).remaining(), before + first.granted());
+}
+
+/// A store with every kind of state in it, some of them logs of many entries.
+fn furnished() -> (MemoryStore, Vec<Limit>) {
+    let store = MemoryStore::new(10_000);
+    let mut limits = kinds();
+    limits.push(built(Limit::per_hour(1_000).algorithm(Algorithm::SlidingWindowLog)));
+    for limit in &limits {
+        for key in 0..100u64 {
+            for nth in 0..key {
+                let _ = take(&store, limit, &format!("user:{key}"), at(600 + nth));
+            }
+        }
+    }
+    store.block(Key::from("blocked"), at(5_000), at(1));
+    (store, limits)
+}
+
+#[test]
+fn a_snapshot_changes_no_decision() {
+    let (store, limits) = furnished();
+    let now = at(700);
+    let (restored, report) = MemoryStore::from_bytes(&store.to_bytes(now), 10_000, now).unwrap();
+    assert_eq!(report.dropped, 0);
+    assert!(report.keys > 400, "{report:?}");
+    for limit in &limits {
+        for key in 0..100 {
+            for later in [0, 1, 7, 40, 4_000] {
+                let key = format!("user:{key}");
+                let [old, new] =
+                    [&store, &restored].map(|store| take(store, limit, &key, at(700 + later)));
+                assert_eq!(old, new, "{limit}, {key}, {later} s later");
+            }
+        }
+    }
+    assert_eq!(take(&restored, &limits[0], "blocked", now).refusal(), Some(Refusal::Blocked));
+}
+
+#[test]
+fn a_snapshot_survives_a_file_and_says_what_is_wrong_with_it() {
+    let directory = std::env::temp_dir().join(format!("tollgate-snapshot-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("state");
+    let (store, limits) = furnished();
+    store.save(&path, at(700)).unwrap();
+    store.save(&path, at(700)).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
+    let (restored, _) = MemoryStore::load(&path, 10_000, at(700)).unwrap();
+    assert_eq!(
+        take(&restored, &limits[0], "user:99", at(700)),
+        take(&store, &limits[0], "user:99", at(700))
+    );
+
+    let bytes = std::fs::read(&path).unwrap();
+    let said = |bytes: &[u8]| MemoryStore::from_bytes(bytes, 10, at(1)).unwrap_err().to_string();
+    assert!(said(b"").contains("not a Tollgate snapshot"));
+    assert!(said(b"something else").contains("not a Tollgate snapshot"));
+    assert!(said(&bytes[..bytes.len() / 2]).contains("damaged"));
+    for position in (8..bytes.len()).step_by(997) {
+        let mut flipped = bytes.clone();
+        flipped[position] ^= 0x10;
+        assert!(said(&flipped).contains("start fresh"), "byte {position}");
+    }
+    assert!(MemoryStore::load(&directory.join("missing"), 10, at(1)).is_err());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_smaller_store_restores_what_fits() {
+    let (store, _) = furnished();
+    let (small, report) = MemoryStore::from_bytes(&store.to_bytes(at(700)), 16, at(700)).unwrap();
+    assert!(report.dropped > 0);
+    assert!(small.stats().keys <= small.stats().slots);
+}
+
+#[test]
+fn logs_live_under_their_cap_and_never_admit_more() {
+    let page = 256 * 1_024;
+    let store = MemoryStore::with_log_bytes(10_000, page);
+    let limit = built(Limit::per_hour(100).algorithm(Algorithm::SlidingWindowLog));
+    let mut admitted = vec![0; 1_000];
+    for second in 0..300 {
+        for (key, admitted) in admitted.iter_mut().enumerate() {
+            *admitted += u64::from(
+                take(&store, &limit, &format!("user:{key}"), at(10_000 + second)).allowed(),
+            );
+        }
+        assert!(store.stats().log_bytes <= page);
+    }
+    assert!(admitted.iter().all(|admitted| *admitted == 100), "{admitted:?}");
+}
