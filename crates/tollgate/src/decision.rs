@@ -14,8 +14,6 @@ pub struct Outcome {
     pub allowed: bool,
     /// Whole units still takeable after this; never more than the capacity.
     pub remaining: u64,
-    /// Whole units of debt, rounded up: more was forced than the capacity holds.
-    pub over: u64,
     /// Zero when allowed; never, when the cost exceeds the capacity.
     pub retry_after: Wait,
     /// Until the state equals a fresh one.
@@ -29,14 +27,6 @@ pub struct Outcome {
     /// The clock went back so far that the state must follow it, even if nothing is charged:
     /// charging 0 moves it. Otherwise a refused caller would wait for the old time to return.
     pub jumped: bool,
-}
-
-impl Outcome {
-    /// Units left, negative when in debt.
-    pub fn balance(&self, limit: &Limit) -> i64 {
-        debug_assert!(self.remaining <= limit.capacity());
-        self.remaining as i64 - self.over as i64
-    }
 }
 
 /// Who decided.

@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::algorithm::token_bucket::Short;
 use crate::algorithm::{Algorithm, Divisor};
 use crate::hash::public_hash;
 use crate::time::{MAX_EXACT, Micros};
@@ -41,6 +42,7 @@ pub const MAX_BUCKETS: u32 = 1_023;
 pub struct Limit {
     name: Arc<str>,
     algorithm: Algorithm,
+    pub(crate) kind: Kind,
     /// N of "N per period".
     units: u64,
     period: u64,
@@ -70,6 +72,8 @@ pub(crate) struct BucketNumbers {
     pub(crate) full_refill: u64,
     pub(crate) by_unit: Divisor,
     pub(crate) by_drain: Divisor,
+    /// The same for the short way, if the numbers allow it.
+    pub(crate) short: Option<Short>,
 }
 
 /// Where a fixed window begins.
@@ -114,6 +118,31 @@ struct Options {
     stagger: bool,
     precision: Precision,
     on_change: OnChange,
+}
+
+/// Which state a limit keeps, and how it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Token,
+    Leaky,
+    Window,
+    /// A window whose beginning depends on the key.
+    Staggered,
+    Counter,
+    Log,
+}
+
+impl Kind {
+    fn of(algorithm: Algorithm, options: &Options) -> Kind {
+        match (algorithm, options.precision) {
+            (Algorithm::TokenBucket, _) => Kind::Token,
+            (Algorithm::LeakyBucket, _) => Kind::Leaky,
+            (Algorithm::FixedWindow, _) if options.stagger => Kind::Staggered,
+            (Algorithm::FixedWindow, _) => Kind::Window,
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => Kind::Log,
+            (Algorithm::SlidingWindowCounter, Precision::Estimate) => Kind::Counter,
+        }
+    }
 }
 
 impl Limit {
@@ -351,6 +380,7 @@ impl LimitBuilder {
             fingerprint: limit_fingerprint(algorithm, period, self.options, [self.units, capacity]),
             name: self.name.into(),
             algorithm,
+            kind: Kind::of(algorithm, &self.options),
             units: self.units,
             period,
             capacity,
@@ -371,8 +401,17 @@ impl BucketNumbers {
         let (drain, unit) = (units / common, period / common);
         let ticks = u128::from(capacity) * u128::from(unit);
         let full_refill = u64::try_from(ticks.div_ceil(u128::from(drain))).unwrap_or(u64::MAX);
-        let (by_unit, by_drain) = (Divisor::new(unit), Divisor::new(drain));
-        BucketNumbers { unit, drain, capacity: ticks, full_refill, by_unit, by_drain }
+        let mut numbers = BucketNumbers {
+            unit,
+            drain,
+            capacity: ticks,
+            full_refill,
+            by_unit: Divisor::new(unit),
+            by_drain: Divisor::new(drain),
+            short: None,
+        };
+        numbers.short = Short::new(&numbers);
+        numbers
     }
 }
 

@@ -230,8 +230,16 @@ impl<'a, C: Clock> Moment<'a, C> {
     #[inline]
     fn ask(self, check: &Check<'_>) -> Decision {
         let decision = self.limiter.store.decide_one(check, self.now);
-        self.tell(std::slice::from_ref(check), &decision);
+        if self.limiter.observer.is_some() {
+            self.tell_one(*check, decision);
+        }
         decision
+    }
+
+    /// Takes copies, so that a decision that nobody observes can stay in registers.
+    #[cold]
+    fn tell_one(self, check: Check<'_>, decision: Decision) {
+        self.tell(&[check], &decision);
     }
 
     /// See [`Limiter::decide`].
@@ -310,7 +318,6 @@ impl<'a, C: Clock> Moment<'a, C> {
         self.limiter.store.unblock(key.into(), self.now)
     }
 
-    #[inline]
     fn tell(self, checks: &[Check<'_>], decision: &Decision) {
         if let Some(observer) = &self.limiter.observer {
             observer.decided(checks, decision);

@@ -30,9 +30,15 @@ impl Divisor {
     /// x / by + x × r / (by × 2^(63+shift)), and the second term is below 1 / by because
     /// x × r < 2^63 × 2^shift: it can never lift the quotient to the next whole number.
     #[inline]
-    fn divide_short(self, x: u64) -> u64 {
+    pub(crate) fn floor_short(self, x: u64) -> u64 {
         let doubled = u128::from(x << 1);
         ((doubled * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift
+    }
+
+    /// ceil(x / by) for x < 2^62.
+    #[inline]
+    pub(crate) fn ceil_short(self, x: u64) -> u64 {
+        self.floor_short(x + (self.by - 1))
     }
 
     /// Quotient and remainder.
@@ -40,7 +46,7 @@ impl Divisor {
     pub(crate) fn div_rem(self, x: u128) -> (u128, u64) {
         if x < 1 << 63 {
             let short = x as u64;
-            let quotient = self.divide_short(short);
+            let quotient = self.floor_short(short);
             (u128::from(quotient), short - quotient * self.by)
         } else {
             div_rem_long(x, self.by)
@@ -91,6 +97,10 @@ mod tests {
                 let want = (x / u128::from(by), (x % u128::from(by)) as u64);
                 assert_eq!(divisor.div_rem(x), want, "{x} / {by}");
                 assert_eq!(divisor.ceil(x), x.div_ceil(u128::from(by)), "{x} / {by}");
+                if x < 1 << 62 {
+                    let ceil = u128::from(divisor.ceil_short(x as u64));
+                    assert_eq!(ceil, x.div_ceil(u128::from(by)), "{x} / {by}");
+                }
             }
         }
     }

@@ -50,7 +50,7 @@ struct View {
 }
 
 impl State {
-    #[inline]
+    #[inline(always)]
     fn view(&self, limit: &Limit, now: Micros) -> View {
         let served = Served::new(self.mark, now, limit.period_us());
         if served.moved > 0 {
@@ -87,7 +87,7 @@ impl State {
 }
 
 impl Strategy for State {
-    #[inline]
+    #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let view = self.view(limit, now);
         let asked = view.count.saturating_add(cost);
@@ -98,7 +98,6 @@ impl Strategy for State {
         Outcome {
             allowed,
             remaining: limit.capacity().saturating_sub(count),
-            over: count.saturating_sub(limit.capacity()),
             retry_after: match allowed {
                 true => Wait::ZERO,
                 false if cost > limit.capacity() => Wait::NEVER,
@@ -112,7 +111,11 @@ impl Strategy for State {
         }
     }
 
-    #[inline]
+    fn used(&self, limit: &Limit, now: Micros) -> u64 {
+        self.view(limit, now).count
+    }
+
+    #[inline(always)]
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         let view = self.view(limit, now);
         self.mark = view.served.at;

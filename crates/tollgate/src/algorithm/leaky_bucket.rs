@@ -42,7 +42,7 @@ impl State {
 }
 
 impl Strategy for State {
-    #[inline]
+    #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let outcome = self.0.judge(limit, cost, now);
         if !limit.is_queue() || !outcome.allowed || cost == 0 {
@@ -52,7 +52,11 @@ impl Strategy for State {
         Outcome { delay: ticks_to_wait(limit, backlog, served), ..outcome }
     }
 
-    #[inline]
+    fn used(&self, limit: &Limit, now: Micros) -> u64 {
+        self.0.used(limit, now)
+    }
+
+    #[inline(always)]
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         self.0.charge(limit, cost, now);
     }

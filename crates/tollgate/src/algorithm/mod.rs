@@ -19,7 +19,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::decision::Outcome;
-use crate::limit::{Limit, LimitError, Precision};
+use crate::limit::{Kind, Limit, LimitError};
 use crate::time::Micros;
 
 mod divisor;
@@ -95,6 +95,9 @@ pub trait Strategy: Sized {
     /// What a take of `cost` would be answered now, and the state of affairs after it.
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome;
 
+    /// Units in use now, rounded up; more than the capacity when in debt.
+    fn used(&self, limit: &Limit, now: Micros) -> u64;
+
     /// Charges `cost`, whatever `judge` says: charging more than is left makes debt.
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros);
 
@@ -153,22 +156,18 @@ macro_rules! dispatch {
 impl State {
     /// The state of a key that nobody has asked about yet.
     pub fn fresh(limit: &Limit, now: Micros) -> State {
-        match (limit.algorithm(), limit.precision()) {
-            (Algorithm::TokenBucket, _) => State::Token(token_bucket::State::fresh(now)),
-            (Algorithm::LeakyBucket, _) => State::Leaky(leaky_bucket::State::fresh(now)),
-            (Algorithm::FixedWindow, _) => State::Window(fixed_window::State::fresh(now)),
-            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => {
-                State::Log(sliding_window_log::State::fresh(now))
-            }
-            (Algorithm::SlidingWindowCounter, _) => {
-                State::Counter(sliding_window_counter::State::fresh(now))
-            }
+        match limit.kind {
+            Kind::Token => State::Token(token_bucket::State::fresh(now)),
+            Kind::Leaky => State::Leaky(leaky_bucket::State::fresh(now)),
+            Kind::Window | Kind::Staggered => State::Window(fixed_window::State::fresh(now)),
+            Kind::Log => State::Log(sliding_window_log::State::fresh(now)),
+            Kind::Counter => State::Counter(sliding_window_counter::State::fresh(now)),
         }
     }
 
     /// Units left, rounded down; negative when in debt.
     pub fn balance(&self, limit: &Limit, now: Micros) -> i64 {
-        dispatch!(self, state => state.judge(limit, 0, now).balance(limit))
+        limit.capacity() as i64 - dispatch!(self, state => state.used(limit, now)) as i64
     }
 }
 

@@ -52,7 +52,7 @@ struct View {
 }
 
 impl State {
-    #[inline]
+    #[inline(always)]
     fn view(&self, limit: &Limit, now: Micros) -> View {
         let period = limit.period_us();
         let served = Served::new(self.mark, now, period);
@@ -125,7 +125,7 @@ impl State {
 }
 
 impl Strategy for State {
-    #[inline]
+    #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let mut view = self.view(limit, now);
         let (period, lag) = (limit.period_us(), view.served.lag);
@@ -145,7 +145,6 @@ impl Strategy for State {
         Outcome {
             allowed,
             remaining,
-            over: used.saturating_sub(limit.capacity()),
             retry_after,
             reset_after: match (view.current, view.previous) {
                 (0, 0) => Wait::ZERO,
@@ -162,7 +161,12 @@ impl Strategy for State {
         }
     }
 
-    #[inline]
+    fn used(&self, limit: &Limit, now: Micros) -> u64 {
+        let view = self.view(limit, now);
+        view.weighted(limit).saturating_add(view.current)
+    }
+
+    #[inline(always)]
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         let view = self.view(limit, now);
         self.mark = view.served.at;

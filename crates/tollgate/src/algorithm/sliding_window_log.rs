@@ -275,7 +275,6 @@ impl<E: Entries> Strategy for State<E> {
         Outcome {
             allowed,
             remaining,
-            over: total.saturating_sub(limit.capacity()),
             retry_after: match allowed {
                 true => Wait::ZERO,
                 false if cost > limit.capacity() => Wait::NEVER,
@@ -287,6 +286,10 @@ impl<E: Entries> Strategy for State<E> {
             served_at: Micros::new(view.served.at),
             jumped: view.served.moved > 0,
         }
+    }
+
+    fn used(&self, limit: &Limit, now: Micros) -> u64 {
+        self.view(limit, now).total
     }
 
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {

@@ -3,11 +3,11 @@
 
 use crate::algorithm::sliding_window_log::Entries;
 use crate::algorithm::{
-    Algorithm, State, Strategy, fixed_window, leaky_bucket, sliding_window_counter,
-    sliding_window_log, token_bucket,
+    State, Strategy, fixed_window, leaky_bucket, sliding_window_counter, sliding_window_log,
+    token_bucket,
 };
 use crate::decision::Outcome;
-use crate::limit::{Limit, Precision};
+use crate::limit::{Kind, Limit};
 use crate::time::Micros;
 
 use super::arena::{Arena, Log};
@@ -15,8 +15,27 @@ use super::slot::Record;
 
 /// A state that fits in a slot whole.
 pub(crate) trait Compact: Strategy + Copy {
+    /// Judges a take and charges it, if that can be done the short way. The new state counts only
+    /// if the outcome is allowed.
+    #[inline(always)]
+    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+        judge_and_charge(self, limit, cost, now)
+    }
     fn pack(self, tag: u32) -> Record;
     fn unpack(record: Record) -> Self;
+}
+
+#[inline(always)]
+fn judge_and_charge<S: Compact>(
+    state: &S,
+    limit: &Limit,
+    cost: u64,
+    now: Micros,
+) -> Option<(Outcome, S)> {
+    let outcome = state.judge(limit, cost, now);
+    let mut charged = *state;
+    charged.charge(limit, cost, now);
+    (!outcome.jumped).then_some((outcome, charged))
 }
 
 /// The three numbers of each state, in the order in which a record holds them.
@@ -35,11 +54,33 @@ macro_rules! compact {
     };
 }
 
-compact!(token_bucket::State, used, part);
+impl Compact for token_bucket::State {
+    #[inline(always)]
+    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+        self.take_short(limit, cost, now)
+    }
+    #[inline]
+    fn pack(self, tag: u32) -> Record {
+        Record { mark: self.mark, a: self.used, b: self.part, tag }
+    }
+    #[inline]
+    fn unpack(record: Record) -> Self {
+        Self { mark: record.mark, used: record.a, part: record.b }
+    }
+}
+
 compact!(fixed_window::State, count, elapsed);
 compact!(sliding_window_counter::State, current, previous);
 
 impl Compact for leaky_bucket::State {
+    #[inline(always)]
+    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+        if limit.is_queue() {
+            return judge_and_charge(self, limit, cost, now);
+        }
+        let (outcome, charged) = self.0.take_short(limit, cost, now)?;
+        Some((outcome, leaky_bucket::State(charged)))
+    }
     #[inline]
     fn pack(self, tag: u32) -> Record {
         self.0.pack(tag)
@@ -47,32 +88,6 @@ impl Compact for leaky_bucket::State {
     #[inline]
     fn unpack(record: Record) -> Self {
         leaky_bucket::State(Compact::unpack(record))
-    }
-}
-
-/// Which state a limit keeps.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Token,
-    Leaky,
-    Window,
-    Counter,
-    Log,
-}
-
-impl Kind {
-    #[inline]
-    pub(crate) fn of(limit: &Limit) -> Kind {
-        match limit.algorithm() {
-            Algorithm::TokenBucket => Kind::Token,
-            Algorithm::LeakyBucket => Kind::Leaky,
-            Algorithm::FixedWindow => Kind::Window,
-            Algorithm::SlidingWindowLog => Kind::Log,
-            Algorithm::SlidingWindowCounter => match limit.precision() {
-                Precision::Estimate => Kind::Counter,
-                Precision::Buckets(_) => Kind::Log,
-            },
-        }
     }
 }
 
@@ -100,10 +115,10 @@ macro_rules! dispatch {
 impl<'a> Held<'a> {
     /// The state that a record describes. `None`: it was overwritten while being read.
     pub(crate) fn open(limit: &Limit, record: Record, arena: &'a Arena) -> Option<Held<'a>> {
-        Some(match Kind::of(limit) {
+        Some(match limit.kind {
             Kind::Token => Held::Token(Compact::unpack(record)),
             Kind::Leaky => Held::Leaky(Compact::unpack(record)),
-            Kind::Window => Held::Window(Compact::unpack(record)),
+            Kind::Window | Kind::Staggered => Held::Window(Compact::unpack(record)),
             Kind::Counter => Held::Counter(Compact::unpack(record)),
             Kind::Log => Held::Log(arena.open(limit, record)?),
         })
@@ -147,6 +162,9 @@ impl<'a> Held<'a> {
 impl Strategy for Held<'_> {
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         dispatch!(self, state => state.judge(limit, cost, now))
+    }
+    fn used(&self, limit: &Limit, now: Micros) -> u64 {
+        dispatch!(self, state => state.used(limit, now))
     }
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         dispatch!(self, state => state.charge(limit, cost, now));

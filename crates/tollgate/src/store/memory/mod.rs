@@ -27,18 +27,19 @@ mod snapshot;
 mod table;
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::algorithm::{
     self, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
 };
-use crate::check::{Check, Key};
+use crate::check::{Act, Check, Key};
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
-use crate::limit::Limit;
+use crate::limit::{Kind, Limit};
 use crate::time::{Micros, Wait};
 
 use arena::Arena;
-use held::{Compact, Held, Kind};
+use held::{Compact, Held};
 use numbers::{BLOCK_TAG, Numbers};
 use plan::Plan;
 use secret::Secret;
@@ -51,8 +52,10 @@ pub use snapshot::{Restored, SnapshotError};
 pub const OVERFLOW_STATES: u64 = 64;
 /// The cap on the entries of all logs, unless another is given.
 const LOG_BYTES: usize = 64 << 20;
-/// Lines swept with each insertion: more than one insertion can fill, so sweeping keeps up.
-const SWEEP_LINES: usize = 4;
+/// The tables of overflow states and of blocks hold this part of the keys, each,
+const SIDE_SHARE: usize = 64;
+/// but at least so many.
+const SIDE_LEAST: usize = 4_096;
 /// How many keys are hashed and prefetched ahead in a batch.
 const BATCH: usize = 16;
 
@@ -61,10 +64,12 @@ const BATCH: usize = 16;
 pub struct MemoryStore {
     secret: Secret,
     keys: Table,
-    /// States shared by keys without room; a 64th of the table, at least 4,096.
-    overflow: Table,
-    /// Blocked keys; a 64th of the table, at least 4,096.
-    blocks: Table,
+    /// States shared by keys without room; made when first needed.
+    overflow: OnceLock<Table>,
+    /// Blocked keys; made when first needed.
+    blocks: OnceLock<Table>,
+    /// For how many keys those two are made.
+    side_keys: usize,
     numbers: Numbers,
     arena: Arena,
     /// Decisions that were answered by an overflow state.
@@ -104,12 +109,12 @@ impl MemoryStore {
     }
 
     fn with_secret(max_keys: usize, max_log_bytes: usize, secret: Secret) -> MemoryStore {
-        let side = (max_keys / 64).max(4_096);
         MemoryStore {
             secret,
             keys: Table::new(max_keys),
-            overflow: Table::new(side),
-            blocks: Table::new(side),
+            overflow: OnceLock::new(),
+            blocks: OnceLock::new(),
+            side_keys: (max_keys / SIDE_SHARE).max(SIDE_LEAST),
             numbers: Numbers::new(),
             arena: Arena::new(max_log_bytes),
             overflowed: AtomicU64::new(0),
@@ -132,9 +137,6 @@ impl MemoryStore {
     /// Decides one check.
     #[inline]
     pub fn decide_one(&self, check: &Check<'_>, now: Micros) -> Decision {
-        if check.key.is_empty() {
-            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
-        }
         self.decide_subject(check, self.secret.hash(check.key.as_bytes()), now)
     }
 
@@ -172,51 +174,34 @@ impl MemoryStore {
                 self.keys.prefetch(slot_key(*subject, check.limit));
             }
             for (check, subject) in checks.iter().zip(subjects) {
-                decisions.push(if check.key.is_empty() {
-                    Decision::refused(Refusal::EmptyKey, Wait::NEVER, now)
-                } else {
-                    self.decide_subject(check, subject, now)
-                });
+                decisions.push(self.decide_subject(check, subject, now));
             }
         }
     }
 
+    /// Picks the way: the hot path for a take of a state that fits in a slot, else the slow one.
     #[inline]
     fn decide_subject(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
-        if self.blocked.load(Ordering::Relaxed) > 0
-            && let Some(wait) = self.blocked_for(subject, now)
-        {
-            return Decision::refused(Refusal::Blocked, wait, now);
-        }
-        let Some(tag) = self.numbers.tag(check.limit) else {
+        let plain = check.act == Act::Take && !check.count_denied && !check.key.is_empty();
+        if !plain || self.blocked.load(Ordering::Relaxed) > 0 {
             return self.decide_slow(check, subject, now);
-        };
-        match Kind::of(check.limit) {
-            Kind::Token => self.decide_compact::<token_bucket::State>(check, subject, tag, now),
-            Kind::Leaky => self.decide_compact::<leaky_bucket::State>(check, subject, tag, now),
-            Kind::Counter => {
-                self.decide_compact::<sliding_window_counter::State>(check, subject, tag, now)
-            }
-            Kind::Window if !check.limit.is_staggered() => {
-                self.decide_compact::<fixed_window::State>(check, subject, tag, now)
-            }
-            Kind::Window => self.decide_slow(check, subject, now),
-            Kind::Log => self.decide_log(check, subject, tag, now),
+        }
+        match check.limit.kind {
+            Kind::Token => self.take::<token_bucket::State>(check, subject, now),
+            Kind::Leaky => self.take::<leaky_bucket::State>(check, subject, now),
+            Kind::Counter => self.take::<sliding_window_counter::State>(check, subject, now),
+            Kind::Window => self.take::<fixed_window::State>(check, subject, now),
+            Kind::Staggered | Kind::Log => self.decide_slow(check, subject, now),
         }
     }
 
     /// The hot path: the key is in the table, its numbers are unchanged, its state fits in a slot.
-    #[inline]
-    fn decide_compact<S: Compact>(
-        &self,
-        check: &Check<'_>,
-        subject: u64,
-        tag: u32,
-        now: Micros,
-    ) -> Decision {
-        let limit = check.limit;
+    /// A function of its own for each algorithm: inlined together they spill registers.
+    #[inline(never)]
+    fn take<S: Compact>(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+        let (limit, cost) = (check.limit, check.cost);
         let key = slot_key(subject, limit);
-        let Some(slot) = self.keys.find(key) else {
+        let (Some(tag), Some(slot)) = (self.numbers.cached_tag(limit), self.keys.find(key)) else {
             return self.decide_slow(check, subject, now);
         };
         loop {
@@ -225,44 +210,30 @@ impl MemoryStore {
             if seen.key != key || record.tag != tag {
                 return self.decide_slow(check, subject, now);
             }
-            let mut state = S::unpack(record);
-            let plan = Plan::new(&state, limit, check, now);
-            let Some(units) = plan.charge else {
-                return Decision::of_one(limit, plan.outcome, plan.granted, now);
+            let Some((outcome, charged)) = S::unpack(record).take(limit, cost, now) else {
+                return self.decide_slow(check, subject, now);
             };
-            state.charge(limit, units, now);
+            if !outcome.allowed || cost == 0 {
+                return Decision::of_one(limit, outcome, 0, now);
+            }
             if let Some(mut locked) = slot.lock_if(&seen) {
-                locked.write(state.pack(tag));
+                locked.write(charged.pack(tag));
                 drop(locked);
-                let outcome = plan.outcome_after(&state, limit, check, now);
-                return Decision::of_one(limit, outcome, plan.granted, now);
+                return Decision::of_one(limit, outcome, cost, now);
             }
         }
     }
 
-    /// A log can be refused without a lock too; whatever has to be written takes the slow path.
-    fn decide_log(&self, check: &Check<'_>, subject: u64, tag: u32, now: Micros) -> Decision {
-        let limit = check.limit;
-        let key = slot_key(subject, limit);
-        if let Some(slot) = self.keys.find(key) {
-            let seen = slot.read();
-            let record = seen.record();
-            if seen.key == key
-                && record.tag == tag
-                && let Some(log) = self.arena.open(limit, record)
-            {
-                let plan = Plan::new(&log, limit, check, now);
-                if plan.charge.is_none() && slot.is_unchanged(&seen) {
-                    return Decision::of_one(limit, plan.outcome, plan.granted, now);
-                }
-            }
-        }
-        self.decide_slow(check, subject, now)
-    }
-
-    /// Every case: new keys, changed numbers, staggered windows, logs, overflow.
+    /// Everything that the hot path leaves out.
     #[cold]
+    #[inline(never)]
     fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+        if check.key.is_empty() {
+            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+        }
+        if let Some(wait) = self.blocked_for(subject, now) {
+            return Decision::refused(Refusal::Blocked, wait, now);
+        }
         let own;
         let limit = if check.limit.is_staggered() {
             own = check.limit.staggered_for(check.key.as_bytes());
@@ -270,6 +241,40 @@ impl MemoryStore {
         } else {
             check.limit
         };
+        self.read_only(check, limit, subject, now)
+            .unwrap_or_else(|| self.decide_locked(check, limit, subject, now))
+    }
+
+    /// The answer, if the key has a state and nothing has to be written for it: most peeks, and
+    /// refusals by a log.
+    fn read_only(
+        &self,
+        check: &Check<'_>,
+        limit: &Limit,
+        subject: u64,
+        now: Micros,
+    ) -> Option<Decision> {
+        let key = slot_key(subject, limit);
+        let slot = self.keys.find(key)?;
+        let seen = slot.read();
+        let record = seen.record();
+        if seen.key != key || Some(record.tag) != self.numbers.tag(limit) {
+            return None;
+        }
+        let state = Held::open(limit, record, &self.arena)?;
+        let plan = Plan::new(&state, limit, check, now);
+        let decision = Decision::of_one(limit, plan.outcome, plan.granted, now);
+        (plan.charge.is_none() && slot.is_unchanged(&seen)).then_some(decision)
+    }
+
+    /// The answer under the state's lock.
+    fn decide_locked(
+        &self,
+        check: &Check<'_>,
+        limit: &Limit,
+        subject: u64,
+        now: Micros,
+    ) -> Decision {
         let decided = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
             let plan = Plan::new(state, limit, check, now);
             if let Some(units) = plan.charge {
@@ -306,15 +311,17 @@ impl MemoryStore {
         let Some(tag) = self.tag(limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
         };
-        let in_table = (&self.keys, slot_key(subject, limit), DecidedBy::Memory);
-        let in_overflow = (&self.overflow, overflow_key(subject, limit), DecidedBy::Overflow);
-        let places: &[_] = match place {
-            Place::TableThenOverflow => &[in_table, in_overflow],
-            Place::Table => &[in_table],
-            Place::Overflow => &[in_overflow],
+        let places: &[DecidedBy] = match place {
+            Place::TableThenOverflow => &[DecidedBy::Memory, DecidedBy::Overflow],
+            Place::Table => &[DecidedBy::Memory],
+            Place::Overflow => &[DecidedBy::Overflow],
         };
         let mut soonest = Wait::NEVER;
-        for &(table, key, decided_by) in places {
+        for &decided_by in places {
+            let (table, key) = match decided_by {
+                DecidedBy::Overflow => (self.overflow(), overflow_key(subject, limit)),
+                _ => (&self.keys, slot_key(subject, limit)),
+            };
             match self.update_at(table, key, limit, tag, now, &mut act) {
                 Ok(result) => return Ok((result, decided_by)),
                 Err(wait) => soonest = soonest.min(wait),
@@ -355,7 +362,7 @@ impl MemoryStore {
             let policy = self.policy(now);
             match table.insert(key, state.close(limit, tag, &self.arena), &policy) {
                 Inserted::New => {
-                    table.sweep(SWEEP_LINES, &policy);
+                    table.sweep(&policy);
                     return Ok(result);
                 }
                 Inserted::Exists => {}
@@ -392,11 +399,19 @@ impl MemoryStore {
     fn tag(&self, limit: &Limit) -> Option<u32> {
         self.numbers.tag(limit).or_else(|| {
             self.numbers.register(limit, || {
-                let tables = [&self.keys, &self.overflow];
-                let records = tables.into_iter().flat_map(|table| table.each());
+                let tables = [Some(&self.keys), self.overflow.get()].into_iter().flatten();
+                let records = tables.flat_map(Table::each);
                 records.map(|(_, seen)| seen.record().tag).collect::<HashSet<u32>>()
             })
         })
+    }
+
+    fn overflow(&self) -> &Table {
+        self.overflow.get_or_init(|| Table::new(self.side_keys))
+    }
+
+    fn blocks(&self) -> &Table {
+        self.blocks.get_or_init(|| Table::new(self.side_keys))
     }
 
     fn policy(&self, now: Micros) -> Meaning<'_> {
@@ -504,7 +519,7 @@ impl MemoryStore {
         let block = block_key(self.secret.hash(key.as_bytes()));
         let record = Record { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
         loop {
-            if let Some(slot) = self.blocks.find(block) {
+            if let Some(slot) = self.blocks().find(block) {
                 let mut locked = slot.lock();
                 let seen = locked.seen();
                 if seen.key == block {
@@ -513,9 +528,9 @@ impl MemoryStore {
                     return true;
                 }
             }
-            match self.blocks.insert(block, record, &self.policy(now)) {
+            match self.blocks().insert(block, record, &self.policy(now)) {
                 Inserted::New => {
-                    self.blocked.store(self.blocks.len(), Ordering::Relaxed);
+                    self.blocked.store(self.blocks().len(), Ordering::Relaxed);
                     return true;
                 }
                 Inserted::Exists => {}
@@ -527,22 +542,23 @@ impl MemoryStore {
     /// Lifts a block; whether there was one.
     pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
         let block = block_key(self.secret.hash(key.as_bytes()));
-        let removed = self.blocks.remove(block, &self.policy(now));
-        self.blocked.store(self.blocks.len(), Ordering::Relaxed);
+        let removed = self.blocks().remove(block, &self.policy(now));
+        self.blocked.store(self.blocks().len(), Ordering::Relaxed);
         removed
     }
 
     /// How long a key is still blocked.
-    #[cold]
     fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
+        if self.blocked.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
         let block = block_key(subject);
-        let seen = self.blocks.find(block)?.read();
+        let seen = self.blocks().find(block)?.read();
         let left = seen.record().a.checked_sub(now.as_u64()).filter(|left| *left > 0);
         if seen.key == block && left.is_none() {
             // Run out: forgotten, so that the table of blocks is asked no longer than needed.
-            self.blocks.sweep(SWEEP_LINES, &self.policy(now));
-            self.blocks.remove(block, &self.policy(now));
-            self.blocked.store(self.blocks.len(), Ordering::Relaxed);
+            self.blocks().remove(block, &self.policy(now));
+            self.blocked.store(self.blocks().len(), Ordering::Relaxed);
         }
         (seen.key == block).then_some(left).flatten().map(Wait::from_micros)
     }
@@ -590,7 +606,7 @@ impl Policy for Meaning<'_> {
 
     fn forget(&self, record: Record) {
         self.store.numbers.with(record.tag, |limit| {
-            if limit.is_some_and(|limit| Kind::of(limit) == Kind::Log) {
+            if limit.is_some_and(|limit| limit.kind == Kind::Log) {
                 self.store.arena.discard(record);
             }
         });

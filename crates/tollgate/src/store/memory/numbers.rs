@@ -24,7 +24,7 @@ const CACHE: usize = 4_096;
 pub(crate) struct Numbers {
     index: RwLock<Index>,
     /// High bits of a fingerprint beside its tag, at the place its low bits name.
-    cache: Box<[AtomicU64]>,
+    cache: Box<[AtomicU64; CACHE]>,
 }
 
 /// Bounded by [`MAX_NUMBERS`].
@@ -41,26 +41,25 @@ struct Index {
 
 impl Numbers {
     pub(crate) fn new() -> Numbers {
-        let cache = (0..CACHE).map(|_| AtomicU64::new(0)).collect();
-        Numbers { index: RwLock::default(), cache }
+        Numbers { index: RwLock::default(), cache: Box::new([const { AtomicU64::new(0) }; CACHE]) }
+    }
+
+    /// The tag of a limit's numbers, if it is in the cache.
+    #[inline]
+    pub(crate) fn cached_tag(&self, limit: &Limit) -> Option<u32> {
+        let fingerprint = limit.fingerprint();
+        let cached = self.cache[fingerprint as usize % CACHE].load(Ordering::Relaxed);
+        let known = cached >> TAG_BITS == fingerprint >> TAG_BITS && cached & TAG_MASK != 0;
+        known.then_some((cached & TAG_MASK) as u32)
     }
 
     /// The tag of a limit's numbers, if it has one.
-    #[inline]
     pub(crate) fn tag(&self, limit: &Limit) -> Option<u32> {
-        let fingerprint = limit.fingerprint();
-        let cached = self.cache[fingerprint as usize % CACHE].load(Ordering::Relaxed);
-        if cached >> TAG_BITS == fingerprint >> TAG_BITS && cached & TAG_MASK != 0 {
-            return Some((cached & TAG_MASK) as u32);
-        }
-        self.tag_slow(limit)
-    }
-
-    #[cold]
-    fn tag_slow(&self, limit: &Limit) -> Option<u32> {
-        let tag = *self.read().tags.get(&limit.fingerprint())?;
-        self.remember(limit, tag);
-        Some(tag)
+        self.cached_tag(limit).or_else(|| {
+            let tag = *self.read().tags.get(&limit.fingerprint())?;
+            self.remember(limit, tag);
+            Some(tag)
+        })
     }
 
     /// Gives a limit's numbers a tag. When there are too many, those that `in_use` does not name
@@ -97,7 +96,7 @@ impl Numbers {
 
     fn forget_all_but(&self, in_use: &HashSet<u32>, known: u64) {
         let mut index = self.index.write().unwrap_or_else(|poison| poison.into_inner());
-        for cached in &self.cache {
+        for cached in self.cache.iter() {
             cached.store(0, Ordering::Relaxed);
         }
         let Index { tags, limits, .. } = &mut *index;

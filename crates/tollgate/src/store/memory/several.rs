@@ -20,7 +20,7 @@ use super::held::Held;
 use super::plan::Plan;
 use super::slot::{Locked, Slot};
 use super::table::{Inserted, Table};
-use super::{MemoryStore, SWEEP_LINES, overflow_key, slot_key};
+use super::{MemoryStore, overflow_key, slot_key};
 
 /// Something of each check, without allocating.
 type List<T> = ArrayVec<T, MAX_LIMITS>;
@@ -74,7 +74,7 @@ impl MemoryStore {
                 Err(refused) => return refused,
                 Ok(targets) => {
                     if let Some(decision) =
-                        self.decide_locked(&asked, checks, &targets, now, outcomes)
+                        self.charge_locked(&asked, checks, &targets, now, outcomes)
                     {
                         return decision;
                     }
@@ -95,9 +95,7 @@ impl MemoryStore {
             Some(asked) => asked.subject,
             None => {
                 let subject = self.secret.hash(check.key.as_bytes());
-                if self.blocked.load(std::sync::atomic::Ordering::Relaxed) > 0
-                    && let Some(wait) = self.blocked_for(subject, now)
-                {
+                if let Some(wait) = self.blocked_for(subject, now) {
                     return Err(Decision::refused(Refusal::Blocked, wait, now));
                 }
                 subject
@@ -164,19 +162,15 @@ impl MemoryStore {
     }
 
     fn target(&self, one: &Asked<'_>, now: Micros) -> Result<Target<'_>, Decision> {
-        let overflow = overflow_key(one.subject, &one.limit);
-        let places = [
-            (&self.keys, one.key, DecidedBy::Memory),
-            (&self.overflow, overflow, DecidedBy::Overflow),
-        ];
-        let mut soonest = Wait::NEVER;
-        for (table, key, decided_by) in places {
-            match self.find_or_insert(table, key, one, now) {
-                Ok(slot) => return Ok(Target { slot, key, decided_by }),
-                Err(wait) => soonest = soonest.min(wait),
-            }
+        let in_table = match self.find_or_insert(&self.keys, one.key, one, now) {
+            Ok(slot) => return Ok(Target { slot, key: one.key, decided_by: DecidedBy::Memory }),
+            Err(wait) => wait,
+        };
+        let key = overflow_key(one.subject, &one.limit);
+        match self.find_or_insert(self.overflow(), key, one, now) {
+            Ok(slot) => Ok(Target { slot, key, decided_by: DecidedBy::Overflow }),
+            Err(wait) => Err(Decision::refused(Refusal::OverLimit, wait.min(in_table), now)),
         }
-        Err(Decision::refused(Refusal::OverLimit, soonest, now))
     }
 
     fn find_or_insert<'a>(
@@ -194,7 +188,7 @@ impl MemoryStore {
                 Held::fresh(&one.limit, now, &self.arena).close(&one.limit, one.tag, &self.arena);
             let policy = self.policy(now);
             // Sweeping first: afterwards it would find our fresh state and take it away.
-            table.sweep(SWEEP_LINES, &policy);
+            table.sweep(&policy);
             if let Inserted::NoRoom(wait) = table.insert(key, fresh, &policy) {
                 return Err(wait);
             }
@@ -203,7 +197,7 @@ impl MemoryStore {
 
     /// Judges under all locks, and charges if every enforced limit admits. `None`: a slot was
     /// given to another key before it was locked; begin again.
-    fn decide_locked(
+    fn charge_locked(
         &self,
         asked: &[Asked<'_>],
         checks: &[Check<'_>],

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES};
 use crate::algorithm::{Algorithm, sliding_window_log};
-use crate::limit::{Align, Limit, OnChange, Precision};
+use crate::limit::{Align, Kind, Limit, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
 
-use super::held::{Held, Kind};
+use super::held::Held;
 use super::numbers::BLOCK_TAG;
 use super::secret::Secret;
 use super::slot::Record;
@@ -131,8 +131,11 @@ impl MemoryStore {
             bytes.number((*tag).into());
             bytes.limit(limit);
         }
-        for table in [&self.keys, &self.overflow, &self.blocks] {
-            self.write_table(table, &mut bytes, now);
+        for table in [Some(&self.keys), self.overflow.get(), self.blocks.get()] {
+            if let Some(table) = table {
+                self.write_table(table, &mut bytes, now);
+            }
+            bytes.number(0);
         }
         let sum = checksum(&bytes.0);
         bytes.number(sum);
@@ -159,12 +162,11 @@ impl MemoryStore {
                 }
             }
         }
-        bytes.number(0);
     }
 
     fn write_state(&self, key: u64, record: Record, bytes: &mut Writer) {
         let log = self.numbers.with(record.tag, |limit| {
-            let limit = limit.filter(|limit| Kind::of(limit) == Kind::Log)?;
+            let limit = limit.filter(|limit| limit.kind == Kind::Log)?;
             self.arena.open(limit, record)
         });
         bytes.number(key);
@@ -200,7 +202,7 @@ impl MemoryStore {
             limits.insert(tag, (own, limit));
         }
         let mut restored = Restored::default();
-        for table in [&store.keys, &store.overflow, &store.blocks] {
+        for table in [&store.keys, store.overflow(), store.blocks()] {
             loop {
                 let key = reader.number()?;
                 if key == 0 {
@@ -219,7 +221,7 @@ impl MemoryStore {
                 }
             }
         }
-        store.blocked.store(store.blocks.len(), Ordering::Relaxed);
+        store.blocked.store(store.blocks().len(), Ordering::Relaxed);
         reader.end()?;
         Ok((store, restored))
     }
@@ -352,9 +354,9 @@ impl<'a> Reader<'a> {
         store: &MemoryStore,
     ) -> Result<Record, SnapshotError> {
         let mark = self.exact()?;
-        if Kind::of(limit) != Kind::Log {
+        if limit.kind != Kind::Log {
             let record = Record { mark, a: self.exact()?, b: self.exact()?, tag };
-            if Kind::of(limit) == Kind::Window && record.b >= limit.period_us() {
+            if limit.algorithm() == Algorithm::FixedWindow && record.b >= limit.period_us() {
                 return Err(SnapshotError::Damaged("a window longer than its period"));
             }
             return Ok(record);

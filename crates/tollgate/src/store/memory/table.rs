@@ -1,14 +1,18 @@
-//! The table: a fixed number of slots, two slots to a cache line, four lines to a bucket.
+//! The table: a fixed number of slots, two slots to a cache line, eight lines to a bucket.
 //!
-//! A key has 16 places: the 8 slots of two buckets that its hash names. Within each bucket the
+//! A key has 32 places: the 16 slots of two buckets that its hash names. Within each bucket the
 //! hash also names a *home line*, which is tried first, so most keys are found in the first or
 //! second cache line touched. Nothing ever moves, nothing grows, nothing is allocated after the
-//! start; a key that finds no place among its 16 asks the [`Policy`] which state can make room.
+//! start; a key that finds no place among its 32 asks the [`Policy`] which state can make room.
 //!
 //! ```text
-//!   hash ──▶ bucket 17 │ line 68 │ line 69 │ line 70 ◀ home │ line 71 │
-//!        ──▶ bucket 90 │ line 360 ◀ home │ line 361 │ line 362 │ line 363 │
+//!   hash ─▶ bucket 17 │ 136 │ 137 │ 138 ◀ home │ 139 │ 140 │ 141 │ 142 │ 143 │
+//!        ─▶ bucket 90 │ 720 ◀ home │ 721 │ 722 │ 723 │ 724 │ 725 │ 726 │ 727 │
 //! ```
+//!
+//! Filled to 81 % in one go, 64 % of keys are in their first home line, 22 % in their second, and
+//! none is without a place. After long churn at that fill, 1 newcomer in about 1,400 finds none of
+//! its places empty; with buckets of half the size it would be 1 in 20.
 //!
 //! Searching takes no lock. Inserting takes one of 256, chosen by the hash, so that one key is
 //! never inserted twice; keys of different hashes meet there only by chance.
@@ -22,14 +26,20 @@ use super::pages::{self, prefetch};
 use super::slot::{Record, Seen, Slot};
 
 /// Cache lines of a bucket.
-const LINES: usize = 4;
+const LINES: usize = 8;
 /// Slots of a cache line.
 const SLOTS: usize = 2;
 /// Locks for inserting.
 const STRIPES: usize = 256;
 /// How full the table is when it holds the keys it was made for, in percent. Fuller, and too many
 /// keys would find no place; emptier, and it would waste memory.
-const FILL_PERCENT: usize = 82;
+const FILL_PERCENT: usize = 81;
+/// How much fuller than the other a bucket may be and still take a key in for its home line. More,
+/// and keys are found sooner; less, and fewer find no place.
+const BIAS: usize = 1;
+
+/// Lines swept with each insertion: more than an insertion can fill, so sweeping keeps up.
+const SWEEP_LINES: usize = 4;
 
 /// Two slots that share a cache line.
 #[repr(align(64))]
@@ -116,10 +126,10 @@ impl Table {
         [line(key), line(key.rotate_left(32))]
     }
 
-    /// The lines of a home's bucket, home first.
+    /// The other lines of a home's bucket.
     #[inline]
-    fn bucket(home: usize) -> [usize; LINES] {
-        [home, home ^ 1, home ^ 2, home ^ 3]
+    fn away(home: usize) -> impl Iterator<Item = usize> + Clone {
+        (1..LINES).map(move |step| home ^ step)
     }
 
     /// Asks the memory for the lines where a key probably is.
@@ -156,26 +166,28 @@ impl Table {
     /// Looks in the lines of both buckets that are not home.
     #[inline(never)]
     fn find_away(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
-        let away = [first, second].map(|home| [home ^ 1, home ^ 2, home ^ 3]);
-        for line in away.as_flattened() {
-            prefetch(&self.lines[*line]);
+        let away = Table::away(first).chain(Table::away(second));
+        for line in away.clone() {
+            prefetch(&self.lines[line]);
         }
-        away.as_flattened().iter().find_map(|&line| self.in_line(line, key))
+        away.into_iter().find_map(|line| self.in_line(line, key))
     }
 
-    /// All places of a key, in the order in which they are filled: the home lines, then the
-    /// emptier bucket.
+    /// All places of a key, in the order in which they are filled: the home lines unless their
+    /// bucket is the fuller one, then the emptier bucket.
     fn places(&self, key: u64) -> impl Iterator<Item = &Slot> + Clone {
-        let [first, second] = self.homes(key);
-        let taken = |home| {
-            let slots = Table::bucket(home).into_iter().flat_map(|line| &self.lines[line].0);
+        let homes = self.homes(key);
+        let taken = homes.map(|home| {
+            let slots = Table::away(home).chain([home]).flat_map(|line| &self.lines[line].0);
             slots.filter(|slot| slot.key() != 0).count()
-        };
-        let [less, more] =
-            if taken(second) < taken(first) { [second, first] } else { [first, second] };
-        let rest = [less, more].map(|home| [home ^ 1, home ^ 2, home ^ 3]);
-        let lines = [first, second].into_iter().chain(rest.into_iter().flatten());
-        lines.flat_map(|line| &self.lines[line].0)
+        });
+        let [less, more] = if taken[1] < taken[0] { [1, 0] } else { [0, 1] };
+        let welcome = move |index: &usize| taken[*index] <= taken[less] + BIAS;
+        let near = [0, 1].into_iter().filter(welcome).map(move |index| homes[index]);
+        let rest = [less, more]
+            .into_iter()
+            .flat_map(move |index| std::iter::once(homes[index]).chain(Table::away(homes[index])));
+        near.chain(rest).flat_map(|line| &self.lines[line].0)
     }
 
     /// Makes a place for `key` and writes `record` there.
@@ -255,9 +267,17 @@ impl Table {
         true
     }
 
-    /// Empties the slots of the next `lines` lines whose states are fresh: a little with every
-    /// insertion, never all at once.
-    pub(crate) fn sweep(&self, lines: usize, policy: &impl Policy) {
+    /// Empties the slots of the next few lines whose states are fresh: a little with every
+    /// insertion, never all at once. While half the table is empty there is nothing to gain by it,
+    /// and a key that returns is found sooner than made anew.
+    pub(crate) fn sweep(&self, policy: &impl Policy) {
+        if self.len() * 2 > self.slots() {
+            self.sweep_lines(SWEEP_LINES, policy);
+        }
+    }
+
+    /// Empties the slots of the next `lines` lines whose states are fresh.
+    fn sweep_lines(&self, lines: usize, policy: &impl Policy) {
         let from = self.cursor.fetch_add(lines, Ordering::Relaxed);
         for line in from..from + lines.min(self.lines.len()) {
             for slot in &self.lines[line % self.lines.len()].0 {
