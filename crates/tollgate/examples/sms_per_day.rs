@@ -8,7 +8,7 @@ use tollgate::{Algorithm, Clock, Limit, Limiter, MemoryStore, SystemClock};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::temp_dir().join("tollgate-example-sms");
-    let clock = SystemClock::default();
+    let clock = SystemClock;
     // A fixed window returns the whole quota at midnight UTC: easy to explain to a customer.
     let limit = Limit::per_day(100).algorithm(Algorithm::FixedWindow).build()?;
 

@@ -67,7 +67,7 @@
 //! # Reading order
 //!
 //! [`time`], [`limit`], [`check`] and [`decision`] are the nouns; [`algorithm`] is the pure heart;
-//! [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and `headers`
+//! [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and [`headers`]
 //! stand beside it. [`clock`] is the only module that reads the time.
 
 pub mod time;
@@ -90,7 +90,7 @@ pub mod wait;
 
 pub mod observer;
 
-// pub mod headers;
+pub mod headers;
 
 mod hash;
 mod sync;

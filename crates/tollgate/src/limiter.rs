@@ -62,7 +62,7 @@ impl Limiter {
     /// A limiter in memory for `max_keys` keys, on the system's clock. A key is one caller under
     /// one limit; 39 bytes each are allocated now, and never more.
     pub fn with_capacity(max_keys: usize) -> Limiter {
-        Limiter::new(MemoryStore::new(max_keys), SystemClock::default())
+        Limiter::new(MemoryStore::new(max_keys), SystemClock)
     }
 }
 

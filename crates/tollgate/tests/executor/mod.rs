@@ -71,7 +71,9 @@ pub(crate) trait Subject: Clone {
     fn take(&mut self, cost: u64, now: Micros) -> Outcome;
     fn force(&mut self, units: u64, now: Micros);
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros);
-    fn renumber(&mut self, new: &Limit);
+    fn renumber(&mut self, new: &Limit, now: Micros);
+    /// Units left, rounded down; negative when in debt.
+    fn balance(&self, now: Micros) -> i64;
 
     /// Judges `cost`; what is reported is the present.
     fn peek(&self, cost: u64, now: Micros) -> Outcome {
@@ -80,10 +82,6 @@ pub(crate) trait Subject: Clone {
             true => Outcome { delay: asked.delay, ..self.judge(0, now) },
             false => asked,
         }
-    }
-
-    fn balance(&self, now: Micros) -> i64 {
-        self.judge(0, now).balance(self.limit())
     }
 }
 
@@ -119,9 +117,13 @@ impl Subject for Core {
         algorithm::refund(&self.limit, &mut self.state, units, charged_at, now);
     }
 
-    fn renumber(&mut self, new: &Limit) {
+    fn renumber(&mut self, new: &Limit, _now: Micros) {
         algorithm::renumber(&mut self.state, &self.limit, new);
         self.limit = new.clone();
+    }
+
+    fn balance(&self, now: Micros) -> i64 {
+        self.state.balance(&self.limit, now)
     }
 }
 
@@ -129,10 +131,10 @@ impl Subject for Core {
 pub(crate) fn take_together<S: Subject>(subjects: &mut [S], cost: u64, now: Micros) -> Together {
     let judged: Vec<Outcome> = subjects.iter().map(|subject| subject.judge(cost, now)).collect();
     let violated: Vec<usize> = (0..judged.len()).filter(|&index| !judged[index].allowed).collect();
-    if violated.is_empty() {
-        for subject in &mut *subjects {
-            subject.take(cost, now);
-        }
+    // A refusal charges nothing, but a state whose clock jumped follows it even then.
+    let charged = if violated.is_empty() { cost } else { 0 };
+    for subject in &mut *subjects {
+        subject.take(charged, now);
     }
     Together {
         allowed: violated.is_empty(),
@@ -158,7 +160,7 @@ impl<S: Subject> Keyed<S> {
         let place = (key.to_string(), limit.id());
         let subject = self.subjects.entry(place).or_insert_with(|| S::fresh(limit, now));
         if subject.limit() != limit {
-            subject.renumber(limit);
+            subject.renumber(limit, now);
         }
         subject
     }

@@ -154,13 +154,8 @@ impl Model {
             return false;
         }
         let back = self.file(self.mark) - self.file(now);
-        // The log knows no instant before the epoch.
-        let earliest = match self.kind {
-            Kind::Log | Kind::Buckets(_) => 0,
-            _ => i128::MIN,
-        };
         for charge in &mut self.charges {
-            charge.filed = (charge.filed - back).max(earliest);
+            charge.filed -= back;
         }
         self.mark = now;
         true
@@ -237,12 +232,11 @@ impl Subject for Model {
         if allowed && cost > 0 {
             after.charge(cost, now);
         }
-        let (remaining, used) = (after.remaining(now), after.in_use(now));
+        let remaining = after.remaining(now);
         let queued = self.limit.is_queue() && allowed && cost > 0;
         Outcome {
             allowed,
             remaining: remaining as u64,
-            over: first(|over| used <= (after.capacity + over) * after.period) as u64,
             retry_after: match cost > self.capacity {
                 true => Wait::NEVER,
                 false => wait(now, |at| before.fits(cost, at)),
@@ -299,16 +293,27 @@ impl Subject for Model {
         }
     }
 
-    fn renumber(&mut self, new: &Limit) {
-        let (left, old) = (self.remaining(self.mark), self.capacity);
-        let mut renumbered = Model::fresh(new, Micros::new(self.mark()));
+    /// As if what stays used had been charged at once, now.
+    fn renumber(&mut self, new: &Limit, now: Micros) {
+        self.follow(now.as_u64().into());
+        let at = self.mark.max(now.as_u64().into());
+        let (left, old) = (self.remaining(at), self.capacity);
+        let mut renumbered = Model::fresh(new, Micros::new(at as u64));
         let capacity = renumbered.capacity;
         let used = match new.on_change() {
             OnChange::Keep => capacity.min(old - left),
             OnChange::Reset => 0,
             OnChange::Scale => capacity - left * capacity / old,
         };
-        renumbered.charge(used, self.mark);
+        renumbered.charge(used, at);
         *self = renumbered;
+    }
+
+    fn balance(&self, now: Micros) -> i64 {
+        let mut model = self.clone();
+        model.follow(now.as_u64().into());
+        let in_use = model.in_use(now.as_u64().into());
+        let used = first(|units| units * self.period >= in_use);
+        (self.capacity - used) as i64
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! A decision about a key that is in the table follows this line and touches nothing shared: no
 //! lock but the slot's own, no allocation, and for a refusal no write. Everything else (new keys,
-//! changed numbers, logs that grow, several limits at once) goes through [`MemoryStore::update`]
+//! changed numbers, logs that grow, several limits at once) goes through `MemoryStore::update`
 //! or `several.rs`, which lock slots and use the same pure functions.
 //!
 //! Memory is bounded by the table, whatever keys arrive. A key that finds no room shares one of 64
@@ -27,8 +27,8 @@ mod snapshot;
 mod table;
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::algorithm::{
     self, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
@@ -76,6 +76,8 @@ pub struct MemoryStore {
     overflowed: AtomicU64,
     /// The table of blocks is asked only while this is not 0.
     blocked: AtomicUsize,
+    /// Held while `blocked` is set: of two that count at once the later must see both changes.
+    counting_blocks: Mutex<()>,
 }
 
 /// Figures about a store, for metrics.
@@ -119,6 +121,7 @@ impl MemoryStore {
             arena: Arena::new(max_log_bytes),
             overflowed: AtomicU64::new(0),
             blocked: AtomicUsize::new(0),
+            counting_blocks: Mutex::new(()),
         }
     }
 
@@ -143,7 +146,7 @@ impl MemoryStore {
     /// Decides several checks as one request: all pass and are charged, or none is charged.
     pub fn decide_now(&self, checks: &[Check<'_>], now: Micros) -> Decision {
         match checks {
-            [check] if !check.shadow => self.decide_one(check, now),
+            [check] => self.decide_one(check, now),
             _ => self.decide_each(checks, now, &mut [Outcome::default(); MAX_LIMITS]),
         }
     }
@@ -174,6 +177,9 @@ impl MemoryStore {
                 self.keys.prefetch(slot_key(*subject, check.limit));
             }
             for (check, subject) in checks.iter().zip(subjects) {
+                self.keys.prefetch_away(slot_key(subject, check.limit));
+            }
+            for (check, subject) in checks.iter().zip(subjects) {
                 decisions.push(self.decide_subject(check, subject, now));
             }
         }
@@ -182,8 +188,8 @@ impl MemoryStore {
     /// Picks the way: the hot path for a take of a state that fits in a slot, else the slow one.
     #[inline]
     fn decide_subject(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
-        let plain = check.act == Act::Take && !check.count_denied && !check.key.is_empty();
-        if !plain || self.blocked.load(Ordering::Relaxed) > 0 {
+        let plain = check.act == Act::Take && !check.count_denied && !check.shadow;
+        if !plain || check.key.is_empty() || self.blocked.load(Ordering::Relaxed) > 0 {
             return self.decide_slow(check, subject, now);
         }
         match check.limit.kind {
@@ -228,6 +234,13 @@ impl MemoryStore {
     #[cold]
     #[inline(never)]
     fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+        if check.shadow {
+            return self.decide_several(
+                std::slice::from_ref(check),
+                now,
+                &mut [Outcome::default()],
+            );
+        }
         if check.key.is_empty() {
             return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
         }
@@ -530,7 +543,7 @@ impl MemoryStore {
             }
             match self.blocks().insert(block, record, &self.policy(now)) {
                 Inserted::New => {
-                    self.blocked.store(self.blocks().len(), Ordering::Relaxed);
+                    self.count_blocks();
                     return true;
                 }
                 Inserted::Exists => {}
@@ -543,8 +556,14 @@ impl MemoryStore {
     pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
         let block = block_key(self.secret.hash(key.as_bytes()));
         let removed = self.blocks().remove(block, &self.policy(now));
-        self.blocked.store(self.blocks().len(), Ordering::Relaxed);
+        self.count_blocks();
         removed
+    }
+
+    /// Call after every change of the table of blocks.
+    fn count_blocks(&self) {
+        let _one_at_a_time = self.counting_blocks.lock().unwrap_or_else(|it| it.into_inner());
+        self.blocked.store(self.blocks().len(), Ordering::Relaxed);
     }
 
     /// How long a key is still blocked.
@@ -553,12 +572,14 @@ impl MemoryStore {
             return None;
         }
         let block = block_key(subject);
-        let seen = self.blocks().find(block)?.read();
+        let slot = self.blocks().find(block)?;
+        let seen = slot.read();
         let left = seen.record().a.checked_sub(now.as_u64()).filter(|left| *left > 0);
         if seen.key == block && left.is_none() {
             // Run out: forgotten, so that the table of blocks is asked no longer than needed.
-            self.blocks().remove(block, &self.policy(now));
-            self.blocked.store(self.blocks().len(), Ordering::Relaxed);
+            // Unless it was renewed meanwhile.
+            self.blocks().remove_if(slot, &seen, &self.policy(now));
+            self.count_blocks();
         }
         (seen.key == block).then_some(left).flatten().map(Wait::from_micros)
     }

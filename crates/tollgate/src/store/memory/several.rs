@@ -18,9 +18,9 @@ use crate::time::{Micros, Wait};
 
 use super::held::Held;
 use super::plan::Plan;
-use super::slot::{Locked, Slot};
-use super::table::{Inserted, Table};
-use super::{MemoryStore, overflow_key, slot_key};
+use super::slot::{Locked, Record, Slot};
+use super::table::{Inserted, Policy, Table, Worth};
+use super::{Meaning, MemoryStore, overflow_key, slot_key};
 
 /// Something of each check, without allocating.
 type List<T> = ArrayVec<T, MAX_LIMITS>;
@@ -41,6 +41,29 @@ struct Target<'a> {
     slot: &'a Slot,
     key: u64,
     decided_by: DecidedBy,
+}
+
+/// Keeps the states of one request from making room for each other: they are fresh until all of
+/// them are there to be charged. Two that have a place in common would take it in turns for ever.
+struct Keeping<'a> {
+    asked: &'a [Asked<'a>],
+    meaning: Meaning<'a>,
+}
+
+impl Policy for Keeping<'_> {
+    fn worth(&self, record: Record) -> Worth {
+        self.meaning.worth(record)
+    }
+
+    fn forget(&self, record: Record) {
+        self.meaning.forget(record);
+    }
+
+    fn keeps(&self, key: u64) -> bool {
+        let is_one =
+            |one: &Asked<'_>| one.key == key || overflow_key(one.subject, &one.limit) == key;
+        self.asked.iter().any(is_one)
+    }
 }
 
 impl MemoryStore {
@@ -158,18 +181,22 @@ impl MemoryStore {
 
     /// A slot for every check; keys without a state get a fresh one.
     fn targets(&self, asked: &[Asked<'_>], now: Micros) -> Result<List<Target<'_>>, Decision> {
-        asked.iter().map(|one| self.target(one, now)).collect()
+        let policy = Keeping { asked, meaning: self.policy(now) };
+        asked.iter().map(|one| self.target(one, &policy)).collect()
     }
 
-    fn target(&self, one: &Asked<'_>, now: Micros) -> Result<Target<'_>, Decision> {
-        let in_table = match self.find_or_insert(&self.keys, one.key, one, now) {
+    fn target(&self, one: &Asked<'_>, policy: &Keeping<'_>) -> Result<Target<'_>, Decision> {
+        let in_table = match self.find_or_insert(&self.keys, one.key, one, policy) {
             Ok(slot) => return Ok(Target { slot, key: one.key, decided_by: DecidedBy::Memory }),
             Err(wait) => wait,
         };
         let key = overflow_key(one.subject, &one.limit);
-        match self.find_or_insert(self.overflow(), key, one, now) {
+        match self.find_or_insert(self.overflow(), key, one, policy) {
             Ok(slot) => Ok(Target { slot, key, decided_by: DecidedBy::Overflow }),
-            Err(wait) => Err(Decision::refused(Refusal::OverLimit, wait.min(in_table), now)),
+            Err(wait) => {
+                let soonest = wait.min(in_table);
+                Err(Decision::refused(Refusal::OverLimit, soonest, policy.meaning.now))
+            }
         }
     }
 
@@ -178,18 +205,16 @@ impl MemoryStore {
         table: &'a Table,
         key: u64,
         one: &Asked<'_>,
-        now: Micros,
+        policy: &Keeping<'_>,
     ) -> Result<&'a Slot, Wait> {
         loop {
             if let Some(slot) = table.find(key) {
                 return Ok(slot);
             }
-            let fresh =
-                Held::fresh(&one.limit, now, &self.arena).close(&one.limit, one.tag, &self.arena);
-            let policy = self.policy(now);
-            // Sweeping first: afterwards it would find our fresh state and take it away.
-            table.sweep(&policy);
-            if let Inserted::NoRoom(wait) = table.insert(key, fresh, &policy) {
+            let fresh = Held::fresh(&one.limit, policy.meaning.now, &self.arena);
+            let fresh = fresh.close(&one.limit, one.tag, &self.arena);
+            table.sweep(policy);
+            if let Inserted::NoRoom(wait) = table.insert(key, fresh, policy) {
                 return Err(wait);
             }
         }

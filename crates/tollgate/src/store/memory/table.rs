@@ -79,6 +79,10 @@ pub(crate) trait Policy {
     fn worth(&self, record: Record) -> Worth;
     /// Called under the slot's lock when a record is forgotten.
     fn forget(&self, record: Record);
+    /// Whether this key's state stays even if it is fresh: its owner is about to charge it.
+    fn keeps(&self, _key: u64) -> bool {
+        false
+    }
 }
 
 /// What became of an insertion.
@@ -137,6 +141,18 @@ impl Table {
     pub(crate) fn prefetch(&self, key: u64) {
         for home in self.homes(key) {
             prefetch(&self.lines[home]);
+        }
+    }
+
+    /// The second step, once those lines have had time to arrive: asks for the rest of the buckets
+    /// if the key is not at home.
+    #[inline]
+    pub(crate) fn prefetch_away(&self, key: u64) {
+        let [first, second] = self.homes(key);
+        if self.in_line(first, key).is_none() && self.in_line(second, key).is_none() {
+            for line in Table::away(first).chain(Table::away(second)) {
+                prefetch(&self.lines[line]);
+            }
         }
     }
 
@@ -237,6 +253,9 @@ impl Table {
         let mut soonest = Wait::NEVER;
         for slot in self.places(key) {
             let seen = slot.read();
+            if policy.keeps(seen.key) {
+                continue;
+            }
             let worth = if seen.key == 0 { Worth::Nothing } else { policy.worth(seen.record()) };
             let reset = match worth {
                 Worth::Nothing => return Ok((Wait::ZERO, slot, seen)),
@@ -267,6 +286,13 @@ impl Table {
         true
     }
 
+    /// Empties a slot if it still is as it was seen.
+    pub(crate) fn remove_if(&self, slot: &Slot, seen: &Seen, policy: &impl Policy) {
+        if Table::claim(slot, seen, 0, Record::default(), policy) {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Empties the slots of the next few lines whose states are fresh: a little with every
     /// insertion, never all at once. While half the table is empty there is nothing to gain by it,
     /// and a key that returns is found sooner than made anew.
@@ -284,9 +310,9 @@ impl Table {
                 let seen = slot.read();
                 if seen.key != 0
                     && policy.worth(seen.record()) == Worth::Nothing
-                    && Table::claim(slot, &seen, 0, Record::default(), policy)
+                    && !policy.keeps(seen.key)
                 {
-                    self.live.fetch_sub(1, Ordering::Relaxed);
+                    self.remove_if(slot, &seen, policy);
                 }
             }
         }

@@ -1,0 +1,252 @@
+//! `cargo xtask errors`: how far the sliding window counter and its sub-buckets stray from the
+//! exact log, per shape of traffic. Deterministic: the same table in every run.
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+
+use tollgate::algorithm::{self, State};
+use tollgate::{Algorithm, Limit, Micros};
+use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::random::Random;
+use tollgate_bench::table::{Style, Table, thousands};
+
+const HELP: &str = "\
+Prints how far the sliding window counter strays from the exact log, per shape of traffic.
+
+Usage: cargo xtask errors [OPTIONS]
+
+Options:
+  --markdown  tables as Markdown
+  --help      print this text
+
+Columns:
+  admitted        units admitted, of those that the exact log admits for the same traffic
+  most / N        the most units admitted in any trailing period, of N; above 1 is over the limit
+  wrongly yes     admitted although the trailing period was full, per decision
+  wrongly no      refused although there was room in the trailing period, per decision
+
+Right and wrong are told by the limiter's own past: what it admitted in the trailing period.
+Leaves with 1 if `buckets(k)` ever exceeds N in a trailing period.
+
+Examples:
+  cargo xtask errors
+  cargo xtask errors --markdown
+";
+
+const PERIOD_US: u64 = 60_000_000;
+/// How many periods the traffic lasts.
+const PERIODS: u64 = 200;
+/// The traffic begins with a window, long after the epoch.
+const BEGIN_US: u64 = 1_000_000 * PERIOD_US;
+
+fn main() -> ExitCode {
+    options::run(HELP, run)
+}
+
+fn run(mut options: Options) -> Result<bool, UsageError> {
+    let style = Style::from_flag(options.flag("--markdown"));
+    options.finish()?;
+    let mut most_of_buckets: f64 = 0.0;
+    for units in [10, 100, 1_000] {
+        let title = format!("{units} per minute, {PERIODS} minutes of traffic");
+        let columns = [
+            "traffic",
+            "counting",
+            "decisions",
+            "admitted",
+            "most / N",
+            "wrongly yes",
+            "wrongly no",
+        ];
+        let mut table = Table::new(title, style, &columns);
+        for shape in SHAPES {
+            let traffic = (shape.traffic)(units, &mut Random::new(units));
+            let exact = Course::run(&limit(units, Counting::Log), &traffic);
+            for counting in COUNTINGS {
+                let course = Course::run(&limit(units, counting), &traffic);
+                let most = course.most as f64 / units as f64;
+                if matches!(counting, Counting::Buckets(_)) {
+                    most_of_buckets = most_of_buckets.max(most);
+                }
+                table.row(course.cells(shape.name, counting, units, &exact));
+            }
+        }
+        println!("{table}");
+    }
+    let kept = most_of_buckets <= 1.0;
+    let verdict = if kept { "never above N" } else { "ABOVE N: a promise is broken" };
+    println!("buckets(k), the most in any trailing period: {most_of_buckets:.3} N, {verdict}");
+    Ok(kept)
+}
+
+/// How a limiter counts the trailing period.
+#[derive(Clone, Copy)]
+enum Counting {
+    Log,
+    Estimate,
+    Buckets(u32),
+}
+
+const COUNTINGS: [Counting; 4] =
+    [Counting::Estimate, Counting::Buckets(8), Counting::Buckets(16), Counting::Buckets(60)];
+
+fn limit(units: u64, counting: Counting) -> Limit {
+    let limit = Limit::per_minute(units);
+    let limit = match counting {
+        Counting::Log => limit.algorithm(Algorithm::SlidingWindowLog),
+        Counting::Estimate => limit.algorithm(Algorithm::SlidingWindowCounter),
+        Counting::Buckets(k) => limit.buckets(k),
+    };
+    limit.build().expect("valid numbers")
+}
+
+/// Somebody asks for one unit, so many times or until refused.
+#[derive(Clone, Copy)]
+struct Arrival {
+    at_us: u64,
+    tries: Tries,
+}
+
+#[derive(Clone, Copy)]
+enum Tries {
+    Times(u64),
+    UntilRefused,
+}
+
+/// A kind of traffic.
+struct Shape {
+    name: &'static str,
+    traffic: fn(u64, &mut Random) -> Vec<Arrival>,
+}
+
+const SHAPES: [Shape; 7] = [
+    Shape { name: "steady, at the limit", traffic: |units, _| steady(units, 1.0) },
+    Shape { name: "steady, 1.5 x", traffic: |units, _| steady(units, 1.5) },
+    Shape { name: "Poisson, at the limit", traffic: |units, random| poisson(units, 1.0, random) },
+    Shape { name: "Poisson, 1.5 x", traffic: |units, random| poisson(units, 1.5, random) },
+    Shape { name: "bursts of N/2", traffic: bursts },
+    Shape { name: "on and off", traffic: on_and_off },
+    Shape { name: "boundary adversary", traffic: adversary },
+];
+
+fn once(at_us: u64) -> Arrival {
+    Arrival { at_us, tries: Tries::Times(1) }
+}
+
+fn steady(units: u64, load: f64) -> Vec<Arrival> {
+    let count = (units * PERIODS) as f64 * load;
+    let distance = PERIOD_US as f64 / (units as f64 * load);
+    (0..count as u64).map(|index| once(BEGIN_US + (index as f64 * distance) as u64)).collect()
+}
+
+fn poisson(units: u64, load: f64, random: &mut Random) -> Vec<Arrival> {
+    let mean = PERIOD_US as f64 / (units as f64 * load);
+    let mut after = 0.0;
+    let next = || {
+        after += random.exponential(mean);
+        Some(once(BEGIN_US + after as u64))
+    };
+    let end = BEGIN_US + PERIODS * PERIOD_US;
+    std::iter::from_fn(next).take_while(|arrival| arrival.at_us < end).collect()
+}
+
+/// Half of N at one instant, three times a period on average.
+fn bursts(units: u64, random: &mut Random) -> Vec<Arrival> {
+    let mut arrivals = poisson(3, 1.0, random);
+    arrivals.iter_mut().for_each(|arrival| arrival.tries = Tries::Times(units / 2));
+    arrivals
+}
+
+/// Twice the limit for 0.7 periods, silence for 0.6: never in step with the windows.
+fn on_and_off(units: u64, random: &mut Random) -> Vec<Arrival> {
+    let is_on = |at_us: u64| (at_us - BEGIN_US) % (PERIOD_US * 13 / 10) < PERIOD_US * 7 / 10;
+    poisson(units, 2.0, random).into_iter().filter(|arrival| is_on(arrival.at_us)).collect()
+}
+
+/// All of N at the last instant of a window, then as much as passes, every thousandth of a period
+/// for two periods; again after two more periods of silence.
+fn adversary(units: u64, _: &mut Random) -> Vec<Arrival> {
+    let step = PERIOD_US / 1_000;
+    let attack = |from: u64| {
+        let first = Arrival { at_us: from + PERIOD_US - 1, tries: Tries::Times(units) };
+        let polls = (0..=2_000).map(move |poll| Arrival {
+            at_us: from + PERIOD_US + poll * step,
+            tries: Tries::UntilRefused,
+        });
+        std::iter::once(first).chain(polls)
+    };
+    (0..PERIODS / 5).flat_map(|turn| attack(BEGIN_US + turn * 5 * PERIOD_US)).collect()
+}
+
+/// What one limiter made of the traffic.
+#[derive(Default)]
+struct Course {
+    decisions: u64,
+    admitted: u64,
+    /// The most units in any trailing period.
+    most: u64,
+    wrongly_admitted: u64,
+    wrongly_refused: u64,
+    /// Instants of units admitted in the trailing period. Bound: 2 N.
+    trailing: VecDeque<u64>,
+}
+
+impl Course {
+    fn run(limit: &Limit, traffic: &[Arrival]) -> Course {
+        let mut course = Course::default();
+        let mut state = State::fresh(limit, Micros::new(BEGIN_US));
+        for arrival in traffic {
+            let mut tries = 0;
+            loop {
+                match arrival.tries {
+                    Tries::Times(times) if tries == times => break,
+                    _ => tries += 1,
+                }
+                let allowed = course.take(limit, &mut state, arrival.at_us);
+                if !allowed && matches!(arrival.tries, Tries::UntilRefused) {
+                    break;
+                }
+            }
+        }
+        course
+    }
+
+    fn take(&mut self, limit: &Limit, state: &mut State, at_us: u64) -> bool {
+        while self.trailing.front().is_some_and(|&first| first + PERIOD_US <= at_us) {
+            self.trailing.pop_front();
+        }
+        let has_room = (self.trailing.len() as u64) < limit.units();
+        let allowed = algorithm::take(limit, state, 1, Micros::new(at_us)).allowed;
+        self.decisions += 1;
+        if allowed {
+            self.admitted += 1;
+            self.trailing.push_back(at_us);
+            self.most = self.most.max(self.trailing.len() as u64);
+        }
+        self.wrongly_admitted += u64::from(allowed && !has_room);
+        self.wrongly_refused += u64::from(!allowed && has_room);
+        allowed
+    }
+
+    fn cells(&self, shape: &str, counting: Counting, units: u64, exact: &Course) -> [String; 7] {
+        let per_decision = |count: u64| {
+            if count == 0 {
+                return "0".into();
+            }
+            format!("{:.3} %", count as f64 * 100.0 / self.decisions as f64)
+        };
+        [
+            shape.into(),
+            match counting {
+                Counting::Log => "log".into(),
+                Counting::Estimate => "counter".into(),
+                Counting::Buckets(k) => format!("buckets({k})"),
+            },
+            thousands(self.decisions),
+            format!("{:.2} %", self.admitted as f64 * 100.0 / exact.admitted as f64),
+            format!("{:.3}", self.most as f64 / units as f64),
+            per_decision(self.wrongly_admitted),
+            per_decision(self.wrongly_refused),
+        ]
+    }
+}

@@ -1,0 +1,233 @@
+//! `cargo xtask flood`: strangers flood a bounded table with keys that are seen once.
+//!
+//! Four promises are watched while they do:
+//!
+//! * memory stays flat;
+//! * a *victim* that is over its limit stays refused until its own refill time, to the microsecond,
+//!   and is admitted then: the flood neither frees it nor keeps it out;
+//! * an *attacker* who has used up its quota and then floods gets no more than its quota;
+//! * of strangers that find no room, together no more pass than the 64 states that they share allow.
+//!
+//! Time is explicit: the flood lasts as long as two refills of the victim, whatever the machine.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tollgate::store::memory::OVERFLOW_STATES;
+use tollgate::{DecidedBy, Limit, Limiter, ManualClock, MemoryStore, Micros};
+use tollgate_bench::machine;
+use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::stopwatch::Stopwatch;
+use tollgate_bench::table::{Style, Table, figures, thousands};
+
+const HELP: &str = "\
+Floods a bounded limiter with keys that are seen once, and watches memory and fairness.
+
+Usage: cargo xtask flood [OPTIONS]
+
+Options:
+  --keys N     keys in the flood, 20 million unless told otherwise
+  --cap N      keys that the limiter is made for, 1 million unless told otherwise
+  --threads N  threads that flood, 1 unless told otherwise
+  --markdown   tables as Markdown
+  --help       print this text
+
+Two floods: *sippers* take one unit of five and could make room for each other; *gulpers* take all
+five, so that every state in the table is limited and newcomers share the overflow states.
+Leaves with 1 if a promise is broken.
+
+Examples:
+  cargo xtask flood
+  cargo xtask flood --keys 2000000 --cap 100000 --threads 2
+";
+
+/// Units of a bucket; one comes back every 12 seconds.
+const BURST: u64 = 5;
+const REFILL_US: u64 = 12_000_000;
+/// How long a flood lasts: the victim's refill lies in the middle.
+const FLOOD_US: u64 = 2 * REFILL_US;
+const BEGIN_US: u64 = 1_790_000_000_000_000;
+/// Strangers between two tries of the attacker and looks at the victim.
+const PROBE_EVERY: u64 = 1_000;
+/// How much memory may grow during a flood: the program's own bookkeeping.
+const GROWTH_BYTES_MAX: u64 = 1 << 20;
+
+fn main() -> ExitCode {
+    options::run(HELP, |mut options: Options| -> Result<bool, UsageError> {
+        let plan = Plan {
+            keys: options.value("--keys")?.unwrap_or(20_000_000),
+            cap: options.value("--cap")?.unwrap_or(1_000_000),
+            threads: options.value("--threads")?.unwrap_or(1).max(1),
+            style: Style::from_flag(options.flag("--markdown")),
+        };
+        options.finish()?;
+        println!("{}; load {}\n", machine::describe(), machine::load());
+        let sippers = flood(&plan, "sippers", 1);
+        let gulpers = flood(&plan, "gulpers", BURST);
+        Ok(sippers && gulpers)
+    })
+}
+
+struct Plan {
+    keys: u64,
+    cap: u64,
+    threads: u64,
+    style: Style,
+}
+
+/// What the flooding threads see together.
+#[derive(Default)]
+struct Witness {
+    /// Units that the attacker got under its own key.
+    attacker_units: AtomicU64,
+    /// The victim was admitted before its time, or refused after it.
+    victim_wronged: AtomicBool,
+    /// Units of strangers that overflow states let pass.
+    overflow_units: AtomicU64,
+    refused: AtomicU64,
+    processor_ns: AtomicU64,
+    resident_most: AtomicU64,
+    resident_first: AtomicU64,
+}
+
+/// Runs one flood, prints what happened, and whether every promise held.
+fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
+    eprintln!("{name}: {} keys into a limiter for {}", thousands(plan.keys), thousands(plan.cap));
+    let resident_before = machine::resident_bytes();
+    let limiter = Limiter::new(MemoryStore::new(plan.cap as usize), ManualClock::new(Micros::ZERO));
+    let limit = Limit::per_minute(60_000_000 / REFILL_US).burst(BURST).build().expect("5 a minute");
+    let begin = limiter.at(Micros::new(BEGIN_US));
+    let full = |key: &str| begin.take(&limit, key, BURST).allowed();
+    assert!(full("victim") && full("attacker"), "both are fresh");
+    let resident_made = machine::resident_bytes();
+
+    let witness = Witness::default();
+    witness.attacker_units.store(BURST, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for thread in 0..plan.threads {
+            let (limiter, limit, witness) = (&limiter, &limit, &witness);
+            scope.spawn(move || flood_from(plan, thread, cost, limiter, limit, witness));
+        }
+    });
+    let stats = limiter.store().stats();
+    let promises = promises(&witness, &limiter, &limit);
+
+    let mut table =
+        Table::new(format!("{name}: {cost} of {BURST} units each"), plan.style, &["", "measured"]);
+    let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let ns = load(&witness.processor_ns) as f64 / plan.keys as f64;
+    for (what, measured) in [
+        ("keys in the flood", thousands(plan.keys)),
+        ("slots of the table", thousands(stats.slots as u64)),
+        ("keys in the table at the end", thousands(stats.keys as u64)),
+        ("memory before the limiter", mib(resident_before)),
+        ("memory with it", mib(resident_made)),
+        ("memory early in the flood", mib(load(&witness.resident_first))),
+        ("memory at most", mib(load(&witness.resident_most))),
+        ("processor time per decision", format!("{} ns", figures(ns))),
+        ("strangers refused", thousands(load(&witness.refused))),
+        ("states evicted", thousands(stats.evicted as u64)),
+        ("decided by an overflow state", thousands(stats.overflowed)),
+        ("units that overflow states let pass", thousands(load(&witness.overflow_units))),
+        ("units that the attacker got", thousands(load(&witness.attacker_units))),
+    ] {
+        table.row([what.into(), measured]);
+    }
+    for (promise, kept) in &promises {
+        table.row([(*promise).into(), if *kept { "kept" } else { "BROKEN" }.into()]);
+    }
+    println!("{table}");
+    promises.iter().all(|(_, kept)| *kept)
+}
+
+/// One thread's share of the flood, with a look at the victim and a try of the attacker now and
+/// then.
+fn flood_from(
+    plan: &Plan,
+    thread: u64,
+    cost: u64,
+    limiter: &Limiter<MemoryStore, ManualClock>,
+    limit: &Limit,
+    witness: &Witness,
+) {
+    machine::pin(thread as usize);
+    let mut key = String::with_capacity(32);
+    let (mut refused, mut overflow_units, mut probing_ns) = (0, 0, 0);
+    let watch = Stopwatch::start();
+    for index in (thread..plan.keys).step_by(plan.threads as usize) {
+        let now = Micros::new(
+            BEGIN_US + (u128::from(index) * u128::from(FLOOD_US) / u128::from(plan.keys)) as u64,
+        );
+        key.clear();
+        let _ = write!(key, "stranger:{index}");
+        let decision = limiter.at(now).take(limit, key.as_str(), cost);
+        refused += u64::from(!decision.allowed());
+        if decision.allowed() && decision.decided_by() == DecidedBy::Overflow {
+            overflow_units += cost;
+        }
+        if index % PROBE_EVERY < plan.threads {
+            let probing = Stopwatch::start();
+            probe(limiter, limit, now, witness);
+            if index >= plan.keys / 20 {
+                let resident = machine::resident_bytes();
+                let first = &witness.resident_first;
+                let _ = first.compare_exchange(0, resident, Ordering::Relaxed, Ordering::Relaxed);
+                witness.resident_most.fetch_max(resident, Ordering::Relaxed);
+            }
+            probing_ns += probing.processor_ns();
+        }
+    }
+    witness.processor_ns.fetch_add(watch.processor_ns() - probing_ns, Ordering::Relaxed);
+    witness.refused.fetch_add(refused, Ordering::Relaxed);
+    witness.overflow_units.fetch_add(overflow_units, Ordering::Relaxed);
+}
+
+fn probe(
+    limiter: &Limiter<MemoryStore, ManualClock>,
+    limit: &Limit,
+    now: Micros,
+    witness: &Witness,
+) {
+    let got = limiter.at(now).check(limit, "attacker").granted();
+    witness.attacker_units.fetch_add(got, Ordering::Relaxed);
+    // The victim asks without taking, so that what it may expect stays the same to the end.
+    let expected = now.as_u64() >= BEGIN_US + REFILL_US;
+    if limiter.at(now).peek(limit, "victim", 1).allowed() != expected {
+        witness.victim_wronged.store(true, Ordering::Relaxed);
+    }
+}
+
+fn promises(
+    witness: &Witness,
+    limiter: &Limiter<MemoryStore, ManualClock>,
+    limit: &Limit,
+) -> [(&'static str, bool); 5] {
+    let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+    // Nobody has charged the victim since, so its past can still be asked.
+    let victim_at = |us| limiter.at(Micros::new(BEGIN_US + us)).peek(limit, "victim", 1).allowed();
+    let refilled = FLOOD_US / REFILL_US;
+    [
+        (
+            "promise: memory is flat",
+            load(&witness.resident_most) <= load(&witness.resident_first) + GROWTH_BYTES_MAX,
+        ),
+        (
+            "promise: the victim is refused before its refill, admitted after",
+            !witness.victim_wronged.load(Ordering::Relaxed),
+        ),
+        (
+            "promise: the victim's time is exact to the microsecond",
+            !victim_at(REFILL_US - 1) && victim_at(REFILL_US),
+        ),
+        (
+            "promise: the attacker gets its quota and no more",
+            load(&witness.attacker_units) <= BURST + refilled,
+        ),
+        (
+            "promise: overflow states let pass what 64 keys may",
+            load(&witness.overflow_units) <= OVERFLOW_STATES * (BURST + refilled),
+        ),
+    ]
+}

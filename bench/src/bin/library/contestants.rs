@@ -1,0 +1,243 @@
+//! Who is measured: each answers a block of keys in the way its users would ask.
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use governor::{DefaultKeyedRateLimiter, RateLimiter};
+use tollgate::{Algorithm, Check, Clock, Decision, Limit, Limiter, Micros, SystemClock};
+use tollgate_bench::keys::Stream;
+
+use crate::floor::Floor;
+
+/// Checks handed over in one call of `decide_batch`.
+const BATCH: usize = 64;
+
+pub(crate) const GOVERNOR: &str = "governor keyed (DashMap)";
+pub(crate) const FLOOR: &str = "floor";
+pub(crate) const FLOOR_BATCH: &str = "floor batched";
+pub(crate) const TOLLGATE: &str = "tollgate token_bucket";
+pub(crate) const TOLLGATE_BATCH: &str = "tollgate batch";
+
+/// What the limits say about the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Quota {
+    /// 1 million per second, burst 4 billion, of which every key has used a part: a state is found
+    /// and written by every check.
+    Allowed,
+    /// 1 per hour, burst 1: a state is found and stays as it is.
+    Refused,
+    /// 1 million per second, burst 10: whenever a key is asked about, its bucket is full again. A
+    /// limiter may have forgotten it meanwhile.
+    Idle,
+}
+
+impl Quota {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Quota::Allowed => "allowed",
+            Quota::Refused => "refused",
+            Quota::Idle => "idle",
+        }
+    }
+
+    /// Units per period, the period in seconds, and the burst.
+    fn numbers(self) -> (u32, u64, u32) {
+        match self {
+            Quota::Allowed => (1_000_000, 1, 4_000_000_000),
+            Quota::Refused => (1, 3_600, 1),
+            Quota::Idle => (1_000_000, 1, 10),
+        }
+    }
+}
+
+/// One of those measured.
+pub(crate) trait Contestant: Sync {
+    fn name(&self) -> &'static str;
+
+    /// Gives every key its state before the clock starts.
+    fn fill(&self, stream: &Stream, desk: &mut Desk) {
+        self.ask(stream, 0..stream.len(), desk);
+    }
+
+    /// Asks about the keys of `stream` in `range`, one after the other.
+    fn ask(&self, stream: &Stream, range: Range<usize>, desk: &mut Desk);
+}
+
+/// What a caller reuses from check to check.
+#[derive(Default)]
+pub(crate) struct Desk {
+    key: String,
+    decisions: Vec<Decision>,
+}
+
+/// The wanted contestants for so many keys, without their keys.
+pub(crate) fn all(
+    keys: u64,
+    quota: Quota,
+    wanted: impl Fn(&'static str) -> bool,
+) -> Vec<Box<dyn Contestant>> {
+    let (units, period, burst) = quota.numbers();
+    let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
+    if wanted(GOVERNOR) {
+        contestants.push(Box::new(Governor::new(quota)));
+    }
+    if wanted(FLOOR) || wanted(FLOOR_BATCH) {
+        let interval_us = period * 1_000_000 / u64::from(units);
+        let table = Arc::new(Floor::new(keys, interval_us, burst.into()));
+        contestants.push(Box::new(Bare { table: Arc::clone(&table), batched: false }));
+        contestants.push(Box::new(Bare { table, batched: true }));
+    }
+    if wanted(TOLLGATE) || wanted(TOLLGATE_BATCH) {
+        let limiter = Arc::new(Limiter::with_capacity(keys as usize));
+        let limit = Limit::per(units.into(), Duration::from_secs(period)).burst(burst.into());
+        let limit = limit.build().expect("numbers within the ranges of semantics 1");
+        let used = if quota == Quota::Allowed { 1_000_000_000 } else { 1 };
+        // Both ask one limiter, so its keys are charged twice before the start.
+        for (name, batched) in [(TOLLGATE, false), (TOLLGATE_BATCH, true)] {
+            let (limiter, limit) = (Arc::clone(&limiter), limit.clone());
+            contestants.push(Box::new(Tollgate { name, used, limiter, limit, batched }));
+        }
+    }
+    contestants.retain(|contestant| wanted(contestant.name()));
+    contestants
+}
+
+/// Tollgate with each algorithm, for so many keys, each of which has used some of its quota, the
+/// sliding window counter also of the window before.
+pub(crate) fn algorithms(keys: u64) -> Vec<Box<dyn Contestant>> {
+    let one = |algorithm: Algorithm| {
+        let limit = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                Limit::per_second(1_000_000).burst(4_000_000_000)
+            }
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => {
+                Limit::per_hour(4_000_000_000)
+            }
+            // A key is asked about some ten times a second: a few entries each.
+            Algorithm::SlidingWindowLog => Limit::per(100, Duration::from_millis(250)),
+        };
+        let limit = limit.algorithm(algorithm).build().expect("valid numbers");
+        let used = if algorithm.is_bucket() { 1_000_000_000 } else { 1 };
+        let limiter = Arc::new(Limiter::with_capacity(keys as usize));
+        let name = algorithm.name();
+        Box::new(Tollgate { name, used, limiter, limit, batched: false }) as Box<dyn Contestant>
+    };
+    Algorithm::ALL.into_iter().map(one).collect()
+}
+
+struct Governor(DefaultKeyedRateLimiter<String>);
+
+impl Governor {
+    fn new(quota: Quota) -> Governor {
+        let (units, period, burst) = quota.numbers();
+        let number = |number| NonZeroU32::new(number).expect("no quota is zero");
+        let quota = match period {
+            1 => governor::Quota::per_second(number(units)),
+            _ => governor::Quota::per_hour(number(units)),
+        };
+        Governor(RateLimiter::keyed(quota.allow_burst(number(burst))))
+    }
+}
+
+impl Contestant for Governor {
+    fn name(&self) -> &'static str {
+        GOVERNOR
+    }
+
+    fn ask(&self, stream: &Stream, range: Range<usize>, desk: &mut Desk) {
+        for index in range {
+            desk.key.clear();
+            desk.key.push_str(stream.key(index));
+            black_box(self.0.check_key(&desk.key).is_ok());
+        }
+    }
+}
+
+struct Bare {
+    table: Arc<Floor>,
+    batched: bool,
+}
+
+impl Contestant for Bare {
+    fn name(&self) -> &'static str {
+        if self.batched { FLOOR_BATCH } else { FLOOR }
+    }
+
+    fn ask(&self, stream: &Stream, range: Range<usize>, _: &mut Desk) {
+        if !self.batched {
+            for index in range {
+                black_box(self.table.check(stream.key(index), SystemClock.now().as_u64()));
+            }
+            return;
+        }
+        for from in range.clone().step_by(BATCH) {
+            let mut keys = [""; BATCH];
+            let count = BATCH.min(range.end - from);
+            keys[..count].iter_mut().zip(from..).for_each(|(key, index)| *key = stream.key(index));
+            let now = SystemClock.now().as_u64();
+            self.table.check_batch(&keys[..count], now, |allowed| {
+                black_box(allowed);
+            });
+        }
+    }
+}
+
+struct Tollgate {
+    name: &'static str,
+    /// Units that each key has used before.
+    used: u64,
+    limiter: Arc<Limiter>,
+    limit: Limit,
+    batched: bool,
+}
+
+impl Contestant for Tollgate {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn fill(&self, stream: &Stream, _: &mut Desk) {
+        let now = SystemClock.now().as_u64();
+        let before = now.saturating_sub(self.limit.period().as_micros() as u64);
+        for index in 0..stream.len() {
+            let key = stream.key(index);
+            if !self.limit.algorithm().is_bucket() {
+                let _ = self.limiter.at(Micros::new(before)).force(&self.limit, key, self.used);
+            }
+            let _ = self.limiter.at(Micros::new(now)).force(&self.limit, key, self.used);
+        }
+    }
+
+    fn ask(&self, stream: &Stream, range: Range<usize>, desk: &mut Desk) {
+        if !self.batched {
+            for index in range {
+                consume(&self.limiter.check(&self.limit, stream.key(index)));
+            }
+            return;
+        }
+        for from in range.clone().step_by(BATCH) {
+            let count = BATCH.min(range.end - from);
+            let mut checks = [Check::new(&self.limit, ""); BATCH];
+            for (check, index) in checks[..count].iter_mut().zip(from..) {
+                *check = Check::new(&self.limit, stream.key(index));
+            }
+            self.limiter.decide_batch(&checks[..count], &mut desk.decisions);
+            desk.decisions.iter().for_each(consume);
+        }
+    }
+}
+
+/// The whole answer is used, so that no part of it is optimised away.
+#[inline]
+fn consume(decision: &Decision) {
+    black_box((
+        decision.allowed(),
+        decision.remaining(),
+        decision.retry_after(),
+        decision.reset_after(),
+        decision.more_after(),
+    ));
+}

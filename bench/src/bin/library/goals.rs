@@ -1,0 +1,119 @@
+//! The goals of the library, as ratios within one run, and by how much each is met or missed.
+
+use tollgate_bench::keys::Shape;
+use tollgate_bench::table::{Style, Table, figures, thousands};
+
+use crate::contestants::{FLOOR, FLOOR_BATCH, GOVERNOR, Quota, TOLLGATE, TOLLGATE_BATCH};
+use crate::measure::{Case, Results, Threads};
+use crate::{Bytes, COUNTS};
+
+/// One goal: a measured number, and what it is to be.
+struct Goal {
+    name: String,
+    goal: Bound,
+    measured: Option<f64>,
+}
+
+#[derive(Clone, Copy)]
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// The table of all goals that were measured, and whether all are met.
+pub(crate) fn table(results: &Results, bytes: &Bytes, style: Style) -> (Table, bool) {
+    let columns = ["goal", "to be", "measured", "result", "by"];
+    let mut table = Table::new("Goals", style, &columns);
+    let mut all_met = true;
+    for Goal { name, goal, measured } in goals(results, bytes) {
+        let Some(measured) = measured else { continue };
+        let (bound, met, by) = match goal {
+            Bound::AtLeast(least) => (format!(">= {least}"), measured >= least, measured / least),
+            Bound::AtMost(most) => (format!("<= {most}"), measured <= most, measured / most),
+        };
+        all_met &= met;
+        let result = if met { "met" } else { "MISSED" };
+        let percent = (by - 1.0) * 100.0;
+        let by = if percent.is_finite() { format!("{percent:+.0} %") } else { "-".into() };
+        table.row([name, bound, figures(measured), result.into(), by]);
+    }
+    (table, all_met)
+}
+
+fn goals(results: &Results, bytes: &Bytes) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let mut goal = |name: String, goal, measured| goals.push(Goal { name, goal, measured });
+    for keys in COUNTS {
+        let case = one_thread(keys, Quota::Allowed);
+        let times = |name| Some(results.ns(case, GOVERNOR)? / results.ns(case, name)?);
+        let least = if keys <= 1_000 { 2.0 } else { 6.0 };
+        let keys_text = thousands(keys);
+        goal(
+            format!("times as fast as governor, {keys_text} keys"),
+            Bound::AtLeast(least),
+            times(TOLLGATE),
+        );
+        if keys > 1_000 {
+            goal(
+                format!("times as fast as governor, {keys_text} keys, batch"),
+                Bound::AtLeast(12.0),
+                times(TOLLGATE_BATCH),
+            );
+        }
+        for (ours, bare, how) in [(TOLLGATE, FLOOR, ""), (TOLLGATE_BATCH, FLOOR_BATCH, ", batch")] {
+            goal(
+                format!("times the floor's cost, {keys_text} keys{how}"),
+                Bound::AtMost(1.6),
+                results.ns(case, ours).zip(results.ns(case, bare)).map(|(a, b)| a / b),
+            );
+        }
+    }
+    let hot = Case { threads: Threads::TwoShared, ..one_thread(1, Quota::Refused) };
+    goal(
+        "times governor's refusals of one hot key, 2 threads".into(),
+        Bound::AtLeast(4.0),
+        results.rate(hot, TOLLGATE).zip(results.rate(hot, GOVERNOR)).map(|(a, b)| a / b),
+    );
+    for keys in &COUNTS[1..] {
+        goal(
+            format!("times one thread's speed, 2 threads, {} own keys", thousands(*keys)),
+            Bound::AtLeast(1.8),
+            scaling(results, *keys, TOLLGATE),
+        );
+    }
+    goal(
+        "bytes per key, 1,000,000 keys".into(),
+        Bound::AtMost(40.0),
+        bytes.get(1_000_000, TOLLGATE),
+    );
+    for name in [TOLLGATE, TOLLGATE_BATCH] {
+        goal(
+            format!("allocations per check, {name}"),
+            Bound::AtMost(0.0),
+            results.allocations(name),
+        );
+    }
+    for keys in [1_000, 1_000_000] {
+        for name in ["fixed_window", "sliding_window_counter"] {
+            let ns = |name| results.ns(one_thread(keys, Quota::Allowed), name);
+            goal(
+                format!("times token_bucket's cost, {name}, {} keys", thousands(keys)),
+                Bound::AtMost(1.3),
+                ns(name).zip(ns("token_bucket")).map(|(a, b)| a / b),
+            );
+        }
+    }
+    goals
+}
+
+/// All keys alike, one thread.
+pub(crate) fn one_thread(keys: u64, quota: Quota) -> Case {
+    Case { keys, shape: Shape::Uniform, quota, threads: Threads::One }
+}
+
+/// How many times faster two threads are than one, each on keys of its own.
+pub(crate) fn scaling(results: &Results, keys: u64, name: &'static str) -> Option<f64> {
+    let case = |threads| Case { threads, ..one_thread(keys, Quota::Allowed) };
+    let two = results.rate(case(Threads::TwoApart), name)?;
+    Some(two / results.rate(case(Threads::OneApart), name)?)
+}

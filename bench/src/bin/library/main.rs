@@ -1,0 +1,310 @@
+//! `cargo xtask bench library`: nanoseconds per check and bytes per key, next to governor and to
+//! the floor, all in one run.
+//!
+//! Read in this order: `contestants.rs` (who is measured, and how each is asked), `floor.rs` (the
+//! bare table), `measure.rs` (rounds and threads), `memory.rs`, `goals.rs`.
+
+mod allocations;
+mod contestants;
+mod floor;
+mod goals;
+mod measure;
+mod memory;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tollgate_bench::keys::{Shape, Stream};
+use tollgate_bench::machine;
+use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::table::{Style, Table, figures, ratio, thousands};
+
+use contestants::{
+    Contestant, Desk, FLOOR, FLOOR_BATCH, GOVERNOR, Quota, TOLLGATE, TOLLGATE_BATCH,
+};
+use measure::{Case, Effort, Results, Threads};
+
+const HELP: &str = "\
+Measures the library next to governor 0.10 and to a floor, in one run, interleaved.
+
+Usage: cargo xtask bench library [OPTIONS]
+
+Options:
+  --quick        3 rounds of short samples, up to 1 million keys: about a minute
+  --keys N       only this many keys: 1, 1000, 1000000 or 10000000
+  --only NAME    only contestants whose name contains NAME, such as governor, floor, tollgate,
+                 fixed_window; a ratio needs both of its sides
+  --rounds N     rounds, 5 unless told otherwise; tables show medians
+  --markdown     tables as Markdown
+  --help         print this text
+
+What is measured:
+  governor keyed (DashMap)  governor's default keyed limiter, asked with a reused String
+  floor                     a flat array of (hash, atomic word) with a fast unkeyed hash: says yes
+                            or no, and nothing else a limiter must do; 2 MiB pages
+  floor batched             the same, 16 keys prefetched ahead, one clock read for 64
+  tollgate token_bucket     Limiter::check, the whole decision used
+  tollgate batch            Limiter::decide_batch, 64 checks at a time
+
+Keys are `user:NNNNNNN`, read from a packed stream; every key has its state before the clock
+starts. Times are processor time, so that other work on the machine disturbs less; run it on a
+quiet machine all the same. Leaves with 1 if a goal is missed.
+
+Examples:
+  cargo xtask bench library --quick
+  cargo xtask bench library --keys 1000000 --only token_bucket
+  cargo run --release -p tollgate-bench --bin log-cost    what an exact log costs as N grows
+";
+
+/// Numbers of keys.
+const COUNTS: [u64; 4] = [1, 1_000, 1_000_000, 10_000_000];
+
+fn main() -> ExitCode {
+    options::run(HELP, run)
+}
+
+struct Plan {
+    counts: Vec<u64>,
+    only: String,
+    effort: Effort,
+    style: Style,
+}
+
+impl Plan {
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.only)
+    }
+}
+
+fn run(mut options: Options) -> Result<bool, UsageError> {
+    let keys = options.value("--keys")?;
+    if let Some(name) = options.value::<String>(memory::OPTION)? {
+        memory::be_the_child(&name, keys.unwrap_or(1));
+        return Ok(true);
+    }
+    let quick = options.flag("--quick");
+    let counts = match keys {
+        Some(keys) if COUNTS.contains(&keys) => vec![keys],
+        Some(keys) => return Err(format!("--keys {keys}: write 1, 1000, 1000000 or 10000000")),
+        None if quick => COUNTS[..3].to_vec(),
+        None => COUNTS.to_vec(),
+    };
+    let rounds = options.value("--rounds")?.unwrap_or(if quick { 3 } else { 5 });
+    let sample = Duration::from_millis(if quick { 60 } else { 200 });
+    let plan = Plan {
+        counts,
+        only: options.value("--only")?.unwrap_or_default(),
+        effort: Effort { rounds, sample },
+        style: Style::from_flag(options.flag("--markdown")),
+    };
+    options.finish()?;
+
+    println!("{}; load {} at the start", machine::describe(), machine::load());
+    println!("{rounds} rounds of {} ms samples; medians\n", sample.as_millis());
+    let results = measure_all(&plan);
+    let bytes = Bytes::measure(&plan);
+    print_tables(&plan, &results, &bytes);
+    let (goals, all_met) = goals::table(&results, &bytes, plan.style);
+    if !goals.is_empty() {
+        println!("{goals}");
+    }
+    Ok(all_met)
+}
+
+fn measure_all(plan: &Plan) -> Results {
+    let mut results = Results::default();
+    for &keys in &plan.counts {
+        for quota in [Quota::Allowed, Quota::Refused, Quota::Idle] {
+            let cases = cases(keys, quota);
+            if !cases.is_empty() {
+                let contestants = contestants::all(keys, quota, |name| plan.wants(name));
+                measure(keys, &contestants, &cases, plan.effort, &mut results);
+            }
+        }
+        if [1_000, 1_000_000].contains(&keys) {
+            let mut contestants = contestants::algorithms(keys);
+            contestants.retain(|contestant| plan.wants(contestant.name()));
+            let case = goals::one_thread(keys, Quota::Allowed);
+            measure(keys, &contestants, &[case], plan.effort, &mut results);
+        }
+    }
+    results
+}
+
+fn measure(
+    keys: u64,
+    contestants: &[Box<dyn Contestant>],
+    cases: &[Case],
+    effort: Effort,
+    results: &mut Results,
+) {
+    let each = Stream::each(0..keys);
+    for contestant in contestants {
+        eprintln!("{keys} keys into {}", contestant.name());
+        contestant.fill(&each, &mut Desk::default());
+    }
+    drop(each);
+    measure::rounds(contestants, cases, effort, results);
+}
+
+fn cases(keys: u64, quota: Quota) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for shape in shapes(keys, quota) {
+        for threads in [Threads::One, Threads::TwoShared] {
+            cases.push(Case { keys, shape, quota, threads });
+        }
+    }
+    if keys > 1 && quota == Quota::Allowed {
+        for threads in [Threads::OneApart, Threads::TwoApart] {
+            cases.push(Case { keys, shape: Shape::Uniform, quota, threads });
+        }
+    }
+    cases
+}
+
+fn shapes(keys: u64, quota: Quota) -> Vec<Shape> {
+    match (keys, quota) {
+        (1_000_000, Quota::Idle) => vec![Shape::Uniform],
+        (_, Quota::Idle) => vec![],
+        (1, _) => vec![Shape::Uniform],
+        _ => vec![Shape::Uniform, Shape::Zipf],
+    }
+}
+
+/// Bytes per key.
+#[derive(Default)]
+struct Bytes(Vec<(u64, &'static str, f64)>);
+
+impl Bytes {
+    fn measure(plan: &Plan) -> Bytes {
+        let mut bytes = Bytes::default();
+        for &keys in plan.counts.iter().filter(|&&keys| keys >= 1_000_000) {
+            for name in [GOVERNOR, FLOOR, TOLLGATE].into_iter().filter(|name| plan.wants(name)) {
+                eprintln!("bytes per key: {keys} keys into {name}");
+                bytes.0.extend(memory::ask_child(name, keys).map(|bytes| (keys, name, bytes)));
+            }
+        }
+        bytes
+    }
+
+    fn get(&self, keys: u64, name: &str) -> Option<f64> {
+        self.0
+            .iter()
+            .find(|(its_keys, its_name, _)| (*its_keys, *its_name) == (keys, name))
+            .map(|it| it.2)
+    }
+}
+
+fn print_tables(plan: &Plan, results: &Results, bytes: &Bytes) {
+    for quota in [Quota::Allowed, Quota::Refused, Quota::Idle] {
+        for threads in [Threads::One, Threads::TwoShared] {
+            print_speed(plan, results, quota, threads);
+        }
+    }
+    print_scaling(plan, results);
+    print_algorithms(plan, results);
+    print_bytes(plan, results, bytes);
+}
+
+/// One row for each contestant, one column for each number of keys and shape; then the ratios.
+fn print_speed(plan: &Plan, results: &Results, quota: Quota, threads: Threads) {
+    let cases: Vec<Case> = plan
+        .counts
+        .iter()
+        .flat_map(|&keys| cases(keys, quota))
+        .filter(|case| case.threads == threads)
+        .collect();
+    if cases.is_empty() {
+        return;
+    }
+    let title = match threads {
+        Threads::One => format!("{}, 1 thread: ns per check (less is better)", quota.name()),
+        _ => format!("{}, 2 threads on the same keys: million checks/s", quota.name()),
+    };
+    let names = cases.iter().map(|case| format!("{} {}", short(case.keys), case.shape.name()));
+    let columns: Vec<String> = std::iter::once("limiter".to_owned()).chain(names).collect();
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(title, plan.style, &columns);
+    let value = |case: &Case, name| match threads {
+        Threads::One => results.ns(*case, name),
+        _ => results.rate(*case, name),
+    };
+    for name in [GOVERNOR, FLOOR, FLOOR_BATCH, TOLLGATE, TOLLGATE_BATCH] {
+        let values: Vec<Option<f64>> = cases.iter().map(|case| value(case, name)).collect();
+        if values.iter().any(Option::is_some) {
+            let cells = values.into_iter().map(|value| value.map_or("-".into(), figures));
+            table.row(std::iter::once(name.to_owned()).chain(cells));
+        }
+    }
+    let faster =
+        |case: &Case, ours, peer| Some(results.rate(*case, ours)? / results.rate(*case, peer)?);
+    for (title, a, b) in [
+        ("speed: tollgate / governor", TOLLGATE, GOVERNOR),
+        ("speed: tollgate batch / governor", TOLLGATE_BATCH, GOVERNOR),
+        ("cost: tollgate / floor", FLOOR, TOLLGATE),
+        ("cost: tollgate batch / floor batched", FLOOR_BATCH, TOLLGATE_BATCH),
+    ] {
+        let cells: Vec<Option<f64>> = cases.iter().map(|case| faster(case, a, b)).collect();
+        if cells.iter().any(Option::is_some) {
+            table.row(std::iter::once(title.to_owned()).chain(cells.into_iter().map(ratio)));
+        }
+    }
+    println!("{table}");
+}
+
+fn print_scaling(plan: &Plan, results: &Results) {
+    let title = "allowed, uniform, each thread its own half of the keys: million checks/s";
+    let columns = ["limiter", "keys", "1 thread", "2 threads", "scaling"];
+    let mut table = Table::new(title, plan.style, &columns);
+    for &keys in plan.counts.iter().filter(|&&keys| keys > 1) {
+        for name in [GOVERNOR, FLOOR, FLOOR_BATCH, TOLLGATE, TOLLGATE_BATCH] {
+            let case = |threads| Case { threads, ..goals::one_thread(keys, Quota::Allowed) };
+            let Some(one) = results.rate(case(Threads::OneApart), name) else { continue };
+            let two = results.rate(case(Threads::TwoApart), name).map_or("-".into(), figures);
+            let scaling = ratio(goals::scaling(results, keys, name));
+            table.row([name.into(), short(keys), figures(one), two, scaling]);
+        }
+    }
+    if !table.is_empty() {
+        println!("{table}");
+    }
+}
+
+fn print_algorithms(plan: &Plan, results: &Results) {
+    let title = "tollgate's algorithms, uniform, allowed, 1 thread";
+    let columns = ["algorithm", "keys", "ns per check", "to token_bucket"];
+    let mut table = Table::new(title, plan.style, &columns);
+    for &keys in &plan.counts {
+        for name in tollgate::Algorithm::ALL.map(tollgate::Algorithm::name) {
+            let case = goals::one_thread(keys, Quota::Allowed);
+            let Some(ns) = results.ns(case, name) else { continue };
+            let relative = results.ns(case, "token_bucket").map(|bucket| ns / bucket);
+            table.row([name.into(), short(keys), figures(ns), ratio(relative)]);
+        }
+    }
+    if !table.is_empty() {
+        println!("{table}");
+    }
+}
+
+fn print_bytes(plan: &Plan, results: &Results, bytes: &Bytes) {
+    let columns = ["limiter", "bytes per key at 1M", "at 10M", "allocations per check"];
+    let mut table = Table::new("Memory", plan.style, &columns);
+    for name in [GOVERNOR, FLOOR, FLOOR_BATCH, TOLLGATE, TOLLGATE_BATCH] {
+        let Some(allocations) = results.allocations(name) else { continue };
+        let at = |keys| bytes.get(keys, name).map_or("-".into(), |bytes| format!("{bytes:.1}"));
+        table.row([name.into(), at(1_000_000), at(10_000_000), format!("{allocations}")]);
+    }
+    if !table.is_empty() {
+        println!("{table}");
+    }
+}
+
+/// `1k`, `10M`.
+fn short(keys: u64) -> String {
+    match keys {
+        keys if keys >= 1_000_000 => format!("{}M", keys / 1_000_000),
+        keys if keys >= 1_000 => format!("{}k", keys / 1_000),
+        keys => thousands(keys),
+    }
+}

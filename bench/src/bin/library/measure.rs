@@ -1,0 +1,177 @@
+//! Rounds of samples: every contestant once, then all of them again.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use tollgate_bench::keys::{Shape, Stream};
+use tollgate_bench::machine;
+use tollgate_bench::stopwatch::{Stopwatch, median};
+
+use crate::allocations;
+use crate::contestants::{Contestant, Desk, Quota};
+
+/// Keys between two looks at the stopwatch.
+const BLOCK: usize = 4_096;
+
+/// Who asks about what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Threads {
+    /// One thread, all keys.
+    One,
+    /// Two threads, both all keys.
+    TwoShared,
+    /// One thread, the first half of the keys: what `TwoApart` is compared with.
+    OneApart,
+    /// Two threads, each its own half of the keys.
+    TwoApart,
+}
+
+/// What is measured, for each contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Case {
+    pub(crate) keys: u64,
+    pub(crate) shape: Shape,
+    pub(crate) quota: Quota,
+    pub(crate) threads: Threads,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) rounds: usize,
+    pub(crate) sample: Duration,
+}
+
+/// Everything measured so far. Bound: cases times contestants.
+#[derive(Default)]
+pub(crate) struct Results {
+    checks_per_us: HashMap<(Case, &'static str), Vec<f64>>,
+    /// Checks counted for allocations, and the allocations.
+    allocations: HashMap<&'static str, (u64, u64)>,
+}
+
+impl Results {
+    /// Million checks per second, all threads together: the median over the rounds.
+    pub(crate) fn rate(&self, case: Case, name: &'static str) -> Option<f64> {
+        self.checks_per_us.get(&(case, name)).map(|samples| median(samples))
+    }
+
+    /// Nanoseconds per check, of a case with one thread.
+    pub(crate) fn ns(&self, case: Case, name: &'static str) -> Option<f64> {
+        self.rate(case, name).map(|rate| 1_000.0 / rate)
+    }
+
+    /// Allocations per check.
+    pub(crate) fn allocations(&self, name: &'static str) -> Option<f64> {
+        let &(checks, allocations) = self.allocations.get(name)?;
+        Some(allocations as f64 / checks as f64)
+    }
+}
+
+/// Measures the contestants in these arrangements, interleaved.
+pub(crate) fn rounds(
+    contestants: &[Box<dyn Contestant>],
+    cases: &[Case],
+    effort: Effort,
+    results: &mut Results,
+) {
+    let streams: Vec<Vec<Stream>> = cases.iter().map(streams).collect();
+    for round in 0..effort.rounds {
+        for (case, streams) in cases.iter().zip(&streams) {
+            for contestant in contestants {
+                let samples = sample(&**contestant, streams, round, effort.sample);
+                let rate =
+                    samples.iter().map(|sample| sample.checks as f64 * 1_000.0 / sample.ns as f64);
+                let key = (*case, contestant.name());
+                results.checks_per_us.entry(key).or_default().push(rate.sum());
+                if let [one] = &samples[..]
+                    && case.quota != Quota::Idle
+                {
+                    let counted = results.allocations.entry(contestant.name()).or_default();
+                    *counted = (counted.0 + one.checks, counted.1 + one.allocations);
+                }
+            }
+            eprintln!(
+                "  round {} of {}: {} keys, {}, {}, {:?}",
+                round + 1,
+                effort.rounds,
+                case.keys,
+                case.shape.name(),
+                case.quota.name(),
+                case.threads
+            );
+        }
+    }
+}
+
+/// One stream for each thread.
+fn streams(case: &Case) -> Vec<Stream> {
+    let half = case.keys / 2;
+    let ranges: &[Range<u64>] = match case.threads {
+        Threads::One => &[0..case.keys],
+        Threads::TwoShared => &[0..case.keys, 0..case.keys],
+        Threads::OneApart => &[0..half],
+        Threads::TwoApart => &[0..half, half..case.keys],
+    };
+    let seeds = 1..;
+    ranges
+        .iter()
+        .zip(seeds)
+        .map(|(range, seed)| Stream::new(range.clone(), case.shape, seed))
+        .collect()
+}
+
+struct Sample {
+    checks: u64,
+    ns: u64,
+    allocations: u64,
+}
+
+/// Runs one thread per stream, each on its own core.
+fn sample(
+    contestant: &dyn Contestant,
+    streams: &[Stream],
+    round: usize,
+    duration: Duration,
+) -> Vec<Sample> {
+    let start = Barrier::new(streams.len());
+    let run = |core: usize, stream: &Stream| {
+        machine::pin(core);
+        let mut blocks = blocks(stream, round);
+        let mut desk = Desk::default();
+        let mut ask = || {
+            let block = blocks.next().expect("they come again and again");
+            contestant.ask(stream, block.clone(), &mut desk);
+            block.len() as u64
+        };
+        start.wait();
+        let warm_up = Stopwatch::start();
+        while warm_up.elapsed() < duration / 8 {
+            ask();
+        }
+        let (before, watch) = (allocations::so_far(), Stopwatch::start());
+        let mut checks = 0;
+        while watch.elapsed() < duration {
+            checks += ask();
+        }
+        let ns = watch.processor_ns();
+        Sample { checks, ns, allocations: allocations::so_far() - before }
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let spawn = |(core, stream)| scope.spawn(move || run(core, stream));
+        let threads: Vec<_> = streams.iter().enumerate().map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it measured")).collect()
+    })
+}
+
+/// The stream block by block, for ever, beginning elsewhere in each round.
+fn blocks(stream: &Stream, round: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = stream.len() / BLOCK;
+    (round * 37..).map(move |index| {
+        let from = index % count * BLOCK;
+        from..from + BLOCK
+    })
+}

@@ -1,0 +1,139 @@
+//! What an exact sliding window log costs as N grows: time per take, bytes per key, and what the
+//! bound of 1,024 entries changes beyond it.
+//!
+//! The traffic is the worst for a log: exactly at the limit, each unit at an instant of its own, so
+//! that with every take one entry comes and one goes.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tollgate::algorithm::{self, State};
+use tollgate::{Algorithm, Limit, Limiter, ManualClock, MemoryStore, Micros};
+use tollgate_bench::machine;
+use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::stopwatch::{Stopwatch, median};
+use tollgate_bench::table::{Style, Table, figures, thousands};
+
+const HELP: &str = "\
+Measures what the exact sliding window log costs at N = 10 to 1 million, for traffic exactly at
+the limit with distinct instants.
+
+Usage: cargo run --release -p tollgate-bench --bin log-cost -- [OPTIONS]
+
+Options:
+  --markdown  tables as Markdown
+  --help      print this text
+
+Columns:
+  entries         kept for one key; at most 1,024, beyond that close neighbours merge
+  core ns         one take by the pure functions of `tollgate::algorithm`
+  limiter ns      the same through a Limiter, at explicit instants
+  core bytes      of the pure state
+  limiter bytes   of a key in the memory store: its slot and its block of entries
+  admitted        of what an unbounded log would admit: merging may refuse more, never less
+";
+
+/// Microseconds between two units.
+const DISTANCE_US: u64 = 10;
+/// Keys that share the cost of a page of blocks.
+const KEYS: u64 = 512;
+const ROUNDS: usize = 5;
+
+fn main() -> ExitCode {
+    options::run(HELP, |mut options: Options| -> Result<bool, UsageError> {
+        let style = Style::from_flag(options.flag("--markdown"));
+        options.finish()?;
+        machine::pin(0);
+        println!("{}; load {}\n", machine::describe(), machine::load());
+        let columns =
+            ["N", "entries", "core ns", "limiter ns", "core bytes", "limiter bytes", "admitted"];
+        let mut table = Table::new("sliding_window_log at the limit", style, &columns);
+        for units in [10, 100, 1_000, 10_000, 100_000, 1_000_000] {
+            eprintln!("N = {units}");
+            table.row(row(units));
+        }
+        println!("{table}");
+        Ok(true)
+    })
+}
+
+fn row(units: u64) -> [String; 7] {
+    let limit = Limit::per(units, Duration::from_micros(units * DISTANCE_US));
+    let limit = limit.algorithm(Algorithm::SlidingWindowLog).build().expect("valid numbers");
+    let (mut core, mut admitted) = Core::fill(&limit, units);
+    let limiter = Limiter::new(MemoryStore::new(4_096), ManualClock::new(Micros::ZERO));
+    let mut instant = 0;
+    let mut take = |key: u64| {
+        instant += DISTANCE_US;
+        let now = Micros::new(instant);
+        black_box(limiter.at(now).check(&limit, key.to_le_bytes().as_slice())).allowed()
+    };
+    (0..2 * units).for_each(|_| _ = take(0));
+    let (mut core_ns, mut limiter_ns) = (Vec::new(), Vec::new());
+    let takes = if units > 1_000 { 20_000 } else { 100_000 };
+    for _ in 0..ROUNDS {
+        let watch = Stopwatch::start();
+        (0..takes).for_each(|_| admitted += u64::from(core.take(&limit)));
+        core_ns.push(watch.processor_ns() as f64 / takes as f64);
+        let watch = Stopwatch::start();
+        (0..takes).for_each(|_| _ = take(0));
+        limiter_ns.push(watch.processor_ns() as f64 / takes as f64);
+    }
+    let asked = core.asked;
+    [
+        thousands(units),
+        thousands(core.entries() as u64),
+        figures(median(&core_ns)),
+        figures(median(&limiter_ns)),
+        thousands(core.bytes() as u64),
+        thousands(limiter_bytes(&limit, units)),
+        format!("{:.2} %", admitted as f64 * 100.0 / asked as f64),
+    ]
+}
+
+/// A log in the hands of the pure functions.
+struct Core {
+    state: State,
+    instant: u64,
+    asked: u64,
+}
+
+impl Core {
+    /// After two periods at the limit; and the units admitted.
+    fn fill(limit: &Limit, units: u64) -> (Core, u64) {
+        let mut core = Core { state: State::fresh(limit, Micros::ZERO), instant: 0, asked: 0 };
+        let admitted = (0..2 * units).map(|_| u64::from(core.take(limit))).sum();
+        (core, admitted)
+    }
+
+    fn take(&mut self, limit: &Limit) -> bool {
+        self.instant += DISTANCE_US;
+        self.asked += 1;
+        black_box(algorithm::take(limit, &mut self.state, 1, Micros::new(self.instant))).allowed
+    }
+
+    fn entries(&self) -> usize {
+        let State::Log(log) = &self.state else { unreachable!("the limit is a log") };
+        log.entries.len()
+    }
+
+    fn bytes(&self) -> usize {
+        let State::Log(log) = &self.state else { unreachable!("the limit is a log") };
+        let entry = size_of::<algorithm::sliding_window_log::Entry>();
+        size_of::<State>() + log.entries.capacity() * entry
+    }
+}
+
+/// Bytes per key when many keys have full logs. A slot takes 39 bytes; blocks are cut from pages,
+/// so one key alone would say little.
+fn limiter_bytes(limit: &Limit, units: u64) -> u64 {
+    let limiter = Limiter::new(MemoryStore::new(4_096), ManualClock::new(Micros::ZERO));
+    for unit in 0..units.min(1_100) {
+        let now = limiter.at(Micros::new(unit * DISTANCE_US));
+        for key in 0..KEYS {
+            let _ = now.force(limit, key.to_le_bytes().as_slice(), 1);
+        }
+    }
+    39 + limiter.store().stats().log_bytes as u64 / KEYS
+}

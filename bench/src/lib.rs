@@ -1,0 +1,15 @@
+//! What the measuring programs share. The programs are in `src/bin`:
+//!
+//! | program | shows |
+//! |---|---|
+//! | `library` | nanoseconds per check and bytes per key, next to governor and to a bare table |
+//! | `log-cost` | what an exact log costs as N grows |
+//! | `errors` | how far the sliding window counter strays from the exact log |
+//! | `flood` | memory and fairness when strangers flood a full table |
+
+pub mod keys;
+pub mod machine;
+pub mod options;
+pub mod random;
+pub mod stopwatch;
+pub mod table;

@@ -1,0 +1,47 @@
+//! The machine: what it is, which core a thread runs on, how much memory the process holds.
+//!
+//! `unsafe`: pinning a thread is a call to the C library.
+
+#![allow(unsafe_code)]
+
+use std::process::Command;
+
+/// Processor, cores and compiler, in one line.
+pub fn describe() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let rustc = Command::new("rustc").arg("--version").output();
+    let rustc = rustc.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    format!(
+        "{}, {cores} cores, {}",
+        model.unwrap_or("an unknown processor"),
+        rustc.as_deref().map_or("an unknown rustc", str::trim)
+    )
+}
+
+/// How many other threads want a core now: measurements beside them are worth less.
+pub fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().unwrap_or("unknown").to_owned()
+}
+
+/// Keeps the calling thread on one core. Where that is not possible it stays where it is.
+pub fn pin(core: usize) {
+    // SAFETY: an all-zero set is a valid empty set; both calls only touch this local value, whose
+    // size is passed along. Thread 0 means the calling one.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// Bytes of memory that the process holds (resident set size).
+pub fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    // SAFETY: asks for a constant of the system.
+    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+}

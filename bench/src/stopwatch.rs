@@ -1,0 +1,55 @@
+//! How long something took. The only file here that reads a clock.
+//!
+//! Two clocks, because a shared machine takes the core away now and then: *processor time* of the
+//! calling thread does not count that, and is what the tables show. Elapsed time says when to stop.
+//!
+//! `unsafe`: the standard library has no clock for processor time.
+
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+/// Started when made.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    elapsed: Instant,
+    processor_ns: u64,
+}
+
+impl Stopwatch {
+    /// Starts.
+    #[expect(clippy::disallowed_methods, reason = "measures; decides nothing about a limit")]
+    pub fn start() -> Stopwatch {
+        Stopwatch { elapsed: Instant::now(), processor_ns: processor_ns() }
+    }
+
+    /// Time that passed.
+    #[expect(clippy::disallowed_methods, reason = "measures; decides nothing about a limit")]
+    pub fn elapsed(&self) -> Duration {
+        Instant::now() - self.elapsed
+    }
+
+    /// Nanoseconds that this thread was running; ask on the thread that started.
+    pub fn processor_ns(&self) -> u64 {
+        processor_ns() - self.processor_ns
+    }
+}
+
+fn processor_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which outlives the call.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0, "Linux has a clock of processor time for every thread");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The middle value; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => (sorted[even / 2 - 1] + sorted[even / 2]) / 2.0,
+    }
+}

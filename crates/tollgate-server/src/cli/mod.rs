@@ -1,0 +1,89 @@
+//! The command line: which commands there are, and how a command fails. Each has its own file.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) mod simulate;
+
+/// Exact rate limiting from the command line
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Simulate(simulate::Args),
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line makes no sense.
+    Usage(Report),
+    /// The command line makes sense; what it leads to does not.
+    Input(Report),
+    /// Whoever read standard output has left, as `head` does: nothing is wrong.
+    OutputClosed,
+}
+
+impl Failure {
+    /// What to tell, if anything.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        match self {
+            Failure::Usage(report) | Failure::Input(report) => Some(report),
+            Failure::OutputClosed => None,
+        }
+    }
+
+    /// As STYLE.md has it: 2 is "I did not understand the command line".
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Input(_) => ExitCode::from(1),
+            Failure::OutputClosed => ExitCode::SUCCESS,
+        }
+    }
+
+    /// Standard output takes no more.
+    pub(crate) fn from_output(error: impl Into<io::Error>) -> Failure {
+        let error = error.into();
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            _ => Failure::Input(Report::new(format!("cannot write the answers: {error}"))),
+        }
+    }
+}
+
+/// A problem and, unless it says so itself, what to do about it.
+#[derive(Debug)]
+pub(crate) struct Report {
+    problem: String,
+    hint: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn new(problem: impl Into<String>) -> Report {
+        Report { problem: problem.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Report {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)?;
+        match &self.hint {
+            None => Ok(()),
+            Some(hint) => write!(f, "\nhint: {hint}"),
+        }
+    }
+}

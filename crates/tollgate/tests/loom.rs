@@ -1,0 +1,303 @@
+//! The sequence lock of the table's slots under every interleaving that loom finds, including
+//! those that only a machine with weaker ordering than this one would show.
+//!
+//! The real source is compiled in, with loom's atomics in place of the standard ones. Run it with
+//! `cargo xtask test --only loom`.
+
+#![cfg(loom)]
+
+#[path = "../src/store/memory/slot.rs"]
+#[allow(dead_code)]
+mod slot;
+#[path = "../src/sync.rs"]
+mod sync;
+
+use std::sync::atomic::{AtomicU64 as Counter, Ordering::Relaxed as Uncounted};
+
+use loom::model::Builder;
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use slot::{Record, Slot};
+
+const KEY: u64 = 0xAB;
+/// All writes carry one instant, so that only the version tells them apart: a frozen clock.
+const MARK: u64 = 7;
+
+/// A record whose every part says the same number.
+fn record(number: u64) -> Record {
+    Record { mark: MARK, a: number, b: number, tag: number as u32 }
+}
+
+/// A slot that holds `KEY` and the number 0.
+fn slot() -> Arc<Slot> {
+    let slot = Slot::empty();
+    slot.lock().replace(KEY, record(0));
+    Arc::new(slot)
+}
+
+/// Explores every interleaving with at most this many preemptions of a running thread: three where
+/// two threads meet, two or one where three do, so that each model takes seconds.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// Would catch: a missing fence or a version that does not move.
+#[test]
+fn two_writers_never_show_a_reader_a_torn_record() {
+    explore(2, || {
+        let slot = slot();
+        let writers = [1, 2].map(|number| {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || slot.lock().write(record(number)))
+        });
+        let seen = slot.read();
+        let number = seen.record().a;
+        assert_eq!((seen.key, seen.record()), (KEY, record(number)));
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let last = slot.read().record();
+        assert!(last == record(1) || last == record(2), "{last:?}");
+    });
+}
+
+/// The hot path: read, judge, lock if unchanged, write. Would catch: a lock that is given although
+/// somebody has charged since the read, so that two callers get the last unit; and a lost charge.
+#[test]
+fn the_last_unit_goes_to_one_of_three() {
+    explore(1, || {
+        let (slot, admitted) = (slot(), Arc::new(Counter::new(0)));
+        let take = |slot: Arc<Slot>, admitted: Arc<Counter>| {
+            loop {
+                let seen = slot.read();
+                if seen.record().a >= 1 {
+                    return;
+                }
+                if let Some(mut locked) = slot.lock_if(&seen) {
+                    locked.write(record(seen.record().a + 1));
+                    admitted.fetch_add(1, Uncounted);
+                    return;
+                }
+            }
+        };
+        let others = [(); 2].map(|()| {
+            let (slot, admitted) = (Arc::clone(&slot), Arc::clone(&admitted));
+            thread::spawn(move || take(slot, admitted))
+        });
+        take(Arc::clone(&slot), Arc::clone(&admitted));
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!((admitted.load(Uncounted), slot.read().record()), (1, record(1)));
+    });
+}
+
+/// Would catch: `lock_if` that trusts a stale copy.
+#[test]
+fn lock_if_fails_after_a_write() {
+    explore(3, || {
+        let slot = slot();
+        let seen = slot.read();
+        let writer = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || slot.lock().write(record(1)))
+        };
+        if let Some(mut locked) = slot.lock_if(&seen) {
+            assert_eq!(locked.seen().record(), record(0), "locked although it was written");
+            locked.write(record(2));
+        }
+        writer.join().unwrap();
+        assert!(slot.lock_if(&seen).is_none());
+        assert!(!slot.is_unchanged(&seen));
+    });
+}
+
+/// A slow path that locks and finds nothing to write must not make others fail.
+#[test]
+fn a_lock_without_a_write_changes_nothing() {
+    explore(3, || {
+        let slot = slot();
+        let seen = slot.read();
+        let looker = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || assert_eq!(slot.lock().seen().record(), record(0)))
+        };
+        assert_eq!(slot.read(), seen);
+        looker.join().unwrap();
+        assert!(slot.lock_if(&seen).is_some());
+    });
+}
+
+/// Ten bits of version come round after 1,024 writes. Would catch: `lock_if` that compares the
+/// head alone.
+#[test]
+fn a_version_that_came_round_does_not_deceive_a_charge() {
+    explore(0, || {
+        let slot = slot();
+        let seen = slot.read();
+        for number in 1..=1_024 {
+            slot.lock().write(record(number));
+        }
+        assert!(slot.is_unchanged(&seen), "1,024 writes at one instant bring the head round");
+        assert!(slot.lock_if(&seen).is_none());
+        // And a state that is the same in every word may be charged, whatever lies between.
+        for number in (1..=1_024).rev() {
+            slot.lock().write(record(number - 1));
+        }
+        assert!(slot.lock_if(&seen).is_some());
+    });
+}
+
+/// The entries of a log are in a block beside the slot, written under its lock and checked by its
+/// version. Would catch: a block's word that is seen although the lock is not.
+#[test]
+fn an_unchanged_slot_vouches_for_its_block() {
+    explore(2, || {
+        let slot = slot();
+        let block = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let writers = [1, 2].map(|number| {
+            let (slot, block) = (Arc::clone(&slot), Arc::clone(&block));
+            thread::spawn(move || {
+                let mut locked = slot.lock();
+                for word in &*block {
+                    word.store(number, Ordering::Relaxed);
+                }
+                locked.write(record(number));
+            })
+        });
+        let seen = slot.read();
+        let words = block.each_ref().map(|word| word.load(Ordering::Relaxed));
+        if slot.is_unchanged(&seen) {
+            assert_eq!(words, [seen.record().a; 2]);
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    });
+}
+
+/// A block changes hands: its slot gives it back to the free list under its lock, and another slot
+/// takes it from there and writes its own entries. `fenced` is whether whoever takes it then puts
+/// a release fence before its first store. The fence of its own lock is too early: a reader of the
+/// first slot that sees a store of the second must also see the lock of the first.
+fn a_block_changes_hands(fenced: bool) {
+    explore(3, move || {
+        let (first, second) = (slot(), slot());
+        let block = Arc::new(AtomicU64::new(1));
+        first.lock().write(record(1));
+        let free = Arc::new(Mutex::new(false));
+        let giver = {
+            let (first, free) = (Arc::clone(&first), Arc::clone(&free));
+            thread::spawn(move || {
+                let mut locked = first.lock();
+                *free.lock().unwrap() = true;
+                locked.write(record(0));
+            })
+        };
+        let taker = {
+            let (second, free) = (Arc::clone(&second), Arc::clone(&free));
+            let block = Arc::clone(&block);
+            thread::spawn(move || {
+                let mut locked = second.lock();
+                if std::mem::take(&mut *free.lock().unwrap()) {
+                    if fenced {
+                        fence(Ordering::Release);
+                    }
+                    block.store(2, Ordering::Relaxed);
+                    locked.write(record(2));
+                }
+            })
+        };
+        let seen = first.read();
+        if seen.record() == record(1) {
+            let word = block.load(Ordering::Relaxed);
+            if first.is_unchanged(&seen) {
+                assert_eq!(word, 1, "a stranger's entry was believed");
+            }
+        }
+        giver.join().unwrap();
+        taker.join().unwrap();
+    });
+}
+
+/// Would catch: entries of a stranger's log that are believed.
+#[test]
+fn a_block_that_changes_hands_is_noticed() {
+    a_block_changes_hands(true);
+}
+
+/// Why the arena fences after it takes a block: without that, loom finds a reader that is deceived.
+#[test]
+#[should_panic(expected = "a stranger's entry was believed")]
+fn a_block_that_changes_hands_without_a_fence_is_not_noticed() {
+    a_block_changes_hands(false);
+}
+
+/// An evicted key's slot is given to a stranger while somebody decides about it. Would catch: a
+/// charge written into the stranger's state, and a stranger's state taken for one's own.
+#[test]
+fn a_decision_never_lands_on_the_next_key() {
+    const STRANGER: u64 = 0xCD;
+    explore(3, || {
+        let slot = slot();
+        let evictor = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || {
+                let seen = slot.read();
+                // Claims it only as it was judged, as the table does.
+                let Some(mut locked) = slot.lock_if(&seen) else { return false };
+                locked.replace(STRANGER, record(5));
+                true
+            })
+        };
+        let seen = slot.read();
+        let own = seen.key == KEY;
+        assert_eq!(seen.record(), record(if own { 0 } else { 5 }), "key and state are of a pair");
+        let charged = own
+            && slot.lock_if(&seen).is_some_and(|mut locked| {
+                assert_eq!(locked.seen().key, KEY);
+                locked.write(record(1));
+                true
+            });
+        let evicted = evictor.join().unwrap();
+        let last = slot.read();
+        let want = match (evicted, charged) {
+            (true, _) => (STRANGER, record(5)),
+            (false, true) => (KEY, record(1)),
+            (false, false) => unreachable!("one of the two found the slot unchanged"),
+        };
+        assert_eq!((last.key, last.record()), want);
+    });
+}
+
+/// Several limits at once. Would catch: a deadlock, which loom reports, and a charge of one slot
+/// without the other.
+#[test]
+fn two_requests_lock_two_slots_in_the_order_of_addresses() {
+    explore(3, || {
+        let slots = Arc::new([Slot::empty(), Slot::empty()]);
+        let charge_both = |slots: &[Slot; 2], names: [usize; 2]| {
+            // However the request names them, they are locked by address.
+            let mut order = names;
+            order.sort_by_key(|&index| std::ptr::from_ref(&slots[index]) as usize);
+            let mut locked = order.map(|index| slots[index].lock());
+            let [first, second] = locked.each_ref().map(|one| one.seen().record().a);
+            assert_eq!(first, second, "both or none");
+            for one in &mut locked {
+                one.write(record(first + 1));
+            }
+        };
+        let other = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || charge_both(&slots, [1, 0]))
+        };
+        charge_both(&slots, [0, 1]);
+        other.join().unwrap();
+        assert_eq!(slots.each_ref().map(|slot| slot.read().record()), [record(2); 2]);
+    });
+}
