@@ -11,6 +11,7 @@
 //! Time is explicit: the flood lasts as long as two refills of the victim, whatever the machine.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -104,14 +105,14 @@ fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
 
     let witness = Witness::default();
     witness.attacker_units.store(BURST, Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        for thread in 0..plan.threads {
-            let (limiter, limit, witness) = (&limiter, &limit, &witness);
-            scope.spawn(move || flood_from(plan, thread, cost, limiter, limit, witness));
-        }
-    });
+    let half = plan.keys / 2;
+    flood_with(plan, 0..half, cost, &limiter, &limit, &witness);
+    // Now, and not later: once it has a unit again, the victim may make room like others.
+    let victim_at = |us| limiter.at(Micros::new(BEGIN_US + us)).peek(&limit, "victim", 1).allowed();
+    let on_time = !victim_at(REFILL_US - 1) && victim_at(REFILL_US);
+    flood_with(plan, half..plan.keys, cost, &limiter, &limit, &witness);
     let stats = limiter.store().stats();
-    let promises = promises(&witness, &limiter, &limit);
+    let promises = promises(&witness, on_time);
 
     let mut table =
         Table::new(format!("{name}: {cost} of {BURST} units each"), plan.style, &["", "measured"]);
@@ -142,24 +143,42 @@ fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
     promises.iter().all(|(_, kept)| *kept)
 }
 
-/// One thread's share of the flood, with a look at the victim and a try of the attacker now and
-/// then.
-fn flood_from(
+/// Runs a part of the flood on all threads.
+fn flood_with(
     plan: &Plan,
-    thread: u64,
+    keys: Range<u64>,
     cost: u64,
     limiter: &Limiter<MemoryStore, ManualClock>,
     limit: &Limit,
     witness: &Witness,
 ) {
-    machine::pin(thread as usize);
+    std::thread::scope(|scope| {
+        for thread in 0..plan.threads {
+            let own = (keys.start + thread..keys.end).step_by(plan.threads as usize);
+            scope.spawn(move || {
+                machine::pin(thread as usize);
+                flood_from(plan, own, cost, limiter, limit, witness);
+            });
+        }
+    });
+}
+
+/// One thread's share of the flood, with a look at the victim and a try of the attacker now and
+/// then.
+fn flood_from(
+    plan: &Plan,
+    keys: impl Iterator<Item = u64>,
+    cost: u64,
+    limiter: &Limiter<MemoryStore, ManualClock>,
+    limit: &Limit,
+    witness: &Witness,
+) {
     let mut key = String::with_capacity(32);
     let (mut refused, mut overflow_units, mut probing_ns) = (0, 0, 0);
     let watch = Stopwatch::start();
-    for index in (thread..plan.keys).step_by(plan.threads as usize) {
-        let now = Micros::new(
-            BEGIN_US + (u128::from(index) * u128::from(FLOOD_US) / u128::from(plan.keys)) as u64,
-        );
+    for index in keys {
+        let passed_us = u128::from(index) * u128::from(FLOOD_US) / u128::from(plan.keys);
+        let now = Micros::new(BEGIN_US + passed_us as u64);
         key.clear();
         let _ = write!(key, "stranger:{index}");
         let decision = limiter.at(now).take(limit, key.as_str(), cost);
@@ -199,14 +218,8 @@ fn probe(
     }
 }
 
-fn promises(
-    witness: &Witness,
-    limiter: &Limiter<MemoryStore, ManualClock>,
-    limit: &Limit,
-) -> [(&'static str, bool); 5] {
+fn promises(witness: &Witness, victim_on_time: bool) -> [(&'static str, bool); 5] {
     let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
-    // Nobody has charged the victim since, so its past can still be asked.
-    let victim_at = |us| limiter.at(Micros::new(BEGIN_US + us)).peek(limit, "victim", 1).allowed();
     let refilled = FLOOD_US / REFILL_US;
     [
         (
@@ -217,10 +230,7 @@ fn promises(
             "promise: the victim is refused before its refill, admitted after",
             !witness.victim_wronged.load(Ordering::Relaxed),
         ),
-        (
-            "promise: the victim's time is exact to the microsecond",
-            !victim_at(REFILL_US - 1) && victim_at(REFILL_US),
-        ),
+        ("promise: the victim's time is exact to the microsecond", victim_on_time),
         (
             "promise: the attacker gets its quota and no more",
             load(&witness.attacker_units) <= BURST + refilled,

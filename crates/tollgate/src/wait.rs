@@ -223,8 +223,9 @@ impl Turnstile {
             return None;
         }
         let line = (check.limit.id(), Box::from(check.key.as_bytes()));
-        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let mut lines = self.shard(&line);
+        // Numbered under the lock: the order of tickets is the order in line.
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let waiters = lines.entry(line.clone()).or_default();
         if waiters.len() >= MAX_WAITING_PER_KEY {
             self.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -3,6 +3,9 @@
 //! Here and not in the targets, so that `crates/tollgate/tests/fuzz_seeded.rs` can run the same on
 //! seeded random bytes, and on every input that once failed, in an ordinary test.
 
+// Each test binary uses its own part of this module.
+#![allow(unused_imports)]
+
 mod algorithms;
 mod notation;
 mod source;

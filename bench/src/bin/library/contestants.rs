@@ -94,7 +94,11 @@ pub(crate) fn all(
         let limiter = Arc::new(Limiter::with_capacity(keys as usize));
         let limit = Limit::per(units.into(), Duration::from_secs(period)).burst(burst.into());
         let limit = limit.build().expect("numbers within the ranges of semantics 1");
-        let used = if quota == Quota::Allowed { 1_000_000_000 } else { 1 };
+        let used = match quota {
+            Quota::Allowed => 1_000_000_000,
+            Quota::Refused => 1,
+            Quota::Idle => 0,
+        };
         // Both ask one limiter, so its keys are charged twice before the start.
         for (name, batched) in [(TOLLGATE, false), (TOLLGATE_BATCH, true)] {
             let (limiter, limit) = (Arc::clone(&limiter), limit.clone());
@@ -187,7 +191,7 @@ impl Contestant for Bare {
 
 struct Tollgate {
     name: &'static str,
-    /// Units that each key has used before.
+    /// Units that each key has used before; 0: what an ordinary check leaves.
     used: u64,
     limiter: Arc<Limiter>,
     limit: Limit,
@@ -199,7 +203,10 @@ impl Contestant for Tollgate {
         self.name
     }
 
-    fn fill(&self, stream: &Stream, _: &mut Desk) {
+    fn fill(&self, stream: &Stream, desk: &mut Desk) {
+        if self.used == 0 {
+            return self.ask(stream, 0..stream.len(), desk);
+        }
         let now = SystemClock.now().as_u64();
         let before = now.saturating_sub(self.limit.period().as_micros() as u64);
         for index in 0..stream.len() {

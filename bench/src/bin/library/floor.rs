@@ -86,7 +86,7 @@ impl Floor {
                 0 => {
                     let claim =
                         slot.hash.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed);
-                    if claim.is_ok_and(|_| true) || claim == Err(hash) {
+                    if claim.is_ok() || claim == Err(hash) {
                         return slot;
                     }
                 }

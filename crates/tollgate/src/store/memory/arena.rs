@@ -6,7 +6,7 @@
 //! fails. Blocks are written only under the lock of the slot that owns them; readers check that
 //! slot's version afterwards, so words are atomics and everything here is safe code.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
 use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES, State, tick};
@@ -86,6 +86,9 @@ impl Arena {
             let blocks = PAGE_WORDS / block_words(size);
             free.extend((0..blocks).rev().map(|index| Handle::new(page, index)));
         }
+        // Whoever still reads this block for the slot that gave it back must see that slot's lock if
+        // it sees a store of ours. The fence of our own slot's lock came before we had the block.
+        fence(Ordering::Release);
         free.pop()
     }
 

@@ -140,7 +140,7 @@ impl MemoryStore {
     /// Decides one check.
     #[inline]
     pub fn decide_one(&self, check: &Check<'_>, now: Micros) -> Decision {
-        self.decide_subject(check, self.secret.hash(check.key.as_bytes()), now)
+        self.decide_subject(check, self.secret.hash(check.key.as_bytes()), now, |decision| decision)
     }
 
     /// Decides several checks as one request: all pass and are charged, or none is charged.
@@ -179,53 +179,73 @@ impl MemoryStore {
             for (check, subject) in checks.iter().zip(subjects) {
                 self.keys.prefetch_away(slot_key(subject, check.limit));
             }
-            for (check, subject) in checks.iter().zip(subjects) {
-                decisions.push(self.decide_subject(check, subject, now));
+            let start = decisions.len();
+            decisions.resize(start + checks.len(), Decision::unlimited(0, now));
+            let places = &mut decisions[start..];
+            for ((check, subject), place) in checks.iter().zip(subjects).zip(places) {
+                self.decide_subject(check, subject, now, |decision| *place = decision);
             }
         }
     }
 
     /// Picks the way: the hot path for a take of a state that fits in a slot, else the slow one.
+    /// Whoever asks says with `answer` where the decision goes, so that it is written there at once
+    /// and not copied.
     #[inline]
-    fn decide_subject(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+    fn decide_subject<T>(
+        &self,
+        check: &Check<'_>,
+        subject: u64,
+        now: Micros,
+        answer: impl FnOnce(Decision) -> T,
+    ) -> T {
         let plain = check.act == Act::Take && !check.count_denied && !check.shadow;
-        if !plain || check.key.is_empty() || self.blocked.load(Ordering::Relaxed) > 0 {
-            return self.decide_slow(check, subject, now);
+        if !plain || self.blocked.load(Ordering::Relaxed) > 0 {
+            return answer(self.decide_slow(check, subject, now));
         }
         match check.limit.kind {
-            Kind::Token => self.take::<token_bucket::State>(check, subject, now),
-            Kind::Leaky => self.take::<leaky_bucket::State>(check, subject, now),
-            Kind::Counter => self.take::<sliding_window_counter::State>(check, subject, now),
-            Kind::Window => self.take::<fixed_window::State>(check, subject, now),
-            Kind::Staggered | Kind::Log => self.decide_slow(check, subject, now),
+            Kind::Token => self.take::<token_bucket::State, T>(check, subject, now, answer),
+            Kind::Leaky => self.take::<leaky_bucket::State, T>(check, subject, now, answer),
+            Kind::Window => self.take::<fixed_window::State, T>(check, subject, now, answer),
+            Kind::Counter => {
+                self.take::<sliding_window_counter::State, T>(check, subject, now, answer)
+            }
+            Kind::Staggered | Kind::Log => answer(self.decide_slow(check, subject, now)),
         }
     }
 
-    /// The hot path: the key is in the table, its numbers are unchanged, its state fits in a slot.
-    /// A function of its own for each algorithm: inlined together they spill registers.
+    /// The hot path: the key is in the table (an empty one never is), its numbers are unchanged,
+    /// its state fits in a slot. A function of its own for each algorithm: inlined together they
+    /// spill registers.
     #[inline(never)]
-    fn take<S: Compact>(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+    fn take<S: Compact, T>(
+        &self,
+        check: &Check<'_>,
+        subject: u64,
+        now: Micros,
+        answer: impl FnOnce(Decision) -> T,
+    ) -> T {
         let (limit, cost) = (check.limit, check.cost);
         let key = slot_key(subject, limit);
         let (Some(tag), Some(slot)) = (self.numbers.cached_tag(limit), self.keys.find(key)) else {
-            return self.decide_slow(check, subject, now);
+            return answer(self.decide_slow(check, subject, now));
         };
         loop {
             let seen = slot.read();
             let record = seen.record();
             if seen.key != key || record.tag != tag {
-                return self.decide_slow(check, subject, now);
+                return answer(self.decide_slow(check, subject, now));
             }
             let Some((outcome, charged)) = S::unpack(record).take(limit, cost, now) else {
-                return self.decide_slow(check, subject, now);
+                return answer(self.decide_slow(check, subject, now));
             };
             if !outcome.allowed || cost == 0 {
-                return Decision::of_one(limit, outcome, 0, now);
+                return answer(Decision::of_one(limit, outcome, 0, now));
             }
             if let Some(mut locked) = slot.lock_if(&seen) {
                 locked.write(charged.pack(tag));
                 drop(locked);
-                return Decision::of_one(limit, outcome, cost, now);
+                return answer(Decision::of_one(limit, outcome, cost, now));
             }
         }
     }
@@ -503,6 +523,8 @@ impl MemoryStore {
     /// soon as possible, and nobody else takes anything.
     pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
         let limit = check.limit;
+        let own = limit.is_staggered().then(|| limit.staggered_for(check.key.as_bytes()));
+        let limit = own.as_ref().unwrap_or(limit);
         let subject = self.secret.hash(check.key.as_bytes());
         let copied = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
             (state.copy(limit, now), false)

@@ -28,7 +28,10 @@ impl Plan {
             Act::Peek => Plan::unless_jumped(state.peek(limit, check.cost, now)),
             Act::Force => {
                 let outcome = state.judge(limit, 0, now);
-                Plan { outcome, charge: Some(check.cost), granted: check.cost }
+                match check.cost {
+                    0 => Plan::unless_jumped(outcome),
+                    cost => Plan { outcome, charge: Some(cost), granted: cost },
+                }
             }
             Act::UpTo => {
                 let units = check.cost.min(state.judge(limit, 0, now).remaining);

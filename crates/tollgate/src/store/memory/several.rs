@@ -337,7 +337,7 @@ fn charge_for(
         Act::UpTo => granted,
         _ => one.check.cost,
     };
-    if violated == 0 && plan.outcome.allowed && plan.granted > 0 || counts_anyway {
+    if violated == 0 && plan.outcome.allowed && plan.granted > 0 || counts_anyway && units > 0 {
         Some(units)
     } else {
         plan.outcome.jumped.then_some(0)

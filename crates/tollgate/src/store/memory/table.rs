@@ -34,6 +34,10 @@ const STRIPES: usize = 256;
 /// How full the table is when it holds the keys it was made for, in percent. Fuller, and too many
 /// keys would find no place; emptier, and it would waste memory.
 const FILL_PERCENT: usize = 81;
+/// A table this small fits in a cache however empty it is, and then finds nearly all keys in their
+/// first home line: a wrong guess of the processor would cost more than the memory.
+const SMALL: usize = 16_384;
+const FILL_PERCENT_SMALL: usize = 40;
 /// How much fuller than the other a bucket may be and still take a key in for its home line. More,
 /// and keys are found sooner; less, and fewer find no place.
 const BIAS: usize = 1;
@@ -98,7 +102,8 @@ pub(crate) enum Inserted {
 impl Table {
     /// A table that holds `keys` keys.
     pub(crate) fn new(keys: usize) -> Table {
-        let buckets = (keys.saturating_mul(100) / FILL_PERCENT).div_ceil(LINES * SLOTS).max(2);
+        let fill = if keys <= SMALL { FILL_PERCENT_SMALL } else { FILL_PERCENT };
+        let buckets = (keys.saturating_mul(100) / fill).div_ceil(LINES * SLOTS).max(2);
         Table {
             lines: pages::filled(buckets * LINES),
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -156,16 +161,12 @@ impl Table {
         }
     }
 
+    /// Which of the two slots it is cannot be guessed, so both are compared and one branch taken.
     #[inline]
     fn in_line(&self, line: usize, key: u64) -> Option<&Slot> {
-        let [first, second] = &self.lines[line].0;
-        if first.key() == key {
-            Some(first)
-        } else if second.key() == key {
-            Some(second)
-        } else {
-            None
-        }
+        let slots = &self.lines[line].0;
+        let [first, second] = [slots[0].key() == key, slots[1].key() == key];
+        if first | second { Some(&slots[usize::from(second)]) } else { None }
     }
 
     /// The slot that holds `key` at this moment.

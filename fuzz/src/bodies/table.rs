@@ -1,0 +1,442 @@
+//! The limiter on its table against a map of pure states.
+//!
+//! While there is room every answer is equal to the map's. Under pressure a state that was not
+//! limited may have made room, so an answer is that of the state as it was or that of a fresh one;
+//! a limited state is always still there.
+
+use std::collections::HashMap;
+
+use tollgate::algorithm::{self, State};
+use tollgate::{
+    Act, Algorithm, Align, Check, DecidedBy, Decision, Limit, LimitBuilder, Limiter, Micros,
+    OnChange, Outcome, Receipt, Refusal, Wait,
+};
+
+use super::source::Source;
+
+/// With room or under pressure, as the first byte says.
+pub fn table(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    match first % 2 {
+        0 => table_with_room(rest),
+        _ => table_under_pressure(rest),
+    }
+}
+
+const S: u64 = 1_000_000;
+const START: u64 = 1_790_000_000 * S + 123_456;
+
+/// Each limit with two versions of its numbers.
+fn limits() -> Vec<[Limit; 2]> {
+    let make: [fn(u64) -> LimitBuilder; 8] = [
+        |units| Limit::per_second(units).burst(units + 2),
+        |units| Limit::per_second(3).burst(units).algorithm(Algorithm::LeakyBucket),
+        |units| Limit::per_second(2).burst(units).algorithm(Algorithm::LeakyBucket).queue(),
+        |units| Limit::per_second(units).algorithm(Algorithm::FixedWindow),
+        |units| Limit::per_minute(units).algorithm(Algorithm::FixedWindow).align(Align::FirstHit),
+        |units| Limit::per_second(units).algorithm(Algorithm::SlidingWindowLog),
+        |units| Limit::per_second(units).algorithm(Algorithm::SlidingWindowCounter),
+        |units| Limit::per_minute(units).buckets(5),
+    ];
+    let built = |(name, make): (usize, &fn(u64) -> LimitBuilder)| {
+        let few = make(4).name(name.to_string()).build();
+        let many = make(30).name(name.to_string()).on_change(OnChange::Scale).build();
+        [few, many].map(|limit| limit.expect("numbers in range"))
+    };
+    make.iter().enumerate().map(built).collect()
+}
+
+/// What is compared of an answer.
+type Answer = (bool, u64, [Wait; 4], u64);
+
+fn answer(outcome: &Outcome, granted: u64) -> Answer {
+    let Outcome { allowed, remaining, retry_after, reset_after, more_after, delay, .. } = *outcome;
+    (allowed, remaining, [retry_after, reset_after, more_after, delay], granted)
+}
+
+fn answer_of(decision: &Decision) -> Answer {
+    let waits =
+        [decision.retry_after(), decision.reset_after(), decision.more_after(), decision.delay()];
+    (decision.allowed(), decision.remaining(), waits, decision.granted())
+}
+
+/// One act on one state, as the documentation says it: the outcome, what is granted, and whether
+/// anything was written.
+fn act(limit: &Limit, state: &mut State, act: Act, cost: u64, now: Micros) -> (Answer, bool) {
+    let cost = match act {
+        Act::UpTo => {
+            let left = algorithm::judge(limit, state, 0, now).remaining;
+            cost.min(left).max(cost.min(1))
+        }
+        _ => cost,
+    };
+    let judged = algorithm::judge(limit, state, cost, now);
+    match act {
+        Act::Force => {
+            if cost > 0 || judged.jumped {
+                algorithm::charge(limit, state, cost, now);
+            }
+            let after = algorithm::judge(limit, state, 0, now);
+            (answer(&after, cost), cost > 0 || judged.jumped)
+        }
+        Act::Peek => {
+            let present = algorithm::judge(limit, state, 0, now);
+            if judged.jumped {
+                algorithm::charge(limit, state, 0, now);
+            }
+            let outcome = match judged.allowed {
+                true => Outcome { delay: judged.delay, ..present },
+                false => judged,
+            };
+            (answer(&outcome, 0), judged.jumped)
+        }
+        Act::Take | Act::UpTo => {
+            let granted = if judged.allowed { cost } else { 0 };
+            if granted > 0 || judged.jumped {
+                algorithm::charge(limit, state, granted, now);
+            }
+            (answer(&judged, granted), granted > 0 || judged.jumped)
+        }
+    }
+}
+
+/// The map: what an unbounded table would hold.
+#[derive(Default)]
+struct Model {
+    states: HashMap<(usize, usize), (Limit, State)>,
+    blocks: HashMap<usize, u64>,
+}
+
+impl Model {
+    /// The state of a key, carried over to these numbers; whether it is in the map.
+    fn open(&mut self, place: (usize, usize), limit: &Limit, now: Micros) -> (State, bool) {
+        let Some((old, state)) = self.states.get_mut(&place) else {
+            return (State::fresh(limit, now), false);
+        };
+        if old != limit {
+            algorithm::renumber(state, old, limit);
+            *old = limit.clone();
+        }
+        (state.clone(), true)
+    }
+
+    fn act(
+        &mut self,
+        place: (usize, usize),
+        limit: &Limit,
+        (what, cost): (Act, u64),
+        now: Micros,
+    ) -> Answer {
+        let (mut state, _) = self.open(place, limit, now);
+        let (answer, wrote) = act(limit, &mut state, what, cost, now);
+        if wrote {
+            self.states.insert(place, (limit.clone(), state));
+        }
+        answer
+    }
+
+    fn refund(
+        &mut self,
+        place: (usize, usize),
+        limit: &Limit,
+        (units, at): (u64, Option<Micros>),
+        now: Micros,
+    ) {
+        let (mut state, there) = self.open(place, limit, now);
+        let fresh = algorithm::judge(limit, &state, 0, now).reset_after.is_zero();
+        if there && !fresh {
+            algorithm::refund(limit, &mut state, units, at, now);
+            self.states.insert(place, (limit.clone(), state));
+        }
+    }
+
+    /// How long a key is still blocked; a block that has run out is forgotten when asked.
+    fn blocked(&mut self, key: usize, now: Micros) -> Option<Wait> {
+        let left = self.blocks.get(&key)?.saturating_sub(now.as_u64());
+        if left == 0 {
+            self.blocks.remove(&key);
+            return None;
+        }
+        Some(Wait::from_micros(left))
+    }
+}
+
+/// Everything that can be asked, about few keys: equal to the map in every answer.
+pub fn table_with_room(bytes: &[u8]) {
+    let mut source = Source::new(bytes);
+    let mut run = Room {
+        limiter: Limiter::with_capacity(400),
+        limits: limits(),
+        model: Model::default(),
+        receipts: Vec::new(),
+        now: Micros::new(START),
+    };
+    while !source.is_empty() {
+        run.step(&mut source);
+    }
+    let stats = run.limiter.store().stats();
+    assert_eq!((stats.evicted, stats.overflowed), (0, 0), "there was room");
+    assert!(stats.keys <= KEYS * run.limits.len(), "{stats:?}");
+}
+
+struct Room {
+    limiter: Limiter,
+    limits: Vec<[Limit; 2]>,
+    model: Model,
+    receipts: Vec<(usize, usize, Receipt)>,
+    now: Micros,
+}
+
+const KEYS: usize = 12;
+
+fn name(key: usize) -> String {
+    format!("key {key}")
+}
+
+impl Room {
+    fn step(&mut self, source: &mut Source<'_>) {
+        self.move_clock(source);
+        let (key, which) = (source.below(KEYS), source.below(self.limits.len()));
+        let limit = self.limits[which][usize::from(source.byte() > 230)].clone();
+        let cost = u64::from(source.byte() % 8);
+        match source.below(16) {
+            0..=5 => self.act(key, which, &limit, (Act::Take, cost)),
+            6 => self.act(key, which, &limit, (Act::Peek, cost)),
+            7 => self.act(key, which, &limit, (Act::Force, cost)),
+            8 => self.act(key, which, &limit, (Act::UpTo, cost)),
+            9 | 10 => self.refund(source, cost),
+            11 => {
+                self.limiter.at(self.now).grant(&limit, &name(key), cost);
+                self.model.refund((key, which), &limit, (cost, None), self.now);
+            }
+            12 => {
+                let had = self.limiter.at(self.now).reset(&limit, &name(key));
+                let (state, _) = self.model.open((key, which), &limit, self.now);
+                self.model.states.remove(&(key, which));
+                // A fresh state may be there or not.
+                let fresh = algorithm::judge(&limit, &state, 0, self.now).reset_after.is_zero();
+                assert!(had || fresh, "{limit}: a state was not there to be forgotten");
+            }
+            13 => self.block(key, source.number() % (4 * S)),
+            14 => self.several(source, cost),
+            _ => self.batch(source, cost),
+        }
+    }
+
+    /// Only forward: a state that has become fresh may be forgotten, and with it the mark that an
+    /// earlier caller would be served at. Clocks that go back are for the target `algorithms`.
+    fn move_clock(&mut self, source: &mut Source<'_>) {
+        let now = self.now.as_u64();
+        self.now = Micros::new(match source.below(8) {
+            0..=3 => now,
+            4 => now + u64::from(source.byte()),
+            5 => now + u64::from(source.byte()) * 10_000,
+            6 => now + u64::from(source.byte()) * S / 4,
+            _ => now + source.number() % (2 * S),
+        });
+    }
+
+    fn check<'a>(&self, limit: &'a Limit, name: &'a str, cost: u64) -> Check<'a> {
+        Check::new(limit, name).cost(cost)
+    }
+
+    fn compare(&mut self, place: (usize, usize), limit: &Limit, ask: (Act, u64), got: &Decision) {
+        if let Some(wait) = self.model.blocked(place.0, self.now) {
+            let blocked = (Some(Refusal::Blocked), wait, DecidedBy::Block);
+            assert_eq!((got.refusal(), got.retry_after(), got.decided_by()), blocked);
+            return;
+        }
+        assert_eq!(got.decided_by(), DecidedBy::Memory);
+        let want = self.model.act(place, limit, ask, self.now);
+        assert_eq!(answer_of(got), want, "{limit} asked {ask:?} at {:?}", self.now);
+    }
+
+    fn act(&mut self, key: usize, which: usize, limit: &Limit, (what, cost): (Act, u64)) {
+        let name = name(key);
+        let check = self.check(limit, &name, cost).act(what);
+        let got = self.limiter.at(self.now).decide(&[check]);
+        self.compare((key, which), limit, (what, cost), &got);
+        if got.granted() > 0 {
+            self.receipts.push((key, which, got.receipt()));
+        }
+    }
+
+    fn refund(&mut self, source: &mut Source<'_>, units: u64) {
+        if self.receipts.is_empty() {
+            return;
+        }
+        let index = source.below(self.receipts.len());
+        let (key, which, receipt) = self.receipts.swap_remove(index);
+        let limit = self.limits[which][0].clone();
+        let back = (units.min(receipt.granted()), Some(receipt.charged_at()));
+        self.limiter.at(self.now).refund(&limit, &name(key), receipt, units);
+        self.model.refund((key, which), &limit, back, self.now);
+    }
+
+    fn block(&mut self, key: usize, micros: u64) {
+        if micros % 3 == 0 {
+            let lifted = self.limiter.at(self.now).unblock(&name(key));
+            let modelled = self.model.blocks.remove(&key).is_some();
+            assert!(modelled || !lifted, "a block nobody made");
+            return;
+        }
+        let until = Micros::new(self.now.as_u64() + micros);
+        assert!(self.limiter.at(self.now).block(&name(key), until));
+        let longest = self.model.blocks.entry(key).or_default();
+        *longest = until.as_u64().max(*longest);
+    }
+
+    /// Several limits as one request: all are charged or none.
+    fn several(&mut self, source: &mut Source<'_>, cost: u64) {
+        let many = 2 + source.below(4);
+        let mut asked: Vec<(usize, usize)> = Vec::new();
+        for _ in 0..many {
+            let place = (source.below(KEYS), source.below(self.limits.len()));
+            if !asked.contains(&place) {
+                asked.push(place);
+            }
+        }
+        let names: Vec<String> = asked.iter().map(|(key, _)| name(*key)).collect();
+        let limits: Vec<Limit> = asked.iter().map(|(_, l)| self.limits[*l][0].clone()).collect();
+        let pairs = limits.iter().zip(&names);
+        let checks: Vec<Check<'_>> =
+            pairs.map(|(limit, name)| self.check(limit, name, cost)).collect();
+        let mut outcomes = vec![Outcome::default(); checks.len()];
+        let got = self.limiter.at(self.now).decide_each(&checks, &mut outcomes);
+        let now = self.now;
+        let blocked = asked.iter().find_map(|(key, _)| self.model.blocked(*key, now));
+        if let Some(wait) = blocked {
+            assert_eq!((got.refusal(), got.retry_after()), (Some(Refusal::Blocked), wait));
+            return;
+        }
+        self.compare_several(&asked, &limits, cost, &got, &outcomes);
+    }
+
+    fn compare_several(
+        &mut self,
+        asked: &[(usize, usize)],
+        limits: &[Limit],
+        cost: u64,
+        got: &Decision,
+        outcomes: &[Outcome],
+    ) {
+        let now = self.now;
+        let judge = |model: &mut Model, cost: u64| -> Vec<Outcome> {
+            let each = asked.iter().zip(limits);
+            each.map(|(place, limit)| {
+                let (state, _) = model.open(*place, limit, now);
+                algorithm::judge(limit, &state, cost, now)
+            })
+            .collect()
+        };
+        let judged = judge(&mut self.model, cost);
+        let allowed = judged.iter().all(|outcome| outcome.allowed);
+        assert_eq!(got.allowed(), allowed, "{limits:?} cost {cost}");
+        if allowed {
+            for (place, limit) in asked.iter().zip(limits) {
+                self.model.act(*place, limit, (Act::Take, cost), now);
+            }
+        }
+        let refused = judged.iter().filter(|outcome| !outcome.allowed);
+        let retry = refused.map(|outcome| outcome.retry_after).max().unwrap_or(Wait::ZERO);
+        assert_eq!(got.retry_after(), retry, "{limits:?} cost {cost}");
+        let present = judge(&mut self.model, 0);
+        for (index, (got, want)) in outcomes.iter().zip(&present).enumerate() {
+            assert_eq!(got.remaining, want.remaining, "{} cost {cost}", limits[index]);
+            assert_eq!(got.reset_after, want.reset_after, "{} cost {cost}", limits[index]);
+            assert_eq!(got.allowed, judged[index].allowed, "{} cost {cost}", limits[index]);
+        }
+    }
+
+    /// Many requests as if in order.
+    fn batch(&mut self, source: &mut Source<'_>, cost: u64) {
+        let many = 1 + source.below(20);
+        let asked: Vec<(usize, usize)> =
+            (0..many).map(|_| (source.below(KEYS), source.below(self.limits.len()))).collect();
+        let names: Vec<String> = asked.iter().map(|(key, _)| name(*key)).collect();
+        let limits = self.limits.clone();
+        let checks: Vec<Check<'_>> = asked
+            .iter()
+            .zip(&names)
+            .map(|((_, which), name)| self.check(&limits[*which][0], name, cost))
+            .collect();
+        let mut decisions = Vec::new();
+        self.limiter.at(self.now).decide_batch(&checks, &mut decisions);
+        assert_eq!(decisions.len(), checks.len());
+        for (place, got) in asked.into_iter().zip(&decisions) {
+            self.compare(place, &limits[place.1][0], (Act::Take, cost), got);
+        }
+    }
+}
+
+/// More keys than slots: answers are of the state as it was, or of a fresh one where it may have
+/// made room; a limited state is always there.
+pub fn table_under_pressure(bytes: &[u8]) {
+    let mut source = Source::new(bytes);
+    let limiter = Limiter::with_capacity(source.below(3) * 20);
+    let limits: Vec<Limit> = limits().into_iter().map(|[few, _]| few).collect();
+    let keys = 3 * limiter.store().stats().slots;
+    let mut run = Pressure { limiter, limits, known: HashMap::new(), now: Micros::new(START) };
+    while !source.is_empty() {
+        let key = usize::from(source.byte()) * 7 % keys;
+        run.step(key, &mut source);
+    }
+}
+
+struct Pressure {
+    limiter: Limiter,
+    limits: Vec<Limit>,
+    /// What the state of a key may be; nothing known means fresh.
+    known: HashMap<(usize, usize), Vec<State>>,
+    now: Micros,
+}
+
+impl Pressure {
+    fn step(&mut self, key: usize, source: &mut Source<'_>) {
+        let step = match source.below(16) {
+            0..=12 => 0,
+            13 => u64::from(source.byte()),
+            14 => u64::from(source.byte()) * 1_000,
+            _ => u64::from(source.byte()) * S / 16,
+        };
+        self.now = Micros::new(self.now.as_u64() + step);
+        let which = source.below(self.limits.len());
+        let ask = match source.below(8) {
+            0 => (Act::Peek, 1),
+            1 => (Act::Force, u64::from(source.byte() % 6)),
+            2 => (Act::UpTo, 3),
+            3 => (Act::Take, 4),
+            _ => (Act::Take, 1),
+        };
+        let (limit, name) = (&self.limits[which], name(key));
+        let check = Check::new(limit, &name).cost(ask.1).act(ask.0);
+        let got = self.limiter.at(self.now).decide(&[check]);
+        let stats = self.limiter.store().stats();
+        assert!(stats.keys <= stats.slots, "{stats:?}");
+        assert!(got.remaining() <= limit.capacity());
+        self.learn((key, which), ask, &got);
+    }
+
+    /// What the answer says about the state; fails if no state that may be there gives it.
+    fn learn(&mut self, place: (usize, usize), (what, cost): (Act, u64), got: &Decision) {
+        let (limit, now) = (&self.limits[place.1], self.now);
+        let known = self.known.remove(&place).unwrap_or_default();
+        let is_limited = |state: &State| !algorithm::judge(limit, state, 1, now).allowed;
+        let always_limited = !known.is_empty() && known.iter().all(is_limited);
+        if got.decided_by() == DecidedBy::Overflow {
+            assert!(!always_limited, "{limit}: a limited state made room");
+            return;
+        }
+        // A state that is not limited may have made room: then a fresh one answers.
+        let fresh = (!always_limited).then(|| State::fresh(limit, now));
+        let mut left: Vec<State> = Vec::new();
+        for mut state in known.into_iter().chain(fresh) {
+            let (answer, _) = act(limit, &mut state, what, cost, now);
+            if answer == answer_of(got) && !left.contains(&state) {
+                left.push(state);
+            }
+        }
+        assert!(!left.is_empty(), "{limit}: nothing answers {what:?} {cost} with {got:?}");
+        self.known.insert(place, left);
+    }
+}
