@@ -123,6 +123,11 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         self.now().peek(limit, key, cost)
     }
 
+    /// Units that a key has left, rounded down; negative when in debt.
+    pub fn balance<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> i64 {
+        self.now().balance(limit, key)
+    }
+
     /// Takes as many units as there are, at most `most`; refuses if there are none.
     pub fn take_up_to<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, most: u64) -> Decision {
         self.now().take_up_to(limit, key, most)
@@ -215,6 +220,11 @@ impl<'a, C: Clock> Moment<'a, C> {
     /// See [`Limiter::peek`].
     pub fn peek<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.ask(&Check { cost, act: Act::Peek, ..Check::new(limit, key.into()) })
+    }
+
+    /// See [`Limiter::balance`].
+    pub fn balance<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> i64 {
+        self.limiter.store.balance(limit, key.into(), self.now)
     }
 
     /// See [`Limiter::take_up_to`].

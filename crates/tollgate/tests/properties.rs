@@ -9,13 +9,16 @@ mod model;
 
 use std::time::Duration;
 
-use executor::{Core, Subject, take_together};
+use executor::{Core, Executor, InTable, Subject, outcome_of, take_together};
 use model::Model;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Algorithm, Align, Limit, Micros, OnChange, Outcome, Precision, Wait};
+use tollgate::{
+    Algorithm, Align, Limit, Limiter, MemoryStore, Micros, OnChange, Outcome, Precision,
+    SystemClock, Wait,
+};
 
 const CASES: u32 = 10_000;
 const SEED: u64 = 0x7011_6A7E;
@@ -370,7 +373,7 @@ fn take_along(
 }
 
 /// What a trace leads to.
-fn outcome_of(trace: &Trace) -> (Core, Course) {
+fn end_of(trace: &Trace) -> (Core, Course) {
     take_along(trace, |_, _, _, _, _| Ok(())).expect("nothing is asserted")
 }
 
@@ -450,6 +453,60 @@ fn agrees_with_the_model(trace: &Trace) -> Result<(), TestCaseError> {
         }
         course.mark = pair.model.mark();
         course.last = got;
+    }
+    Ok(())
+}
+
+/// Does everything to the core and to a limiter with its table, and compares every answer. Both
+/// begin with a charge: a table remembers nothing of a key before that.
+fn agrees_with_the_table(trace: &Trace) -> Result<(), TestCaseError> {
+    let (mut course, start) = (Course::of(trace), Micros::new(trace.start));
+    let (limit, key) = (&trace.limit, "anna");
+    let mut core = Core::fresh(limit, start);
+    let InTable(table) = InTable::new();
+    core.force(1, start);
+    let mut receipts = vec![table.at(start).force(limit, key, 1)];
+    for (index, &(when, act)) in trace.steps.iter().enumerate() {
+        let now = course.advance(when);
+        let at = table.at(now);
+        let answers = match act {
+            Act::Take(cost) => {
+                let decision = at.take(limit, key, course.cost(cost));
+                receipts.extend(decision.allowed().then_some(decision));
+                Some((decision, core.take(course.cost(cost), now)))
+            }
+            Act::Peek(cost) => {
+                let answers =
+                    (at.peek(limit, key, course.cost(cost)), core.peek(course.cost(cost), now));
+                core.take(0, now);
+                Some(answers)
+            }
+            Act::Force(cost) => {
+                receipts.push(at.force(limit, key, course.cost(cost)));
+                if course.cost(cost) > 0 {
+                    core.force(course.cost(cost), now);
+                }
+                None
+            }
+            Act::Refund(which, part) => {
+                let charged = &receipts[which % receipts.len()];
+                let units = (u128::from(charged.granted()) * u128::from(part) / 1_000) as u64;
+                core.refund(units, Some(charged.receipt().charged_at()), now);
+                at.refund(limit, key, charged.receipt(), units);
+                None
+            }
+            Act::RefundNow(cost) => {
+                core.refund(course.cost(cost), None, now);
+                at.grant(limit, key, course.cost(cost));
+                None
+            }
+        };
+        let (decision, outcome) =
+            answers.unwrap_or_else(|| (at.peek(limit, key, 0), core.take(0, now)));
+        let told = Outcome { served_at: Micros::ZERO, jumped: false, ..outcome };
+        prop_assert_eq!(outcome_of(&decision), told, "step {} at {:?} of {}", index, now, limit);
+        prop_assert_eq!(at.balance(limit, key), core.balance(now), "step {}", index);
+        course.saw(outcome, false);
     }
     Ok(())
 }
@@ -536,6 +593,16 @@ fn traces_that_once_failed() {
         let limit = limit(kind, (units, period), None, 0);
         let trace = Trace { limit, start: 1_000, steps: steps.to_vec() };
         agrees_with_the_model(&trace).unwrap_or_else(|failure| panic!("{trace:?}: {failure}"));
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The table, with its packed slots and its short ways, answers as the pure functions do.
+    #[test]
+    fn the_table_is_the_core(trace in traces(EVERY, jumping(), acts())) {
+        agrees_with_the_table(&trace)?;
     }
 }
 
@@ -744,7 +811,7 @@ proptest! {
         trace in traces(EVERY, jumping(), takes()),
         (idle, mut rest) in (0..=3_000u64, traces(EVERY, late(), takes())),
     ) {
-        let (mut idled, mut course) = outcome_of(&trace);
+        let (mut idled, mut course) = end_of(&trace);
         // A caller before the last charge is served as of that charge; a fresh state has none.
         course.now = course.now.max(course.mark);
         let reset = idled.judge(0, Micros::new(course.now)).reset_after;
@@ -766,7 +833,7 @@ proptest! {
     /// What is left passes whole or in parts, with the same result, and not one unit more.
     #[test]
     fn parts_add_up(trace in traces(EVERY, jumping(), takes()), part in 0..=1_000u64) {
-        let (core, course) = outcome_of(&trace);
+        let (core, course) = end_of(&trace);
         let now = Micros::new(course.now);
         let left = core.judge(0, now).remaining;
         let part = (u128::from(left) * u128::from(part) / 1_000) as u64;
@@ -879,7 +946,7 @@ proptest! {
         (cost, with_receipt) in (costs(), any::<bool>()),
         probes in probes(),
     ) {
-        let (core, mut course) = outcome_of(&trace);
+        let (core, mut course) = end_of(&trace);
         let now = Micros::new(course.now);
         let cost = course.cost(cost);
         let mut given_back = core.clone();
@@ -899,7 +966,7 @@ proptest! {
         (cost, between, late) in (costs(), costs(), 0..=2_000u64),
         probes in probes(),
     ) {
-        let (mut core, mut course) = outcome_of(&trace);
+        let (mut core, mut course) = end_of(&trace);
         let units = course.cost(cost).clamp(1, trace.limit.capacity());
         core.force(units, Micros::new(course.now));
         let charged = core.judge(0, Micros::new(course.now));
@@ -932,7 +999,7 @@ proptest! {
         trace in traces(EVERY, jumping(), takes()),
         backs in prop::collection::vec(costs(), 1..=4),
     ) {
-        let (mut core, course) = outcome_of(&trace);
+        let (mut core, course) = end_of(&trace);
         let (now, capacity) = (Micros::new(course.now), trace.limit.capacity());
         let mut left = core.judge(0, now).remaining;
         for back in backs {
@@ -964,19 +1031,17 @@ fn renumbered(limit: &Limit, units: u64, on_change: OnChange) -> Limit {
 proptest! {
     #![proptest_config(config())]
 
-    /// At the instant of a charge: what is used stays used, or starts fresh, or what is left
-    /// scales.
+    /// Whenever numbers change, what is used by then stays used, or starts fresh, or what is left
+    /// scales; and whoever had used nothing has used nothing.
     #[test]
     fn new_numbers_keep_what_is_used(
-        limit in limits(EVERY),
-        (units, start) in (prop_oneof![1..=12u64, any_size(MAX_EXACT)], starts()),
-        costs in prop::collection::vec(costs(), 0..=4),
+        trace in traces(EVERY, jumping(), takes()),
+        units in prop_oneof![1..=12u64, any_size(MAX_EXACT)],
+        when in forward(),
         on_change in select(vec![OnChange::Keep, OnChange::Reset, OnChange::Scale]),
     ) {
-        let steps = costs.into_iter().map(|cost| (When::Same, Act::Take(cost))).collect();
-        let trace = Trace { limit, start, steps };
-        let (mut core, course) = outcome_of(&trace);
-        let now = Micros::new(course.now);
+        let (mut core, mut course) = end_of(&trace);
+        let now = course.advance(when);
         let new = renumbered(&trace.limit, units, on_change);
         let (left, old) = (core.judge(0, now).remaining, trace.limit.capacity());
         core.renumber(&new, now);
@@ -986,6 +1051,7 @@ proptest! {
             OnChange::Scale => (u128::from(left) * u128::from(units) / u128::from(old)) as u64,
         };
         prop_assert_eq!(core.judge(0, now).remaining, want, "{} left of {}", left, old);
+        prop_assert!(core.balance(now) >= 0, "what has no room is forgotten, not owed");
     }
 }
 
@@ -1021,6 +1087,50 @@ proptest! {
                 prop_assert!(!take_together(&mut cores.clone(), cost, earlier(at)).allowed);
             }
             course.saw(each[0], together.allowed);
+        }
+    }
+
+    /// The table decides several limits at once as the pure functions do one after the other.
+    #[test]
+    fn together_in_the_table(
+        limits in prop::collection::vec(limits(EVERY), 1..=5),
+        trace in traces(EVERY, forward(), takes()),
+    ) {
+        let (mut course, start) = (Course::of(&trace), Micros::new(trace.start));
+        let mut cores: Vec<Core> = limits.iter().map(|limit| Core::fresh(limit, start)).collect();
+        let mut table = InTable::new();
+        for &(when, act) in &trace.steps {
+            let Act::Take(cost) = act else { unreachable!("a trace of takes") };
+            let (now, cost) = (course.advance(when), course.cost(cost));
+            let want = take_together(&mut cores, cost, now);
+            let got = table.take_all("anna", &limits, cost, now);
+            prop_assert_eq!(got, want, "at {:?} of {:?}", now, limits);
+            course.saw(cores[0].judge(0, now), false);
+        }
+    }
+
+    /// A store restored from a snapshot answers every later question as the one it was taken of.
+    #[test]
+    fn a_snapshot_is_the_store(
+        trace in traces(EVERY, forward(), takes()),
+        probes in probes(),
+    ) {
+        let mut course = Course::of(&trace);
+        let (limit, table) = (&trace.limit, InTable::new().0);
+        for &(when, act) in &trace.steps {
+            let Act::Take(cost) = act else { unreachable!("a trace of takes") };
+            let (now, cost) = (course.advance(when), course.cost(cost));
+            course.saw(outcome_of(&table.at(now).take(limit, "anna", cost)), false);
+        }
+        let now = Micros::new(course.now);
+        let bytes = table.store().to_bytes(now);
+        let (store, _) = MemoryStore::from_bytes(&bytes, 1_000, now).expect("our own snapshot");
+        let restored = Limiter::new(store, SystemClock);
+        for (when, cost) in probes {
+            let (now, cost) = (course.advance(when), course.cost(cost));
+            let want = table.at(now).take(limit, "anna", cost);
+            prop_assert_eq!(restored.at(now).take(limit, "anna", cost), want, "at {:?}", now);
+            course.saw(outcome_of(&want), false);
         }
     }
 

@@ -9,7 +9,7 @@ mod model;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use executor::{Core, Executor, Keyed, NotBooked, book};
+use executor::{Core, Executor, InTable, Keyed, NotBooked, book};
 use model::Model;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -71,6 +71,16 @@ const ALL_LINES: Tally = Tally {
 #[test]
 fn the_core_answers_every_vector() {
     assert_eq!(run(&mut Keyed::<Core>::new(), Polls::AllButSlow), ALL_LINES);
+}
+
+#[test]
+fn the_table_answers_every_vector() {
+    assert_eq!(run(&mut InTable::new(), Polls::AllButSlow), ALL_LINES);
+}
+
+#[test]
+fn the_table_answers_the_documents() {
+    assert_eq!(run_documents(&mut InTable::new()), (44, 321));
 }
 
 #[test]

@@ -515,8 +515,12 @@ fn a_line_of_threads_moves_on() {
         });
         let passed = passed.load(SeqCst);
         assert!(passed >= THREADS * TURNS * 2 / 3, "{limit}: {passed}");
-        let elapsed = micros_between(START, limiter.clock().now()).as_secs() + 2;
-        assert!(passed <= 2 * (elapsed + 1), "{limit}: {passed} in {elapsed} s");
+        if !limit.algorithm().is_bucket() {
+            // Whoever waits for a bucket sleeps on its own, so here many move the clock at once,
+            // past those who have read it and not yet asked: no bound of rate × time would hold.
+            let elapsed = micros_between(START, limiter.clock().now()).as_secs() + 2;
+            assert!(passed <= 2 * (elapsed + 1), "{limit}: {passed} in {elapsed} s");
+        }
     }
     drop(done);
 }

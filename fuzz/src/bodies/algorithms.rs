@@ -57,7 +57,7 @@ impl Run {
                 let options = source.builder().build();
                 let new = options.ok().filter(|new| same_state(new, &self.limit));
                 if let Some(new) = new {
-                    algorithm::renumber(&mut self.state, &self.limit, &new);
+                    algorithm::renumber(&mut self.state, &self.limit, &new, self.now);
                     self.limit = new;
                 }
             }

@@ -114,7 +114,7 @@ impl Model {
             return (State::fresh(limit, now), false);
         };
         if old != limit {
-            algorithm::renumber(state, old, limit);
+            algorithm::renumber(state, old, limit, now);
             *old = limit.clone();
         }
         (state.clone(), true)
@@ -274,7 +274,7 @@ impl Room {
     }
 
     fn block(&mut self, key: usize, micros: u64) {
-        if micros % 3 == 0 {
+        if micros.is_multiple_of(3) {
             let lifted = self.limiter.at(self.now).unblock(&name(key));
             let modelled = self.model.blocks.remove(&key).is_some();
             assert!(modelled || !lifted, "a block nobody made");

@@ -99,7 +99,7 @@ pub(crate) fn all(
             Quota::Refused => 1,
             Quota::Idle => 0,
         };
-        // Both ask one limiter, so its keys are charged twice before the start.
+        // Both ask one limiter, so its keys are charged twice before the start, where that fits.
         for (name, batched) in [(TOLLGATE, false), (TOLLGATE_BATCH, true)] {
             let (limiter, limit) = (Arc::clone(&limiter), limit.clone());
             contestants.push(Box::new(Tollgate { name, used, limiter, limit, batched }));
@@ -212,9 +212,9 @@ impl Contestant for Tollgate {
         for index in 0..stream.len() {
             let key = stream.key(index);
             if !self.limit.algorithm().is_bucket() {
-                let _ = self.limiter.at(Micros::new(before)).force(&self.limit, key, self.used);
+                let _ = self.limiter.at(Micros::new(before)).take(&self.limit, key, self.used);
             }
-            let _ = self.limiter.at(Micros::new(now)).force(&self.limit, key, self.used);
+            let _ = self.limiter.at(Micros::new(now)).take(&self.limit, key, self.used);
         }
     }
 

@@ -47,22 +47,23 @@ fn goals(results: &Results, bytes: &Bytes) -> Vec<Goal> {
         let case = one_thread(keys, Quota::Allowed);
         let times = |name| Some(results.ns(case, GOVERNOR)? / results.ns(case, name)?);
         let least = if keys <= 1_000 { 2.0 } else { 6.0 };
-        let keys_text = thousands(keys);
+        let keys_text =
+            if keys == 1 { "1 key".into() } else { format!("{} keys", thousands(keys)) };
         goal(
-            format!("times as fast as governor, {keys_text} keys"),
+            format!("times as fast as governor, {keys_text}"),
             Bound::AtLeast(least),
             times(TOLLGATE),
         );
         if keys > 1_000 {
             goal(
-                format!("times as fast as governor, {keys_text} keys, batch"),
+                format!("times as fast as governor, {keys_text}, batch"),
                 Bound::AtLeast(12.0),
                 times(TOLLGATE_BATCH),
             );
         }
         for (ours, bare, how) in [(TOLLGATE, FLOOR, ""), (TOLLGATE_BATCH, FLOOR_BATCH, ", batch")] {
             goal(
-                format!("times the floor's cost, {keys_text} keys{how}"),
+                format!("times the floor's cost, {keys_text}{how}"),
                 Bound::AtMost(1.6),
                 results.ns(case, ours).zip(results.ns(case, bare)).map(|(a, b)| a / b),
             );

@@ -108,18 +108,18 @@ pub(crate) fn rounds(
 
 /// One stream for each thread.
 fn streams(case: &Case) -> Vec<Stream> {
-    let half = case.keys / 2;
-    let ranges: &[Range<u64>] = match case.threads {
-        Threads::One => &[0..case.keys],
-        Threads::TwoShared => &[0..case.keys, 0..case.keys],
-        Threads::OneApart => &[0..half],
-        Threads::TwoApart => &[0..half, half..case.keys],
+    let (all, half) = (0..case.keys, case.keys / 2);
+    let ranges = match case.threads {
+        Threads::One => vec![all],
+        Threads::TwoShared => vec![all.clone(), all],
+        Threads::OneApart => vec![Range { start: 0, end: half }],
+        Threads::TwoApart => vec![0..half, half..case.keys],
     };
     let seeds = 1..;
     ranges
-        .iter()
+        .into_iter()
         .zip(seeds)
-        .map(|(range, seed)| Stream::new(range.clone(), case.shape, seed))
+        .map(|(range, seed)| Stream::new(range, case.shape, seed))
         .collect()
 }
 

@@ -131,7 +131,7 @@ impl Strategy for State {
         }
     }
 
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
+    fn renumber(&mut self, old: &Limit, new: &Limit, _now: Micros) {
         self.count = used_after_change(self.count, old, new);
     }
 }

@@ -65,8 +65,8 @@ impl Strategy for State {
         self.0.refund(limit, units, charged_at, now);
     }
 
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
-        self.0.renumber(old, new);
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        self.0.renumber(old, new, now);
     }
 }
 

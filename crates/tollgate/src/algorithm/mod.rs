@@ -106,7 +106,8 @@ pub trait Strategy: Sized {
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros);
 
     /// Carries a state written under `old` numbers over to `new` ones, as its `on_change` says.
-    fn renumber(&mut self, old: &Limit, new: &Limit);
+    /// Until now the old numbers were in force: what has run out by them is not used any more.
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros);
 
     /// As [`Strategy::judge`], but the state of affairs reported is the present one.
     #[inline]
@@ -198,8 +199,8 @@ pub fn refund(limit: &Limit, state: &mut State, units: u64, at: Option<Micros>, 
 }
 
 /// Carries a state over to new numbers; see [`Strategy::renumber`].
-pub fn renumber(state: &mut State, old: &Limit, new: &Limit) {
-    dispatch!(state, state => state.renumber(old, new));
+pub fn renumber(state: &mut State, old: &Limit, new: &Limit, now: Micros) {
+    dispatch!(state, state => state.renumber(old, new, now));
 }
 
 /// When a question is answered: not before the state's mark.

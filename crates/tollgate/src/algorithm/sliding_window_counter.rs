@@ -27,7 +27,7 @@
 
 use super::{Served, Strategy, used_after_change};
 use crate::decision::Outcome;
-use crate::limit::Limit;
+use crate::limit::{Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
 /// Two windows as of the last charge.
@@ -188,9 +188,31 @@ impl Strategy for State {
         }
     }
 
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
-        self.current = used_after_change(self.current, old, new);
-        self.previous = used_after_change(self.previous, old, new);
+    /// The current window keeps its part first; the previous one what is left of the used part.
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        let View { current, previous, elapsed, served } = self.view(old, now);
+        let used = used_after_change(self.used(old, now), old, new);
+        let overlap = u128::from(old.period_us() - elapsed);
+        // The most that may have been in the previous window to weigh no more than `units` now.
+        let weighing = |units: u64| {
+            let bound = (u128::from(units) + 1) * u128::from(old.period_us());
+            (bound.div_ceil(overlap) - 1).min(u128::from(MAX_EXACT)) as u64
+        };
+        let (current, previous) = match new.on_change() {
+            OnChange::Keep => {
+                let current = current.min(used);
+                (current, previous.min(weighing(used - current)))
+            }
+            OnChange::Reset => (0, 0),
+            OnChange::Scale => {
+                let scaled = u128::from(previous) * u128::from(new.capacity());
+                let scaled = (scaled / u128::from(old.capacity())).min(u128::from(MAX_EXACT));
+                let previous = (scaled as u64).min(weighing(used));
+                let weighted = View { current, previous, elapsed, served }.weighted(old);
+                (used - weighted, previous)
+            }
+        };
+        *self = State { mark: served.at, current, previous };
     }
 }
 

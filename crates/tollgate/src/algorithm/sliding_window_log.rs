@@ -143,6 +143,11 @@ pub(crate) fn tick(limit: &Limit, instant: u64) -> u64 {
     Ticks::of(limit).at(instant)
 }
 
+/// The last microsecond that the log of this limit counts as `tick`.
+pub(crate) fn last_instant(limit: &Limit, tick: u64) -> u64 {
+    Ticks::of(limit).start(tick + 1) - 1
+}
+
 /// The log when a question is answered.
 struct View {
     ticks: Ticks,
@@ -295,8 +300,10 @@ impl<E: Entries> Strategy for State<E> {
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         let view = self.view(limit, now);
         self.settle(&view);
-        self.mark = view.served.at;
         let units = cost.min(MAX_EXACT - view.total.min(MAX_EXACT));
+        if units > 0 || view.moved > 0 {
+            self.mark = view.served.at;
+        }
         if units == 0 {
             return;
         }
@@ -324,7 +331,12 @@ impl<E: Entries> Strategy for State<E> {
 
     /// What the new limit has no room for is forgotten oldest first; what grows with the limit
     /// counts as charged last.
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        let view = self.view(old, now);
+        self.settle(&view);
+        if view.moved > 0 {
+            self.mark = view.served.at;
+        }
         let total = self.last_sum().wrapping_sub(self.base);
         let used = used_after_change(total, old, new);
         let mut excess = total.saturating_sub(used);

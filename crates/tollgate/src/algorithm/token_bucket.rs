@@ -219,9 +219,10 @@ impl Strategy for State {
         self.set_debt(limit, self.debt(limit).saturating_sub(back));
     }
 
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
-        let used = self.used.saturating_add(u64::from(self.part > 0));
-        (self.used, self.part) = (used_after_change(used, old, new), 0);
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        let used = used_after_change(self.used(old, now), old, new);
+        let served = Served::new(self.mark, now, old.bucket.full_refill);
+        *self = State { mark: served.at, used, part: 0 };
     }
 }
 

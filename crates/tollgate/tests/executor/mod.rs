@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use tollgate::algorithm::{self, State};
-use tollgate::{Limit, Micros, Outcome, Wait};
+use tollgate::{Check, Decision, Limit, Limiter, Micros, Outcome, Wait};
 
 /// Whatever decides for keys: the pure core, the naive model, a table, a server.
 pub(crate) trait Executor {
@@ -117,8 +117,8 @@ impl Subject for Core {
         algorithm::refund(&self.limit, &mut self.state, units, charged_at, now);
     }
 
-    fn renumber(&mut self, new: &Limit, _now: Micros) {
-        algorithm::renumber(&mut self.state, &self.limit, new);
+    fn renumber(&mut self, new: &Limit, now: Micros) {
+        algorithm::renumber(&mut self.state, &self.limit, new, now);
         self.limit = new.clone();
     }
 
@@ -195,5 +195,61 @@ impl<S: Subject> Executor for Keyed<S> {
             *self.of(key, limit, now) = subject;
         }
         together
+    }
+}
+
+/// The limiter with its table, as programs use it.
+#[derive(Debug)]
+pub(crate) struct InTable(pub(crate) Limiter);
+
+impl InTable {
+    pub(crate) fn new() -> InTable {
+        InTable(Limiter::with_capacity(1_000))
+    }
+}
+
+/// A decision as one limit's outcome.
+pub(crate) fn outcome_of(decision: &Decision) -> Outcome {
+    Outcome {
+        allowed: decision.allowed(),
+        remaining: decision.remaining(),
+        retry_after: decision.retry_after(),
+        reset_after: decision.reset_after(),
+        more_after: decision.more_after(),
+        delay: decision.delay(),
+        ..Outcome::default()
+    }
+}
+
+impl Executor for InTable {
+    fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        outcome_of(&self.0.at(now).take(limit, key, cost))
+    }
+
+    fn peek(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        outcome_of(&self.0.at(now).peek(limit, key, cost))
+    }
+
+    fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
+        let _ = self.0.at(now).force(limit, key, units);
+        self.0.at(now).balance(limit, key)
+    }
+
+    fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
+        self.0.at(now).grant(limit, key, units);
+        self.0.at(now).balance(limit, key)
+    }
+
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
+        let checks: Vec<Check<'_>> =
+            limits.iter().map(|limit| Check::new(limit, key).cost(cost)).collect();
+        let mut outcomes = vec![Outcome::default(); limits.len()];
+        let decision = self.0.at(now).decide_each(&checks, &mut outcomes);
+        Together {
+            allowed: decision.allowed(),
+            remaining: outcomes.iter().map(|outcome| outcome.remaining).collect(),
+            retry_after: decision.retry_after(),
+            violated: (0..limits.len()).filter(|&index| decision.violates(index)).collect(),
+        }
     }
 }

@@ -9,7 +9,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
-use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES, State, tick};
+use crate::algorithm::sliding_window_log::{
+    Entries, Entry, MAX_ENTRIES, State, last_instant, tick,
+};
 use crate::limit::Limit;
 
 use super::slot::Record;
@@ -129,10 +131,8 @@ impl Arena {
     /// The record that describes a log, after writing what is not in it. Call under the slot's lock.
     pub(crate) fn close(&self, limit: &Limit, tag: u32, state: State<Log<'_>>) -> Record {
         let State { mark, base, entries: log } = state;
-        let youngest = log.len.checked_sub(1).map(|last| log.get(last));
-        let (count, at) =
-            youngest.map_or((0, None), |last| (last.sum.wrapping_sub(base), Some(last.at)));
-        let fits_in_slot = log.len == 0 || log.len == 1 && at == Some(tick(limit, mark));
+        let only = (log.len == 1).then(|| log.get(0));
+        let fits_in_slot = only.map_or(log.len == 0, |only| only.at == tick(limit, mark));
         match log.block {
             Some(block) if !fits_in_slot => {
                 block.words[0].store(base, Ordering::Relaxed);
@@ -143,6 +143,9 @@ impl Arena {
                 if let Some(block) = block {
                     self.release(block.handle);
                 }
+                let count = only.map_or(0, |only| only.sum.wrapping_sub(base));
+                // An entry in the slot is as old as the mark, and only a charge moves that.
+                let mark = only.map_or(mark, |only| mark.min(last_instant(limit, only.at)));
                 Record { mark, a: count, b: 0, tag }
             }
         }

@@ -172,7 +172,7 @@ impl Strategy for Held<'_> {
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         dispatch!(self, state => state.refund(limit, units, charged_at, now));
     }
-    fn renumber(&mut self, old: &Limit, new: &Limit) {
-        dispatch!(self, state => state.renumber(old, new));
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        dispatch!(self, state => state.renumber(old, new, now));
     }
 }

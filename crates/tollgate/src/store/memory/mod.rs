@@ -412,17 +412,10 @@ impl MemoryStore {
         }
         self.numbers.with(record.tag, |old| {
             let opened = old.and_then(|old| Some((old, Held::open(old, record, &self.arena)?)));
-            let mut state = match opened {
-                Some((old, mut state)) => {
-                    state.renumber(old, limit);
-                    state
-                }
-                None => Held::fresh(limit, now, &self.arena),
+            let Some((old, mut state)) = opened else {
+                return (Held::fresh(limit, now, &self.arena), true);
             };
-            // A log that was renumbered to nothing must not be taken for an untouched one.
-            if let Held::Log(log) = &mut state {
-                log.mark = log.mark.max(record.mark);
-            }
+            state.renumber(old, limit, now);
             (state, true)
         })
     }
@@ -451,6 +444,16 @@ impl MemoryStore {
         Meaning { store: self, now }
     }
 
+    /// Units that a key has left, rounded down; negative when in debt.
+    pub fn balance(&self, limit: &Limit, key: Key<'_>, now: Micros) -> i64 {
+        let own = limit.is_staggered().then(|| limit.staggered_for(key.as_bytes()));
+        let limit = own.as_ref().unwrap_or(limit);
+        let subject = self.secret.hash(key.as_bytes());
+        let used =
+            self.update(limit, subject, now, Place::Table, |state| (state.used(limit, now), false));
+        limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
+    }
+
     /// Gives back up to `units` of what `receipt` says was charged; without one, as if it had been
     /// charged now.
     pub fn refund(
@@ -476,13 +479,16 @@ impl MemoryStore {
         let limit = own.as_ref().unwrap_or(limit);
         let subject = self.secret.hash(key.as_bytes());
         // A key that has no state has nothing to give back.
-        let _ = self.update(limit, subject, now, place, |state| {
-            let fresh = state.is_fresh(limit, now);
-            if !fresh {
+        let state = match place {
+            Place::Overflow => self.overflow().find(overflow_key(subject, limit)),
+            _ => self.keys.find(slot_key(subject, limit)),
+        };
+        if state.is_some() {
+            let _ = self.update(limit, subject, now, place, |state| {
                 state.refund(limit, units, charged_at, now);
-            }
-            ((), !fresh)
-        });
+                ((), true)
+            });
+        }
     }
 
     /// Books `cost` for a caller who will wait: charges it now, perhaps into debt, and says how

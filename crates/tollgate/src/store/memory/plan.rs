@@ -25,14 +25,14 @@ impl Plan {
     ) -> Plan {
         match check.act {
             Act::Take => Plan::take(state, limit, check, now),
-            Act::Peek => Plan::unless_jumped(state.peek(limit, check.cost, now)),
-            Act::Force => {
+            Act::Force if check.cost > 0 => {
                 let outcome = state.judge(limit, 0, now);
                 match check.cost {
                     0 => Plan::unless_jumped(outcome),
                     cost => Plan { outcome, charge: Some(cost), granted: cost },
                 }
             }
+            Act::Peek | Act::Force => Plan::unless_jumped(state.peek(limit, check.cost, now)),
             Act::UpTo => {
                 let units = check.cost.min(state.judge(limit, 0, now).remaining);
                 let least = check.cost.min(1);
