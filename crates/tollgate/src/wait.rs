@@ -1,12 +1,12 @@
 //! Waiting until ready: in line, first come first served for each key.
 //!
-//! No runtime is needed: the caller passes the function that sleeps. How a place in line is kept
-//! depends on the algorithm. A bucket carries debt, so a waiter is charged on arrival and sleeps
-//! until the debt before it is paid; whoever comes later sees that debt. Windows and logs forget,
-//! so there a waiter stands in a queue, and the head of it takes as soon as it can.
+//! No runtime is needed: the caller passes the function that sleeps. Waiters of one key stand in a
+//! queue, and only its head does anything. A bucket carries debt, so its head is charged at once and
+//! sleeps until the debt before it is paid; whoever asks meanwhile sees that debt. Windows and logs
+//! forget, so there the head takes as soon as it can.
 //!
-//! A waiter that is dropped leaves the line and takes nothing. A waiter that cannot make its
-//! deadline is told at once, before it waits.
+//! A waiter that is dropped leaves the line and takes nothing, and those behind it move up. A waiter
+//! that cannot make its deadline is told at once, before it waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -86,42 +86,45 @@ impl<C: Clock> Limiter<MemoryStore, C> {
             return Err(NotReady::Refused(Refusal::EmptyKey));
         }
         let deadline = self.clock().now().after(Wait::at_least(max_wait));
+        let place = self.turnstile.join(&check).ok_or(NotReady::LineFull)?;
+        let now = self.clock().now();
+        let wait = self.store().wait_in_line(&check, &place.costs_up_to_here(), now);
+        if wait > until(deadline, now) {
+            return Err(NotReady::TooLong(wait));
+        }
+        place.head_of_line().await;
         if limit.algorithm().is_bucket() {
-            self.wait_booked(&check, deadline, sleep).await
+            self.book_and_wait(&check, &place, deadline, sleep).await
         } else {
-            self.wait_in_line(&check, deadline, sleep).await
+            self.take_when_ready(&check, deadline, sleep).await
         }
     }
 
-    async fn wait_booked<F: Future<Output = ()>>(
+    /// At the head of the line of a bucket.
+    async fn book_and_wait<F: Future<Output = ()>>(
         &self,
         check: &Check<'_>,
+        place: &InLine<'_>,
         deadline: Micros,
         sleep: impl Fn(Duration) -> F,
     ) -> Result<(), NotReady> {
         let now = self.clock().now();
         let booked = self.store().book(check, until(deadline, now), now);
         let (wait, receipt) = booked.map_err(not_ready)?;
+        place.is_paid();
         let booking = Booking { limiter: self, check, receipt: Some(receipt) };
-        let ready = now.after(wait);
-        sleep_until(self.clock(), ready, sleep).await;
+        sleep_until(self.clock(), now.after(wait), sleep).await;
         booking.keep();
         Ok(())
     }
 
-    async fn wait_in_line<F: Future<Output = ()>>(
+    /// At the head of the line of a window or a log.
+    async fn take_when_ready<F: Future<Output = ()>>(
         &self,
         check: &Check<'_>,
         deadline: Micros,
         sleep: impl Fn(Duration) -> F,
     ) -> Result<(), NotReady> {
-        let place = self.turnstile.join(check).ok_or(NotReady::LineFull)?;
-        let now = self.clock().now();
-        let wait = self.store().wait_in_line(check, &place.costs_up_to_here(), now);
-        if wait > until(deadline, now) {
-            return Err(NotReady::TooLong(wait));
-        }
-        place.head_of_line().await;
         loop {
             let now = self.clock().now();
             let decision = self.at(now).take(check.limit, check.key, check.cost);
@@ -129,7 +132,8 @@ impl<C: Clock> Limiter<MemoryStore, C> {
                 return Ok(());
             }
             let wait = decision.retry_after();
-            if wait > until(deadline, now) {
+            let blocked = decision.refusal() == Some(Refusal::Blocked);
+            if blocked || wait > until(deadline, now) {
                 return Err(not_ready(decision));
             }
             sleep_until(self.clock(), now.after(wait), &sleep).await;
@@ -164,7 +168,7 @@ async fn sleep_until<F: Future<Output = ()>>(
     }
 }
 
-/// Units charged ahead for a waiter; given back if it is dropped while it waits.
+/// Units charged ahead for the head of a line; given back if it is dropped while it waits.
 struct Booking<'a, C: Clock> {
     limiter: &'a Limiter<MemoryStore, C>,
     check: &'a Check<'a>,
@@ -198,6 +202,7 @@ type Lines = HashMap<(u64, Box<[u8]>), VecDeque<Waiter>>;
 
 struct Waiter {
     ticket: u64,
+    /// What is still to be charged; 0 once it is booked.
     cost: u64,
     waker: Option<Waker>,
 }
@@ -216,23 +221,35 @@ impl Turnstile {
         self.shards[shard].lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
+    /// Counts a waiter, if there may be one more.
+    fn enter(&self) -> Option<Counted<'_>> {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(self);
+        (waiting < MAX_WAITING).then_some(counted)
+    }
+
     /// Joins the end of a key's line, if there is room.
     fn join(&self, check: &Check<'_>) -> Option<InLine<'_>> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
+        let counted = self.enter()?;
         let line = (check.limit.id(), Box::from(check.key.as_bytes()));
         let mut lines = self.shard(&line);
         // Numbered under the lock: the order of tickets is the order in line.
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let waiters = lines.entry(line.clone()).or_default();
         if waiters.len() >= MAX_WAITING_PER_KEY {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         waiters.push_back(Waiter { ticket, cost: check.cost, waker: None });
-        Some(InLine { turnstile: self, line, ticket })
+        Some(InLine { turnstile: self, line, ticket, _counted: counted })
+    }
+}
+
+/// One of those who wait.
+struct Counted<'a>(&'a Turnstile);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -241,6 +258,7 @@ struct InLine<'a> {
     turnstile: &'a Turnstile,
     line: (u64, Box<[u8]>),
     ticket: u64,
+    _counted: Counted<'a>,
 }
 
 impl InLine<'_> {
@@ -252,6 +270,15 @@ impl InLine<'_> {
             .take_while(|waiter| waiter.ticket <= self.ticket)
             .map(|waiter| waiter.cost)
             .collect()
+    }
+
+    /// Notes that the head has been charged, so that those behind do not count it twice.
+    fn is_paid(&self) {
+        let mut lines = self.turnstile.shard(&self.line);
+        let waiters = lines.get_mut(&self.line).into_iter().flatten();
+        for waiter in waiters.filter(|waiter| waiter.ticket == self.ticket) {
+            waiter.cost = 0;
+        }
     }
 
     /// Waits until nobody is ahead.
@@ -272,7 +299,6 @@ impl InLine<'_> {
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
-        self.turnstile.waiting.fetch_sub(1, Ordering::Relaxed);
         let mut lines = self.turnstile.shard(&self.line);
         let Some(waiters) = lines.get_mut(&self.line) else { return };
         waiters.retain(|waiter| waiter.ticket != self.ticket);

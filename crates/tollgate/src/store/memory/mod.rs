@@ -389,10 +389,11 @@ impl MemoryStore {
             }
             let mut state = Held::fresh(limit, now, &self.arena);
             let (result, wrote) = act(&mut state);
-            if !wrote {
-                return Ok(result);
-            }
             let policy = self.policy(now);
+            if !wrote {
+                // A question about a key that would find no room is one about the overflow state.
+                return table.room(key, &policy).map(|()| result);
+            }
             match table.insert(key, state.close(limit, tag, &self.arena), &policy) {
                 Inserted::New => {
                     table.sweep(&policy);

@@ -89,8 +89,8 @@ impl MemoryStore {
                 Err(refused) => return refused,
             }
         }
-        if let Some(refused) = self.refuse_unlocked(&asked, checks, now, outcomes) {
-            return refused;
+        if let Some(answer) = self.answer_unlocked(&asked, checks, now, outcomes) {
+            return answer;
         }
         loop {
             match self.targets(&asked, now) {
@@ -142,8 +142,9 @@ impl MemoryStore {
         Ok(Asked { check: *check, limit, tag, subject, key })
     }
 
-    /// The refusal, if some enforced limit refuses and nothing has to be written for that.
-    fn refuse_unlocked(
+    /// The answer, if nothing has to be written for it: an enforced limit refuses, or nothing was to
+    /// be charged.
+    fn answer_unlocked(
         &self,
         asked: &[Asked<'_>],
         checks: &[Check<'_>],
@@ -159,7 +160,9 @@ impl MemoryStore {
             violated |= u16::from(refuses && !one.check.shadow) << index;
             outcomes[index] = outcome;
         }
-        (violated != 0).then(|| Decision::of_all(checks, outcomes, violated, 0, now))
+        let only_asks = |one: &Asked<'_>| one.check.act == Act::Peek || one.check.cost == 0;
+        (violated != 0 || asked.iter().all(only_asks))
+            .then(|| Decision::of_all(checks, outcomes, violated, 0, now))
     }
 
     /// A limit's present state of affairs, and whether it refuses. `None`: only a lock can tell.

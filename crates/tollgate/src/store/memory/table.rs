@@ -237,6 +237,14 @@ impl Table {
         }
     }
 
+    /// Whether `key` would find a place; if not, how soon the first may be free.
+    pub(crate) fn room(&self, key: u64, policy: &impl Policy) -> Result<(), Wait> {
+        if self.places(key).any(|slot| slot.key() == 0) {
+            return Ok(());
+        }
+        self.victim(key, policy).map(|_| ())
+    }
+
     /// Takes a slot that still is as it was seen.
     fn claim(slot: &Slot, seen: &Seen, key: u64, record: Record, policy: &impl Policy) -> bool {
         let Some(mut locked) = slot.lock_if(seen) else { return false };
