@@ -170,14 +170,20 @@ impl MemoryStore {
     pub fn decide_batch(&self, checks: &[Check<'_>], now: Micros, decisions: &mut Vec<Decision>) {
         decisions.clear();
         decisions.reserve(checks.len());
+        // A small table is in the cache anyway.
+        let ahead = self.keys.is_large();
         for checks in checks.chunks(BATCH) {
             let mut subjects = [0; BATCH];
             for (check, subject) in checks.iter().zip(&mut subjects) {
                 *subject = self.secret.hash(check.key.as_bytes());
-                self.keys.prefetch(slot_key(*subject, check.limit));
+                if ahead {
+                    self.keys.prefetch(slot_key(*subject, check.limit));
+                }
             }
-            for (check, subject) in checks.iter().zip(subjects) {
-                self.keys.prefetch_away(slot_key(subject, check.limit));
+            if ahead {
+                for (check, subject) in checks.iter().zip(subjects) {
+                    self.keys.prefetch_away(slot_key(subject, check.limit));
+                }
             }
             let start = decisions.len();
             decisions.resize(start + checks.len(), Decision::unlimited(0, now));

@@ -38,6 +38,8 @@ const FILL_PERCENT: usize = 81;
 /// first home line: a wrong guess of the processor would cost more than the memory.
 const SMALL: usize = 16_384;
 const FILL_PERCENT_SMALL: usize = 40;
+/// A table of more lines than this, 1 MiB, is worth asking for ahead of time.
+const LARGE_LINES: usize = 16_384;
 /// How much fuller than the other a bucket may be and still take a key in for its home line. More,
 /// and keys are found sooner; less, and fewer find no place.
 const BIAS: usize = 1;
@@ -121,6 +123,12 @@ impl Table {
     /// Slots in the table.
     pub(crate) fn slots(&self) -> usize {
         self.lines.len() * SLOTS
+    }
+
+    /// Whether most lines are not in a core's own cache.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        self.lines.len() > LARGE_LINES
     }
 
     /// States that had to make room although they were not fresh.
