@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     before.store().save(&file, clock.now())?;
 
     // … the process is restarted …
-    let (store, restored) = MemoryStore::load(&file, 10_000, clock.now())?;
+    let (store, restored) = MemoryStore::new(10_000).load(&file, clock.now())?;
     let after = Limiter::new(store, clock);
     println!("restored {} key", restored.keys);
     let refused = after.take(&limit, "account:7", 60);

@@ -22,11 +22,26 @@ pub struct Outcome {
     pub more_after: Wait,
     /// How long an admitted request is to be held; only a queue asks for that.
     pub delay: Wait,
+    /// Units charged; 0 for peeks and refusals.
+    pub charged: u64,
+    /// Who answered for this limit.
+    pub decided_by: DecidedBy,
     /// The instant that the answer is of, and that a charge carries: not before the last charge.
     pub served_at: Micros,
     /// The clock went back so far that the state must follow it, even if nothing is charged:
     /// charging 0 moves it. Otherwise a refused caller would wait for the old time to return.
     pub jumped: bool,
+}
+
+impl Outcome {
+    /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
+    pub fn receipt(&self) -> Receipt {
+        Receipt {
+            granted: self.charged,
+            charged_at: self.served_at,
+            overflow: self.decided_by == DecidedBy::Overflow,
+        }
+    }
 }
 
 /// Who decided.
@@ -63,7 +78,8 @@ pub enum Refusal {
     Blocked,
     /// The key is empty, which is always a mistake of the caller.
     EmptyKey,
-    /// More than [`MAX_LIMITS`] limits were asked at once.
+    /// More than [`MAX_LIMITS`] limits were asked at once, or limits with more than 65,535
+    /// different sets of numbers are in use.
     TooManyLimits,
 }
 
@@ -78,7 +94,6 @@ pub struct Decision {
     /// One bit for each violated limit.
     pub(crate) violated: u16,
     pub(crate) at: Micros,
-    pub(crate) granted: u64,
     pub(crate) capacity: u64,
     /// Of the binding limit, with the waits and the delay combined over all.
     pub(crate) outcome: Outcome,
@@ -102,9 +117,10 @@ impl Decision {
         self.at
     }
 
-    /// Units charged: the cost asked for, less where "up to" was asked, 0 for peeks and refusals.
+    /// Units charged, to the binding limit where there are several: the cost asked for, less where
+    /// "up to" was asked, 0 for peeks and refusals.
     pub fn granted(&self) -> u64 {
-        self.granted
+        self.outcome.charged
     }
 
     /// The binding limit's capacity.
@@ -159,27 +175,24 @@ impl Decision {
         index < MAX_LIMITS && self.violated >> index & 1 == 1
     }
 
-    /// What to hand to `refund` if the work did not happen after all.
+    /// What to hand to `refund` if the work did not happen after all. Of a decision over several
+    /// limits this is the receipt of the binding one; the others' are those of their outcomes, see
+    /// [`Moment::decide_each`](crate::Moment::decide_each). Use it once.
     pub fn receipt(&self) -> Receipt {
-        Receipt {
-            granted: self.granted,
-            charged_at: self.outcome.served_at,
-            overflow: self.decided_by == DecidedBy::Overflow,
-        }
+        self.outcome.receipt()
     }
 
     /// One limit's outcome as the whole answer.
     #[inline]
-    pub(crate) fn of_one(limit: &Limit, outcome: Outcome, granted: u64, at: Micros) -> Decision {
+    pub(crate) fn of_one(limit: &Limit, outcome: Outcome, charged: u64, at: Micros) -> Decision {
         Decision {
             refusal: refusal_of(&outcome),
-            decided_by: DecidedBy::Memory,
+            decided_by: outcome.decided_by,
             binding: 0,
             violated: u16::from(!outcome.allowed),
             at,
-            granted,
             capacity: limit.capacity(),
-            outcome,
+            outcome: Outcome { charged, ..outcome },
         }
     }
 
@@ -188,7 +201,6 @@ impl Decision {
         checks: &[Check<'_>],
         outcomes: &[Outcome],
         violated: u16,
-        granted: u64,
         at: Micros,
     ) -> Decision {
         let is_violated = |index: &usize| violated >> index & 1 == 1;
@@ -203,59 +215,50 @@ impl Decision {
                 .filter(is_violated)
                 .max_by_key(|index| outcomes[*index].retry_after),
         };
-        let Some(binding) = binding else { return Decision::unlimited(granted, at) };
-        let longest = |wait: fn(&Outcome) -> Wait| {
-            indices
-                .clone()
-                .filter(enforced)
-                .map(|index| wait(&outcomes[index]))
-                .max()
-                .unwrap_or_default()
-        };
+        let Some(binding) = binding else { return Decision::unlimited(at) };
         let mut outcome = outcomes[binding];
-        outcome.delay = if violated == 0 { longest(|outcome| outcome.delay) } else { Wait::ZERO };
+        let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
+        outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
+        let overflowed = outcomes.iter().any(|one| one.decided_by == DecidedBy::Overflow);
         Decision {
-            refusal: refusal_of(&outcome),
+            decided_by: if overflowed { DecidedBy::Overflow } else { DecidedBy::Memory },
             binding: binding as u8,
             violated,
-            ..Decision::of_one(checks[binding].limit, outcome, granted, at)
+            ..Decision::of_one(checks[binding].limit, outcome, outcome.charged, at)
         }
     }
 
     /// Allowed because no limit applies.
-    pub(crate) fn unlimited(granted: u64, at: Micros) -> Decision {
-        let outcome = Outcome { allowed: true, served_at: at, ..Outcome::default() };
+    #[inline]
+    pub(crate) fn unlimited(at: Micros) -> Decision {
         Decision {
             refusal: None,
             decided_by: DecidedBy::Memory,
             binding: 0,
             violated: 0,
             at,
-            granted,
             capacity: 0,
-            outcome,
+            outcome: Outcome { allowed: true, served_at: at, ..Outcome::default() },
         }
     }
 
     /// Refused before any limit was asked.
     #[cold]
     pub(crate) fn refused(refusal: Refusal, retry_after: Wait, at: Micros) -> Decision {
-        let outcome =
-            Outcome { retry_after, reset_after: retry_after, served_at: at, ..Outcome::default() };
         let decided_by = match refusal {
             Refusal::Blocked => DecidedBy::Block,
             _ => DecidedBy::Memory,
         };
-        Decision {
-            refusal: Some(refusal),
-            decided_by,
-            binding: 0,
-            violated: 0,
-            at,
-            granted: 0,
-            capacity: 0,
-            outcome,
-        }
+        let outcome =
+            Outcome { retry_after, reset_after: retry_after, decided_by, ..Outcome::default() };
+        let outcome = Outcome { allowed: false, served_at: at, ..outcome };
+        Decision { refusal: Some(refusal), decided_by, outcome, ..Decision::unlimited(at) }
+    }
+
+    /// Refused because every state that could have answered is taken by a limited key.
+    pub(crate) fn no_room(soonest: Wait, at: Micros) -> Decision {
+        let decided_by = DecidedBy::Overflow;
+        Decision { decided_by, ..Decision::refused(Refusal::OverLimit, soonest, at) }
     }
 }
 

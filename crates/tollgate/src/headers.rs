@@ -749,7 +749,7 @@ mod tests {
         assert_eq!(shown(&Reply::new(&blocked, &policies), &EVERY), [&want[..], &both].concat());
         let lifted = Decision::refused(Refusal::Blocked, Wait::ZERO, at);
         assert_eq!(Reply::new(&lifted, &[]).retry_after_s(), Some(1));
-        assert!(shown(&Reply::new(&Decision::unlimited(1, at), &[]), &EVERY).is_empty());
+        assert!(shown(&Reply::new(&Decision::unlimited(at), &[]), &EVERY).is_empty());
     }
 
     #[test]
@@ -831,7 +831,7 @@ mod tests {
             ];
             assert_eq!(problem.to_string(), want.concat());
         }
-        assert!(Reply::new(&Decision::unlimited(1, at), &[]).problem().is_none());
+        assert!(Reply::new(&Decision::unlimited(at), &[]).problem().is_none());
     }
 
     #[test]

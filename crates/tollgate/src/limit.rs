@@ -269,6 +269,15 @@ impl Limit {
             == (other.algorithm, other.units, other.period, other.capacity, other.options)
     }
 
+    /// This limit without the shift of any one key.
+    pub(crate) fn unshifted(&self) -> Limit {
+        let window_offset = match self.options.align {
+            Align::Anchor(anchor) => anchor.as_u64() % self.period,
+            Align::Epoch | Align::FirstHit => 0,
+        };
+        Limit { window_offset, ..self.clone() }
+    }
+
     /// This limit with its fixed windows shifted by a fixed public hash of `key`, so that not
     /// everybody's quota returns at the same instant.
     pub(crate) fn staggered_for(&self, key: &[u8]) -> Limit {

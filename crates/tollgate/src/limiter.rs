@@ -60,7 +60,7 @@ impl<S: fmt::Debug, C> fmt::Debug for Limiter<S, C> {
 
 impl Limiter {
     /// A limiter in memory for `max_keys` keys, on the system's clock. A key is one caller under
-    /// one limit; 39 bytes each are allocated now, and never more.
+    /// one limit; about 40 bytes each are allocated now: see [`MemoryStore::new`].
     pub fn with_capacity(max_keys: usize) -> Limiter {
         Limiter::new(MemoryStore::new(max_keys), SystemClock)
     }
@@ -133,7 +133,8 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         self.now().take_up_to(limit, key, most)
     }
 
-    /// Charges the cost of work that has already happened, if need be into debt.
+    /// Charges the cost of work that has already happened, if need be into debt, and even if the
+    /// key is blocked.
     pub fn force<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.now().force(limit, key, cost)
     }
@@ -252,6 +253,13 @@ impl<'a, C: Clock> Moment<'a, C> {
         self.tell(&[check], &decision);
     }
 
+    /// Books for a waiter; see the store.
+    pub(crate) fn book(self, check: &Check<'_>, max_wait: Wait) -> Decision {
+        let decision = self.limiter.store.book(check, max_wait, self.now);
+        self.tell(std::slice::from_ref(check), &decision);
+        decision
+    }
+
     /// See [`Limiter::decide`].
     pub fn decide(self, checks: &[Check<'_>]) -> Decision {
         let decision = self.limiter.store.decide_now(checks, self.now);
@@ -340,7 +348,7 @@ impl<'a, C: Clock> Moment<'a, C> {
 /// [`Permit::commit`] with the true cost refunds what was too much or forces what was too little.
 /// Dropping the permit refunds everything: the work did not happen. After its deadline the charge
 /// stands, so that a crashed or stuck holder cannot hold units back for ever, and neither commit
-/// nor drop changes anything.
+/// nor drop changes anything. Dropping reads the limiter's clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -373,14 +381,20 @@ impl<C: Clock> Permit<'_, C> {
     }
 
     /// Settles with the true cost.
-    pub fn commit(mut self, actual: u64) {
-        self.settle(actual);
+    pub fn commit(self, actual: u64) {
+        let now = self.limiter.clock.now();
+        self.commit_at(actual, now);
     }
 
-    fn settle(&mut self, actual: u64) {
+    /// Settles with the true cost, at an instant of your choosing.
+    pub fn commit_at(mut self, actual: u64, now: Micros) {
+        self.settle(actual, now);
+    }
+
+    fn settle(&mut self, actual: u64, now: Micros) {
         let Some(receipt) = self.receipt.take() else { return };
-        let moment = self.limiter.now();
-        if moment.now >= self.expires {
+        let moment = self.limiter.at(now);
+        if now >= self.expires {
             return;
         }
         let estimate = receipt.granted();
@@ -394,6 +408,9 @@ impl<C: Clock> Permit<'_, C> {
 
 impl<C: Clock> Drop for Permit<'_, C> {
     fn drop(&mut self) {
-        self.settle(0);
+        if self.receipt.is_some() {
+            let now = self.limiter.clock.now();
+            self.settle(0, now);
+        }
     }
 }

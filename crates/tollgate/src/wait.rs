@@ -109,11 +109,13 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         sleep: impl Fn(Duration) -> F,
     ) -> Result<(), NotReady> {
         let now = self.clock().now();
-        let booked = self.store().book(check, until(deadline, now), now);
-        let (wait, receipt) = booked.map_err(not_ready)?;
+        let booked = self.at(now).book(check, until(deadline, now));
+        if !booked.allowed() {
+            return Err(not_ready(booked));
+        }
         place.is_paid();
-        let booking = Booking { limiter: self, check, receipt: Some(receipt) };
-        sleep_until(self.clock(), now.after(wait), sleep).await;
+        let booking = Booking { limiter: self, check, receipt: Some(booked.receipt()) };
+        sleep_until(self.clock(), now.after(booked.delay()), sleep).await;
         booking.keep();
         Ok(())
     }
@@ -183,9 +185,11 @@ impl<C: Clock> Booking<'_, C> {
 
 impl<C: Clock> Drop for Booking<'_, C> {
     fn drop(&mut self) {
-        if let Some(receipt) = self.receipt.take() {
-            let units = receipt.granted();
-            self.limiter.refund(self.check.limit, self.check.key, receipt, units);
+        if let Some(mut receipt) = self.receipt.take() {
+            let (units, moment) = (receipt.granted(), self.limiter.now());
+            // However long ago it was booked, until it is ready all of it is still owed.
+            receipt.charged_at = moment.now;
+            moment.refund(self.check.limit, self.check.key, receipt, units);
         }
     }
 }

@@ -1096,6 +1096,12 @@ proptest! {
         limits in prop::collection::vec(limits(EVERY), 1..=5),
         trace in traces(EVERY, forward(), takes()),
     ) {
+        // The same limit twice would be one state.
+        let state_of = |limit: &Limit| (limit.id(), limit.units(), limit.capacity());
+        let differ = |index: usize| {
+            !limits[..index].iter().any(|limit| state_of(limit) == state_of(&limits[index]))
+        };
+        prop_assume!((0..limits.len()).all(differ));
         let (mut course, start) = (Course::of(&trace), Micros::new(trace.start));
         let mut cores: Vec<Core> = limits.iter().map(|limit| Core::fresh(limit, start)).collect();
         let mut table = InTable::new();
@@ -1124,7 +1130,7 @@ proptest! {
         }
         let now = Micros::new(course.now);
         let bytes = table.store().to_bytes(now);
-        let (store, _) = MemoryStore::from_bytes(&bytes, 1_000, now).expect("our own snapshot");
+        let (store, _) = MemoryStore::new(1_000).restore(&bytes, now).expect("our own snapshot");
         let restored = Limiter::new(store, SystemClock);
         for (when, cost) in probes {
             let (now, cost) = (course.advance(when), course.cost(cost));

@@ -84,7 +84,7 @@ pub(crate) struct Args {
     )]
     buckets: Option<u64>,
 
-    /// How many keys the table holds, at 39 bytes each
+    /// How many keys the table holds, at about 40 bytes each
     #[arg(
         long,
         value_name = "KEYS",

@@ -108,6 +108,7 @@ impl Strategy for State {
             delay: Wait::ZERO,
             served_at: Micros::new(view.served.at),
             jumped: view.served.moved > 0,
+            ..Outcome::default()
         }
     }
 

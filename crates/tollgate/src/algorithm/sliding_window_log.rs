@@ -210,23 +210,36 @@ impl<E: Entries> State<E> {
     }
 
     /// Appends an entry. Where there is no room the two closest neighbours merge onto the later
-    /// instant, of equals the oldest two. Running sums make that a removal: the later covers both.
+    /// instant; of equally close ones those that hold least, so that steady traffic does not roll
+    /// up into one lump that never expires; of equals the oldest. Running sums make it a removal:
+    /// the later entry covers both.
     pub(crate) fn append(&mut self, entry: Entry) {
         let len = self.entries.len();
         if len > 0 && self.entries.get(len - 1).at == entry.at {
             return self.entries.set(len - 1, entry);
         }
         if !self.entries.make_room() {
-            let gap = |index: usize| self.entries.get(index + 1).at - self.entries.get(index).at;
-            let closest = (0..len - 1).map(|index| (gap(index), index)).min();
-            match closest {
-                Some((gap, index)) if gap <= entry.at - self.entries.get(len - 1).at => {
-                    self.entries.remove(index);
-                }
-                _ => return self.entries.set(len - 1, entry),
+            let closest = self.closest(entry);
+            if closest + 1 == len {
+                return self.entries.set(closest, entry);
             }
+            self.entries.remove(closest);
         }
         self.entries.push(entry);
+    }
+
+    /// The earlier of the two neighbours to merge, `next` being the one to be appended.
+    fn closest(&self, next: Entry) -> usize {
+        let mut before = self.base;
+        let mut best = (u64::MAX, u64::MAX, 0);
+        let mut earlier = self.entries.get(0);
+        for index in 0..self.entries.len() {
+            let last = index + 1 == self.entries.len();
+            let later = if last { next } else { self.entries.get(index + 1) };
+            best = best.min((later.at - earlier.at, later.sum.wrapping_sub(before), index));
+            (before, earlier) = (earlier.sum, later);
+        }
+        best.2
     }
 
     /// Takes up to `units` out of the entry at `index`; returns how many.
@@ -286,10 +299,13 @@ impl<E: Entries> Strategy for State<E> {
                 false => self.until_expired(&view, asked - limit.capacity()),
             },
             reset_after: unless_empty(total),
-            more_after: unless_empty((total + 1).saturating_sub(limit.capacity()).max(1)),
+            more_after: unless_empty(
+                total.saturating_add(1).saturating_sub(limit.capacity()).max(1),
+            ),
             delay: Wait::ZERO,
             served_at: Micros::new(view.served.at),
             jumped: view.served.moved > 0,
+            ..Outcome::default()
         }
     }
 
@@ -339,10 +355,10 @@ impl<E: Entries> Strategy for State<E> {
         }
         let total = self.last_sum().wrapping_sub(self.base);
         let used = used_after_change(total, old, new);
-        let mut excess = total.saturating_sub(used);
-        while excess > 0 && !self.entries.is_empty() {
-            excess -= self.take_back(0, excess);
-        }
+        let (base, excess) = (self.base, total.saturating_sub(used));
+        let gone = partition(&self.entries, 0, |entry| entry.sum.wrapping_sub(base) <= excess);
+        self.entries.remove_oldest(gone);
+        self.base = base.wrapping_add(excess);
         if let Some(last) = self.entries.len().checked_sub(1) {
             let Entry { at, sum } = self.entries.get(last);
             self.entries.set(last, Entry { at, sum: sum.wrapping_add(used.saturating_sub(total)) });

@@ -77,6 +77,12 @@ impl State {
     }
 }
 
+/// Whether a bucket of this limit can ever hold these numbers.
+pub(crate) fn is_possible(limit: &Limit, used: u64, part: u64) -> bool {
+    let debt = State { mark: 0, used, part }.debt(limit);
+    part < limit.bucket.unit && debt <= MAX_DEBT_US * u128::from(limit.bucket.drain)
+}
+
 /// Ticks as a wait from the caller's clock, rounded up.
 #[inline]
 pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: Served) -> Wait {
@@ -154,6 +160,7 @@ impl State {
             delay: Wait::ZERO,
             served_at: now,
             jumped: false,
+            ..Outcome::default()
         };
         Some((outcome, State { mark: at, used, part }))
     }
@@ -193,6 +200,7 @@ impl Strategy for State {
             delay: Wait::ZERO,
             served_at: Micros::new(served.at),
             jumped: served.moved > 0,
+            ..Outcome::default()
         }
     }
 

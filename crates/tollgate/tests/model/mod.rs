@@ -250,6 +250,7 @@ impl Subject for Model {
             delay: if queued { wait(now, |at| before.is_fresh(at)) } else { Wait::ZERO },
             served_at: Micros::new(before.mark.max(now) as u64),
             jumped,
+            ..Outcome::default()
         }
     }
 

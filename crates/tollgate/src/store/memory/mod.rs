@@ -27,7 +27,7 @@ mod snapshot;
 mod table;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::algorithm::{
@@ -74,10 +74,10 @@ pub struct MemoryStore {
     arena: Arena,
     /// Decisions that were answered by an overflow state.
     overflowed: AtomicU64,
-    /// The table of blocks is asked only while this is not 0.
-    blocked: AtomicUsize,
-    /// Held while `blocked` is set: of two that count at once the later must see both changes.
-    counting_blocks: Mutex<()>,
+    /// When the last of all blocks ends; the table of blocks is asked only until then.
+    blocked_until: AtomicU64,
+    /// Held while a snapshot is written to a file.
+    saving: Mutex<()>,
 }
 
 /// Figures about a store, for metrics.
@@ -91,15 +91,17 @@ pub struct MemoryStats {
     pub evicted: usize,
     /// Decisions answered by an overflow state.
     pub overflowed: u64,
-    /// Keys under a block.
+    /// Keys under a block, or under one that has ended and whose place nobody needed yet.
     pub blocked: usize,
     /// Bytes of log entries.
     pub log_bytes: usize,
 }
 
 impl MemoryStore {
-    /// A store for `max_keys` keys: 39 bytes each, allocated now, never more. Entries of logs may
-    /// take 64 MiB beside it.
+    /// A store for `max_keys` keys: about 40 bytes each, or 80 in stores of up to 16,384 keys,
+    /// allocated now. Two tables of a 64th of that, at least 4,096 keys each, follow when they are
+    /// first needed, for overflow states and blocks; entries of logs may take 64 MiB. Nothing else
+    /// ever grows.
     pub fn new(max_keys: usize) -> MemoryStore {
         MemoryStore::with_log_bytes(max_keys, LOG_BYTES)
     }
@@ -107,12 +109,8 @@ impl MemoryStore {
     /// A store with another cap on the entries of logs. When it is reached logs merge neighbouring
     /// instants: they may refuse more, never admit more.
     pub fn with_log_bytes(max_keys: usize, max_log_bytes: usize) -> MemoryStore {
-        MemoryStore::with_secret(max_keys, max_log_bytes, Secret::random())
-    }
-
-    fn with_secret(max_keys: usize, max_log_bytes: usize, secret: Secret) -> MemoryStore {
         MemoryStore {
-            secret,
+            secret: Secret::random(),
             keys: Table::new(max_keys),
             overflow: OnceLock::new(),
             blocks: OnceLock::new(),
@@ -120,8 +118,8 @@ impl MemoryStore {
             numbers: Numbers::new(),
             arena: Arena::new(max_log_bytes),
             overflowed: AtomicU64::new(0),
-            blocked: AtomicUsize::new(0),
-            counting_blocks: Mutex::new(()),
+            blocked_until: AtomicU64::new(0),
+            saving: Mutex::new(()),
         }
     }
 
@@ -132,7 +130,7 @@ impl MemoryStore {
             slots: self.keys.slots(),
             evicted: self.keys.evicted(),
             overflowed: self.overflowed.load(Ordering::Relaxed),
-            blocked: self.blocked.load(Ordering::Relaxed),
+            blocked: self.blocks.get().map_or(0, Table::len),
             log_bytes: self.arena.bytes(),
         }
     }
@@ -186,7 +184,7 @@ impl MemoryStore {
                 }
             }
             let start = decisions.len();
-            decisions.resize(start + checks.len(), Decision::unlimited(0, now));
+            decisions.resize(start + checks.len(), Decision::unlimited(now));
             let places = &mut decisions[start..];
             for ((check, subject), place) in checks.iter().zip(subjects).zip(places) {
                 self.decide_subject(check, subject, now, |decision| *place = decision);
@@ -206,7 +204,7 @@ impl MemoryStore {
         answer: impl FnOnce(Decision) -> T,
     ) -> T {
         let plain = check.act == Act::Take && !check.count_denied && !check.shadow;
-        if !plain || self.blocked.load(Ordering::Relaxed) > 0 {
+        if !plain || self.blocked_for(subject, now).is_some() {
             return answer(self.decide_slow(check, subject, now));
         }
         match check.limit.kind {
@@ -270,7 +268,9 @@ impl MemoryStore {
         if check.key.is_empty() {
             return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
         }
-        if let Some(wait) = self.blocked_for(subject, now) {
+        if check.act != Act::Force
+            && let Some(wait) = self.blocked_for(subject, now)
+        {
             return Decision::refused(Refusal::Blocked, wait, now);
         }
         let own;
@@ -320,12 +320,18 @@ impl MemoryStore {
                 state.charge(limit, units, now);
             }
             let outcome = plan.outcome_after(state, limit, check, now);
-            (Decision::of_one(limit, outcome, plan.granted, now), plan.charge.is_some())
+            let wrote = match plan.charge {
+                Some(_) => Wrote::State,
+                None if check.act == Act::Peek || check.cost == 0 => Wrote::Nothing,
+                None => Wrote::Numbers,
+            };
+            (Decision::of_one(limit, outcome, plan.granted, now), wrote)
         });
         match decided {
             Ok((decision, decided_by)) => {
                 self.count_overflow(decided_by);
-                Decision { decided_by, ..decision }
+                let outcome = Outcome { decided_by, ..decision.outcome };
+                Decision { decided_by, outcome, ..decision }
             }
             Err(refused) => refused,
         }
@@ -345,7 +351,7 @@ impl MemoryStore {
         subject: u64,
         now: Micros,
         place: Place,
-        mut act: impl FnMut(&mut Held<'_>) -> (T, bool),
+        mut act: impl FnMut(&mut Held<'_>) -> (T, Wrote),
     ) -> Result<(T, DecidedBy), Decision> {
         let Some(tag) = self.tag(limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
@@ -366,7 +372,7 @@ impl MemoryStore {
                 Err(wait) => soonest = soonest.min(wait),
             }
         }
-        Err(Decision::refused(Refusal::OverLimit, soonest, now))
+        Err(Decision::no_room(soonest, now))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one place, used once")]
@@ -377,7 +383,7 @@ impl MemoryStore {
         limit: &Limit,
         tag: u32,
         now: Micros,
-        act: &mut impl FnMut(&mut Held<'_>) -> (T, bool),
+        act: &mut impl FnMut(&mut Held<'_>) -> (T, Wrote),
     ) -> Result<T, Wait> {
         loop {
             if let Some(slot) = table.find(key) {
@@ -388,7 +394,11 @@ impl MemoryStore {
                 }
                 let (mut state, renumbered) = self.open(limit, tag, seen.record(), now);
                 let (result, wrote) = act(&mut state);
-                if wrote || renumbered {
+                // Whoever takes, even in vain, was told waits by the new numbers, so they stay. A
+                // log has changed in place.
+                if wrote == Wrote::State
+                    || renumbered && (wrote == Wrote::Numbers || matches!(state, Held::Log(_)))
+                {
                     locked.write(state.close(limit, tag, &self.arena));
                 }
                 return Ok(result);
@@ -396,7 +406,7 @@ impl MemoryStore {
             let mut state = Held::fresh(limit, now, &self.arena);
             let (result, wrote) = act(&mut state);
             let policy = self.policy(now);
-            if !wrote {
+            if wrote != Wrote::State {
                 // A question about a key that would find no room is one about the overflow state.
                 return table.room(key, &policy).map(|()| result);
             }
@@ -456,8 +466,9 @@ impl MemoryStore {
         let own = limit.is_staggered().then(|| limit.staggered_for(key.as_bytes()));
         let limit = own.as_ref().unwrap_or(limit);
         let subject = self.secret.hash(key.as_bytes());
-        let used =
-            self.update(limit, subject, now, Place::Table, |state| (state.used(limit, now), false));
+        let used = self.update(limit, subject, now, Place::Table, |state| {
+            (state.used(limit, now), Wrote::Nothing)
+        });
         limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
     }
 
@@ -493,64 +504,65 @@ impl MemoryStore {
         if state.is_some() {
             let _ = self.update(limit, subject, now, place, |state| {
                 state.refund(limit, units, charged_at, now);
-                ((), true)
+                ((), Wrote::State)
             });
         }
     }
 
-    /// Books `cost` for a caller who will wait: charges it now, perhaps into debt, and says how
-    /// long the caller has to wait until the debt before it is paid. Only buckets carry debt over.
-    /// `Err` with the wait that would be needed if that is longer than `max_wait`.
-    pub(crate) fn book(
-        &self,
-        check: &Check<'_>,
-        max_wait: Wait,
-        now: Micros,
-    ) -> Result<(Wait, Receipt), Decision> {
+    /// Books `cost` for a caller who will wait: charges it now, perhaps into debt. The decision's
+    /// delay is how long the caller has to wait until the debt before it is paid. Only buckets carry
+    /// debt over. Refused if the wait would be longer than `max_wait`.
+    pub(crate) fn book(&self, check: &Check<'_>, max_wait: Wait, now: Micros) -> Decision {
         let (limit, cost) = (check.limit, check.cost);
         let subject = self.secret.hash(check.key.as_bytes());
         if let Some(wait) = self.blocked_for(subject, now) {
-            return Err(Decision::refused(Refusal::Blocked, wait, now));
+            return Decision::refused(Refusal::Blocked, wait, now);
         }
-        let (booked, decided_by) =
-            self.update(limit, subject, now, Place::TableThenOverflow, |state| {
-                let asked = state.judge(limit, cost, now);
-                let backlog = state.judge(limit, 0, now).reset_after;
-                let wait = if limit.is_queue() {
-                    asked.retry_after.max(backlog)
-                } else {
-                    asked.retry_after
-                };
-                if wait > max_wait {
-                    let refused = Outcome { allowed: false, retry_after: wait, ..asked };
-                    return (Err(Decision::of_one(limit, refused, 0, now)), false);
-                }
-                state.charge(limit, cost, now);
-                (Ok((wait, asked.served_at)), true)
-            })?;
-        let overflow = decided_by == DecidedBy::Overflow;
-        booked.map(|(wait, charged_at)| (wait, Receipt { granted: cost, charged_at, overflow }))
+        let booked = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
+            let asked = state.judge(limit, cost, now);
+            let backlog = state.judge(limit, 0, now).reset_after;
+            let wait = asked.retry_after.max(if limit.is_queue() { backlog } else { Wait::ZERO });
+            if wait > max_wait {
+                let refused = Outcome { allowed: false, retry_after: wait, ..asked };
+                return (Decision::of_one(limit, refused, 0, now), Wrote::Numbers);
+            }
+            state.charge(limit, cost, now);
+            let (delay, served_at) = (wait, asked.served_at);
+            let after = Outcome { delay, served_at, ..state.judge(limit, 0, now) };
+            (Decision::of_one(limit, after, cost, now), Wrote::State)
+        });
+        match booked {
+            Ok((decision, decided_by)) => {
+                let outcome = Outcome { decided_by, ..decision.outcome };
+                Decision { decided_by, outcome, ..decision }
+            }
+            Err(refused) => refused,
+        }
     }
 
-    /// How long until the last of `costs` could be taken, if they are taken in order, each as
-    /// soon as possible, and nobody else takes anything.
+    /// How long until the last of `costs` may go, if they go in order, each as soon as possible,
+    /// and nobody else takes anything.
     pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
         let limit = check.limit;
         let own = limit.is_staggered().then(|| limit.staggered_for(check.key.as_bytes()));
         let limit = own.as_ref().unwrap_or(limit);
         let subject = self.secret.hash(check.key.as_bytes());
         let copied = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
-            (state.copy(limit, now), false)
+            (state.copy(limit, now), Wrote::Nothing)
         });
         let Ok((mut state, _)) = copied else { return Wait::NEVER };
         let mut at = now;
-        for &cost in costs {
+        for &cost in costs.iter().filter(|cost| **cost > 0) {
+            let backlog = algorithm::judge(limit, &state, 0, at).reset_after;
             let wait = algorithm::judge(limit, &state, cost, at).retry_after;
+            let wait = wait.max(if limit.is_queue() { backlog } else { Wait::ZERO });
             if wait.is_never() {
                 return wait;
             }
+            // A bucket is charged when its waiter is at the head of the line, others when it goes.
+            let charged_at = if limit.algorithm().is_bucket() { at } else { at.after(wait) };
+            algorithm::charge(limit, &mut state, cost, charged_at);
             at = at.after(wait);
-            algorithm::charge(limit, &mut state, cost, at);
         }
         Wait::from_micros(at.as_u64() - now.as_u64())
     }
@@ -566,6 +578,7 @@ impl MemoryStore {
     pub fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
         let block = block_key(self.secret.hash(key.as_bytes()));
         let record = Record { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
+        self.blocked_until.fetch_max(record.a, Ordering::Relaxed);
         loop {
             if let Some(slot) = self.blocks().find(block) {
                 let mut locked = slot.lock();
@@ -577,47 +590,46 @@ impl MemoryStore {
                 }
             }
             match self.blocks().insert(block, record, &self.policy(now)) {
-                Inserted::New => {
-                    self.count_blocks();
-                    return true;
-                }
+                Inserted::New => return true,
                 Inserted::Exists => {}
                 Inserted::NoRoom(_) => return false,
             }
         }
     }
 
-    /// Lifts a block; whether there was one.
+    /// Lifts a block; whether there was one in force.
     pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
-        let block = block_key(self.secret.hash(key.as_bytes()));
-        let removed = self.blocks().remove(block, &self.policy(now));
-        self.count_blocks();
-        removed
+        let subject = self.secret.hash(key.as_bytes());
+        let in_force = self.blocked_for(subject, now).is_some();
+        self.blocks().remove(block_key(subject), &self.policy(now)) && in_force
     }
 
-    /// Call after every change of the table of blocks.
-    fn count_blocks(&self) {
-        let _one_at_a_time = self.counting_blocks.lock().unwrap_or_else(|it| it.into_inner());
-        self.blocked.store(self.blocks().len(), Ordering::Relaxed);
-    }
-
-    /// How long a key is still blocked.
+    /// How long a key is still blocked. Ended blocks stay in their table until their place is
+    /// needed: a question must not change what it asks about.
+    #[inline]
     fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
-        if self.blocked.load(Ordering::Relaxed) == 0 {
+        if self.blocked_until.load(Ordering::Relaxed) <= now.as_u64() {
             return None;
         }
-        let block = block_key(subject);
-        let slot = self.blocks().find(block)?;
-        let seen = slot.read();
-        let left = seen.record().a.checked_sub(now.as_u64()).filter(|left| *left > 0);
-        if seen.key == block && left.is_none() {
-            // Run out: forgotten, so that the table of blocks is asked no longer than needed.
-            // Unless it was renewed meanwhile.
-            self.blocks().remove_if(slot, &seen, &self.policy(now));
-            self.count_blocks();
-        }
-        (seen.key == block).then_some(left).flatten().map(Wait::from_micros)
+        self.find_block(subject, now)
     }
+
+    #[cold]
+    fn find_block(&self, subject: u64, now: Micros) -> Option<Wait> {
+        let block = block_key(subject);
+        let seen = self.blocks().find(block)?.read();
+        let left = seen.record().a.saturating_sub(now.as_u64());
+        (seen.key == block && left > 0).then_some(Wait::from_micros(left))
+    }
+}
+
+/// What an act did to a state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    Nothing,
+    /// Nothing, but it answered by the limit's numbers.
+    Numbers,
+    State,
 }
 
 /// Where a state may be.
@@ -649,13 +661,11 @@ impl Policy for Meaning<'_> {
             let Some(state) = Held::open(limit, record, &self.store.arena) else {
                 return Worth::Limited(Wait::ZERO);
             };
-            let reset = state.judge(limit, 0, self.now).reset_after;
-            if reset.is_zero() {
-                Worth::Nothing
-            } else if state.judge(limit, 1, self.now).allowed {
-                Worth::Open(reset)
-            } else {
-                Worth::Limited(reset)
+            let present = state.judge(limit, 0, self.now);
+            match present.reset_after {
+                Wait::ZERO => Worth::Nothing,
+                reset if present.remaining > 0 => Worth::Open(reset),
+                reset => Worth::Limited(reset),
             }
         })
     }

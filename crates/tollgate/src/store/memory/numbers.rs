@@ -16,6 +16,9 @@ pub(crate) const MAX_NUMBERS: usize = 65_535;
 /// The tag of a block; no limit has it.
 pub(crate) const BLOCK_TAG: u32 = 0;
 
+/// While the index is full, every so many-th new limit looks for numbers that no slot holds.
+const SCAN_EVERY: u64 = 4_096;
+
 const TAG_BITS: u32 = 22;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const CACHE: usize = 4_096;
@@ -23,6 +26,8 @@ const CACHE: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct Numbers {
     index: RwLock<Index>,
+    /// How often a full index was asked for one more.
+    attempts: AtomicU64,
     /// High bits of a fingerprint beside its tag, at the place its low bits name.
     cache: Box<[AtomicU64; CACHE]>,
 }
@@ -41,7 +46,11 @@ struct Index {
 
 impl Numbers {
     pub(crate) fn new() -> Numbers {
-        Numbers { index: RwLock::default(), cache: Box::new([const { AtomicU64::new(0) }; CACHE]) }
+        Numbers {
+            index: RwLock::default(),
+            attempts: AtomicU64::new(0),
+            cache: Box::new([const { AtomicU64::new(0) }; CACHE]),
+        }
     }
 
     /// The tag of a limit's numbers, if it is in the cache.
@@ -56,7 +65,9 @@ impl Numbers {
     /// The tag of a limit's numbers, if it has one.
     pub(crate) fn tag(&self, limit: &Limit) -> Option<u32> {
         self.cached_tag(limit).or_else(|| {
-            let tag = *self.read().tags.get(&limit.fingerprint())?;
+            // Remembered under the lock: forgetting clears the cache under it, too.
+            let index = self.read();
+            let tag = *index.tags.get(&limit.fingerprint())?;
             self.remember(limit, tag);
             Some(tag)
         })
@@ -67,6 +78,10 @@ impl Numbers {
     #[cold]
     pub(crate) fn register(&self, limit: &Limit, in_use: impl Fn() -> HashSet<u32>) -> Option<u32> {
         if self.read().limits.len() >= MAX_NUMBERS {
+            // In vain the last time, it will be so for a while.
+            if self.attempts.fetch_add(1, Ordering::Relaxed) % SCAN_EVERY != 0 {
+                return self.tag(limit);
+            }
             // Looking through the slots takes their locks, so no lock of ours is held meanwhile;
             // what is registered in between is younger than `known` and stays.
             let known = self.read().registered;
@@ -87,7 +102,7 @@ impl Numbers {
             }
         };
         index.registered += 1;
-        let entry = (index.registered, limit.clone());
+        let entry = (index.registered, limit.unshifted());
         index.tags.insert(limit.fingerprint(), tag);
         index.limits.insert(tag, entry);
         self.remember(limit, tag);
@@ -158,6 +173,10 @@ mod tests {
         let everything = || numbers.all().into_iter().map(|(tag, _)| tag).collect();
         let all: HashSet<u32> = everything();
         assert_eq!(numbers.register(&limit(1 << 20), || all.clone()), None);
+        for _ in 1..SCAN_EVERY {
+            let asked_too_often = || unreachable!("the last scan was in vain");
+            assert_eq!(numbers.register(&limit(1 << 20), asked_too_often), None);
+        }
         assert!(numbers.register(&limit(1 << 20), || HashSet::from([first])).is_some());
         assert_eq!(numbers.tag(&limit(1)), Some(first));
         assert_eq!(numbers.tag(&limit(2)), None);

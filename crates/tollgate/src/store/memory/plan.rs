@@ -27,10 +27,7 @@ impl Plan {
             Act::Take => Plan::take(state, limit, check, now),
             Act::Force if check.cost > 0 => {
                 let outcome = state.judge(limit, 0, now);
-                match check.cost {
-                    0 => Plan::unless_jumped(outcome),
-                    cost => Plan { outcome, charge: Some(cost), granted: cost },
-                }
+                Plan { outcome, charge: Some(check.cost), granted: check.cost }
             }
             Act::Peek | Act::Force => Plan::unless_jumped(state.peek(limit, check.cost, now)),
             Act::UpTo => {
@@ -58,7 +55,8 @@ impl Plan {
         Plan { outcome, charge: outcome.jumped.then_some(0), granted: 0 }
     }
 
-    /// The answer once the state is charged: what was forced shows its effect.
+    /// The answer once the state is charged: what was forced, or counted although it was refused,
+    /// shows its effect.
     #[inline]
     pub(crate) fn outcome_after(
         &self,
@@ -67,6 +65,11 @@ impl Plan {
         check: &Check<'_>,
         now: Micros,
     ) -> Outcome {
-        if check.act == Act::Force { state.judge(limit, 0, now) } else { self.outcome }
+        let counted = self.charge.is_some_and(|units| units > self.granted);
+        match check.act {
+            Act::Force => state.judge(limit, 0, now),
+            _ if counted => state.judge(limit, check.cost, now),
+            _ => self.outcome,
+        }
     }
 }

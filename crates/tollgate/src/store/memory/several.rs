@@ -73,6 +73,7 @@ impl MemoryStore {
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Decision {
+        outcomes.fill(Outcome::default());
         if checks.len() > MAX_LIMITS {
             return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
         }
@@ -80,7 +81,7 @@ impl MemoryStore {
             return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
         }
         if checks.is_empty() {
-            return Decision::unlimited(0, now);
+            return Decision::unlimited(now);
         }
         let mut asked = List::new();
         for check in checks {
@@ -114,26 +115,25 @@ impl MemoryStore {
         now: Micros,
     ) -> Result<Asked<'a>, Decision> {
         let same = before.iter().find(|asked| asked.check.key == check.key);
-        let subject = match same {
-            Some(asked) => asked.subject,
-            None => {
-                let subject = self.secret.hash(check.key.as_bytes());
-                if let Some(wait) = self.blocked_for(subject, now) {
-                    return Err(Decision::refused(Refusal::Blocked, wait, now));
-                }
-                subject
-            }
-        };
+        let subject =
+            same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
+        // What is forced has already happened: a block comes too late for it.
+        if check.act != Act::Force
+            && let Some(wait) = self.blocked_for(subject, now)
+        {
+            return Err(Decision::refused(Refusal::Blocked, wait, now));
+        }
         let Some(tag) = self.tag(check.limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
         };
-        // Limits that differ in nothing but their numbers would share a state; within one request
-        // that is never meant, so each gets its own.
-        let alike = before
-            .iter()
-            .filter(|asked| asked.subject == subject && asked.limit.id() == check.limit.id())
-            .count() as u64;
-        let key = slot_key(subject ^ alike.wrapping_mul(0xd6e8_feb8_6659_fd93), check.limit);
+        // The same limit asked twice is one state. Limits that differ in nothing but their numbers
+        // would share one too; within one request that is never meant, so each gets its own.
+        let alike =
+            |asked: &&Asked<'_>| asked.subject == subject && asked.limit.id() == check.limit.id();
+        let twin = before.iter().filter(alike).find(|asked| asked.tag == tag);
+        let others = before.iter().filter(alike).count() as u64;
+        let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let key = twin.map_or_else(|| slot_key(subject ^ salt, check.limit), |asked| asked.key);
         self.keys.prefetch(key);
         let limit = match check.limit.is_staggered() {
             true => Cow::Owned(check.limit.staggered_for(check.key.as_bytes())),
@@ -162,7 +162,7 @@ impl MemoryStore {
         }
         let only_asks = |one: &Asked<'_>| one.check.act == Act::Peek || one.check.cost == 0;
         (violated != 0 || asked.iter().all(only_asks))
-            .then(|| Decision::of_all(checks, outcomes, violated, 0, now))
+            .then(|| Decision::of_all(checks, outcomes, violated, now))
     }
 
     /// A limit's present state of affairs, and whether it refuses. `None`: only a lock can tell.
@@ -259,15 +259,16 @@ impl MemoryStore {
 
         let places: List<usize> = targets.iter().map(of).collect();
         let (violated, granted) = judge_all(asked, &places, &states, now, outcomes);
-        for (one, &place) in asked.iter().zip(&places) {
+        for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
             let (state, wrote) = &mut states[place];
-            if let Some(units) = charge_for(state, one, violated, granted, now) {
-                state.charge(&one.limit, units, now);
-                *wrote = true;
-            }
+            let Some(units) = charge_for(state, one, violated, granted, now) else { continue };
+            state.charge(&one.limit, units, now);
+            *wrote = true;
+            outcomes[index].charged = if violated == 0 { units } else { 0 };
         }
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
             outcomes[index] = settled(&states[place].0, one, outcomes[index], violated, now);
+            outcomes[index].decided_by = targets[index].decided_by;
         }
         for ((&index, locked), (state, wrote)) in order.iter().zip(&mut locked).zip(states) {
             if wrote {
@@ -275,8 +276,7 @@ impl MemoryStore {
             }
         }
         drop(locked);
-        let mut decision = Decision::of_all(checks, outcomes, violated, granted, now);
-        decision.decided_by = targets[decision.binding()].decided_by;
+        let decision = Decision::of_all(checks, outcomes, violated, now);
         self.count_overflow(decision.decided_by);
         Some(decision)
     }
@@ -293,7 +293,8 @@ fn present(state: &Held<'_>, one: &Asked<'_>, now: Micros) -> (Outcome, bool) {
     let limit = &*one.limit;
     let plan = Plan::new(state, limit, &one.check, now);
     match plan.outcome.allowed {
-        true => (state.peek(limit, one.check.cost, now), false),
+        true if one.check.act == Act::Peek => (plan.outcome, false),
+        true => (state.judge(limit, 0, now), false),
         false => (plan.outcome, true),
     }
 }
@@ -310,15 +311,19 @@ fn judge_all(
     let mut granted = u64::MAX;
     for (index, one) in asked.iter().enumerate() {
         let state = &states[places[index]].0;
-        // Keys in one overflow state are judged for what they ask together.
+        // Checks of one state are judged for what they ask together.
+        let counts = |other: &Asked<'_>| {
+            other.check.act != Act::Peek && (one.check.shadow || !other.check.shadow)
+        };
         let ahead = (0..index).filter(|&other| places[other] == places[index]);
-        let ahead = ahead.map(|other| asked[other].check.cost).fold(0, u64::saturating_add);
+        let ahead = ahead.map(|other| &asked[other]).filter(|other| counts(other));
+        let ahead = ahead.map(|other| other.check.cost).fold(0, u64::saturating_add);
         let check = one.check.cost(one.check.cost.saturating_add(ahead));
         let plan = Plan::new(state, &one.limit, &check, now);
         let refuses = !plan.outcome.allowed;
         violated |= u16::from(refuses && !one.check.shadow) << index;
         outcomes[index] = plan.outcome;
-        if !one.check.shadow {
+        if !one.check.shadow && one.check.act != Act::Peek && one.check.cost > 0 {
             granted = granted.min(plan.granted.saturating_sub(ahead));
         }
     }
@@ -337,7 +342,8 @@ fn charge_for(
     let plan = Plan::new(state, &one.limit, &one.check, now);
     let counts_anyway = one.check.count_denied && one.check.act != Act::Peek;
     let units = match one.check.act {
-        Act::UpTo => granted,
+        Act::UpTo if violated == 0 => granted,
+        Act::UpTo => one.check.cost.min(1),
         _ => one.check.cost,
     };
     if violated == 0 && plan.outcome.allowed && plan.granted > 0 || counts_anyway && units > 0 {
@@ -357,9 +363,15 @@ fn settled(
     now: Micros,
 ) -> Outcome {
     let after = state.judge(&one.limit, 0, now);
+    let (charged, served_at) = (judged.charged, judged.served_at);
     if judged.allowed {
         let delay = if violated == 0 { judged.delay } else { Wait::ZERO };
-        return Outcome { delay, served_at: judged.served_at, ..after };
+        return Outcome { delay, served_at, charged, ..after };
     }
-    Outcome { allowed: false, retry_after: judged.retry_after, ..after }
+    // What was counted although it was refused lengthens the wait.
+    let retry_after = match one.check.count_denied {
+        true => state.judge(&one.limit, one.check.cost, now).retry_after,
+        false => judged.retry_after,
+    };
+    Outcome { allowed: false, retry_after, ..after }
 }

@@ -12,6 +12,7 @@
 //!
 //! While it is written decisions go on: each state is as of its own moment.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES};
-use crate::algorithm::{Algorithm, sliding_window_log};
+use crate::algorithm::{Algorithm, sliding_window_log, token_bucket};
 use crate::limit::{Align, Kind, Limit, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
 
@@ -94,72 +95,88 @@ impl From<io::Error> for SnapshotError {
 impl MemoryStore {
     /// Writes a snapshot to `path`, replacing an older one only when the new one is complete.
     pub fn save(&self, path: &Path, now: Micros) -> Result<(), SnapshotError> {
+        let _one_at_a_time = self.saving.lock().unwrap_or_else(|poison| poison.into_inner());
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".new");
         let fresh = path.with_file_name(name);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&fresh)?;
-        file.write_all(&self.to_bytes(now))?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        sync_directory(path);
-        Ok(())
+        let written = write_privately(&fresh, &self.to_bytes(now))
+            .and_then(|()| fs::rename(&fresh, path).map(|()| sync_directory(path)));
+        if written.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        Ok(written?)
     }
 
-    /// A store for `max_keys` keys with what the snapshot at `path` holds.
-    pub fn load(
-        path: &Path,
-        max_keys: usize,
-        now: Micros,
-    ) -> Result<(MemoryStore, Restored), SnapshotError> {
-        MemoryStore::from_bytes(&fs::read(path)?, max_keys, now)
+    /// This store, which must still be empty, with what the snapshot at `path` holds. The
+    /// snapshot's secret takes the place of its own.
+    ///
+    /// ```no_run
+    /// # use tollgate::{Clock, Limiter, MemoryStore, SystemClock};
+    /// let empty = MemoryStore::new(1_000_000);
+    /// let (store, restored) = empty.load("quotas".as_ref(), SystemClock.now())?;
+    /// println!("{} states are back", restored.keys);
+    /// let limiter = Limiter::new(store, SystemClock);
+    /// # Ok::<(), tollgate::store::memory::SnapshotError>(())
+    /// ```
+    pub fn load(self, path: &Path, now: Micros) -> Result<(MemoryStore, Restored), SnapshotError> {
+        self.restore(&fs::read(path)?, now)
     }
 
     /// The snapshot as bytes.
     pub fn to_bytes(&self, now: Micros) -> Vec<u8> {
+        let (tables, limits) = self.tables_and_limits(now);
         let mut bytes = Writer(MAGIC.to_vec());
         bytes.number(VERSION);
         for word in self.secret.words() {
             bytes.number(word);
         }
-        let limits = self.numbers.all();
         bytes.number(limits.len() as u64);
         for (tag, limit) in &limits {
             bytes.number((*tag).into());
             bytes.limit(limit);
         }
-        for table in [Some(&self.keys), self.overflow.get(), self.blocks.get()] {
-            if let Some(table) = table {
-                self.write_table(table, &mut bytes, now);
-            }
-            bytes.number(0);
-        }
+        bytes.0.extend_from_slice(&tables.0);
         let sum = checksum(&bytes.0);
         bytes.number(sum);
         bytes.0
     }
 
-    fn write_table(&self, table: &Table, bytes: &mut Writer, now: Micros) {
+    /// The states first, then the limits: a limit that appears meanwhile is then listed. One that
+    /// was forgotten meanwhile, with its last state, makes us begin again.
+    fn tables_and_limits(&self, now: Micros) -> (Writer, HashMap<u32, Limit>) {
+        loop {
+            let (mut tables, mut tags) = (Writer(Vec::new()), HashSet::from([BLOCK_TAG]));
+            for table in [Some(&self.keys), self.overflow.get(), self.blocks.get()] {
+                if let Some(table) = table {
+                    self.write_table(table, &mut tables, &mut tags, now);
+                }
+                tables.number(0);
+            }
+            let limits: HashMap<u32, Limit> = self.numbers.all().into_iter().collect();
+            if tags.iter().all(|tag| *tag == BLOCK_TAG || limits.contains_key(tag)) {
+                return (tables, limits);
+            }
+        }
+    }
+
+    fn write_table(&self, table: &Table, bytes: &mut Writer, tags: &mut HashSet<u32>, now: Micros) {
         let policy = self.policy(now);
         for (slot, mut seen) in table.each() {
+            let start = bytes.0.len();
             // A log being charged meanwhile is read again; any other state is whole as it is.
-            loop {
-                let mut one = Writer(Vec::new());
+            while seen.key != 0 {
                 let worth = policy.worth(seen.record());
-                self.write_state(seen.key, seen.record(), &mut one);
-                if slot.is_unchanged(&seen) {
-                    if worth != Worth::Nothing {
-                        bytes.0.extend_from_slice(&one.0);
-                    }
+                self.write_state(seen.key, seen.record(), bytes);
+                let whole = slot.is_unchanged(&seen);
+                if whole && worth != Worth::Nothing {
+                    tags.insert(seen.record().tag);
+                    break;
+                }
+                bytes.0.truncate(start);
+                if whole {
                     break;
                 }
                 seen = slot.read();
-                if seen.key == 0 {
-                    break;
-                }
             }
         }
     }
@@ -185,46 +202,74 @@ impl MemoryStore {
         }
     }
 
-    /// A store for `max_keys` keys with what a snapshot holds.
-    pub fn from_bytes(
+    /// This store, which must still be empty, with what a snapshot holds.
+    pub fn restore(
+        mut self,
         bytes: &[u8],
-        max_keys: usize,
         now: Micros,
     ) -> Result<(MemoryStore, Restored), SnapshotError> {
         let mut reader = Reader::open(bytes)?;
-        let secret = Secret::from_words([reader.number()?, reader.number()?]);
-        let store = MemoryStore::with_secret(max_keys, super::LOG_BYTES, secret);
-        let mut limits = std::collections::HashMap::new();
+        self.secret = Secret::from_words([reader.number()?, reader.number()?]);
+        let mut limits = HashMap::new();
         for _ in 0..reader.number()? {
             let tag = reader.number()?;
             let limit = reader.limit()?;
-            let own = store.tag(&limit).ok_or(SnapshotError::Damaged("too many limits"))?;
+            let own = self.tag(&limit).ok_or(SnapshotError::Damaged("too many limits"))?;
             limits.insert(tag, (own, limit));
         }
         let mut restored = Restored::default();
-        for table in [&store.keys, store.overflow(), store.blocks()] {
-            loop {
-                let key = reader.number()?;
-                if key == 0 {
-                    break;
-                }
-                let tag = reader.number()?;
-                let record = match limits.get(&tag) {
-                    Some((own, limit)) => reader.state(limit, *own, &store)?,
-                    None if tag == u64::from(BLOCK_TAG) => reader.block()?,
-                    None => return Err(SnapshotError::Damaged("a state of an unknown limit")),
-                };
-                match table.insert(key, record, &store.policy(now)) {
-                    Inserted::New => restored.keys += 1,
-                    Inserted::Exists => return Err(SnapshotError::Damaged("a key twice")),
-                    Inserted::NoRoom(_) => restored.dropped += 1,
-                }
+        while let Some((key, record)) = reader.keyed_state(&limits, &self)? {
+            restored.count(self.keys.insert(key, record, &self.policy(now)), || {
+                self.policy(now).forget(record);
+            })?;
+        }
+        while let Some((key, record)) = reader.keyed_state(&limits, &self)? {
+            restored.count(self.overflow().insert(key, record, &self.policy(now)), || {
+                self.policy(now).forget(record);
+            })?;
+        }
+        while let Some((key, record)) = reader.keyed_block()? {
+            self.blocked_until.fetch_max(record.a, Ordering::Relaxed);
+            restored.count(self.blocks().insert(key, record, &self.policy(now)), || {})?;
+        }
+        reader.end()?;
+        // Some that found room took it from others.
+        let pushed_out = self.keys.evicted() + self.overflow.get().map_or(0, Table::evicted);
+        restored.keys -= pushed_out.min(restored.keys);
+        restored.dropped += pushed_out;
+        Ok((self, restored))
+    }
+}
+
+impl Restored {
+    fn count(&mut self, inserted: Inserted, forget: impl FnOnce()) -> Result<(), SnapshotError> {
+        match inserted {
+            Inserted::New => self.keys += 1,
+            Inserted::Exists => return Err(SnapshotError::Damaged("a key twice")),
+            Inserted::NoRoom(_) => {
+                self.dropped += 1;
+                forget();
             }
         }
-        store.blocked.store(store.blocks().len(), Ordering::Relaxed);
-        reader.end()?;
-        Ok((store, restored))
+        Ok(())
     }
+}
+
+/// Writes a new file that nobody else may read. One left over from a crash, or put there by
+/// somebody, is removed first: its mode and its owner would not be ours.
+fn write_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Makes the rename itself durable where the system can; where it cannot, the data still is.
@@ -347,6 +392,33 @@ impl<'a> Reader<'a> {
         builder.build().map_err(damaged)
     }
 
+    /// The next key of a table with its state; `None` at the table's end.
+    fn keyed_state(
+        &mut self,
+        limits: &HashMap<u64, (u32, Limit)>,
+        store: &MemoryStore,
+    ) -> Result<Option<(u64, Record)>, SnapshotError> {
+        let key = self.number()?;
+        if key == 0 {
+            return Ok(None);
+        }
+        let unknown = SnapshotError::Damaged("a state of an unknown limit");
+        let (tag, limit) = limits.get(&self.number()?).ok_or(unknown)?;
+        Ok(Some((key, self.state(limit, *tag, store)?)))
+    }
+
+    fn keyed_block(&mut self) -> Result<Option<(u64, Record)>, SnapshotError> {
+        let key = self.number()?;
+        if key == 0 {
+            return Ok(None);
+        }
+        if self.number()? != u64::from(BLOCK_TAG) {
+            return Err(SnapshotError::Damaged("a block that is none"));
+        }
+        let [mark, a, b] = [self.exact()?, self.exact()?, self.exact()?];
+        Ok(Some((key, Record { mark, a, b, tag: BLOCK_TAG })))
+    }
+
     fn state(
         &mut self,
         limit: &Limit,
@@ -356,10 +428,13 @@ impl<'a> Reader<'a> {
         let mark = self.exact()?;
         if limit.kind != Kind::Log {
             let record = Record { mark, a: self.exact()?, b: self.exact()?, tag };
-            if limit.algorithm() == Algorithm::FixedWindow && record.b >= limit.period_us() {
-                return Err(SnapshotError::Damaged("a window longer than its period"));
-            }
-            return Ok(record);
+            let possible = match limit.kind {
+                Kind::Token | Kind::Leaky => token_bucket::is_possible(limit, record.a, record.b),
+                Kind::Window | Kind::Staggered => record.b < limit.period_us(),
+                Kind::Counter | Kind::Log => true,
+            };
+            let impossible = SnapshotError::Damaged("an impossible state");
+            return if possible { Ok(record) } else { Err(impossible) };
         }
         let count = self.number()?;
         if count > MAX_ENTRIES as u64 {
@@ -371,17 +446,13 @@ impl<'a> Reader<'a> {
         for index in 0..count {
             let (at, units) = (self.exact()?, self.exact()?);
             let newest = sliding_window_log::tick(limit, mark);
-            if units == 0 || at > newest || index > 0 && at <= last.at {
+            if units == 0 || at > newest || index > 0 && at < last.at {
                 return Err(SnapshotError::Damaged("a log out of order"));
             }
             last = Entry { at, sum: last.sum.wrapping_add(units) };
             log.append(last);
         }
         Ok(Held::Log(log).close(limit, tag, &store.arena))
-    }
-
-    fn block(&mut self) -> Result<Record, SnapshotError> {
-        Ok(Record { mark: self.exact()?, a: self.exact()?, b: self.exact()?, tag: BLOCK_TAG })
     }
 
     fn end(self) -> Result<(), SnapshotError> {

@@ -18,7 +18,7 @@
 //! never inserted twice; keys of different hashes meet there only by chance.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use crate::time::Wait;
 
@@ -62,8 +62,9 @@ impl Line {
 pub(crate) struct Table {
     lines: Box<[Line]>,
     inserting: Box<[Mutex<()>]>,
-    /// Keys in the table; may lag behind by those being inserted.
-    live: AtomicUsize,
+    /// Keys in the table. A key can be removed before whoever inserted it has counted it, so for a
+    /// moment this may be too small, even negative.
+    live: AtomicIsize,
     /// The next line to sweep.
     cursor: AtomicUsize,
     evicted: AtomicUsize,
@@ -109,7 +110,7 @@ impl Table {
         Table {
             lines: pages::filled(buckets * LINES),
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            live: AtomicUsize::new(0),
+            live: AtomicIsize::new(0),
             cursor: AtomicUsize::new(0),
             evicted: AtomicUsize::new(0),
         }
@@ -117,7 +118,7 @@ impl Table {
 
     /// Keys in the table.
     pub(crate) fn len(&self) -> usize {
-        self.live.load(Ordering::Relaxed)
+        self.live.load(Ordering::Relaxed).max(0) as usize
     }
 
     /// Slots in the table.
@@ -237,7 +238,7 @@ impl Table {
                 // A victim that changed meanwhile is judged again.
                 Ok((reset, slot, seen)) if Table::claim(slot, &seen, key, record, policy) => {
                     self.evicted.fetch_add(usize::from(!reset.is_zero()), Ordering::Relaxed);
-                    self.live.fetch_add(usize::from(seen.key == 0), Ordering::Relaxed);
+                    self.live.fetch_add(isize::from(seen.key == 0), Ordering::Relaxed);
                     return Inserted::New;
                 }
                 Ok(_) => {}
@@ -314,7 +315,7 @@ impl Table {
     /// insertion, never all at once. While half the table is empty there is nothing to gain by it,
     /// and a key that returns is found sooner than made anew.
     pub(crate) fn sweep(&self, policy: &impl Policy) {
-        if self.len() * 2 > self.slots() {
+        if self.len() > self.slots() / 2 {
             self.sweep_lines(SWEEP_LINES, policy);
         }
     }
