@@ -24,8 +24,10 @@ Commands:
   test                     check formatting, lints, tests, examples in the docs, and the docs
   bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
   errors                   print how far the sliding window counter strays, per traffic shape
+  log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
-  fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise)
+  fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
+                           algorithms, table or notation
   help                     print this text
 
 Options of `test`:
@@ -41,7 +43,7 @@ Examples:
   cargo xtask test
   cargo xtask test --only lint --only docs
   cargo xtask bench library --quick
-  cargo xtask fuzz parse_limit 300
+  cargo xtask fuzz notation 300
 ";
 
 /// Why a command line was not understood, in words that say what to write instead.
@@ -65,8 +67,9 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         print!("{HELP}");
         return Ok(true);
     };
-    // Only here: `bench library --help` asks the benchmark.
-    if rest.first().is_some_and(|word| word == "--help") {
+    // Programs that measure have a help of their own.
+    let own_help = ["errors", "log-cost", "flood"].contains(&command.as_str());
+    if !own_help && rest.first().is_some_and(|word| word == "--help") {
         print!("{HELP}");
         return Ok(true);
     }
@@ -74,6 +77,7 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         "test" => Ok(test::run(&test::Options::parse(rest)?)),
         "bench" => programs::bench(rest),
         "errors" => Ok(programs::measure("errors", rest)),
+        "log-cost" => Ok(programs::measure("log-cost", rest)),
         "flood" => Ok(programs::measure("flood", rest)),
         "fuzz" => programs::fuzz(rest),
         "help" | "--help" | "-h" => {
@@ -107,7 +111,7 @@ mod tests {
             ("bench", "bench needs to know what"),
             ("bench server", "no benchmark `server`"),
             ("fuzz", "fuzz needs a target"),
-            ("fuzz parse_limit soon", "`soon` is not a number of seconds"),
+            ("fuzz notation soon", "`soon` is not a number of seconds"),
         ];
         for (line, expected) in rows {
             let problem = run(&words(line)).expect_err(line);

@@ -130,7 +130,7 @@ impl State {
         now: Micros,
     ) -> Option<(Outcome, State)> {
         let bucket = &limit.bucket;
-        let Some(Short { unit, drain, capacity }) = bucket.short else { return None };
+        let Short { unit, drain, capacity } = bucket.short?;
         let at = now.as_u64();
         if self.mark > at || self.used > limit.capacity() || cost > limit.capacity() {
             return None;

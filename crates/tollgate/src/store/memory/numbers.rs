@@ -79,7 +79,7 @@ impl Numbers {
     pub(crate) fn register(&self, limit: &Limit, in_use: impl Fn() -> HashSet<u32>) -> Option<u32> {
         if self.read().limits.len() >= MAX_NUMBERS {
             // In vain the last time, it will be so for a while.
-            if self.attempts.fetch_add(1, Ordering::Relaxed) % SCAN_EVERY != 0 {
+            if !self.attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(SCAN_EVERY) {
                 return self.tag(limit);
             }
             // Looking through the slots takes their locks, so no lock of ours is held meanwhile;
