@@ -13,6 +13,7 @@ use crate::decision::{Decision, Outcome, Receipt};
 use crate::limit::Limit;
 use crate::observer::Observer;
 use crate::store::MemoryStore;
+use crate::store::memory::Located;
 use crate::time::{Micros, Wait};
 use crate::wait::Turnstile;
 
@@ -109,13 +110,16 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// Takes one unit, or refuses.
     #[inline]
     pub fn check<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> Decision {
-        self.now().take(limit, key, 1)
+        self.take(limit, key, 1)
     }
 
     /// Takes `cost` units at once, or refuses.
     #[inline]
     pub fn take<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.now().take(limit, key, cost)
+        let check = Check { cost, ..Check::new(limit, key.into()) };
+        // In this order: the memory answers while the clock is read.
+        let located = self.store.locate(&check);
+        self.now().ask_located(&check, located)
     }
 
     /// What [`Limiter::take`] would answer; charges nothing. Its `retry_after` is the wait.
@@ -240,7 +244,12 @@ impl<'a, C: Clock> Moment<'a, C> {
 
     #[inline]
     fn ask(self, check: &Check<'_>) -> Decision {
-        let decision = self.limiter.store.decide_one(check, self.now);
+        self.ask_located(check, self.limiter.store.locate(check))
+    }
+
+    #[inline]
+    fn ask_located(self, check: &Check<'_>, located: Located) -> Decision {
+        let decision = self.limiter.store.decide_located(check, located, self.now);
         if self.limiter.observer.is_some() {
             self.tell_one(*check, decision);
         }

@@ -31,7 +31,7 @@ impl Secret {
     }
 
     /// The hash of a key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let [k0, k1] = self.0;
         let mut v = Sip {

@@ -182,8 +182,6 @@ impl Table {
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<&Slot> {
         let [first, second] = self.homes(key);
-        // The second miss begins before the first is over.
-        prefetch(&self.lines[second]);
         self.in_line(first, key)
             .or_else(|| self.in_line(second, key))
             .or_else(|| self.find_away(first, second, key))
