@@ -1,7 +1,8 @@
 //! Hashes: a fixed public one for identities, a secret one for keys (in `store::memory`).
 
 /// FNV-1a over length-prefixed parts: the same in every process and every version. It names
-/// limits and staggers windows; nothing that an attacker chooses is looked up by it.
+/// limits and staggers windows. Of what an attacker chooses it decides only which of 64 locks a
+/// waiter takes for a moment; keys are looked up by the secret hash of the store.
 pub(crate) fn public_hash(parts: &[&[u8]]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut absorb = |bytes: &[u8]| {

@@ -38,6 +38,11 @@ const MAX_PERIOD_US: u64 = MAX_PERIOD.as_micros() as u64;
 pub const MAX_BUCKETS: u32 = 1_023;
 
 /// An algorithm and its numbers, validated. Cheap to clone; make it once and share it.
+///
+/// Every question may come with other numbers for the same key: that is how each caller has its own
+/// limit, and how a limit changes while the program runs. The state remembers which numbers wrote it
+/// and is carried over as [`OnChange`] says, at the first take under the new ones. A store knows up
+/// to 65,535 different sets of numbers at a time.
 #[derive(Clone, Debug)]
 pub struct Limit {
     name: Arc<str>,
@@ -345,7 +350,9 @@ impl LimitBuilder {
     }
 
     /// The policy name, as headers and metrics show it: letters, digits, `_` and `-`, at most 64.
-    /// Limits of different names never share state.
+    /// Limits of different names never share state; limits of the same name, algorithm and period
+    /// do, whatever their N. Tiers between which one caller can switch need different names: at each
+    /// switch what was used is cut to the new capacity.
     pub fn name(mut self, name: impl Into<String>) -> LimitBuilder {
         self.name = name.into();
         self

@@ -5,7 +5,8 @@
 //! Remember when each unit was charged; what is older than a period no longer counts. There is no
 //! boundary to burst across and no estimate. The price is memory, so entries of one instant are
 //! one entry, and a key holds at most 1,024 of them: beyond that the two closest neighbours merge
-//! onto the later instant, which may refuse a little more and never admits more.
+//! onto the later instant, which may refuse a little more and never admits more. (Closest: those
+//! that stand for the shortest stretch of time together.)
 //!
 //! ```text
 //!   N = 5, period 10 s, now = 15 s
@@ -209,10 +210,8 @@ impl<E: Entries> State<E> {
         }
     }
 
-    /// Appends an entry. Where there is no room the two closest neighbours merge onto the later
-    /// instant; of equally close ones those that hold least, so that steady traffic does not roll
-    /// up into one lump that never expires; of equals the oldest. Running sums make it a removal:
-    /// the later entry covers both.
+    /// Appends an entry. Where there is no room two neighbours merge onto the later instant. Running
+    /// sums make it a removal: the later entry covers both.
     pub(crate) fn append(&mut self, entry: Entry) {
         let len = self.entries.len();
         if len > 0 && self.entries.get(len - 1).at == entry.at {
@@ -228,18 +227,21 @@ impl<E: Entries> State<E> {
         self.entries.push(entry);
     }
 
-    /// The earlier of the two neighbours to merge, `next` being the one to be appended.
+    /// The earlier of the two closest neighbours, `next` being the one to be appended; of equally
+    /// close ones the oldest.
+    ///
+    /// Close are those that would stand for the shortest stretch of time together, counted from the
+    /// entry before them. Counting only from one to the other, the youngest would be closest again
+    /// and again, and roll up into a lump that holds most of a period back. The oldest entry is left
+    /// to expire.
     fn closest(&self, next: Entry) -> usize {
-        let mut before = self.base;
-        let mut best = (u64::MAX, u64::MAX, 0);
-        let mut earlier = self.entries.get(0);
-        for index in 0..self.entries.len() {
-            let last = index + 1 == self.entries.len();
-            let later = if last { next } else { self.entries.get(index + 1) };
-            best = best.min((later.at - earlier.at, later.sum.wrapping_sub(before), index));
-            (before, earlier) = (earlier.sum, later);
+        let len = self.entries.len();
+        if len < 2 {
+            return 0;
         }
-        best.2
+        let instant = |index: usize| if index < len { self.entries.get(index).at } else { next.at };
+        let stretch = |index: usize| instant(index + 1) - instant(index - 1);
+        (1..len).min_by_key(|index| stretch(*index)).expect("two entries at least")
     }
 
     /// Takes up to `units` out of the entry at `index`; returns how many.

@@ -161,7 +161,8 @@ pub(super) fn show_period(micros: u64) -> String {
 }
 
 impl fmt::Display for Limit {
-    /// `100/minute burst 20`; anything that the short form would not mean is added in words.
+    /// `100/minute burst 20`, and the algorithm where the short form would mean another. Alignment,
+    /// stagger and what happens on a change are not shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.units, show_period(self.period))?;
         let short_form_means = if self.capacity == self.units {

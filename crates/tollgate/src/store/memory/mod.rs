@@ -195,7 +195,7 @@ impl MemoryStore {
             }
             if ahead {
                 for (check, subject) in checks.iter().zip(subjects) {
-                    self.keys.prefetch_away(slot_key(subject, check.limit));
+                    self.keys.prefetch_second(slot_key(subject, check.limit));
                 }
             }
             let start = decisions.len();

@@ -105,7 +105,6 @@ impl Sip {
 mod tests {
     use super::*;
 
-    /// The reference values of SipHash-1-3 with key 00 01 … 0f for inputs of 0 to 15 bytes.
     #[test]
     fn agrees_with_the_standard_library() {
         use std::hash::{DefaultHasher, Hasher};
