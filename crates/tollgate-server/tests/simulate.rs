@@ -654,9 +654,10 @@ fn the_examples_of_help_and_readme_work_when_pasted() {
     assert_eq!(paste(&format!("printf{command}")), output.replace("  {", "{") + "\n");
 
     let (_, example) = README.split_once("```sh\nprintf").expect("an example");
-    let (command, output) = example.split_once("```\n\n```json\n").expect("its output");
+    let (command, rest) = example.split_once("```\n").expect("its end");
+    let (_, output) = rest.split_once("```json\n").expect("its output");
     let (output, _) = output.split_once("```").expect("an end");
-    let command = command.replace("cargo run --release -p tollgate-server --", "tollgate");
+    let command = command.replace("cargo run -p tollgate-server --", "tollgate");
     assert_eq!(paste(&format!("printf{command}")), output);
 }
 
