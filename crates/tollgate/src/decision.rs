@@ -196,6 +196,12 @@ impl Decision {
         }
     }
 
+    /// The same answer of one limit, given by another.
+    pub(crate) fn by(self, decided_by: DecidedBy) -> Decision {
+        let outcome = Outcome { decided_by, ..self.outcome };
+        Decision { decided_by, outcome, ..self }
+    }
+
     /// Several limits' outcomes as one answer. `violated` has a bit for each that refused.
     pub(crate) fn of_all(
         checks: &[Check<'_>],

@@ -17,6 +17,7 @@
 //! # Ok::<(), tollgate::LimitError>(())
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +92,16 @@ pub enum Align {
     Anchor(Micros),
     /// At the first charged request; it lasts exactly one period.
     FirstHit,
+}
+
+impl Align {
+    /// How far windows begin after a multiple of the period.
+    fn offset(self, period: u64) -> u64 {
+        match self {
+            Align::Anchor(anchor) => anchor.as_u64() % period,
+            Align::Epoch | Align::FirstHit => 0,
+        }
+    }
 }
 
 /// How a sliding window counter counts.
@@ -268,32 +279,28 @@ impl Limit {
         self.period
     }
 
-    /// Whether both decide alike, whatever they are called.
-    pub(crate) fn same_numbers(&self, other: &Limit) -> bool {
-        (self.algorithm, self.units, self.period, self.capacity, self.options)
-            == (other.algorithm, other.units, other.period, other.capacity, other.options)
-    }
-
     /// This limit without the shift of any one key.
     pub(crate) fn unshifted(&self) -> Limit {
-        let window_offset = match self.options.align {
-            Align::Anchor(anchor) => anchor.as_u64() % self.period,
-            Align::Epoch | Align::FirstHit => 0,
-        };
-        Limit { window_offset, ..self.clone() }
+        Limit { window_offset: self.options.align.offset(self.period), ..self.clone() }
     }
 
-    /// This limit with its fixed windows shifted by a fixed public hash of `key`, so that not
-    /// everybody's quota returns at the same instant.
-    pub(crate) fn staggered_for(&self, key: &[u8]) -> Limit {
+    /// This limit as it applies to `key`. The fixed windows of a staggered one are shifted by a
+    /// fixed public hash of the key, so that not everybody's quota returns at the same instant.
+    pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Limit> {
+        if !self.options.stagger {
+            return Cow::Borrowed(self);
+        }
         let own = public_hash(&[key]) % self.period;
-        Limit { window_offset: (self.window_offset + own) % self.period, ..self.clone() }
+        let window_offset = (self.window_offset + own) % self.period;
+        Cow::Owned(Limit { window_offset, ..self.clone() })
     }
 }
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Limit) -> bool {
-        self.name == other.name && self.same_numbers(other)
+        self.name == other.name
+            && (self.algorithm, self.units, self.period, self.capacity, self.options)
+                == (other.algorithm, other.units, other.period, other.capacity, other.options)
     }
 }
 
@@ -403,10 +410,7 @@ impl LimitBuilder {
             options: self.options,
             bucket,
             by_period: Divisor::new(period),
-            window_offset: match self.options.align {
-                Align::Anchor(anchor) => anchor.as_u64() % period,
-                Align::Epoch | Align::FirstHit => 0,
-            },
+            window_offset: self.options.align.offset(period),
         })
     }
 }

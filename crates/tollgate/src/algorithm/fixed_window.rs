@@ -191,7 +191,7 @@ mod tests {
         let limit = limit.build().unwrap();
         let resets: std::collections::BTreeSet<_> = (0..100)
             .map(|user| {
-                let own = limit.staggered_for(format!("user:{user}").as_bytes());
+                let own = limit.for_key(format!("user:{user}").as_bytes());
                 judge(&own, &State::fresh(&own, Micros::ZERO), 1, Micros::from_secs(600))
                     .reset_after
             })

@@ -288,15 +288,9 @@ impl MemoryStore {
         {
             return Decision::refused(Refusal::Blocked, wait, now);
         }
-        let own;
-        let limit = if check.limit.is_staggered() {
-            own = check.limit.staggered_for(check.key.as_bytes());
-            &own
-        } else {
-            check.limit
-        };
-        self.read_only(check, limit, subject, now)
-            .unwrap_or_else(|| self.decide_locked(check, limit, subject, now))
+        let limit = check.limit.for_key(check.key.as_bytes());
+        self.read_only(check, &limit, subject, now)
+            .unwrap_or_else(|| self.decide_locked(check, &limit, subject, now))
     }
 
     /// The answer, if the key has a state and nothing has to be written for it: most peeks, and
@@ -345,8 +339,7 @@ impl MemoryStore {
         match decided {
             Ok((decision, decided_by)) => {
                 self.count_overflow(decided_by);
-                let outcome = Outcome { decided_by, ..decision.outcome };
-                Decision { decided_by, outcome, ..decision }
+                decision.by(decided_by)
             }
             Err(refused) => refused,
         }
@@ -478,8 +471,7 @@ impl MemoryStore {
 
     /// Units that a key has left, rounded down; negative when in debt.
     pub fn balance(&self, limit: &Limit, key: Key<'_>, now: Micros) -> i64 {
-        let own = limit.is_staggered().then(|| limit.staggered_for(key.as_bytes()));
-        let limit = own.as_ref().unwrap_or(limit);
+        let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
         let used = self.update(limit, subject, now, Place::Table, |state| {
             (state.used(limit, now), Wrote::Nothing)
@@ -508,8 +500,7 @@ impl MemoryStore {
                 if receipt.overflow { Place::Overflow } else { Place::Table },
             ),
         };
-        let own = limit.is_staggered().then(|| limit.staggered_for(key.as_bytes()));
-        let limit = own.as_ref().unwrap_or(limit);
+        let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
         // A key that has no state has nothing to give back.
         let state = match place {
@@ -547,10 +538,7 @@ impl MemoryStore {
             (Decision::of_one(limit, after, cost, now), Wrote::State)
         });
         match booked {
-            Ok((decision, decided_by)) => {
-                let outcome = Outcome { decided_by, ..decision.outcome };
-                Decision { decided_by, outcome, ..decision }
-            }
+            Ok((decision, decided_by)) => decision.by(decided_by),
             Err(refused) => refused,
         }
     }
@@ -558,9 +546,7 @@ impl MemoryStore {
     /// How long until the last of `costs` may go, if they go in order, each as soon as possible,
     /// and nobody else takes anything.
     pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
-        let limit = check.limit;
-        let own = limit.is_staggered().then(|| limit.staggered_for(check.key.as_bytes()));
-        let limit = own.as_ref().unwrap_or(limit);
+        let limit = &*check.limit.for_key(check.key.as_bytes());
         let subject = self.secret.hash(check.key.as_bytes());
         let copied = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
             (state.copy(limit, now), Wrote::Nothing)

@@ -135,10 +135,7 @@ impl MemoryStore {
         let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let key = twin.map_or_else(|| slot_key(subject ^ salt, check.limit), |asked| asked.key);
         self.keys.prefetch(key);
-        let limit = match check.limit.is_staggered() {
-            true => Cow::Owned(check.limit.staggered_for(check.key.as_bytes())),
-            false => Cow::Borrowed(check.limit),
-        };
+        let limit = check.limit.for_key(check.key.as_bytes());
         Ok(Asked { check: *check, limit, tag, subject, key })
     }
 
