@@ -505,6 +505,7 @@ impl Problem<'_> {
                     f.write_str(" less room than this request costs, even when unused.")?;
                 }
                 Refusal::Blocked => f.write_str("This caller is blocked.")?,
+                Refusal::Busy => f.write_str("Too much of this caller's work is going on.")?,
                 Refusal::EmptyKey => f.write_str("This request does not say who is calling.")?,
                 Refusal::TooManyLimits => {
                     write!(f, "This request falls under more than {MAX_LIMITS} limits.")?;
