@@ -35,17 +35,15 @@ pub struct State {
     pub mark: u64,
     /// Units charged in the window of the mark.
     pub count: u64,
-    /// How far into its window the mark was.
-    pub elapsed: u64,
+    /// How long that window still lasted at the mark.
+    pub left: u64,
 }
 
 /// The window that a question falls into.
 struct View {
     count: u64,
-    /// How far into the window the question is answered.
-    elapsed: u64,
-    /// Whether this still is the window that the state counts.
-    same: bool,
+    /// How long the window still lasts; `None` if it is not the one that the state counts.
+    left: Option<u64>,
     served: Served,
 }
 
@@ -54,27 +52,41 @@ impl State {
     fn view(&self, limit: &Limit, now: Micros) -> View {
         let served = Served::new(self.mark, now, limit.period_us());
         if served.moved > 0 {
-            let elapsed = match limit.align() {
-                Align::FirstHit if self.count > 0 => self.elapsed,
-                _ => elapsed_at(limit, served.at),
+            let left = match limit.align() {
+                Align::FirstHit if self.count > 0 => self.left,
+                _ => left_at(limit, served.at),
             };
-            return View { count: self.count, elapsed, same: true, served };
+            return View { count: self.count, left: Some(left), served };
         }
-        let elapsed = self.elapsed + (served.at - self.mark);
-        if self.count > 0 && elapsed < limit.period_us() {
-            View { count: self.count, elapsed, same: true, served }
+        let passed = served.at - self.mark;
+        if self.count > 0 && passed < self.left {
+            View { count: self.count, left: Some(self.left - passed), served }
         } else {
-            View { count: 0, elapsed: elapsed_at(limit, served.at), same: false, served }
+            View { count: 0, left: None, served }
         }
+    }
+
+    /// When the window of the mark began.
+    fn start(&self, limit: &Limit) -> u64 {
+        (self.mark + self.left).saturating_sub(limit.period_us())
     }
 }
 
-/// How far into a new window an instant is.
+impl View {
+    /// How long the window still lasts, also if it is a new one.
+    #[inline(always)]
+    fn left(&self, limit: &Limit) -> u64 {
+        self.left.unwrap_or_else(|| left_at(limit, self.served.at))
+    }
+}
+
+/// How long a window that holds this instant, or begins with it, still lasts.
 #[inline]
-fn elapsed_at(limit: &Limit, at: u64) -> u64 {
+fn left_at(limit: &Limit, at: u64) -> u64 {
+    let period = limit.period_us();
     match limit.align() {
-        Align::FirstHit => 0,
-        _ => limit.by_period.rem(at + limit.period_us() - limit.window_offset),
+        Align::FirstHit => period,
+        _ => period - limit.by_period.rem(at + period - limit.window_offset),
     }
 }
 
@@ -82,7 +94,7 @@ impl State {
     /// The state of a key that nobody has asked about yet.
     #[inline]
     pub fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), count: 0, elapsed: 0 }
+        State { mark: now.as_u64(), count: 0, left: 0 }
     }
 }
 
@@ -93,15 +105,15 @@ impl Strategy for State {
         let asked = view.count.saturating_add(cost);
         let allowed = asked <= limit.capacity() || cost == 0;
         let count = if allowed { asked } else { view.count };
-        let window_end = Wait::from_micros(limit.period_us() - view.elapsed + view.served.lag);
-        let when_counted = if count == 0 { Wait::ZERO } else { window_end };
+        let window_end = || Wait::from_micros(view.left(limit) + view.served.lag);
+        let when_counted = if count == 0 { Wait::ZERO } else { window_end() };
         Outcome {
             allowed,
             remaining: limit.capacity().saturating_sub(count),
             retry_after: match allowed {
                 true => Wait::ZERO,
                 false if cost > limit.capacity() => Wait::NEVER,
-                false => window_end,
+                false => window_end(),
             },
             reset_after: when_counted,
             more_after: when_counted,
@@ -121,13 +133,13 @@ impl Strategy for State {
         let view = self.view(limit, now);
         self.mark = view.served.at;
         self.count = view.count.saturating_add(cost).min(MAX_EXACT);
-        self.elapsed = view.elapsed;
+        self.left = view.left(limit);
     }
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let view = self.view(limit, now);
-        let before_mark = charged_at.map_or(0, |at| self.mark.saturating_sub(at.as_u64()));
-        if view.same && before_mark <= self.elapsed {
+        let in_window = charged_at.is_none_or(|at| at.as_u64() >= self.start(limit));
+        if view.left.is_some() && in_window {
             self.count = self.count.saturating_sub(units);
         }
     }

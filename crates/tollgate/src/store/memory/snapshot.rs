@@ -32,7 +32,7 @@ use super::table::{Inserted, Policy, Table, Worth};
 use super::{MemoryStore, Ordering};
 
 const MAGIC: &[u8; 8] = b"tollgate";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What a snapshot brought back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -430,7 +430,7 @@ impl<'a> Reader<'a> {
             let record = Record { mark, a: self.exact()?, b: self.exact()?, tag };
             let possible = match limit.kind {
                 Kind::Token | Kind::Leaky => token_bucket::is_possible(limit, record.a, record.b),
-                Kind::Window | Kind::Staggered => record.b < limit.period_us(),
+                Kind::Window | Kind::Staggered => record.b <= limit.period_us(),
                 Kind::Counter | Kind::Log => true,
             };
             let impossible = SnapshotError::Damaged("an impossible state");
