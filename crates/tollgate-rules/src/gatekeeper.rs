@@ -194,13 +194,13 @@ impl<C: Clock> Gatekeeper<C> {
             retry_after: wait,
             reset_after: wait,
             decided_by: tollgate::DecidedBy::Block,
-            served_at: moment.now(),
+            served_at: moment.instant(),
             ..Outcome::default()
         };
         let told = Told {
             refusal: Some(Refusal::Blocked),
             decided_by: tollgate::DecidedBy::Block,
-            at: moment.now(),
+            at: moment.instant(),
             capacity: 0,
             outcome,
             binding: Some(Binding::Limit(first)),
@@ -238,7 +238,7 @@ impl<C: Clock> Gatekeeper<C> {
             let key = plan.key(planned.key);
             let counted = moment.check(&ban.refusals, &rule.scoped("refusals", key));
             if counted.remaining() == 0 {
-                let until = moment.now().after(Wait::at_least(ban.block));
+                let until = moment.instant().after(Wait::at_least(ban.block));
                 moment.block(&rule.scoped("block", key), until);
                 self.counts.bans.fetch_add(1, Ordering::Relaxed);
             }
