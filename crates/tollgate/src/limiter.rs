@@ -356,6 +356,18 @@ impl<'a, C: Clock> Moment<'a, C> {
         self.limiter.store.blocked(key.into(), self.now)
     }
 
+    /// Whether any key may be blocked: spares making keys to ask about when none is.
+    #[inline]
+    pub fn any_blocked(self) -> bool {
+        self.limiter.store.any_block(self.now)
+    }
+
+    /// The instant.
+    #[inline]
+    pub fn instant(self) -> Micros {
+        self.now
+    }
+
     fn tell(self, checks: &[Check<'_>], decision: &Decision) {
         if let Some(observer) = &self.limiter.observer {
             observer.decided(checks, decision);

@@ -625,7 +625,7 @@ impl MemoryStore {
 
     /// Whether a block may be in force anywhere.
     #[inline]
-    fn any_block(&self, now: Micros) -> bool {
+    pub fn any_block(&self, now: Micros) -> bool {
         self.blocked_until.load(Ordering::Relaxed) > now.as_u64()
     }
 
