@@ -54,7 +54,8 @@ What is measured:
   tollgate batch of 64             POST /v1/check/batch
 
 All servers have core 1, one thread that asks has core 0, and the contestants take turns within
-each round. About 48,000 callers ask, all are allowed, and an answer other than 200 ends the run.
+each round; one round before the first does not count. About 48,000 callers ask, all are allowed,
+and an answer other than 200 ends the run.
 CPU is the processor time of the server, user and system; ratios are taken within a round.
 
 The generator has one core too and cannot ask more than that allows: where it is 100 % busy and the

@@ -1,8 +1,7 @@
 //! What is asked: requests about many keys, written before the clock starts.
 //!
 //! 65,536 keys are drawn from 100,000, which makes about 48,000 different ones: more than the
-//! processor's inner caches hold, few enough that every server has met them all when the warm-up
-//! is over.
+//! processor's inner caches hold, few enough that a server has met them all within a second.
 
 use std::fmt::Write;
 
