@@ -1,6 +1,7 @@
 //! `Facts`: what a rule may look at, borrowed from whoever asks.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 /// What is known about one request. Everything is optional: a rule whose key needs a fact that is
@@ -24,23 +25,50 @@ pub struct Facts<'a> {
     pub headers: Option<&'a dyn Headers>,
 }
 
+impl fmt::Debug for Facts<'_> {
+    /// Shows which facts there are, not their values: those are people's names and secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let facts = [
+            ("method", self.method.is_some()),
+            ("path", self.path.is_some()),
+            ("ip", self.ip.is_some()),
+            ("user", self.user.is_some()),
+            ("tier", self.tier.is_some()),
+            ("api_key", self.api_key.is_some()),
+            ("headers", self.headers.is_some()),
+        ];
+        let present = facts.iter().filter(|(_, present)| *present).map(|(name, _)| name);
+        f.debug_list().entries(present).finish()
+    }
+}
+
 /// Header fields of a request.
 pub trait Headers: Sync {
     /// The value of the first field of this name, which is in small letters; `None` also for a
     /// value that is not text.
     fn header(&self, name: &str) -> Option<Cow<'_, str>>;
+
+    /// The values of all fields of this name as one list, in order.
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
-impl Headers for [(&str, &str)] {
+/// Fields as a list of names and values.
+impl<N: AsRef<str> + Sync, V: AsRef<str> + Sync> Headers for Vec<(N, V)> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let found = self.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| Cow::Borrowed(*value))
+        values(self, name).next().map(Cow::Borrowed)
+    }
+
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut values = values(self, name);
+        let first = values.next()?;
+        Some(values.fold(Cow::Borrowed(first), |list, next| Cow::Owned(format!("{list},{next}"))))
     }
 }
 
-impl Headers for Vec<(String, String)> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let found = self.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| Cow::Borrowed(value.as_str()))
-    }
+fn values<'a, N: AsRef<str>, V: AsRef<str>>(
+    fields: &'a [(N, V)],
+    name: &str,
+) -> impl Iterator<Item = &'a str> {
+    let named = move |(field, _): &&(N, V)| field.as_ref().eq_ignore_ascii_case(name);
+    fields.iter().filter(named).map(|(_, value)| value.as_ref())
 }
