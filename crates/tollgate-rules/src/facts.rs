@@ -29,18 +29,27 @@ pub trait Headers: Sync {
     /// The value of the first field of this name, which is in small letters; `None` also for a
     /// value that is not text.
     fn header(&self, name: &str) -> Option<Cow<'_, str>>;
+
+    /// The values of all fields of this name as one list, in order.
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
-impl Headers for [(&str, &str)] {
+impl<N: AsRef<str> + Sync, V: AsRef<str> + Sync> Headers for [(N, V)] {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let found = self.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| Cow::Borrowed(*value))
+        values(self, name).next().map(Cow::Borrowed)
+    }
+
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut values = values(self, name);
+        let first = values.next()?;
+        Some(values.fold(Cow::Borrowed(first), |list, next| Cow::Owned(format!("{list},{next}"))))
     }
 }
 
-impl Headers for Vec<(String, String)> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let found = self.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| Cow::Borrowed(value.as_str()))
-    }
+fn values<'a, N: AsRef<str>, V: AsRef<str>>(
+    fields: &'a [(N, V)],
+    name: &str,
+) -> impl Iterator<Item = &'a str> {
+    let named = move |(field, _): &&(N, V)| field.as_ref().eq_ignore_ascii_case(name);
+    fields.iter().filter(named).map(|(_, value)| value.as_ref())
 }

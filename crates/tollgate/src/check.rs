@@ -98,6 +98,17 @@ impl KeyBuf {
         }
     }
 
+    /// Adds all parts of another key.
+    pub fn append(&mut self, other: &KeyBuf) {
+        let parts = if self.0.is_empty() { &other.0[..] } else { other.0.get(1..).unwrap_or(&[]) };
+        self.0.extend_from_slice(parts);
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Empties it and keeps its memory, for the next request.
     pub fn clear(&mut self) {
         self.0.clear();
@@ -213,5 +224,11 @@ mod tests {
         assert_eq!(keys.len(), lists.len());
         assert!(keys.iter().all(|key| std::str::from_utf8(Key::from(key).as_bytes()).is_err()));
         assert!(Key::from(&KeyBuf::new()).is_empty());
+
+        let mut joined = KeyBuf::new();
+        for part in [KeyBuf::new(), KeyBuf::new().with("a", "b"), KeyBuf::new().with("c", "d")] {
+            joined.append(&part);
+        }
+        assert_eq!(joined, KeyBuf::new().with("a", "b").with("c", "d"));
     }
 }

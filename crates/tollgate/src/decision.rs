@@ -78,6 +78,8 @@ pub enum Refusal {
     Blocked,
     /// The key is empty, which is always a mistake of the caller.
     EmptyKey,
+    /// As much of the key's work is going on as may at once.
+    Busy,
     /// More than [`MAX_LIMITS`] limits were asked at once, or limits with more than 65,535
     /// different sets of numbers are in use.
     TooManyLimits,
@@ -115,6 +117,12 @@ impl Decision {
     /// The instant of the question.
     pub fn at(&self) -> Micros {
         self.at
+    }
+
+    /// What the binding limit said, with the waits and the delay of the whole decision.
+    #[inline]
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
     }
 
     /// Units charged, to the binding limit where there are several: the cost asked for, less where

@@ -41,7 +41,7 @@ use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use crate::decision::{Decision, MAX_LIMITS, Outcome, Refusal};
-use crate::limit::Limit;
+use crate::limit::{Calendar, CalendarUnit, Limit};
 use crate::time::{Micros, Wait};
 
 /// What a reply tells its client: a decision, and the policies that it was made under.
@@ -91,9 +91,13 @@ impl<'a> Policy<'a> {
         self.outcome.more_after.seconds().filter(|seconds| !full && *seconds > 0)
     }
 
-    /// The period, if it is a whole number of seconds: no dialect can tell others.
+    /// The period, if it is a whole number of seconds and always the same: no dialect can tell
+    /// others. A day counts as 24 hours, also of a calendar; a month has no length.
     fn window_s(&self) -> Option<u64> {
-        let period = self.limit.period();
+        let period = match self.limit.calendar() {
+            Some(calendar) => calendar.unit().nominal()?,
+            None => self.limit.period(),
+        };
         (period.subsec_nanos() == 0).then_some(period.as_secs())
     }
 }
@@ -303,13 +307,16 @@ impl PolicyName {
     /// The most bytes. A limit's own name with its period is at most 83.
     pub const MAX_LEN: usize = 128;
 
-    /// The name of a limit and its period, such as `api-1s` or `login-15m`; `default` for a limit
-    /// without a name.
+    /// The name of a limit and its period, such as `api-1s`, `login-15m` or, by the calendar,
+    /// `reports-1mo`; `default` for a limit without a name.
     pub fn of(limit: &Limit) -> PolicyName {
         if limit.name().is_empty() {
             return PolicyName("default".into());
         }
-        let (count, unit) = period_in_words(limit.period_us());
+        let (count, unit) = match limit.calendar().map(Calendar::unit) {
+            Some(CalendarUnit::Month) => (1, "mo"),
+            _ => period_in_words(limit.period_us()),
+        };
         PolicyName(format!("{}-{count}{unit}", limit.name()).into())
     }
 
@@ -505,6 +512,7 @@ impl Problem<'_> {
                     f.write_str(" less room than this request costs, even when unused.")?;
                 }
                 Refusal::Blocked => f.write_str("This caller is blocked.")?,
+                Refusal::Busy => f.write_str("Too much of this caller's work is going on.")?,
                 Refusal::EmptyKey => f.write_str("This request does not say who is calling.")?,
                 Refusal::TooManyLimits => {
                     write!(f, "This request falls under more than {MAX_LIMITS} limits.")?;
@@ -872,6 +880,31 @@ mod tests {
         let longest = PolicyName::of(&longest);
         assert_eq!(longest.as_str().len(), 83);
         assert_eq!(PolicyName::new(longest.as_str()), Ok(longest));
+    }
+
+    #[test]
+    fn windows_of_the_calendar_are_told_by_their_nominal_length() {
+        use crate::limit::calendar::tests::{DAYS, MONTHS, Table, by};
+        let week = Table { unit: CalendarUnit::Week, ..DAYS };
+        // calendar | RateLimit-Policy: draft, legacy
+        let rows = [
+            (DAYS, r#""reports-1d";q=8;w=86400"#, "8;w=86400"),
+            (week, r#""reports-1w";q=8;w=604800"#, "8;w=604800"),
+            (MONTHS, r#""reports-1mo";q=8"#, ""),
+        ];
+        for (calendar, draft, legacy) in rows {
+            let limit = by(calendar, 8).name("reports").build().unwrap();
+            let decision = Decision::of_one(&limit, outcome(7, 0, 1, 1), 0, Micros::ZERO);
+            let name = PolicyName::of(&limit);
+            let policies = [Policy::alone(&name, &limit, &decision)];
+            let reply = Reply::new(&decision, &policies);
+            let policy = |dialect| {
+                let lines = shown(&reply, &[dialect]);
+                let policy = lines.iter().find_map(|line| line.strip_prefix("RateLimit-Policy: "));
+                policy.unwrap_or_default().to_string()
+            };
+            assert_eq!([policy(Dialect::Draft), policy(Dialect::Legacy)], [draft, legacy]);
+        }
     }
 
     #[test]

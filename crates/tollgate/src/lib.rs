@@ -32,6 +32,7 @@
 //! | a rate, with bursts up to a size | `"100/minute burst 20"`: [`token_bucket`](algorithm::token_bucket) |
 //! | a smooth flow: delay, do not refuse | [`leaky_bucket`](algorithm::leaky_bucket) as a [`queue`](LimitBuilder::queue) |
 //! | a quota that returns at a known time | [`fixed_window`](algorithm::fixed_window) |
+//! | a quota of a day, week or month somewhere | the same by a [`calendar`](Limit::per_calendar) |
 //! | never more than N in any period, small N | [`sliding_window_log`](algorithm::sliding_window_log) |
 //! | about N in any period, two numbers a key | `"100/minute"`: [`sliding_window_counter`](algorithm::sliding_window_counter) |
 //! | never more than N in any period, large N | the same with [`buckets`](LimitBuilder::buckets) |
@@ -99,7 +100,9 @@ pub use algorithm::Algorithm;
 pub use check::{Act, Check, Key, KeyBuf};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{DecidedBy, Decision, Outcome, Receipt, Refusal};
-pub use limit::{Align, Limit, LimitBuilder, LimitError, OnChange, Precision};
+pub use limit::{
+    Align, Calendar, CalendarUnit, Limit, LimitBuilder, LimitError, OnChange, Precision,
+};
 pub use limiter::{Limiter, Moment, Permit};
 pub use observer::Observer;
 pub use store::MemoryStore;

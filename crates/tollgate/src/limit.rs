@@ -27,9 +27,11 @@ use crate::algorithm::{Algorithm, Divisor};
 use crate::hash::public_hash;
 use crate::time::{MAX_EXACT, Micros};
 
+pub(crate) mod calendar;
 mod notation;
 
-pub use notation::{parse_period, parse_rate};
+pub use calendar::{Calendar, CalendarUnit};
+pub use notation::{is_monthly, parse_calendar_rate, parse_period, parse_rate};
 
 /// The longest period, and the longest time a bucket may take to refill: 100 years of 365.25 days.
 pub const MAX_PERIOD: Duration = Duration::from_secs(100 * 36525 * 864);
@@ -54,6 +56,8 @@ pub struct Limit {
     period: u64,
     capacity: u64,
     options: Options,
+    /// What divides time into this fixed window's windows, if not the period.
+    calendar: Option<Arc<dyn Calendar>>,
     /// Names the state of this limit beside a key. Holds no numbers, so that a change of numbers
     /// keeps what callers have used.
     id: u64,
@@ -63,6 +67,8 @@ pub struct Limit {
     pub(crate) by_period: Divisor,
     /// How far fixed windows begin after a multiple of the period: by an anchor, by a stagger.
     pub(crate) window_offset: u64,
+    /// The longest that a window can last.
+    window_longest: u64,
 }
 
 /// What a bucket computes with. One unit is `unit` ticks long and `drain` ticks pass in a
@@ -191,7 +197,15 @@ impl Limit {
             burst: None,
             algorithm: None,
             options: Options::default(),
+            calendar: None,
         }
+    }
+
+    /// `units` per day, week or month of a calendar: a fixed window that begins and ends when the
+    /// calendar says, for everybody at the same instant.
+    pub fn per_calendar(units: u64, calendar: Arc<dyn Calendar>) -> LimitBuilder {
+        let period = calendar.unit().period();
+        LimitBuilder { calendar: Some(calendar), ..Limit::per(units, period) }
     }
 
     /// The factory: an algorithm by name, its numbers beside it. An unknown name lists the five.
@@ -222,7 +236,7 @@ impl Limit {
         self.units
     }
 
-    /// The period.
+    /// The period. That of a calendar's windows is nominal: 24 hours, 7 days or 31 days.
     pub fn period(&self) -> Duration {
         Duration::from_micros(self.period)
     }
@@ -239,7 +253,13 @@ impl Limit {
         self.options.queue
     }
 
-    /// Where a fixed window begins.
+    /// The calendar whose windows are counted, if it is one; see [`Limit::per_calendar`].
+    #[inline]
+    pub fn calendar(&self) -> Option<&dyn Calendar> {
+        self.calendar.as_deref()
+    }
+
+    /// Where a fixed window begins; of no meaning to one of a [`calendar`](Limit::calendar).
     pub fn align(&self) -> Align {
         self.options.align
     }
@@ -279,6 +299,12 @@ impl Limit {
         self.period
     }
 
+    /// The longest that a window can last, in microseconds: the period, but for a calendar's.
+    #[inline]
+    pub(crate) fn window_longest_us(&self) -> u64 {
+        self.window_longest
+    }
+
     /// This limit without the shift of any one key.
     pub(crate) fn unshifted(&self) -> Limit {
         Limit { window_offset: self.options.align.offset(self.period), ..self.clone() }
@@ -301,10 +327,15 @@ impl PartialEq for Limit {
         self.name == other.name
             && (self.algorithm, self.units, self.period, self.capacity, self.options)
                 == (other.algorithm, other.units, other.period, other.capacity, other.options)
+            && self.calendar().map(calendar::identity) == other.calendar().map(calendar::identity)
     }
 }
 
 impl Eq for Limit {}
+
+// Numbers that never change, and a calendar, which is pure: a panic leaves nothing half done.
+impl std::panic::UnwindSafe for Limit {}
+impl std::panic::RefUnwindSafe for Limit {}
 
 /// A limit being described; [`LimitBuilder::build`] checks it.
 #[derive(Clone, Debug)]
@@ -316,6 +347,7 @@ pub struct LimitBuilder {
     burst: Option<u64>,
     algorithm: Option<Algorithm>,
     options: Options,
+    calendar: Option<Arc<dyn Calendar>>,
 }
 
 impl LimitBuilder {
@@ -325,8 +357,8 @@ impl LimitBuilder {
         self
     }
 
-    /// Decides by this algorithm. Without it, a rate with a burst is a token bucket and a rate
-    /// without one a sliding window counter.
+    /// Decides by this algorithm. Without it, a rate with a burst is a token bucket, one of a
+    /// calendar a fixed window, and any other a sliding window counter.
     pub fn algorithm(mut self, algorithm: Algorithm) -> LimitBuilder {
         self.algorithm = Some(algorithm);
         self
@@ -376,18 +408,20 @@ impl LimitBuilder {
         check_name(&self.name)?;
         let period = checked_period(self.period)?;
         checked_count("the rate", self.units, "write at least 1, such as 1/day")?;
-        let default = if self.burst.is_some() {
-            Algorithm::TokenBucket
-        } else {
-            Algorithm::SlidingWindowCounter
+        let default = match self.burst {
+            _ if self.calendar.is_some() => Algorithm::FixedWindow,
+            Some(_) => Algorithm::TokenBucket,
+            None => Algorithm::SlidingWindowCounter,
         };
         let algorithm = self.algorithm.unwrap_or(default);
+        let calendar = self.calendar.as_deref();
         let capacity = self.burst.unwrap_or(self.units);
         checked_count(
             "the burst",
             capacity,
             "it is the largest cost that can pass at once; write at least 1, or leave it out",
         )?;
+        calendar.map_or(Ok(()), |calendar| check_calendar(calendar, algorithm, self.options))?;
         check_options(algorithm, self.burst, self.options, period)?;
         let bucket = BucketNumbers::new(self.units, period, capacity);
         if algorithm.is_bucket() && bucket.full_refill > MAX_PERIOD_US {
@@ -398,9 +432,11 @@ impl LimitBuilder {
                 notation::show_period(period),
             )));
         }
+        let kind = limit_kind(algorithm, period, self.options, calendar);
+        let longest = calendar.map(|calendar| calendar.unit().longest().as_micros() as u64);
         Ok(Limit {
-            id: limit_id(&self.name, algorithm, period, self.options),
-            fingerprint: limit_fingerprint(algorithm, period, self.options, [self.units, capacity]),
+            id: public_hash(&[self.name.as_bytes(), &kind.to_le_bytes()]),
+            fingerprint: limit_fingerprint(kind, self.options, [self.units, capacity]),
             name: self.name.into(),
             algorithm,
             kind: Kind::of(algorithm, &self.options),
@@ -411,6 +447,8 @@ impl LimitBuilder {
             bucket,
             by_period: Divisor::new(period),
             window_offset: self.options.align.offset(period),
+            window_longest: longest.unwrap_or(period),
+            calendar: self.calendar,
         })
     }
 }
@@ -476,6 +514,31 @@ fn checked_count(what: &str, count: u64, hint: &str) -> Result<(), LimitError> {
     }
 }
 
+/// A calendar says alone when its windows begin.
+fn check_calendar(
+    calendar: &dyn Calendar,
+    algorithm: Algorithm,
+    options: Options,
+) -> Result<(), LimitError> {
+    calendar::check_zone(calendar.zone())?;
+    if algorithm != Algorithm::FixedWindow {
+        return Err(LimitError::new(format!(
+            "{algorithm} cannot count by the calendar: leave the algorithm out, or choose \
+             fixed_window"
+        )));
+    }
+    let option = match options.align {
+        Align::FirstHit => "align: first_hit",
+        Align::Anchor(_) => "align to an anchor",
+        Align::Epoch if options.stagger => "stagger",
+        Align::Epoch => return Ok(()),
+    };
+    Err(LimitError::new(format!(
+        "`{option}` and a calendar contradict each other: the calendar says when a window begins, \
+         for every key; leave one of the two out"
+    )))
+}
+
 /// An option that its algorithm would ignore is a misunderstanding, so it is an error.
 fn check_options(
     algorithm: Algorithm,
@@ -519,29 +582,25 @@ fn check_options(
     Ok(())
 }
 
-fn limit_id(name: &str, algorithm: Algorithm, period: u64, options: Options) -> u64 {
-    let kind = limit_kind(algorithm, period, options);
-    public_hash(&[name.as_bytes(), &kind.to_le_bytes()])
-}
-
-fn limit_fingerprint(
-    algorithm: Algorithm,
-    period: u64,
-    options: Options,
-    numbers: [u64; 2],
-) -> u64 {
-    let kind = limit_kind(algorithm, period, options);
+fn limit_fingerprint(kind: u64, options: Options, numbers: [u64; 2]) -> u64 {
     let [units, capacity] = numbers.map(u64::to_le_bytes);
     let on_change = [options.on_change as u8, u8::from(options.queue)];
     public_hash(&[&kind.to_le_bytes(), &units, &capacity, &on_change])
 }
 
 /// What makes the states of two limits mean different things.
-fn limit_kind(algorithm: Algorithm, period: u64, options: Options) -> u64 {
-    let align = match options.align {
-        Align::Epoch => 0,
-        Align::FirstHit => 1,
-        Align::Anchor(anchor) => 2 + anchor.as_u64() % period,
+fn limit_kind(
+    algorithm: Algorithm,
+    period: u64,
+    options: Options,
+    calendar: Option<&dyn Calendar>,
+) -> u64 {
+    let align = match (calendar, options.align) {
+        // No anchor reaches the highest bit.
+        (Some(calendar), _) => calendar::identity_hash(calendar) | 1 << 63,
+        (None, Align::Epoch) => 0,
+        (None, Align::FirstHit) => 1,
+        (None, Align::Anchor(anchor)) => 2 + anchor.as_u64() % period,
     };
     let buckets = match options.precision {
         Precision::Estimate => 0,

@@ -192,6 +192,11 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     pub fn unblock<'k>(&self, key: impl Into<Key<'k>>) -> bool {
         self.now().unblock(key)
     }
+
+    /// How long `key` is still blocked; `None` if it is not. While no key is, nothing is looked up.
+    pub fn blocked_for<'k>(&self, key: impl Into<Key<'k>>) -> Option<Wait> {
+        self.now().blocked_for(key)
+    }
 }
 
 /// A limiter at one instant; made by [`Limiter::at`].
@@ -343,6 +348,12 @@ impl<'a, C: Clock> Moment<'a, C> {
     /// See [`Limiter::unblock`].
     pub fn unblock<'k>(self, key: impl Into<Key<'k>>) -> bool {
         self.limiter.store.unblock(key.into(), self.now)
+    }
+
+    /// See [`Limiter::blocked_for`].
+    #[inline]
+    pub fn blocked_for<'k>(self, key: impl Into<Key<'k>>) -> Option<Wait> {
+        self.limiter.store.blocked(key.into(), self.now)
     }
 
     fn tell(self, checks: &[Check<'_>], decision: &Decision) {

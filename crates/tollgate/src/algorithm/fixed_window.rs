@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //!
-//! Time is cut into windows of one period; each counts from zero. One number, easy to explain, and
+//! Time is cut into windows; each counts from zero. One number, easy to explain, and
 //! its one weakness is known exactly: a burst at the end of one window and another at the start of
 //! the next put 2 N into a moment. A day's quota rarely minds; a login form does.
 //!
@@ -14,18 +14,20 @@
 //! # The formula
 //!
 //! ```text
-//!   window   = [start, start + period)         the boundary instant belongs to the new window
+//!   window   = [start, end)         the boundary instant belongs to the new window
 //!   admit    ⇔ count + cost ≤ N
-//!   wait     = start + period − now
+//!   wait     = end − now
 //! ```
 //!
-//! Windows begin at whole multiples of the period since the Unix epoch, so that every process
+//! Windows last one period and begin at whole multiples of the period since the Unix epoch, so that every process
 //! agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or, staggered,
-//! at an offset of each key's own, so that not everybody returns at once.
+//! at an offset of each key's own, so that not everybody returns at once. Or a calendar says where
+//! they begin and end, and they last as long as its days, weeks and months do. Within a window
+//! nobody has to be asked again: the state remembers how long it lasts.
 
 use super::{Served, Strategy, used_after_change};
 use crate::decision::Outcome;
-use crate::limit::{Align, Limit};
+use crate::limit::{Align, Limit, calendar};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
 /// A window as of its last charge.
@@ -35,46 +37,62 @@ pub struct State {
     pub mark: u64,
     /// Units charged in the window of the mark.
     pub count: u64,
-    /// How far into its window the mark was.
-    pub elapsed: u64,
+    /// How long that window still lasted at the mark.
+    pub left: u64,
 }
 
 /// The window that a question falls into.
 struct View {
     count: u64,
-    /// How far into the window the question is answered.
-    elapsed: u64,
-    /// Whether this still is the window that the state counts.
-    same: bool,
+    /// How long the window still lasts; `None` if it is not the one that the state counts.
+    left: Option<u64>,
     served: Served,
 }
 
 impl State {
     #[inline(always)]
     fn view(&self, limit: &Limit, now: Micros) -> View {
-        let served = Served::new(self.mark, now, limit.period_us());
+        let served = Served::new(self.mark, now, limit.window_longest_us());
         if served.moved > 0 {
-            let elapsed = match limit.align() {
-                Align::FirstHit if self.count > 0 => self.elapsed,
-                _ => elapsed_at(limit, served.at),
+            let left = match limit.align() {
+                Align::FirstHit if self.count > 0 => self.left,
+                _ => left_at(limit, served.at),
             };
-            return View { count: self.count, elapsed, same: true, served };
+            return View { count: self.count, left: Some(left), served };
         }
-        let elapsed = self.elapsed + (served.at - self.mark);
-        if self.count > 0 && elapsed < limit.period_us() {
-            View { count: self.count, elapsed, same: true, served }
+        let passed = served.at - self.mark;
+        if self.count > 0 && passed < self.left {
+            View { count: self.count, left: Some(self.left - passed), served }
         } else {
-            View { count: 0, elapsed: elapsed_at(limit, served.at), same: false, served }
+            View { count: 0, left: None, served }
+        }
+    }
+
+    /// When the window of the mark began.
+    fn start(&self, limit: &Limit) -> u64 {
+        match limit.calendar() {
+            Some(calendar) => calendar.window(Micros::new(self.mark)).start.as_u64(),
+            None => (self.mark + self.left).saturating_sub(limit.period_us()),
         }
     }
 }
 
-/// How far into a new window an instant is.
+impl View {
+    /// How long the window still lasts, also if it is a new one.
+    #[inline(always)]
+    fn left(&self, limit: &Limit) -> u64 {
+        self.left.unwrap_or_else(|| left_at(limit, self.served.at))
+    }
+}
+
+/// How long a window that holds this instant, or begins with it, still lasts.
 #[inline]
-fn elapsed_at(limit: &Limit, at: u64) -> u64 {
-    match limit.align() {
-        Align::FirstHit => 0,
-        _ => limit.by_period.rem(at + limit.period_us() - limit.window_offset),
+fn left_at(limit: &Limit, at: u64) -> u64 {
+    let period = limit.period_us();
+    match (limit.calendar(), limit.align()) {
+        (Some(calendar), _) => calendar::left_at(calendar, at),
+        (None, Align::FirstHit) => period,
+        (None, _) => period - limit.by_period.rem(at + period - limit.window_offset),
     }
 }
 
@@ -82,7 +100,7 @@ impl State {
     /// The state of a key that nobody has asked about yet.
     #[inline]
     pub fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), count: 0, elapsed: 0 }
+        State { mark: now.as_u64(), count: 0, left: 0 }
     }
 }
 
@@ -93,15 +111,15 @@ impl Strategy for State {
         let asked = view.count.saturating_add(cost);
         let allowed = asked <= limit.capacity() || cost == 0;
         let count = if allowed { asked } else { view.count };
-        let window_end = Wait::from_micros(limit.period_us() - view.elapsed + view.served.lag);
-        let when_counted = if count == 0 { Wait::ZERO } else { window_end };
+        let window_end = || Wait::from_micros(view.left(limit) + view.served.lag);
+        let when_counted = if count == 0 { Wait::ZERO } else { window_end() };
         Outcome {
             allowed,
             remaining: limit.capacity().saturating_sub(count),
             retry_after: match allowed {
                 true => Wait::ZERO,
                 false if cost > limit.capacity() => Wait::NEVER,
-                false => window_end,
+                false => window_end(),
             },
             reset_after: when_counted,
             more_after: when_counted,
@@ -121,13 +139,13 @@ impl Strategy for State {
         let view = self.view(limit, now);
         self.mark = view.served.at;
         self.count = view.count.saturating_add(cost).min(MAX_EXACT);
-        self.elapsed = view.elapsed;
+        self.left = view.left(limit);
     }
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let view = self.view(limit, now);
-        let before_mark = charged_at.map_or(0, |at| self.mark.saturating_sub(at.as_u64()));
-        if view.same && before_mark <= self.elapsed {
+        let in_window = charged_at.is_none_or(|at| at.as_u64() >= self.start(limit));
+        if view.left.is_some() && in_window {
             self.count = self.count.saturating_sub(units);
         }
     }
@@ -140,8 +158,9 @@ impl Strategy for State {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{check, limit_with, times};
-    use super::super::{Algorithm, State, charge, judge, refund};
+    use super::super::{Algorithm, State, charge, judge, refund, take};
     use super::*;
+    use crate::limit::calendar::tests::{DAYS, HOUR as H, MONTHS, by};
 
     const S: u64 = 1_000_000;
 
@@ -183,6 +202,101 @@ mod tests {
             (104 * S, 1, false, 0, S as i64),
         ];
         check(aligned(Align::Anchor(Micros::from_secs(45))), &rows);
+    }
+
+    #[test]
+    fn days_of_the_calendar_last_as_long_as_they_last() {
+        let rows = [
+            (23 * H, 1, true, 1, 0),
+            (24 * H - 1, 1, true, 0, 0),
+            (24 * H - 1, 1, false, 0, 1),
+            (24 * H, 2, true, 0, 0),
+            (24 * H, 1, false, 0, 23 * H as i64),
+            (47 * H - 1, 1, false, 0, 1),
+            (47 * H, 1, true, 1, 0),
+            (71 * H, 1, true, 0, 0),
+            (71 * H, 1, false, 0, H as i64),
+            (72 * H - 1, 2, false, 0, 1),
+            (72 * H - 1, 3, false, 0, -1),
+            (72 * H, 2, true, 0, 0),
+            (200 * H, 1, true, 1, 0),
+            (Micros::MAX.as_u64(), 2, true, 0, 0),
+            (Micros::MAX.as_u64(), 1, false, 0, 1),
+        ];
+        check(by(DAYS, 2).build().unwrap(), &rows);
+    }
+
+    #[test]
+    fn months_have_no_common_length() {
+        let rows = [
+            (0, 9, true, 0, 0),
+            (0, 1, false, 0, 744 * H as i64),
+            (744 * H - 1, 1, false, 0, 1),
+            (744 * H, 9, true, 0, 0),
+            (744 * H, 1, false, 0, 672 * H as i64),
+            (1_416 * H, 8, true, 1, 0),
+            (2_159 * H - 1, 2, false, 1, 1),
+            (2_159 * H, 9, true, 0, 0),
+            (2_159 * H, 9, false, 0, 720 * H as i64),
+        ];
+        check(by(MONTHS, 9).build().unwrap(), &rows);
+    }
+
+    #[test]
+    fn a_calendar_s_window_is_fresh_at_its_end_and_not_before() {
+        let limit = by(DAYS, 5).build().unwrap();
+        let mut state = State::fresh(&limit, Micros::ZERO);
+        times(50 * H, |now| charge(&limit, &mut state, 1, now));
+        for (at, reset, remaining) in [(50 * H, 22 * H, 4), (72 * H - 1, 1, 4), (72 * H, 0, 5)] {
+            let present = times(at, |now| judge(&limit, &state, 0, now));
+            let want = Wait::from_micros(reset);
+            let found = (present.reset_after, present.more_after, present.remaining);
+            assert_eq!(found, (want, want, remaining), "at {at}");
+        }
+    }
+
+    #[test]
+    fn a_calendar_serves_clocks_that_are_behind() {
+        // Charged at hour 50, in the day that ends at 72. A day's longest is 48 hours.
+        // at | served as of, retry, jumped
+        let rows = [
+            (46 * H, 50 * H, 26 * H, false),
+            (2 * H, 50 * H, 70 * H, false),
+            (2 * H - 1, 2 * H - 1, 22 * H + 1, true),
+        ];
+        for (at, served_at, retry, jumped) in rows {
+            let limit = by(DAYS, 5).build().unwrap();
+            let mut state = State::fresh(&limit, Micros::ZERO);
+            times(50 * H, |now| charge(&limit, &mut state, 5, now));
+            let refused = times(at, |now| take(&limit, &mut state, 1, now));
+            assert!(!refused.allowed, "at {at}: what is used stays used");
+            let found = (refused.served_at.as_u64(), refused.retry_after, refused.jumped);
+            assert_eq!(found, (served_at, Wait::from_micros(retry), jumped), "at {at}");
+            let ready = at + retry;
+            times(ready - 1, |now| assert!(!judge(&limit, &state, 1, now).allowed, "at {at}"));
+            times(ready, |now| assert!(judge(&limit, &state, 5, now).allowed, "at {at}"));
+        }
+    }
+
+    #[test]
+    fn a_refund_counts_only_in_its_window_of_the_calendar() {
+        // Charged at, refunded at | left of 5, of which 4 were used at hour 71 of the day 47 to 72
+        let rows = [
+            (47 * H - 1, 71 * H, 1),
+            (47 * H, 71 * H, 3),
+            (47 * H, 72 * H - 1, 3),
+            (71 * H, 72 * H - 1, 3),
+            (71 * H, 72 * H, 5),
+            (24 * H, 71 * H, 1),
+        ];
+        for (charged_at, at, remaining) in rows {
+            let limit = by(DAYS, 5).build().unwrap();
+            let mut state = State::fresh(&limit, Micros::ZERO);
+            times(71 * H, |now| charge(&limit, &mut state, 4, now));
+            times(at, |now| refund(&limit, &mut state, 2, Some(Micros::new(charged_at)), now));
+            let left = times(at, |now| judge(&limit, &state, 0, now).remaining);
+            assert_eq!(left, remaining, "charged at {charged_at}, refunded at {at}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Rates as people write them: `100/minute`, `5 per 90s`, `10/1s`, `0.4/second`,
-//! `100/minute burst 20`; and the canonical way back.
+//! `100/minute burst 20`, by the calendar `5000/month`; and the canonical way back.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Limit, LimitBuilder, LimitError, Precision};
+use super::{CalendarUnit, Limit, LimitBuilder, LimitError, Precision};
 use crate::algorithm::Algorithm;
 
 /// The first name of each row is the canonical one.
@@ -38,10 +38,7 @@ pub fn parse_rate(text: &str) -> Result<LimitBuilder, LimitError> {
         Some((rate, burst)) => (rate, Some(burst)),
         None => (text, None),
     };
-    let (units, period) = rate
-        .split_once('/')
-        .or_else(|| split_word(rate, "per"))
-        .ok_or_else(|| bad("has no period"))?;
+    let (units, period) = split_rate(rate).ok_or_else(|| bad("has no period"))?;
     let (numerator, denominator) = parse_decimal(units.trim()).map_err(|problem| bad(&problem))?;
     let period = parse_period(period)?;
     let period = period
@@ -54,6 +51,73 @@ pub fn parse_rate(text: &str) -> Result<LimitBuilder, LimitError> {
         builder = builder.burst(burst);
     }
     Ok(builder)
+}
+
+/// Reads a rate by the calendar, such as `1000/day`, `10 per week` or `5000/month`: whole units, and
+/// exactly one day, week or month, because calendars have no others.
+///
+/// ```
+/// use tollgate::limit::{CalendarUnit, is_monthly, parse_calendar_rate};
+///
+/// assert_eq!(parse_calendar_rate("1000/day")?, (1_000, CalendarUnit::Day));
+/// assert_eq!(parse_calendar_rate("5 per month")?, (5, CalendarUnit::Month));
+/// assert!(is_monthly("5 per month") && !is_monthly("1000/day"));
+/// # Ok::<(), tollgate::LimitError>(())
+/// ```
+pub fn parse_calendar_rate(text: &str) -> Result<(u64, CalendarUnit), LimitError> {
+    let bad = |problem: &str| {
+        LimitError::new(format!(
+            "the rate {text:?} {problem}: write a whole number per day, week or month, such as \
+             `1000/day`"
+        ))
+    };
+    if split_word(text, "burst").is_some() {
+        return Err(bad("has a burst, which windows of the calendar cannot have"));
+    }
+    let (units, period) = split_rate(text).ok_or_else(|| bad("has no period"))?;
+    let (numerator, denominator) = parse_decimal(units.trim()).map_err(|problem| bad(&problem))?;
+    if denominator != 1 {
+        return Err(bad("is not a whole number, and windows of the calendar cannot be stretched"));
+    }
+    let (count, name) = split_count(period);
+    let unit = calendar_unit(name).ok_or_else(|| {
+        bad(&format!("has the period {:?}, which no calendar has", period.trim()))
+    })?;
+    if !matches!(count, "" | "1") {
+        return Err(bad(&format!("has a period of {count} {unit}s, which no calendar has")));
+    }
+    Ok((numerator, unit))
+}
+
+/// Whether a rate is one per month. Months have no fixed length: [`parse_rate`] refuses it, and only
+/// [`parse_calendar_rate`] reads it.
+pub fn is_monthly(text: &str) -> bool {
+    let rate = split_word(text, "burst").map_or(text, |(rate, _)| rate);
+    let unit = split_rate(rate).and_then(|(_, period)| calendar_unit(split_count(period).1));
+    unit == Some(CalendarUnit::Month)
+}
+
+/// The units and the period of a rate.
+fn split_rate(text: &str) -> Option<(&str, &str)> {
+    text.split_once('/').or_else(|| split_word(text, "per"))
+}
+
+/// The number before a unit, and the unit.
+fn split_count(period: &str) -> (&str, &str) {
+    let period = period.trim();
+    let unit = period.trim_start_matches(|c: char| c.is_ascii_digit());
+    (&period[..period.len() - unit.len()], unit.trim_start())
+}
+
+fn calendar_unit(name: &str) -> Option<CalendarUnit> {
+    let name = name.to_ascii_lowercase();
+    if matches!(name.as_str(), "mo" | "month" | "months") {
+        return Some(CalendarUnit::Month);
+    }
+    let length = unit_micros(&name).map(Duration::from_micros);
+    length.and_then(|length| {
+        CalendarUnit::ALL.into_iter().find(|unit| unit.nominal() == Some(length))
+    })
 }
 
 /// Splits at a word that stands alone.
@@ -134,10 +198,13 @@ fn unit_micros(unit: &str) -> Option<u64> {
 }
 
 fn unit_problem(unit: &str, after: &str) -> String {
-    match unit {
-        "month" | "months" | "year" | "years" => format!(
+    if calendar_unit(unit) == Some(CalendarUnit::Month) {
+        return format!(
             "has the unit {unit:?}, whose length varies; it needs a calendar window of a rules file"
-        ),
+        );
+    }
+    match unit {
+        "year" | "years" => format!("has the unit {unit:?}, whose length varies"),
         "" if after.is_empty() => "has no unit".into(),
         "" => format!("has no unit before {after:?}"),
         _ => format!("has the unknown unit {unit:?}"),
@@ -160,11 +227,25 @@ pub(super) fn show_period(micros: u64) -> String {
     format!("{}{}", micros / length, names[0])
 }
 
+impl Limit {
+    /// N per period and nothing else, as people write it: `100/minute`, `5000/month`.
+    pub fn rate(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| match self.calendar() {
+            Some(calendar) => write!(f, "{}/{}", self.units, calendar.unit()),
+            None => write!(f, "{}/{}", self.units, show_period(self.period)),
+        })
+    }
+}
+
 impl fmt::Display for Limit {
-    /// `100/minute burst 20`, and the algorithm where the short form would mean another. Alignment,
-    /// stagger and what happens on a change are not shown.
+    /// `100/minute burst 20`, and the algorithm where the short form would mean another; by the
+    /// calendar `1000/day in Europe/Berlin`. Alignment, stagger and what happens on a change are not
+    /// shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.units, show_period(self.period))?;
+        write!(f, "{}", self.rate())?;
+        if let Some(calendar) = self.calendar() {
+            return write!(f, " in {}", calendar.zone());
+        }
         let short_form_means = if self.capacity == self.units {
             Algorithm::SlidingWindowCounter
         } else {
@@ -219,6 +300,45 @@ mod tests {
     }
 
     #[test]
+    fn rates_by_the_calendar_are_one_day_week_or_month() {
+        let rows = [
+            ("1000/day", Ok((1_000, CalendarUnit::Day)), false),
+            ("1000 per Day", Ok((1_000, CalendarUnit::Day)), false),
+            ("10/week", Ok((10, CalendarUnit::Week)), false),
+            ("10/1w", Ok((10, CalendarUnit::Week)), false),
+            (" 5 per month ", Ok((5, CalendarUnit::Month)), true),
+            ("5.0/1 month", Ok((5, CalendarUnit::Month)), true),
+            ("5/mo", Ok((5, CalendarUnit::Month)), true),
+            ("0.5/month", Err("is not a whole number"), true),
+            ("0.5/day", Err("is not a whole number"), false),
+            ("2/3d", Err("has a period of 3 days, which no calendar has"), false),
+            ("2/0 days", Err("has a period of 0 days"), false),
+            ("2/12 months", Err("has a period of 12 months"), true),
+            ("2/day 1h", Err("has the period \"day 1h\""), false),
+            ("2/24h", Err("has the period \"24h\", which no calendar has"), false),
+            ("100/minute", Err("has the period \"minute\""), false),
+            ("5/year", Err("has the period \"year\""), false),
+            ("5/m", Err("has the period \"m\""), false),
+            ("5/month burst 2", Err("has a burst"), true),
+            ("5", Err("has no period"), false),
+            ("-5/month", Err("is negative"), true),
+            ("month/5", Err("not a number"), false),
+            ("", Err("has no period"), false),
+        ];
+        for (text, want, monthly) in rows {
+            assert_eq!(is_monthly(text), monthly, "{text}");
+            match (parse_calendar_rate(text), want) {
+                (Ok(found), Ok(want)) => assert_eq!(found, want, "{text}"),
+                (Err(error), Err(want)) => {
+                    let error = error.to_string();
+                    assert!(error.contains(want) && error.ends_with("`1000/day`"), "{error}");
+                }
+                (found, want) => panic!("{text}: {found:?} instead of {want:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn bad_rates_say_what_to_write() {
         let cases = [
             ("", "has no period"),
@@ -234,6 +354,8 @@ mod tests {
             ("5/90", "has no unit"),
             ("5/fortnight", "unknown unit \"fortnight\""),
             ("5/month", "calendar window"),
+            ("5/2 Months", "calendar window"),
+            ("5/year", "whose length varies"),
             ("5/0s", "the period is zero"),
             ("5/99999999999999999w", "is too long"),
             ("5/101w200000000d", "longer than 100 years"),

@@ -69,7 +69,7 @@ impl Compact for token_bucket::State {
     }
 }
 
-compact!(fixed_window::State, count, elapsed);
+compact!(fixed_window::State, count, left);
 compact!(sliding_window_counter::State, current, previous);
 
 impl Compact for leaky_bucket::State {

@@ -605,16 +605,32 @@ impl MemoryStore {
         self.blocks().remove(block_key(subject), &self.policy(now)) && in_force
     }
 
-    /// How long a key is still blocked. Ended blocks stay in their table until their place is
-    /// needed: a question must not change what it asks about.
+    /// How long `key` is still blocked; `None` if it is not. While no key is, this is one load.
+    #[inline]
+    pub fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        if !self.any_block(now) {
+            return None;
+        }
+        self.find_block(self.secret.hash(key.as_bytes()), now)
+    }
+
+    /// As [`MemoryStore::blocked`], for a key that is hashed already.
     #[inline]
     fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
-        if self.blocked_until.load(Ordering::Relaxed) <= now.as_u64() {
+        if !self.any_block(now) {
             return None;
         }
         self.find_block(subject, now)
     }
 
+    /// Whether a block may be in force anywhere.
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.blocked_until.load(Ordering::Relaxed) > now.as_u64()
+    }
+
+    /// Ended blocks stay in their table until their place is needed: a question must not change
+    /// what it asks about.
     #[cold]
     fn find_block(&self, subject: u64, now: Micros) -> Option<Wait> {
         let block = block_key(subject);

@@ -10,6 +10,9 @@
 //!   magic, version │ secret │ limits │ keys │ overflow │ blocks │ checksum
 //! ```
 //!
+//! Of a calendar it holds the name: its states know how long their windows last, and the first limit
+//! of the same name that is asked brings the calendar back.
+//!
 //! While it is written decisions go on: each state is as of its own moment.
 
 use std::collections::{HashMap, HashSet};
@@ -17,11 +20,13 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES};
 use crate::algorithm::{Algorithm, sliding_window_log, token_bucket};
-use crate::limit::{Align, Kind, Limit, OnChange, Precision};
+use crate::limit::calendar::Remembered;
+use crate::limit::{Align, Calendar, CalendarUnit, Kind, Limit, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
 
 use super::held::Held;
@@ -32,7 +37,7 @@ use super::table::{Inserted, Policy, Table, Worth};
 use super::{MemoryStore, Ordering};
 
 const MAGIC: &[u8; 8] = b"tollgate";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What a snapshot brought back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,14 +297,19 @@ impl Writer {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
     fn limit(&mut self, limit: &Limit) {
-        self.number(limit.name().len() as u64);
-        self.0.extend_from_slice(limit.name().as_bytes());
+        self.text(limit.name());
         let position = Algorithm::ALL.iter().position(|each| *each == limit.algorithm());
         self.number(position.expect("one of all") as u64);
         self.number(limit.units());
         self.number(limit.period().as_micros() as u64);
         self.number(limit.capacity());
+        self.calendar(limit.calendar());
         self.number(limit.is_queue().into());
         self.number(limit.is_staggered().into());
         self.number(match limit.align() {
@@ -312,6 +322,14 @@ impl Writer {
             Precision::Buckets(buckets) => buckets.into(),
         });
         self.number(limit.on_change() as u64);
+    }
+
+    /// Its name only; see [`Remembered`].
+    fn calendar(&mut self, calendar: Option<&dyn Calendar>) {
+        let Some(calendar) = calendar else { return self.number(0) };
+        let position = CalendarUnit::ALL.iter().position(|each| *each == calendar.unit());
+        self.number(1 + position.expect("one of all") as u64);
+        self.text(calendar.zone());
     }
 }
 
@@ -356,16 +374,17 @@ impl<'a> Reader<'a> {
 
     fn limit(&mut self) -> Result<Limit, SnapshotError> {
         let damaged = |_| SnapshotError::Damaged("an impossible limit");
-        let length = self.number()?;
-        let name = std::str::from_utf8(self.bytes(length)?)
-            .map_err(|_| SnapshotError::Damaged("a limit's name"))?;
+        let name = self.text()?;
         let algorithm =
             usize::try_from(self.number()?).ok().and_then(|index| Algorithm::ALL.get(index));
         let algorithm = *algorithm.ok_or(SnapshotError::Damaged("an unknown algorithm"))?;
         let [units, period, capacity] = [self.exact()?, self.exact()?, self.exact()?];
+        let builder = match self.calendar()? {
+            Some(calendar) => Limit::per_calendar(units, calendar),
+            None => Limit::per(units, Duration::from_micros(period)),
+        };
+        let mut builder = builder.name(name).algorithm(algorithm);
         let [queue, stagger] = [self.number()?, self.number()?].map(|flag| flag != 0);
-        let mut builder =
-            Limit::per(units, Duration::from_micros(period)).name(name).algorithm(algorithm);
         if algorithm.is_bucket() {
             builder = builder.burst(capacity);
         }
@@ -390,6 +409,19 @@ impl<'a> Reader<'a> {
             _ => OnChange::Scale,
         });
         builder.build().map_err(damaged)
+    }
+
+    fn calendar(&mut self) -> Result<Option<Arc<dyn Calendar>>, SnapshotError> {
+        let Some(index) = self.number()?.checked_sub(1) else { return Ok(None) };
+        let unit = usize::try_from(index).ok().and_then(|index| CalendarUnit::ALL.get(index));
+        let unit = *unit.ok_or(SnapshotError::Damaged("an unknown calendar"))?;
+        Ok(Some(Arc::new(Remembered { unit, zone: self.text()?.into() })))
+    }
+
+    fn text(&mut self) -> Result<&'a str, SnapshotError> {
+        let length = self.number()?;
+        std::str::from_utf8(self.bytes(length)?)
+            .map_err(|_| SnapshotError::Damaged("a name that is no text"))
     }
 
     /// The next key of a table with its state; `None` at the table's end.
@@ -430,7 +462,7 @@ impl<'a> Reader<'a> {
             let record = Record { mark, a: self.exact()?, b: self.exact()?, tag };
             let possible = match limit.kind {
                 Kind::Token | Kind::Leaky => token_bucket::is_possible(limit, record.a, record.b),
-                Kind::Window | Kind::Staggered => record.b < limit.period_us(),
+                Kind::Window | Kind::Staggered => record.b <= limit.window_longest_us(),
                 Kind::Counter | Kind::Log => true,
             };
             let impossible = SnapshotError::Damaged("an impossible state");

@@ -1,0 +1,237 @@
+//! `Answer`: a decision in the words of the rules, ready for any protocol.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+use tollgate::{DecidedBy, Decision, Micros, Outcome, Refusal, Wait};
+
+use crate::plan::{Place, Plan, Standing};
+use crate::rule::Concurrency;
+use crate::rule_set::RuleSet;
+
+/// The answer to one request under all rules that apply to it.
+#[derive(Debug)]
+pub struct Answer {
+    /// One request sees one version of the rules, also in what is said about it afterwards.
+    rules: arc_swap::Guard<Arc<RuleSet>>,
+    /// Bound: [`MAX_LIMITS`].
+    judged: Vec<Entry>,
+    pub(crate) told: Told,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    place: Place,
+    standing: Standing,
+    outcome: Outcome,
+}
+
+/// What the answer says as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) decided_by: DecidedBy,
+    pub(crate) at: Micros,
+    pub(crate) capacity: u64,
+    /// Of the binding limit, with the waits and the delay of the whole.
+    pub(crate) outcome: Outcome,
+    pub(crate) binding: Option<Binding>,
+}
+
+/// What is named as the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// The limit of this index.
+    Limit(usize),
+    /// How much a rule lets go on at once.
+    Concurrency(u32),
+}
+
+impl Told {
+    pub(crate) fn new(decision: &Decision, binding: Option<Binding>) -> Told {
+        Told {
+            refusal: decision.refusal(),
+            decided_by: decision.decided_by(),
+            at: decision.at(),
+            capacity: decision.capacity(),
+            outcome: decision.outcome(),
+            binding,
+        }
+    }
+}
+
+/// What one limit of one rule said.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    /// The rule's name.
+    pub rule: &'a str,
+    /// The limit as people read it: `10/second`.
+    pub limit: &'a str,
+    /// What headers call it: `api-1s`.
+    pub policy: &'a PolicyName,
+    /// What it said.
+    pub outcome: Outcome,
+    /// Whether it refuses.
+    pub standing: Standing,
+}
+
+/// Room for the policies of a reply.
+pub type Policies<'a> = ArrayVec<Policy<'a>, MAX_LIMITS>;
+
+impl Answer {
+    pub(crate) fn new(rules: arc_swap::Guard<Arc<RuleSet>>, told: Told) -> Answer {
+        Answer { rules, judged: Vec::new(), told }
+    }
+
+    /// What each planned limit said.
+    pub(crate) fn entries(plan: &Plan<'_>, outcomes: &[Outcome]) -> Entries {
+        let entry = |(planned, outcome): (&crate::plan::Planned, &Outcome)| Entry {
+            place: planned.place,
+            standing: planned.standing,
+            outcome: *outcome,
+        };
+        Entries(plan.limits.iter().zip(outcomes).map(entry).collect())
+    }
+
+    pub(crate) fn with_entries(self, entries: Entries) -> Answer {
+        Answer { judged: entries.0, ..self }
+    }
+
+    /// Whether the request may go on, after [`Answer::delay`].
+    pub fn allowed(&self) -> bool {
+        self.told.refusal.is_none()
+    }
+
+    /// Why it may not.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.told.refusal
+    }
+
+    /// The instant of the question.
+    pub fn at(&self) -> Micros {
+        self.told.at
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.told.decided_by
+    }
+
+    /// Whole units of the binding limit still takeable; 0 if no limit applies.
+    pub fn remaining(&self) -> u64 {
+        self.told.outcome.remaining
+    }
+
+    /// The binding limit's capacity after the caller's tier; 0 if no limit applies.
+    pub fn capacity(&self) -> u64 {
+        match (self.told.capacity, self.told.binding) {
+            // A block has no capacity of its own and speaks for the first limit of its rule.
+            (0, Some(Binding::Limit(index))) => {
+                self.judged.get(index).map_or(0, |one| self.limit_of(one).limit.capacity())
+            }
+            (capacity, _) => capacity,
+        }
+    }
+
+    /// Zero when allowed; otherwise the wait after which the same request passes.
+    pub fn retry_after(&self) -> Wait {
+        self.told.outcome.retry_after
+    }
+
+    /// Until the binding limit is as good as fresh.
+    pub fn reset_after(&self) -> Wait {
+        self.told.outcome.reset_after
+    }
+
+    /// How long to hold an admitted request.
+    pub fn delay(&self) -> Wait {
+        self.told.outcome.delay
+    }
+
+    /// The limit that decided: of those violated the one with the longest wait, else the one with
+    /// the least remaining. `None`: no enforced rule applies.
+    pub fn binding(&self) -> Option<Judged<'_>> {
+        match self.told.binding? {
+            Binding::Limit(index) => self.judged.get(index).map(|entry| self.judged(entry)),
+            Binding::Concurrency(number) => {
+                let rule = self.rules.at(number);
+                let Concurrency { text, policy, .. } = rule.concurrency.as_ref()?;
+                let (outcome, standing) = (self.told.outcome, Standing::Enforced);
+                Some(Judged { rule: &rule.name, limit: text, policy, outcome, standing })
+            }
+        }
+    }
+
+    /// Every limit that was judged, in the order of the rules.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = Judged<'_>> {
+        self.judged.iter().map(|entry| self.judged(entry))
+    }
+
+    /// The policy names of soft limits that are exceeded.
+    pub fn warnings(&self) -> impl Iterator<Item = &PolicyName> {
+        self.limits()
+            .filter(|one| one.standing == Standing::Soft && !one.outcome.allowed)
+            .map(|one| one.policy)
+    }
+
+    /// How the rules want clients to be told.
+    pub fn dialects(&self) -> &[Dialect] {
+        &self.rules.settings().dialects
+    }
+
+    /// The rules that were asked.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// The enforced limits, as a reply lists them.
+    pub fn policies(&self) -> Policies<'_> {
+        let enforced = self.judged.iter().filter(|entry| entry.standing == Standing::Enforced);
+        enforced
+            .map(|entry| {
+                let limit = self.limit_of(entry);
+                Policy { name: &limit.policy, limit: &limit.limit, outcome: entry.outcome }
+            })
+            .collect()
+    }
+
+    /// What to tell an HTTP client; `policies` are those of [`Answer::policies`].
+    pub fn reply<'a>(&self, policies: &'a [Policy<'a>]) -> Reply<'a> {
+        let told = &self.told;
+        Reply {
+            policies,
+            refusal: told.refusal,
+            at: told.at,
+            capacity: told.capacity,
+            remaining: told.outcome.remaining,
+            retry_after: told.outcome.retry_after,
+            reset_after: told.outcome.reset_after,
+        }
+    }
+
+    fn judged(&self, entry: &Entry) -> Judged<'_> {
+        let limit = self.limit_of(entry);
+        Judged {
+            rule: &self.rules.at(entry.place.rule).name,
+            limit: &limit.text,
+            policy: &limit.policy,
+            outcome: entry.outcome,
+            standing: entry.standing,
+        }
+    }
+
+    fn limit_of(&self, entry: &Entry) -> &crate::limit_spec::RuleLimit {
+        entry.place.limit(&self.rules)
+    }
+}
+
+/// What each limit said, on its way into an answer.
+pub(crate) struct Entries(Vec<Entry>);
+
+impl Entries {
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.0.iter().map(|entry| &entry.outcome)
+    }
+}

@@ -1,0 +1,295 @@
+//! `Gatekeeper`: rules and limiter together. Facts in, answer out: the heart of every protocol.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{
+    Act, Clock, Limiter, MemoryStore, Micros, Moment, Outcome, Refusal, SystemClock, Wait,
+};
+
+use crate::answer::{Answer, Binding, Told};
+use crate::facts::Facts;
+use crate::plan::{Plan, Standing};
+use crate::reservation::Reservations;
+use crate::rule_set::RuleSet;
+
+/// Decides by rules. Share it: all methods take `&self`.
+pub struct Gatekeeper<C = SystemClock> {
+    rules: ArcSwap<RuleSet>,
+    limiter: Limiter<MemoryStore, C>,
+    pub(crate) reservations: Reservations,
+    counts: Counts,
+}
+
+/// The question: what is known about a request, and what its sender says about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask<'a> {
+    /// What is known.
+    pub facts: Facts<'a>,
+    /// What it costs, instead of what the rules say; 0 only asks.
+    pub cost: Option<u64>,
+    /// The asker cannot hold a request back: where a queue would delay it, refuse.
+    pub cannot_wait: bool,
+}
+
+/// What happened beside decisions.
+#[derive(Debug, Default)]
+struct Counts {
+    without_fact: AtomicU64,
+    left_out: AtomicU64,
+    bans: AtomicU64,
+}
+
+/// What happened beside decisions, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatekeeperStats {
+    /// Rules that did not apply because a fact of their key was missing.
+    pub without_fact: u64,
+    /// Limits that were left out because more than [`MAX_LIMITS`] applied to one request.
+    pub left_out: u64,
+    /// Keys that refusals got blocked.
+    pub bans: u64,
+    /// Reservations that are open.
+    pub reservations: usize,
+}
+
+impl<C> fmt::Debug for Gatekeeper<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gatekeeper").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Gatekeeper<C> {
+    /// Decides by these rules.
+    pub fn new(rules: RuleSet, limiter: Limiter<MemoryStore, C>) -> Gatekeeper<C> {
+        Gatekeeper {
+            rules: ArcSwap::from_pointee(rules),
+            limiter,
+            reservations: Reservations::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> arc_swap::Guard<Arc<RuleSet>> {
+        self.rules.load()
+    }
+
+    /// The limiter, for whoever brings limits of their own.
+    pub fn limiter(&self) -> &Limiter<MemoryStore, C> {
+        &self.limiter
+    }
+
+    /// What happened beside decisions.
+    pub fn stats(&self) -> GatekeeperStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        GatekeeperStats {
+            without_fact: count(&self.counts.without_fact),
+            left_out: count(&self.counts.left_out),
+            bans: count(&self.counts.bans),
+            reservations: self.reservations.len(),
+        }
+    }
+
+    /// Decides a request under all rules that apply to it: all limits are charged, or none is.
+    pub fn decide(&self, ask: &Ask<'_>) -> Answer {
+        self.decide_at(ask, self.limiter.clock().now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn decide_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.act_at(ask, Act::Take, now)
+    }
+
+    /// What [`Gatekeeper::decide`] would answer; charges nothing.
+    pub fn peek(&self, ask: &Ask<'_>) -> Answer {
+        self.act_at(ask, Act::Peek, self.limiter.clock().now())
+    }
+
+    /// Gives back what a request like this one costs, as if charged now; the answer tells what is
+    /// there after that.
+    pub fn refund(&self, ask: &Ask<'_>) -> Answer {
+        self.refund_at(ask, self.limiter.clock().now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn refund_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
+        let rules = self.rules.load();
+        let plan = Plan::new(&rules, ask, now);
+        let moment = self.limiter.at(now);
+        for planned in &plan.limits {
+            let limit = &planned.place.limit(&rules).limit;
+            moment.grant(limit, plan.key(planned.key), planned.cost);
+        }
+        drop(plan);
+        self.act_at(&Ask { cost: Some(0), ..*ask }, Act::Peek, now)
+    }
+
+    fn act_at(&self, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
+        let rules = self.rules.load();
+        let plan = Plan::new(&rules, ask, now);
+        let (told, entries) = self.ask(&plan, ask, act, now);
+        drop(plan);
+        Answer::new(rules, told).with_entries(entries)
+    }
+
+    /// Puts a plan to the store.
+    pub(crate) fn ask(
+        &self,
+        plan: &Plan<'_>,
+        ask: &Ask<'_>,
+        act: Act,
+        now: Micros,
+    ) -> (Told, crate::answer::Entries) {
+        self.count(plan);
+        let moment = self.limiter.at(now);
+        if let Some((told, entries)) = self.ask_blocks(plan, moment) {
+            return (told, entries);
+        }
+        let mut outcomes = [Outcome::default(); MAX_LIMITS];
+        let checks = plan.checks(act);
+        let decision = match &checks[..] {
+            [only] if plan.limits[0].standing == Standing::Enforced => {
+                let decision = moment.decide(std::slice::from_ref(only));
+                outcomes[0] = decision.outcome();
+                decision
+            }
+            several => moment.decide_each(several, &mut outcomes),
+        };
+        let enforced = plan.limits.iter().any(|one| one.standing == Standing::Enforced);
+        let binding = enforced.then_some(Binding::Limit(decision.binding()));
+        let mut told = Told::new(&decision, binding);
+        let outcomes = &mut outcomes[..plan.limits.len()];
+        if ask.cannot_wait && !told.outcome.delay.is_zero() {
+            take_back(plan, moment, &mut told, outcomes);
+        }
+        if told.refusal == Some(Refusal::OverLimit) && act == Act::Take {
+            self.ban(plan, moment, outcomes);
+        }
+        (told, Answer::entries(plan, outcomes))
+    }
+
+    /// The refusal, if the caller is blocked under one of the rules.
+    #[cold]
+    fn blocked(
+        &self,
+        plan: &Plan<'_>,
+        moment: Moment<'_, C>,
+    ) -> Option<(Told, crate::answer::Entries)> {
+        let longest = plan
+            .enforced()
+            .filter_map(|(_, rule, key)| {
+                let wait = moment.blocked_for(&rule.scoped("block", key))?;
+                Some((wait, rule))
+            })
+            .max_by_key(|(wait, _)| *wait);
+        let (wait, rule) = longest?;
+        let limits = || plan.limits.iter();
+        let first = limits().position(|one| std::ptr::eq(plan.rule(one), rule))?;
+        let outcome = Outcome {
+            retry_after: wait,
+            reset_after: wait,
+            decided_by: tollgate::DecidedBy::Block,
+            served_at: moment.instant(),
+            ..Outcome::default()
+        };
+        let told = Told {
+            refusal: Some(Refusal::Blocked),
+            decided_by: tollgate::DecidedBy::Block,
+            at: moment.instant(),
+            capacity: 0,
+            outcome,
+            binding: Some(Binding::Limit(first)),
+        };
+        let free = Outcome { allowed: true, ..Outcome::default() };
+        let mut outcomes = [free; MAX_LIMITS];
+        for (planned, place) in limits().zip(&mut outcomes) {
+            if std::ptr::eq(plan.rule(planned), rule) {
+                *place = outcome;
+            }
+        }
+        Some((told, Answer::entries(plan, &outcomes[..plan.limits.len()])))
+    }
+
+    fn ask_blocks(
+        &self,
+        plan: &Plan<'_>,
+        moment: Moment<'_, C>,
+    ) -> Option<(Told, crate::answer::Entries)> {
+        if moment.any_blocked() { self.blocked(plan, moment) } else { None }
+    }
+
+    /// Counts a refusal towards the bans of the rules that refused.
+    #[cold]
+    fn ban(&self, plan: &Plan<'_>, moment: Moment<'_, C>, outcomes: &[Outcome]) {
+        let mut last = None;
+        for (planned, outcome) in plan.limits.iter().zip(outcomes) {
+            let rule = plan.rule(planned);
+            let refused = planned.standing == Standing::Enforced && !outcome.allowed;
+            let Some(ban) = rule.ban.as_ref().filter(|_| refused) else { continue };
+            // A rule whose three limits all refuse has refused once.
+            if last.replace(planned.place.rule) == Some(planned.place.rule) {
+                continue;
+            }
+            let key = plan.key(planned.key);
+            let counted = moment.check(&ban.refusals, &rule.scoped("refusals", key));
+            if counted.remaining() == 0 {
+                let until = moment.instant().after(Wait::at_least(ban.block));
+                moment.block(&rule.scoped("block", key), until);
+                self.counts.bans.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn count(&self, plan: &Plan<'_>) {
+        for (counter, by) in
+            [(&self.counts.without_fact, plan.without_fact), (&self.counts.left_out, plan.left_out)]
+        {
+            if by > 0 {
+                counter.fetch_add(by.into(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Reads the clock, for several questions about one instant.
+    pub fn now(&self) -> Micros {
+        self.limiter.clock().now()
+    }
+}
+
+/// Makes a refusal of a delay: gives back what was charged, and says when to come again.
+fn take_back<C: Clock>(
+    plan: &Plan<'_>,
+    moment: Moment<'_, C>,
+    told: &mut Told,
+    outcomes: &mut [Outcome],
+) {
+    for (planned, outcome) in plan.limits.iter().zip(outcomes.iter_mut()) {
+        let limit = plan.limit(planned);
+        moment.refund(limit, plan.key(planned.key), outcome.receipt(), outcome.charged);
+        outcome.charged = 0;
+        if planned.standing == Standing::Enforced && !outcome.delay.is_zero() {
+            outcome.allowed = false;
+            outcome.retry_after = outcome.delay;
+        }
+        outcome.delay = Wait::ZERO;
+    }
+    told.refusal = Some(Refusal::OverLimit);
+    let longest = |one: &usize| outcomes[*one].retry_after;
+    let binding =
+        (0..outcomes.len()).rev().filter(|one| !outcomes[*one].allowed).max_by_key(longest);
+    if let Some(binding) = binding {
+        told.binding = Some(Binding::Limit(binding));
+        told.outcome = outcomes[binding];
+        told.capacity = plan.limit(&plan.limits[binding]).capacity();
+    }
+}
+
+/// A duration that a reservation may stay open.
+pub(crate) fn deadline(now: Micros, expires_in: Duration) -> Micros {
+    now.after(Wait::at_least(expires_in))
+}

@@ -1,0 +1,316 @@
+//! Key templates: whose use a rule counts. `{user|ip}` is the user or, without one, the address;
+//! `{user}:{path}` counts each path of each user; `global` counts everybody together.
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use tollgate::KeyBuf;
+
+use crate::matcher::parse_header_name;
+use crate::problem::Problem;
+use crate::seen::{Seen, network_of};
+
+/// Which facts make up a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyTemplate {
+    /// Of each part the first fact that is present counts. No parts: one key for all.
+    parts: Vec<Vec<Fact>>,
+}
+
+/// A fact by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Fact {
+    User,
+    Ip,
+    ApiKey,
+    Tier,
+    Method,
+    Path,
+    /// In small letters.
+    Header(Box<str>),
+}
+
+/// The one table of plain facts.
+const FACTS: [(&str, Fact); 6] = [
+    ("user", Fact::User),
+    ("ip", Fact::Ip),
+    ("api_key", Fact::ApiKey),
+    ("tier", Fact::Tier),
+    ("method", Fact::Method),
+    ("path", Fact::Path),
+];
+
+impl Fact {
+    fn parse(name: &str) -> Result<Fact, Problem> {
+        if let Some(header) = name.strip_prefix("header.") {
+            return Ok(Fact::Header(parse_header_name(header)?));
+        }
+        let found = FACTS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, fact)| fact.clone()).ok_or_else(|| {
+            let names = FACTS.map(|(name, _)| name).join(", ");
+            Problem::new(format!("there is no fact `{name}`"))
+                .hint(format!("write one of {names} or header.NAME"))
+        })
+    }
+
+    /// The name that a key carries beside the value.
+    fn write_name<'a>(&'a self, scratch: &'a mut String) -> &'a str {
+        match self {
+            Fact::Header(name) => {
+                scratch.clear();
+                scratch.push_str("header.");
+                scratch.push_str(name);
+                scratch
+            }
+            plain => FACTS.iter().find(|(_, fact)| fact == plain).map_or("", |(name, _)| *name),
+        }
+    }
+
+    /// Adds its value to the key, or says that there is none.
+    fn add_to(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
+        let facts = seen.facts;
+        let (name, value) = match self {
+            Fact::User => ("user", seen.user()),
+            Fact::Ip => return seen.ip.is_some_and(|ip| add_ip(key, ip, ipv6_prefix)),
+            Fact::ApiKey => ("api_key", seen.api_key()),
+            Fact::Tier => ("tier", seen.tier),
+            Fact::Method => ("method", facts.method),
+            Fact::Path => ("path", seen.path()),
+            Fact::Header(_) => return self.add_header(key, seen),
+        };
+        value.is_some_and(|value| {
+            key.add(name, value);
+            true
+        })
+    }
+
+    fn add_header(&self, key: &mut KeyBuf, seen: &Seen<'_>) -> bool {
+        let Fact::Header(name) = self else { return false };
+        let value = seen.facts.headers.and_then(|headers| headers.header(name));
+        value.filter(|value| !value.is_empty()).is_some_and(|value| {
+            key.add(self.write_name(&mut String::new()), &value);
+            true
+        })
+    }
+}
+
+/// Addresses are written without allocating: they are part of most keys.
+fn add_ip(key: &mut KeyBuf, ip: IpAddr, ipv6_prefix: u8) -> bool {
+    let mut text = arrayvec::ArrayString::<64>::new();
+    let written = write!(text, "{}", network_of(ip, ipv6_prefix));
+    debug_assert!(written.is_ok(), "an address has at most 45 characters");
+    key.add("ip", &text);
+    true
+}
+
+impl KeyTemplate {
+    /// The most parts.
+    pub const PARTS_MAX: usize = 8;
+
+    /// Reads a template.
+    pub fn parse(text: &str) -> Result<KeyTemplate, Problem> {
+        let bad = |what: &str| {
+            Problem::new(format!("the key {text:?} {what}"))
+                .hint("write `{user|ip}`, `{user}:{path}` or `global`")
+        };
+        if text == "global" {
+            return Ok(KeyTemplate { parts: Vec::new() });
+        }
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find('{') {
+            let between = &rest[..open];
+            let (inner, after) =
+                rest[open + 1..].split_once('}').ok_or_else(|| bad("has a `{` without its `}`"))?;
+            if between.contains('}') {
+                return Err(bad("has a `}` without its `{`"));
+            }
+            let facts = inner.split('|').map(|name| Fact::parse(name.trim()));
+            parts.push(facts.collect::<Result<Vec<_>, _>>()?);
+            rest = after;
+        }
+        if rest.contains('}') {
+            return Err(bad("has a `}` without its `{`"));
+        }
+        if parts.is_empty() {
+            return Err(bad("names no fact, so that all callers would share it"));
+        }
+        if parts.len() > KeyTemplate::PARTS_MAX {
+            return Err(bad(&format!("has more than {} parts", KeyTemplate::PARTS_MAX)));
+        }
+        Ok(KeyTemplate { parts })
+    }
+
+    /// Whether all callers share one key.
+    pub fn is_global(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Of each part the names of the facts that can fill it, in order.
+    pub fn parts(&self) -> impl Iterator<Item = Vec<String>> + '_ {
+        let name = |fact: &Fact| fact.write_name(&mut String::new()).to_owned();
+        self.parts.iter().map(move |facts| facts.iter().map(name).collect())
+    }
+
+    /// Writes the key of a request; `false` if a fact is missing.
+    pub(crate) fn write(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
+        if self.parts.is_empty() {
+            key.add("global", "");
+        }
+        self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, seen, ipv6_prefix)))
+    }
+
+    /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing, `42`;
+    /// several parts as `user=42,path=/x`.
+    pub fn parse_key(&self, text: &str, ipv6_prefix: u8) -> Result<KeyBuf, Problem> {
+        let mut key = KeyBuf::new();
+        if self.parts.is_empty() {
+            if text != "global" {
+                return Err(Problem::new(format!("the rule has one key for all, not {text:?}"))
+                    .hint("write `global`"));
+            }
+            return Ok(key.with("global", ""));
+        }
+        let texts: Vec<&str> = match self.parts.len() {
+            1 => vec![text],
+            _ => text.split(',').collect(),
+        };
+        if texts.len() != self.parts.len() {
+            return Err(Problem::new(format!("the key {text:?} does not have the rule's parts"))
+                .hint(format!("write `{}`", self.example())));
+        }
+        for (facts, text) in self.parts.iter().zip(texts) {
+            let (fact, value) = self.choose(facts, text.trim())?;
+            match (fact, value.parse::<IpAddr>()) {
+                (Fact::Ip, Ok(ip)) => {
+                    add_ip(&mut key, ip.to_canonical(), ipv6_prefix);
+                }
+                (Fact::Ip, Err(_)) => {
+                    return Err(Problem::new(format!("{value:?} is not an address")));
+                }
+                (fact, _) => key.add(fact.write_name(&mut String::new()), value),
+            }
+        }
+        Ok(key)
+    }
+
+    /// Which fact of a part a text gives, and its value.
+    fn choose<'a>(&self, facts: &'a [Fact], text: &'a str) -> Result<(&'a Fact, &'a str), Problem> {
+        let mut scratch = String::new();
+        if let Some((name, value)) = text.split_once('=')
+            && let Some(fact) = facts.iter().find(|fact| fact.write_name(&mut scratch) == name)
+        {
+            return Ok((fact, value));
+        }
+        let is_address = text.parse::<IpAddr>().is_ok();
+        let mut fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
+        match (fitting.next(), fitting.next()) {
+            (Some(fact), None) => Ok((fact, text)),
+            (None, _) => Err(Problem::new(format!("{text:?} is not an address"))
+                .hint("the rule counts addresses: write `192.0.2.1`")),
+            (Some(_), Some(_)) => Err(Problem::new(format!("the key {text:?} is ambiguous"))
+                .hint(format!("write `{}`", self.example()))),
+        }
+    }
+
+    /// What a key of this template looks like.
+    fn example(&self) -> String {
+        let first = |facts: Vec<String>| format!("{}=…", facts[0]);
+        self.parts().map(first).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl fmt::Display for KeyTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.parts.is_empty() {
+            return f.write_str("global");
+        }
+        for (index, facts) in self.parts().enumerate() {
+            let colon = if index > 0 { ":" } else { "" };
+            write!(f, "{colon}{{{}}}", facts.join("|"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Facts;
+
+    fn key(template: &str, facts: &Facts<'_>) -> Option<KeyBuf> {
+        let mut key = KeyBuf::new();
+        let template = KeyTemplate::parse(template).unwrap();
+        template.write(&mut key, &Seen::new(facts, None), 64).then_some(key)
+    }
+
+    #[test]
+    fn the_first_fact_that_is_present_counts() {
+        let anonymous = Facts { ip: "192.0.2.1".parse().ok(), ..Facts::default() };
+        let named = Facts { user: Some("42"), ..anonymous };
+        let empty = Facts { user: Some(""), ..anonymous };
+        let address = KeyBuf::new().with("ip", "192.0.2.1");
+        assert_eq!(key("{user|ip}", &named), Some(KeyBuf::new().with("user", "42")));
+        assert_eq!(key("{user|ip}", &anonymous), Some(address.clone()));
+        assert_eq!(key("{user|ip}", &empty), Some(address));
+        assert_eq!(key("{user}", &anonymous), None);
+        assert_eq!(key("global", &Facts::default()), Some(KeyBuf::new().with("global", "")));
+        assert_eq!(key("{header.x-a}", &named), None);
+        let headers: &[(&str, &str)] = &[("X-A", "b")];
+        let sent = Facts { headers: Some(&headers), ..named };
+        assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
+        let path = Facts { path: Some("/a//b/?c"), ..named };
+        let both = KeyBuf::new().with("user", "42").with("path", "/a/b");
+        assert_eq!(key("{user}:{path}", &path), Some(both));
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_key() {
+        let of = |ip: &str| key("{ip}", &Facts { ip: ip.parse().ok(), ..Facts::default() });
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+
+    #[test]
+    fn keys_are_read_as_people_write_them() {
+        let cases = [
+            ("{user|ip}", "user=42", Ok(KeyBuf::new().with("user", "42"))),
+            ("{user|ip}", "42", Ok(KeyBuf::new().with("user", "42"))),
+            ("{user|ip}", "ip=192.0.2.1", Ok(KeyBuf::new().with("ip", "192.0.2.1"))),
+            ("{user|ip}", "192.0.2.1", Err("ambiguous")),
+            ("{ip}", "2001:db8::7", Ok(KeyBuf::new().with("ip", "2001:db8::"))),
+            ("{ip}", "bob", Err("not an address")),
+            ("{user}", "a=b", Ok(KeyBuf::new().with("user", "a=b"))),
+            ("{user}:{path}", "user=4,/x", Ok(KeyBuf::new().with("user", "4").with("path", "/x"))),
+            ("{user}:{path}", "4", Err("parts")),
+            ("global", "global", Ok(KeyBuf::new().with("global", ""))),
+            ("global", "x", Err("one key for all")),
+        ];
+        for (template, text, want) in cases {
+            let got = KeyTemplate::parse(template).unwrap().parse_key(text, 64);
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{template} {text}"),
+                (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{got}"),
+                (got, want) => panic!("{template} {text}: {got:?}, not {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn bad_templates_say_what_to_write() {
+        for (text, want) in [
+            ("{usr}", "there is no fact `usr`"),
+            ("user", "names no fact"),
+            ("{user", "without its `}`"),
+            ("user}", "without its `{`"),
+            ("{user}}", "without its `{`"),
+            ("{}", "there is no fact ``"),
+            ("{header.}", "not the name of a header"),
+        ] {
+            let problem = KeyTemplate::parse(text).unwrap_err();
+            assert!(problem.message.contains(want), "{text}: {problem}");
+        }
+        assert_eq!(KeyTemplate::parse("{user|ip}{path}").unwrap().to_string(), "{user|ip}:{path}");
+    }
+}

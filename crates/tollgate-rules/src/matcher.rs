@@ -1,0 +1,300 @@
+//! Conditions: when a rule applies.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use regex::{Regex, RegexBuilder};
+
+use crate::pattern::Pattern;
+use crate::problem::Problem;
+use crate::seen::Seen;
+
+/// Something that holds of a request or does not. A condition on a fact that is missing does not
+/// hold.
+#[derive(Clone, Debug)]
+pub enum Condition {
+    /// The path fits one of these.
+    Path(Vec<Pattern>),
+    /// The path fits this text test, in its normal spelling.
+    PathText(TextTest),
+    /// The method is one of these.
+    Method(Vec<Box<str>>),
+    /// A header field.
+    Header {
+        /// In small letters.
+        name: Box<str>,
+        /// What holds of its value.
+        value: TextTest,
+    },
+    /// The user.
+    User(TextTest),
+    /// The tier.
+    Tier(TextTest),
+    /// The API key.
+    ApiKey(TextTest),
+    /// The client's address is in one of these networks.
+    Ip(Vec<IpNet>),
+    /// All of them hold; true of none.
+    All(Vec<Condition>),
+    /// One of them holds; false of none.
+    Any(Vec<Condition>),
+    /// It does not hold.
+    Not(Box<Condition>),
+}
+
+/// What holds of a text.
+#[derive(Clone, Debug)]
+pub enum TextTest {
+    /// There is one.
+    Present,
+    /// It is one of these.
+    OneOf(Vec<Box<str>>),
+    /// It fits a glob or a regular expression, whole.
+    Like(Expression),
+}
+
+impl Condition {
+    /// Whether it holds.
+    pub(crate) fn holds(&self, seen: &Seen<'_>) -> bool {
+        let facts = seen.facts;
+        match self {
+            Condition::Path(patterns) => {
+                seen.path().is_some_and(|path| patterns.iter().any(|one| one.matches(path)))
+            }
+            Condition::PathText(test) => test.holds(seen.path()),
+            Condition::Method(methods) => {
+                facts.method.is_some_and(|method| methods.iter().any(|one| **one == *method))
+            }
+            Condition::Header { name, value } => {
+                value.holds(facts.headers.and_then(|headers| headers.header(name)).as_deref())
+            }
+            Condition::User(test) => test.holds(seen.user()),
+            Condition::Tier(test) => test.holds(seen.tier),
+            Condition::ApiKey(test) => test.holds(seen.api_key()),
+            Condition::Ip(nets) => seen.ip.is_some_and(|ip| contains(nets, ip)),
+            Condition::All(all) => all.iter().all(|one| one.holds(seen)),
+            Condition::Any(any) => any.iter().any(|one| one.holds(seen)),
+            Condition::Not(inner) => !inner.holds(seen),
+        }
+    }
+}
+
+impl TextTest {
+    fn holds(&self, text: Option<&str>) -> bool {
+        match (self, text) {
+            (_, None) => false,
+            (TextTest::Present, Some(_)) => true,
+            (TextTest::OneOf(texts), Some(text)) => texts.iter().any(|one| **one == *text),
+            (TextTest::Like(expression), Some(text)) => expression.0.is_match(text),
+        }
+    }
+}
+
+/// A glob or a regular expression that a whole text fits or does not. Both run in linear time,
+/// whatever the text, and their compiled size is bounded.
+#[derive(Clone, Debug)]
+pub struct Expression(Regex);
+
+impl Expression {
+    /// The longest expression, in bytes.
+    pub const LEN_MAX: usize = 1_024;
+    /// The most memory of one compiled expression, in bytes.
+    const SIZE_MAX: usize = 256 << 10;
+    /// The deepest nesting.
+    const NEST_MAX: u32 = 32;
+
+    /// Reads a regular expression; it has to fit the whole text.
+    pub fn regex(text: &str) -> Result<Expression, Problem> {
+        if text.len() > Expression::LEN_MAX {
+            return Err(too_long("regular expression", text));
+        }
+        // Compiled bare first: a message about it must not show our own brackets.
+        build(text).map_err(|error| {
+            let (what, hint) = explain(&error);
+            Problem::new(format!("the regular expression `{text}` {what}")).hint(hint)
+        })?;
+        build(&format!("^(?:{text})$")).map(Expression).map_err(|_| {
+            Problem::new(format!("the regular expression `{text}` is too large when compiled"))
+                .hint("lower its repetition counts")
+        })
+    }
+
+    /// Reads a glob: `*` is anything within a segment, `**` anything, `?` one character, `[a-z]`
+    /// one of these.
+    pub fn glob(text: &str) -> Result<Expression, Problem> {
+        if text.len() > Expression::LEN_MAX {
+            return Err(too_long("glob", text));
+        }
+        let mut regex = String::from("^(?s:");
+        let mut rest = text.chars().peekable();
+        while let Some(c) = rest.next() {
+            match c {
+                '*' if rest.next_if_eq(&'*').is_some() => regex.push_str(".*"),
+                '*' => regex.push_str("[^/]*"),
+                '?' => regex.push_str("[^/]"),
+                '[' => regex.push_str(&set(text, &mut rest)?),
+                c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+            }
+        }
+        regex.push_str(")$");
+        build(&regex).map(Expression).map_err(|_| {
+            Problem::new(format!("the glob `{text}` is too large when compiled"))
+                .hint("use fewer stars")
+        })
+    }
+}
+
+/// The rest of `[…]`, as a regular expression writes it.
+fn set(text: &str, rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, Problem> {
+    let mut inner = String::new();
+    loop {
+        match rest.next() {
+            None => {
+                return Err(Problem::new(format!("the glob `{text}` has a `[` without its `]`"))
+                    .hint("close it, or write `[[]` for the bracket itself"));
+            }
+            Some(']') if !inner.is_empty() => return Ok(format!("[{inner}]")),
+            Some('!') if inner.is_empty() => inner.push('^'),
+            Some(c @ ('\\' | '[' | ']' | '^' | '&' | '~')) => inner.extend(['\\', c]),
+            Some(c) => inner.push(c),
+        }
+    }
+}
+
+fn build(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text)
+        .size_limit(Expression::SIZE_MAX)
+        .dfa_size_limit(Expression::SIZE_MAX)
+        .nest_limit(Expression::NEST_MAX)
+        .build()
+}
+
+fn too_long(what: &str, text: &str) -> Problem {
+    let max = Expression::LEN_MAX;
+    Problem::new(format!("a {what} of {} bytes is too long: the most is {max}", text.len()))
+        .hint("split it into several conditions under `any:`")
+}
+
+/// The heart of an error of the regex crate, which draws a picture over several lines.
+fn explain(error: &regex::Error) -> (String, &'static str) {
+    match error {
+        regex::Error::CompiledTooBig(_) => {
+            ("is too large when compiled".into(), "lower its repetition counts")
+        }
+        other => {
+            let text = other.to_string();
+            let last = text.lines().last().unwrap_or_default();
+            let reason = last.strip_prefix("error: ").unwrap_or(last);
+            (
+                format!("cannot be read: {reason}"),
+                "look-around and back-references do not exist here: every expression runs in \
+                 linear time",
+            )
+        }
+    }
+}
+
+/// Whether an address, however it is written, is in one of the networks.
+pub(crate) fn contains(nets: &[IpNet], ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    nets.iter().any(|net| net.contains(&ip))
+}
+
+/// Reads `10.0.0.0/8`, `2001:db8::/32` or a single address.
+pub fn parse_cidr(text: &str) -> Result<IpNet, Problem> {
+    let bad = |what: &str| Problem::new(format!("{text:?} {what}"));
+    let net = match text.split_once('/') {
+        None => IpAddr::from_str(text).map(|ip| IpNet::from(ip.to_canonical())).map_err(|_| {
+            bad("is not an address").hint("write `192.0.2.1`, `10.0.0.0/8` or `2001:db8::/32`")
+        })?,
+        Some((address, length)) => {
+            let ip = IpAddr::from_str(address)
+                .map_err(|_| bad("is not a network").hint("write `10.0.0.0/8`"))?;
+            let most = if ip.is_ipv4() { 32 } else { 128 };
+            let length = length.parse().ok().filter(|length| *length <= most).ok_or_else(|| {
+                bad(&format!("has a prefix length that is not between 0 and {most}"))
+            })?;
+            IpNet::new(ip, length).expect("the length was checked")
+        }
+    };
+    if net.trunc() != net {
+        return Err(bad("has bits set behind its prefix").hint(format!("write `{}`", net.trunc())));
+    }
+    Ok(net)
+}
+
+/// Reads a method; small letters mean capitals.
+pub fn parse_method(text: &str) -> Result<Box<str>, Problem> {
+    let is_token = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(is_token) {
+        return Err(Problem::new(format!("{text:?} is not a method")).hint("write `GET` or `POST`"));
+    }
+    Ok(text.to_ascii_uppercase().into())
+}
+
+/// Reads the name of a header field.
+pub fn parse_header_name(text: &str) -> Result<Box<str>, Problem> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.is_empty() || text.len() > 128 || !text.bytes().all(is_token) {
+        return Err(
+            Problem::new(format!("{text:?} is not the name of a header")).hint("write `x-user-id`")
+        );
+    }
+    Ok(text.to_ascii_lowercase().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_stay_within_their_segment() {
+        let cases = [
+            ("/a/*.json", "/a/x.json", true),
+            ("/a/*.json", "/a/x/y.json", false),
+            ("/a/**.json", "/a/x/y.json", true),
+            ("/a/?", "/a/x", true),
+            ("/a/?", "/a/", false),
+            ("/v[12]/x", "/v2/x", true),
+            ("/v[!12]/x", "/v2/x", false),
+            ("/v[!12]/x", "/v3/x", true),
+            ("/a+b", "/a+b", true),
+            ("/a.b", "/axb", false),
+        ];
+        for (glob, text, want) in cases {
+            assert_eq!(Expression::glob(glob).unwrap().0.is_match(text), want, "{glob} {text}");
+        }
+        assert!(Expression::glob("/a/[").is_err());
+    }
+
+    #[test]
+    fn expressions_fit_whole_texts_and_are_bounded() {
+        let expression = Expression::regex("/a|/b").unwrap();
+        assert!(expression.0.is_match("/b") && !expression.0.is_match("/bc"));
+        for (text, want) in [
+            ("(", "cannot be read: unclosed group"),
+            ("(?=x)", "cannot be read: look-around"),
+            ("(a{1000}){1000}", "too large"),
+            (&"a".repeat(2_000), "too long"),
+        ] {
+            let problem = Expression::regex(text).unwrap_err();
+            assert!(problem.message.contains(want), "{problem}");
+        }
+    }
+
+    #[test]
+    fn networks_are_checked() {
+        assert!(contains(&[parse_cidr("10.0.0.0/8").unwrap()], "::ffff:10.1.2.3".parse().unwrap()));
+        assert!(!contains(&[parse_cidr("10.0.0.0/8").unwrap()], "11.1.2.3".parse().unwrap()));
+        for (text, want) in [
+            ("10.0.0.0/33", "between 0 and 32"),
+            ("10.0.0.1/8", "bits set"),
+            ("ten", "is not an address"),
+            ("ten/8", "is not a network"),
+        ] {
+            let problem = parse_cidr(text).unwrap_err();
+            assert!(problem.message.contains(want), "{problem}");
+        }
+    }
+}

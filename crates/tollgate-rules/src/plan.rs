@@ -1,0 +1,202 @@
+//! What one request is to be asked: from facts to checks.
+
+use arrayvec::ArrayVec;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{Act, Check, KeyBuf, Limit, Micros};
+
+use crate::gatekeeper::Ask;
+use crate::key_template::KeyTemplate;
+use crate::limit_spec::RuleLimit;
+use crate::rule::{Cost, Rule};
+use crate::rule_set::RuleSet;
+use crate::seen::Seen;
+
+/// The limits that apply to one request, and the keys they count.
+pub(crate) struct Plan<'a> {
+    rules: &'a RuleSet,
+    /// One for each different template among the rules that apply.
+    keys: Vec<(&'a KeyTemplate, Option<KeyBuf>)>,
+    /// In rule order.
+    pub(crate) limits: ArrayVec<Planned, MAX_LIMITS>,
+    /// Rules that did not apply because a fact of their key is missing.
+    pub(crate) without_fact: u32,
+    /// Limits that found no room in the decision.
+    pub(crate) left_out: u32,
+}
+
+/// One limit on its way to the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) place: Place,
+    pub(crate) key: u8,
+    pub(crate) cost: u64,
+    pub(crate) standing: Standing,
+}
+
+/// Where a limit is in its rule set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) rule: u32,
+    list: List,
+    index: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum List {
+    /// Of the rule, for a tier.
+    Tier(u16),
+    /// Of an override.
+    Override(u32),
+}
+
+/// Whether a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It does.
+    Enforced,
+    /// It only counts what it would refuse.
+    Shadow,
+    /// It warns the caller.
+    Soft,
+}
+
+impl Place {
+    pub(crate) fn limit(self, rules: &RuleSet) -> &RuleLimit {
+        let limits = match self.list {
+            List::Tier(list) => rules.at(self.rule).limits.of(list.into()),
+            List::Override(number) => rules.limits_of_override(number),
+        };
+        &limits[usize::from(self.index)]
+    }
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
+        let mut plan =
+            Plan { rules, keys: Vec::new(), limits: ArrayVec::new(), without_fact: 0, left_out: 0 };
+        let seen = rules.see(&ask.facts);
+        if rules.exempts(&seen) {
+            return plan;
+        }
+        let selected = rules.select(&seen);
+        let request = Request { seen, explicit_cost: ask.cost, now };
+        let mut enforced_match = false;
+        for &number in selected.iter().filter(|number| !rules.at(**number).fallback) {
+            let standing = plan.add(number, &request);
+            let rule = rules.at(number);
+            enforced_match |= rule.when.is_some() && standing == Some(Standing::Enforced);
+        }
+        if !enforced_match {
+            for &number in selected.iter().filter(|number| rules.at(**number).fallback) {
+                plan.add(number, &request);
+            }
+        }
+        plan
+    }
+
+    /// Adds a rule's limits, unless a fact of its key is missing.
+    fn add(&mut self, number: u32, request: &Request<'_>) -> Option<Standing> {
+        let rule = self.rules.at(number);
+        let Some(key) = self.key_of(&rule.key, request) else {
+            self.without_fact += 1;
+            return None;
+        };
+        let key_text = self.key(key);
+        let standing = match rule.mode.enforces(&rule.name, key_text) {
+            false => Standing::Shadow,
+            true if rule.soft => Standing::Soft,
+            true => Standing::Enforced,
+        };
+        let cost = request.explicit_cost.unwrap_or_else(|| rule.cost_of(&request.seen));
+        let (list, limits) = match self.rules.override_of(number, key_text, request.now) {
+            Some(one) => (List::Override(one), self.rules.limits_of_override(one).len()),
+            None => {
+                let list = rule.limits.list(self.rules.tier_index(request.seen.tier));
+                (List::Tier(list as u16), rule.limits.of(list).len())
+            }
+        };
+        for index in 0..limits as u8 {
+            let place = Place { rule: number, list, index };
+            self.push(Planned { place, key, cost, standing });
+        }
+        Some(standing)
+    }
+
+    /// An enforced limit takes the room of one that is not.
+    fn push(&mut self, planned: Planned) {
+        if self.limits.is_full() && planned.standing == Standing::Enforced {
+            let other = self.limits.iter().rposition(|one| one.standing != Standing::Enforced);
+            if let Some(other) = other {
+                self.limits.remove(other);
+                self.left_out += 1;
+            }
+        }
+        if self.limits.try_push(planned).is_err() {
+            self.left_out += 1;
+        }
+    }
+
+    /// The number of the key of a template, made at most once for each.
+    fn key_of(&mut self, template: &'a KeyTemplate, request: &Request<'_>) -> Option<u8> {
+        let made = self.keys.iter().position(|(made, _)| *made == template);
+        let number = made.unwrap_or_else(|| {
+            let mut key = KeyBuf::new();
+            let prefix = self.rules.settings().identify.ipv6_prefix;
+            let whole = template.write(&mut key, &request.seen, prefix);
+            self.keys.push((template, whole.then_some(key)));
+            self.keys.len() - 1
+        });
+        self.keys[number].1.is_some().then_some(u8::try_from(number).ok()?)
+    }
+
+    pub(crate) fn key(&self, number: u8) -> &KeyBuf {
+        self.keys[usize::from(number)].1.as_ref().expect("only keys that were made are planned")
+    }
+
+    pub(crate) fn rule(&self, planned: &Planned) -> &'a Rule {
+        self.rules.at(planned.place.rule)
+    }
+
+    pub(crate) fn limit(&self, planned: &Planned) -> &'a Limit {
+        &planned.place.limit(self.rules).limit
+    }
+
+    /// The rules that are enforced, each once, with the key they count.
+    pub(crate) fn enforced(&self) -> impl Iterator<Item = (u32, &'a Rule, &KeyBuf)> {
+        let mut last = None;
+        self.limits.iter().filter_map(move |planned| {
+            let rule = planned.place.rule;
+            let again = last.replace(rule) == Some(rule);
+            (!again && planned.standing == Standing::Enforced)
+                .then(|| (rule, self.rule(planned), self.key(planned.key)))
+        })
+    }
+
+    /// The questions to the store.
+    pub(crate) fn checks(&self, act: Act) -> ArrayVec<Check<'_>, MAX_LIMITS> {
+        let check = |planned: &Planned| {
+            let check =
+                Check::new(self.limit(planned), self.key(planned.key)).cost(planned.cost).act(act);
+            let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
+            match self.rule(planned).count_denied && act == Act::Take {
+                true => check.count_denied(),
+                false => check,
+            }
+        };
+        self.limits.iter().map(check).collect()
+    }
+
+    /// The limits that a settlement is about: those whose cost was reserved, or all if none was.
+    pub(crate) fn settled(&self, explicit_cost: bool) -> impl Fn(&Planned) -> bool {
+        let reserves = |planned: &Planned| matches!(self.rule(planned).cost, Cost::Reserve { .. });
+        let all = explicit_cost || !self.limits.iter().any(reserves);
+        move |planned| all || reserves(planned)
+    }
+}
+
+/// What is the same for all rules of one request.
+struct Request<'a> {
+    seen: Seen<'a>,
+    explicit_cost: Option<u64>,
+    now: Micros,
+}

@@ -1,0 +1,306 @@
+//! Reservations: work whose cost is known only afterwards, and how much of it may go on at once.
+//!
+//! A reservation charges an estimate and gives a one-use name for it. Whoever knows the true cost
+//! commits it, and the difference is given back or charged; whoever did not do the work cancels.
+//! After its deadline the charge stands, so that a client that never returns holds nothing open.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tollgate::{Act, Clock, KeyBuf, Micros, Receipt, Refusal, Wait};
+
+use crate::answer::{Answer, Binding};
+use crate::gatekeeper::{Ask, Gatekeeper, deadline};
+use crate::plan::{Place, Plan};
+use crate::rule_set::RuleSet;
+
+/// The most reservations that are open at once; about as many expired ones are remembered, to tell
+/// "too late" from "never heard of it".
+pub const RESERVATIONS_MAX: usize = 65_536;
+
+/// The longest that one may stay open.
+pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// How soon to ask again when too much is going on: nobody knows when work ends.
+const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
+
+/// The name of a reservation: unguessable, usable once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReservationId(u128);
+
+impl fmt::Display for ReservationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for ReservationId {
+    type Err = SettleError;
+
+    fn from_str(text: &str) -> Result<ReservationId, SettleError> {
+        let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| plain);
+        number.map(ReservationId).ok_or(SettleError::Unknown)
+    }
+}
+
+/// The answer to a request for a reservation.
+#[derive(Debug)]
+pub struct Reserved {
+    /// The decision.
+    pub answer: Answer,
+    /// The name to settle it by; `None` when refused.
+    pub id: Option<ReservationId>,
+}
+
+/// No more reservations can be open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableFull;
+
+/// Why a reservation cannot be settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleError {
+    /// There is none of that name, or it has been settled.
+    Unknown,
+    /// Its deadline has passed; the charge stands.
+    Expired,
+}
+
+/// All open reservations of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Reservations {
+    table: Mutex<Table>,
+    names: Names,
+}
+
+#[derive(Debug, Default)]
+struct Names([RandomState; 2]);
+
+/// Bounds: [`RESERVATIONS_MAX`] for each of its collections.
+#[derive(Debug, Default)]
+struct Table {
+    open: HashMap<ReservationId, Open>,
+    by_deadline: BTreeSet<(Micros, ReservationId)>,
+    in_flight: HashMap<KeyBuf, u32>,
+    expired: HashSet<ReservationId>,
+    expired_in_order: VecDeque<ReservationId>,
+    made: u64,
+}
+
+/// One that is open.
+#[derive(Debug)]
+struct Open {
+    /// The version that charged it.
+    rules: Arc<RuleSet>,
+    charges: Vec<Charge>,
+    /// The keys that it counts in flight under.
+    in_flight: Vec<KeyBuf>,
+    deadline: Micros,
+}
+
+#[derive(Debug)]
+struct Charge {
+    place: Place,
+    key: KeyBuf,
+    receipt: Receipt,
+    /// Whether the true cost is of this limit.
+    settled: bool,
+}
+
+impl Reservations {
+    pub(crate) fn len(&self) -> usize {
+        self.table().open.len()
+    }
+
+    /// A panic while it was held left at worst one reservation half made.
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Names {
+    /// Two keyed hashes of a number that never repeats.
+    fn name(&self, number: u64) -> ReservationId {
+        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].hash_one(number)));
+        ReservationId(high << 64 | low)
+    }
+}
+
+impl<C: Clock> Gatekeeper<C> {
+    /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
+    pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, TableFull> {
+        self.reserve_at(ask, expires_in, self.now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn reserve_at(
+        &self,
+        ask: &Ask<'_>,
+        expires_in: Duration,
+        now: Micros,
+    ) -> Result<Reserved, TableFull> {
+        let rules = self.rules();
+        let plan = Plan::new(&rules, ask, now);
+        let mut table = self.reservations.table();
+        table.expire(now);
+        if table.open.len() >= RESERVATIONS_MAX {
+            return Err(TableFull);
+        }
+        if let Some(busy) = table.busy(&plan) {
+            let (mut told, entries) = self.ask(&plan, ask, Act::Peek, now);
+            if told.refusal.is_none() {
+                told.refusal = Some(Refusal::Busy);
+                told.binding = Some(Binding::Concurrency(busy.rule));
+                told.capacity = busy.max.into();
+                told.outcome.remaining = 0;
+                told.outcome.retry_after = BUSY_RETRY;
+                told.outcome.reset_after = BUSY_RETRY;
+            }
+            drop(plan);
+            return Ok(Reserved {
+                answer: Answer::new(rules, told).with_entries(entries),
+                id: None,
+            });
+        }
+        let (told, entries) = self.ask(&plan, ask, Act::Take, now);
+        let id = told.refusal.is_none().then(|| {
+            let open = Open::new(&rules, &plan, ask.cost.is_some(), entries.outcomes());
+            let open = Open { deadline: deadline(now, expires_in.min(EXPIRES_IN_MAX)), ..open };
+            table.insert(open, &self.reservations.names)
+        });
+        drop((table, plan));
+        Ok(Reserved { answer: Answer::new(rules, told).with_entries(entries), id })
+    }
+
+    /// Settles a reservation with the true cost: what was too much is given back, what was too
+    /// little is charged, if need be into debt.
+    pub fn commit(&self, id: ReservationId, cost: u64) -> Result<(), SettleError> {
+        self.commit_at(id, cost, self.now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn commit_at(&self, id: ReservationId, cost: u64, now: Micros) -> Result<(), SettleError> {
+        let open = self.reservations.table().close(id, now)?;
+        let moment = self.limiter().at(now);
+        for charge in open.charges.into_iter().filter(|charge| charge.settled) {
+            let limit = &charge.place.limit(&open.rules).limit;
+            let estimate = charge.receipt.granted();
+            if cost < estimate {
+                moment.refund(limit, &charge.key, charge.receipt, estimate - cost);
+            } else if cost > estimate {
+                let _ = moment.force(limit, &charge.key, cost - estimate);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back all that a reservation charged: the work did not happen.
+    pub fn cancel(&self, id: ReservationId) -> Result<(), SettleError> {
+        self.cancel_at(id, self.now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn cancel_at(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
+        let open = self.reservations.table().close(id, now)?;
+        let moment = self.limiter().at(now);
+        for charge in open.charges {
+            let units = charge.receipt.granted();
+            let limit = &charge.place.limit(&open.rules).limit;
+            moment.refund(limit, &charge.key, charge.receipt, units);
+        }
+        Ok(())
+    }
+}
+
+/// The rule under which too much is going on.
+struct Busy {
+    rule: u32,
+    max: u32,
+}
+
+impl Table {
+    fn busy(&self, plan: &Plan<'_>) -> Option<Busy> {
+        plan.enforced().find_map(|(number, rule, key)| {
+            let max = rule.concurrency.as_ref()?.max;
+            let going_on = self.in_flight.get(&rule.scoped("in_flight", key));
+            let full = going_on.is_some_and(|going_on| *going_on >= max);
+            full.then_some(Busy { rule: number, max })
+        })
+    }
+
+    fn insert(&mut self, open: Open, names: &Names) -> ReservationId {
+        self.made += 1;
+        let id = names.name(self.made);
+        for key in &open.in_flight {
+            *self.in_flight.entry(key.clone()).or_default() += 1;
+        }
+        self.by_deadline.insert((open.deadline, id));
+        self.open.insert(id, open);
+        id
+    }
+
+    /// Takes one out, if it is open and in time.
+    fn close(&mut self, id: ReservationId, now: Micros) -> Result<Open, SettleError> {
+        self.expire(now);
+        if self.expired.contains(&id) {
+            return Err(SettleError::Expired);
+        }
+        self.remove(id).ok_or(SettleError::Unknown)
+    }
+
+    fn remove(&mut self, id: ReservationId) -> Option<Open> {
+        let open = self.open.remove(&id)?;
+        self.by_deadline.remove(&(open.deadline, id));
+        for key in &open.in_flight {
+            match self.in_flight.get_mut(key) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.in_flight.remove(key)),
+            }
+        }
+        Some(open)
+    }
+
+    /// Closes those whose deadline has passed.
+    fn expire(&mut self, now: Micros) {
+        while let Some(&(deadline, id)) = self.by_deadline.first()
+            && deadline <= now
+        {
+            self.remove(id);
+            if self.expired_in_order.len() >= RESERVATIONS_MAX
+                && let Some(oldest) = self.expired_in_order.pop_front()
+            {
+                self.expired.remove(&oldest);
+            }
+            self.expired.insert(id);
+            self.expired_in_order.push_back(id);
+        }
+    }
+}
+
+impl Open {
+    fn new<'o>(
+        rules: &Arc<RuleSet>,
+        plan: &Plan<'_>,
+        explicit_cost: bool,
+        outcomes: impl Iterator<Item = &'o tollgate::Outcome>,
+    ) -> Open {
+        let settled = plan.settled(explicit_cost);
+        let charges = plan.limits.iter().zip(outcomes).map(|(planned, outcome)| Charge {
+            place: planned.place,
+            key: plan.key(planned.key).clone(),
+            receipt: outcome.receipt(),
+            settled: settled(planned),
+        });
+        let counted = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
+        Open {
+            rules: Arc::clone(rules),
+            charges: charges.collect(),
+            in_flight: counted.map(|(_, rule, key)| rule.scoped("in_flight", key)).collect(),
+            deadline: Micros::ZERO,
+        }
+    }
+}

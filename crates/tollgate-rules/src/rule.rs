@@ -1,0 +1,225 @@
+//! `Rule`: when it applies, whose key, which limits, and how strictly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::headers::PolicyName;
+use tollgate::{KeyBuf, Limit};
+
+use crate::key_template::KeyTemplate;
+use crate::limit_spec::RuleLimit;
+use crate::matcher::Condition;
+use crate::pattern::ByEndpoint;
+use crate::seen::Seen;
+
+/// One rule, compiled.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Unique in a rule set; letters, digits, `_` and `-`, at most 64.
+    pub name: Arc<str>,
+    /// When it applies; `None`: always.
+    pub when: Option<Condition>,
+    /// Only where no other enforced rule with a condition applied.
+    pub fallback: bool,
+    /// Whose use it counts.
+    pub key: KeyTemplate,
+    /// All of them must allow.
+    pub limits: TierLimits,
+    /// What a request costs, unless the caller says.
+    pub cost: Cost,
+    /// How strictly it is applied.
+    pub mode: Mode,
+    /// Warn, do not refuse.
+    pub soft: bool,
+    /// Refused requests are charged too.
+    pub count_denied: bool,
+    /// Refusals that earn a block.
+    pub ban: Option<Ban>,
+    /// What happens while a shared store does not answer.
+    pub on_store_failure: StoreFailure,
+    /// At most so many reservations of one key at once.
+    pub concurrency: Option<Concurrency>,
+}
+
+impl Rule {
+    /// What a request costs under this rule, if nobody says otherwise.
+    pub(crate) fn cost_of(&self, seen: &Seen<'_>) -> u64 {
+        match &self.cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::Reserve { reserve, .. } => *reserve,
+            Cost::PerEndpoint { default, endpoints } => {
+                let path = seen.path().unwrap_or_default();
+                *endpoints.find(seen.facts.method, path).unwrap_or(default)
+            }
+        }
+    }
+
+    /// The key that blocks on this rule are kept under: other rules of the same caller go on.
+    pub(crate) fn scoped(&self, scope: &str, key: &KeyBuf) -> KeyBuf {
+        let mut scoped = KeyBuf::new().with(scope, &self.name);
+        scoped.append(key);
+        scoped
+    }
+}
+
+/// A rule's limits, for callers without a tier and for each tier that changes them.
+#[derive(Clone, Debug)]
+pub struct TierLimits {
+    /// First those of callers without a tier, then one list for each tier of the set; or only the
+    /// first, if no tier changes anything.
+    lists: Box<[Box<[RuleLimit]>]>,
+}
+
+impl TierLimits {
+    /// The same for all.
+    pub fn untiered(limits: Vec<RuleLimit>) -> TierLimits {
+        TierLimits { lists: [limits.into()].into() }
+    }
+
+    /// Those of callers without a tier, then those of each tier in the order of the rule set.
+    pub fn tiered(without: Vec<RuleLimit>, tiers: Vec<Vec<RuleLimit>>) -> TierLimits {
+        let tiers = tiers.into_iter().map(Into::into);
+        TierLimits { lists: std::iter::once(without.into()).chain(tiers).collect() }
+    }
+
+    /// Which list a tier has.
+    pub(crate) fn list(&self, tier: Option<usize>) -> usize {
+        tier.map(|tier| tier + 1).filter(|list| *list < self.lists.len()).unwrap_or(0)
+    }
+
+    /// The limits of a list.
+    pub(crate) fn of(&self, list: usize) -> &[RuleLimit] {
+        &self.lists[list]
+    }
+
+    /// Those of callers without a tier.
+    pub fn plain(&self) -> &[RuleLimit] {
+        &self.lists[0]
+    }
+
+    /// All lists: without a tier, then each tier that differs.
+    pub fn all(&self) -> impl Iterator<Item = &[RuleLimit]> {
+        self.lists.iter().map(|list| &**list)
+    }
+}
+
+/// What a request costs.
+#[derive(Clone, Debug)]
+pub enum Cost {
+    /// Always the same.
+    Fixed(u64),
+    /// By endpoint; the most specific wins.
+    PerEndpoint {
+        /// Where none matches.
+        default: u64,
+        /// The others.
+        endpoints: ByEndpoint<u64>,
+    },
+    /// Known only afterwards.
+    Reserve {
+        /// What is taken first.
+        reserve: u64,
+        /// The response header that has the true cost, in small letters.
+        actual: Option<Box<str>>,
+    },
+}
+
+/// How strictly a rule is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Refuses.
+    #[default]
+    Enforce,
+    /// Only counts what it would refuse.
+    Shadow,
+    /// As if it were not there.
+    Off,
+    /// Enforced for this share of keys, in ten-thousandths, always the same ones; shadow for the
+    /// others.
+    Share(u16),
+}
+
+impl Mode {
+    /// Whether it is enforced for a key.
+    pub(crate) fn enforces(self, rule: &str, key: &KeyBuf) -> bool {
+        match self {
+            Mode::Enforce => true,
+            Mode::Shadow | Mode::Off => false,
+            Mode::Share(share) => {
+                stable_hash(rule.as_bytes(), key.as_bytes()) % 10_000 < share.into()
+            }
+        }
+    }
+}
+
+/// The same in every process and version, so that a caller is in the same share everywhere: FNV-1a
+/// over the rule's name and the key, finished with a mixer because its low bits alone are weak.
+fn stable_hash(rule: &[u8], key: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = rule.iter().chain(&[0xff]).chain(key).fold(0xcbf2_9ce4_8422_2325, mix);
+    let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ hash >> 33
+}
+
+/// Refusals that earn a longer block.
+#[derive(Clone, Debug)]
+pub struct Ban {
+    /// So many refusals within its period.
+    pub refusals: Limit,
+    /// How long the key is then blocked, under this rule.
+    pub block: Duration,
+}
+
+/// How much of one key's work may go on at once.
+#[derive(Clone, Debug)]
+pub struct Concurrency {
+    /// So many reservations.
+    pub max: u32,
+    /// As people read it.
+    pub text: Box<str>,
+    /// What headers and problems call it.
+    pub policy: PolicyName,
+}
+
+impl Concurrency {
+    /// Of a rule by its name.
+    pub fn new(rule: &str, max: u32) -> Concurrency {
+        let policy = PolicyName::new(&format!("{rule}-in-flight")).expect("rule names are plain");
+        Concurrency { max, text: format!("{max} in flight").into(), policy }
+    }
+}
+
+/// What a rule does while a shared store does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// Decides alone, with its share of the limit.
+    #[default]
+    Local,
+    /// Admits.
+    Open,
+    /// Refuses.
+    Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_stable_and_of_their_size() {
+        let key = |user: u32| KeyBuf::new().with("user", &user.to_string());
+        let enforced = |share: u16| {
+            (0..20_000).filter(|user| Mode::Share(share).enforces("api", &key(*user))).count()
+        };
+        assert_eq!((enforced(0), enforced(10_000)), (0, 20_000));
+        let quarter = enforced(2_500);
+        assert!((4_800..5_200).contains(&quarter), "{quarter} of 20,000 for 25 %");
+        // Whoever is in a small share is in every larger one: raising it moves nobody out.
+        for user in 0..1_000 {
+            let within = |share| Mode::Share(share).enforces("api", &key(user));
+            assert!(!within(1_000) || within(2_000));
+        }
+        // Written down once: other processes and versions must agree.
+        assert_eq!(stable_hash(b"api", b"42"), 0x_58a5_0f4d_a8f7_0a68);
+    }
+}

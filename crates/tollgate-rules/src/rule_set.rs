@@ -1,0 +1,242 @@
+//! `RuleSet`: all rules, compiled, immutable, and indexed so that a request is compared only with
+//! the rules that its path can match.
+
+use std::collections::{HashMap, HashSet};
+
+use ipnet::IpNet;
+use tollgate::headers::Dialect;
+use tollgate::{KeyBuf, Micros};
+
+use crate::facts::Facts;
+use crate::identify::Identify;
+use crate::limit_spec::RuleLimit;
+use crate::matcher::{Condition, contains};
+use crate::pattern::{PathIndex, Pattern};
+use crate::rule::{Mode, Rule};
+use crate::seen::Seen;
+
+/// All rules. A reload replaces the set whole.
+#[derive(Debug)]
+pub struct RuleSet {
+    rules: Vec<Indexed>,
+    /// Rules that have a path, by path.
+    by_path: PathIndex,
+    /// The numbers of the others, which are tried one by one.
+    without_path: Vec<u32>,
+    /// The names of tiers; their order is that of [`TierLimits`](crate::rule::TierLimits).
+    tiers: HashMap<Box<str>, usize>,
+    overrides: Overrides,
+    settings: Settings,
+}
+
+/// A rule and what is left to ask when the index has found it.
+#[derive(Debug)]
+struct Indexed {
+    rule: Rule,
+    rest: Option<Condition>,
+}
+
+/// Other numbers for one caller.
+#[derive(Clone, Debug)]
+pub struct Override {
+    /// The rule they replace the limits of.
+    pub rule: Box<str>,
+    /// Whose.
+    pub key: KeyBuf,
+    /// What applies instead.
+    pub limits: Vec<RuleLimit>,
+    /// Until when; `None`: for good.
+    pub until: Option<Micros>,
+}
+
+#[derive(Debug, Default)]
+struct Overrides {
+    list: Vec<Override>,
+    by_key: HashMap<(u32, KeyBuf), u32>,
+}
+
+/// What a rules file says beside its rules.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who is calling.
+    pub identify: Identify,
+    /// Networks that no rule applies to.
+    pub exempt_ips: Vec<IpNet>,
+    /// Users that no rule applies to.
+    pub exempt_users: HashSet<Box<str>>,
+    /// How clients are told.
+    pub dialects: Vec<Dialect>,
+    /// Whether logs may show keys as they are.
+    pub log_keys_plain: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            identify: Identify::default(),
+            exempt_ips: Vec::new(),
+            exempt_users: HashSet::new(),
+            dialects: Dialect::DEFAULT.into(),
+            log_keys_plain: false,
+        }
+    }
+}
+
+impl RuleSet {
+    /// The most rules.
+    pub const RULES_MAX: usize = 20_000;
+
+    /// A set of these rules, in order. `tiers` are the names that the rules' limits are listed by.
+    /// Overrides of rules that do not exist are left out.
+    pub fn new(
+        rules: Vec<Rule>,
+        tiers: &[Box<str>],
+        overrides: Vec<Override>,
+        settings: Settings,
+    ) -> RuleSet {
+        let mut set = RuleSet {
+            rules: Vec::with_capacity(rules.len()),
+            by_path: PathIndex::default(),
+            without_path: Vec::new(),
+            tiers: tiers.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect(),
+            overrides: Overrides::default(),
+            settings,
+        };
+        for rule in rules {
+            set.push(rule);
+        }
+        for one in overrides {
+            if let Some(rule) = set.number_of(&one.rule) {
+                let number = set.overrides.list.len() as u32;
+                set.overrides.by_key.insert((rule, one.key.clone()), number);
+                set.overrides.list.push(one);
+            }
+        }
+        set
+    }
+
+    fn push(&mut self, rule: Rule) {
+        let number = self.rules.len() as u32;
+        let (patterns, rest) = split_path(rule.when.clone());
+        if rule.mode == Mode::Off {
+            // Nothing ever asks it.
+        } else if let Some(patterns) = patterns {
+            patterns.iter().for_each(|pattern| self.by_path.insert(pattern, number));
+        } else {
+            self.without_path.push(number);
+        }
+        self.rules.push(Indexed { rule, rest });
+    }
+
+    /// All rules, in order.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
+        self.rules.iter().map(|indexed| &indexed.rule)
+    }
+
+    /// A rule by its name.
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules().find(|rule| *rule.name == *name)
+    }
+
+    fn number_of(&self, name: &str) -> Option<u32> {
+        self.rules().position(|rule| *rule.name == *name).map(|number| number as u32)
+    }
+
+    pub(crate) fn at(&self, number: u32) -> &Rule {
+        &self.rules[number as usize].rule
+    }
+
+    /// What the file says beside its rules.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All overrides.
+    pub fn overrides(&self) -> &[Override] {
+        &self.overrides.list
+    }
+
+    /// The names of all rules whose condition holds, in order, whatever their mode, fallbacks apart:
+    /// for people who want to know what a request meets.
+    pub fn matching<'a>(&'a self, facts: &Facts<'_>) -> Vec<&'a Rule> {
+        let seen = self.see(facts);
+        self.select(&seen).into_iter().map(|number| self.at(number)).collect()
+    }
+
+    /// The facts as rules see them.
+    pub(crate) fn see<'a>(&'a self, facts: &'a Facts<'a>) -> Seen<'a> {
+        Seen::new(facts, self.tier_of(facts))
+    }
+
+    /// The caller's tier: what the facts say, else the table, else the default.
+    fn tier_of<'a>(&'a self, facts: &'a Facts<'a>) -> Option<&'a str> {
+        let identify = &self.settings.identify;
+        let known = |tier: &&str| self.tiers.is_empty() || self.tiers.contains_key(*tier);
+        let said = facts.tier.filter(known);
+        let in_table = || match identify.tier_of_user.is_empty() {
+            true => None,
+            false => identify.tier_of_user.get(facts.user?).map(|tier| &**tier),
+        };
+        said.or_else(in_table).or(identify.default_tier.as_deref())
+    }
+
+    /// The place of a tier in the rules' lists of limits.
+    pub(crate) fn tier_index(&self, tier: Option<&str>) -> Option<usize> {
+        self.tiers.get(tier?).copied()
+    }
+
+    /// Whether no rule applies to this caller.
+    pub(crate) fn exempts(&self, seen: &Seen<'_>) -> bool {
+        let Settings { exempt_ips, exempt_users, .. } = &self.settings;
+        let by_user = || seen.user().is_some_and(|user| exempt_users.contains(user));
+        let by_ip = || seen.ip.is_some_and(|ip| contains(exempt_ips, ip));
+        (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
+    }
+
+    /// The numbers of the rules whose condition holds, in order.
+    pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<u32> {
+        let mut found = Vec::new();
+        if let Some(path) = seen.path() {
+            self.by_path.each_match(path, &mut |number| found.push(number));
+        }
+        found.extend_from_slice(&self.without_path);
+        if found.len() > 1 {
+            found.sort_unstable();
+            // A rule with several patterns may have been found by each.
+            found.dedup();
+        }
+        found.retain(|number| {
+            let rest = &self.rules[*number as usize].rest;
+            rest.as_ref().is_none_or(|rest| rest.holds(seen))
+        });
+        found
+    }
+
+    /// The number of the override for a caller, if it still stands.
+    pub(crate) fn override_of(&self, rule: u32, key: &KeyBuf, now: Micros) -> Option<u32> {
+        if self.overrides.list.is_empty() {
+            return None;
+        }
+        let number = *self.overrides.by_key.get(&(rule, key.clone()))?;
+        let until = self.overrides.list[number as usize].until;
+        until.is_none_or(|until| now < until).then_some(number)
+    }
+
+    pub(crate) fn limits_of_override(&self, number: u32) -> &[RuleLimit] {
+        &self.overrides.list[number as usize].limits
+    }
+}
+
+/// Takes the path out of a condition, if the condition cannot hold without it.
+fn split_path(when: Option<Condition>) -> (Option<Vec<Pattern>>, Option<Condition>) {
+    match when {
+        Some(Condition::Path(patterns)) => (Some(patterns), None),
+        Some(Condition::All(mut all)) => {
+            let path = all.iter().position(|one| matches!(one, Condition::Path(_)));
+            let Some(index) = path else { return (None, Some(Condition::All(all))) };
+            let Condition::Path(patterns) = all.swap_remove(index) else { return (None, None) };
+            (Some(patterns), (!all.is_empty()).then_some(Condition::All(all)))
+        }
+        other => (None, other),
+    }
+}

@@ -1,0 +1,74 @@
+//! Facts as rules see them: the path in one spelling, the address in one form, the tier looked up.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::facts::Facts;
+use crate::path::normalise;
+
+/// The facts of one request, made ready once for all rules.
+pub(crate) struct Seen<'a> {
+    pub(crate) facts: &'a Facts<'a>,
+    path: Option<Cow<'a, str>>,
+    /// An IPv4 address in IPv6 clothes is an IPv4 address.
+    pub(crate) ip: Option<IpAddr>,
+    /// As the caller said, or as the rules' table has it.
+    pub(crate) tier: Option<&'a str>,
+}
+
+impl<'a> Seen<'a> {
+    pub(crate) fn new(facts: &'a Facts<'a>, tier: Option<&'a str>) -> Seen<'a> {
+        Seen {
+            facts,
+            path: facts.path.map(normalise),
+            ip: facts.ip.map(|ip| ip.to_canonical()),
+            tier,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    /// An empty name is no name: a proxy that sends the header without a value means nobody.
+    pub(crate) fn user(&self) -> Option<&'a str> {
+        self.facts.user.filter(|user| !user.is_empty())
+    }
+
+    pub(crate) fn api_key(&self) -> Option<&'a str> {
+        self.facts.api_key.filter(|key| !key.is_empty())
+    }
+}
+
+/// The network that one caller is thought to own: an IPv4 address itself, of IPv6 a prefix,
+/// because whoever has one address has all of its network.
+pub(crate) fn network_of(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from(u128::from(address) & mask))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_a_network() {
+        let cases = [
+            ("192.0.2.1", 64, "192.0.2.1"),
+            ("2001:db8::1", 64, "2001:db8::"),
+            ("2001:db8:0:0:ffff::1", 64, "2001:db8::"),
+            ("2001:db8:0:1::1", 64, "2001:db8:0:1::"),
+            ("2001:db8:0:1::1", 48, "2001:db8::"),
+            ("2001:db8::1", 128, "2001:db8::1"),
+            ("2001:db8::1", 0, "::"),
+        ];
+        for (ip, prefix, want) in cases {
+            assert_eq!(network_of(ip.parse().unwrap(), prefix), want.parse::<IpAddr>().unwrap());
+        }
+    }
+}
