@@ -1,14 +1,16 @@
 //! The command `tollgate`: parse, dispatch, exit code.
 
+mod access;
 mod cli;
 mod control_plane;
 mod data_plane;
 mod doors;
+mod reply;
+mod rules;
 mod run;
 mod settings;
 mod shutdown;
 mod snapshot;
-mod stand_in;
 mod telemetry;
 
 use std::io::{self, Write};

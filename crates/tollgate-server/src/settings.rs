@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
-use tollgate::Limit;
 
 use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
+use crate::rules::check_rate;
 use crate::telemetry::LogFormat;
 use duration::parse_duration;
 
@@ -32,8 +32,14 @@ pub(crate) struct Flags {
     pub(crate) rules: Vec<PathBuf>,
 
     /// One limit for each caller instead of rules: 100/minute, "100/minute burst 20"
-    #[arg(long, value_name = "RATE", env = "TOLLGATE_LIMIT", help_heading = "Rules")]
-    pub(crate) limit: Option<Limit>,
+    #[arg(
+        long,
+        value_name = "RATE",
+        env = "TOLLGATE_LIMIT",
+        value_parser = check_rate,
+        help_heading = "Rules"
+    )]
+    pub(crate) limit: Option<String>,
 
     /// The check API and forward-auth; port 0 is any free one, `none` is off
     #[arg(
@@ -219,6 +225,11 @@ impl Settings {
         })?;
         settings.choose_rules_or_limit(matches, &from_file)?;
         Ok(settings)
+    }
+
+    /// Whether nobody said what the rules are.
+    pub(crate) fn is_demo(&self) -> bool {
+        self.rules.is_empty() && self.limit.is_none()
     }
 
     /// `--limit` and `--rules` answer the same question: the stronger source does.
