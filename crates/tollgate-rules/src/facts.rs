@@ -1,6 +1,7 @@
 //! `Facts`: what a rule may look at, borrowed from whoever asks.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 /// What is known about one request. Everything is optional: a rule whose key needs a fact that is
@@ -24,6 +25,23 @@ pub struct Facts<'a> {
     pub headers: Option<&'a dyn Headers>,
 }
 
+impl fmt::Debug for Facts<'_> {
+    /// Shows which facts there are, not their values: those are people's names and secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let facts = [
+            ("method", self.method.is_some()),
+            ("path", self.path.is_some()),
+            ("ip", self.ip.is_some()),
+            ("user", self.user.is_some()),
+            ("tier", self.tier.is_some()),
+            ("api_key", self.api_key.is_some()),
+            ("headers", self.headers.is_some()),
+        ];
+        let present = facts.iter().filter(|(_, present)| *present).map(|(name, _)| name);
+        f.debug_list().entries(present).finish()
+    }
+}
+
 /// Header fields of a request.
 pub trait Headers: Sync {
     /// The value of the first field of this name, which is in small letters; `None` also for a
@@ -34,7 +52,8 @@ pub trait Headers: Sync {
     fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
-impl<N: AsRef<str> + Sync, V: AsRef<str> + Sync> Headers for [(N, V)] {
+/// Fields as a list of names and values.
+impl<N: AsRef<str> + Sync, V: AsRef<str> + Sync> Headers for Vec<(N, V)> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
         values(self, name).next().map(Cow::Borrowed)
     }

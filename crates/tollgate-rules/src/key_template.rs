@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(key("{user}", &anonymous), None);
         assert_eq!(key("global", &Facts::default()), Some(KeyBuf::new().with("global", "")));
         assert_eq!(key("{header.x-a}", &named), None);
-        let headers: &[(&str, &str)] = &[("X-A", "b")];
+        let headers = vec![("X-A", "b")];
         let sent = Facts { headers: Some(&headers), ..named };
         assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
         let path = Facts { path: Some("/a//b/?c"), ..named };

@@ -1,6 +1,5 @@
 //! `tollgate man`: the manual pages.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -27,24 +26,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let page = render(Cli::command()).map_err(Failure::from_output)?;
         return io::stdout().write_all(&page).map_err(Failure::from_output);
     };
-    let cannot_write = |error| {
+    clap_mangen::generate_to(Cli::command(), dir).map_err(|error| {
         let dir = dir.display();
         let report = Report::new(format!("cannot write manual pages into {dir}: {error}"));
         Failure::Input(report.hint("--dir names a directory that exists and can be written"))
-    };
-    let mut command = Cli::command();
-    // Pages of subcommands bear the whole name.
-    command.build();
-    let pages = command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(|sub| {
-        let name = format!("tollgate-{}", sub.get_name());
-        (name.clone(), sub.clone().name(name))
-    });
-    let pages: Vec<_> = pages.chain([("tollgate".into(), command.clone())]).collect();
-    for (name, command) in pages {
-        let page = render(command).map_err(cannot_write)?;
-        fs::write(dir.join(format!("{name}.1")), page).map_err(cannot_write)?;
-    }
-    Ok(())
+    })
 }
 
 fn render(command: clap::Command) -> io::Result<Vec<u8>> {

@@ -2,9 +2,9 @@
 //!
 //! # The idea
 //!
-//! Time is cut into windows; each counts from zero. One number, easy to explain, and
-//! its one weakness is known exactly: a burst at the end of one window and another at the start of
-//! the next put 2 N into a moment. A day's quota rarely minds; a login form does.
+//! Time is cut into windows; each counts from zero. One number, easy to explain, and its one
+//! weakness is known exactly: a burst at the end of one window and another at the start of the next
+//! put 2 N into a moment. A day's quota rarely minds; a login form does.
 //!
 //! ```text
 //!   N = 5        │····▮▮▮▮▮│▮▮▮▮▮····│       10 pass within a moment around the boundary
@@ -19,11 +19,11 @@
 //!   wait     = end − now
 //! ```
 //!
-//! Windows last one period and begin at whole multiples of the period since the Unix epoch, so that every process
-//! agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or, staggered,
-//! at an offset of each key's own, so that not everybody returns at once. Or a calendar says where
-//! they begin and end, and they last as long as its days, weeks and months do. Within a window
-//! nobody has to be asked again: the state remembers how long it lasts.
+//! Windows last one period and begin at whole multiples of it since the Unix epoch, so that every
+//! process agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or,
+//! staggered, at an offset of each key's own, so that not everybody returns at once. Or a calendar
+//! says where they begin and end, and they last as long as its days, weeks and months do. The state
+//! remembers how long its window lasts, so nobody has to be asked again within it.
 
 use super::{Served, Strategy, used_after_change};
 use crate::decision::Outcome;
@@ -78,6 +78,42 @@ impl State {
 }
 
 impl View {
+    #[inline(always)]
+    fn judge(&self, limit: &Limit, cost: u64) -> Outcome {
+        let asked = self.count.saturating_add(cost);
+        let allowed = asked <= limit.capacity() || cost == 0;
+        let count = if allowed { asked } else { self.count };
+        let window_end = if count == 0 {
+            Wait::ZERO
+        } else {
+            Wait::from_micros(self.left(limit) + self.served.lag)
+        };
+        Outcome {
+            allowed,
+            remaining: limit.capacity().saturating_sub(count),
+            retry_after: match allowed {
+                true => Wait::ZERO,
+                false if cost > limit.capacity() => Wait::NEVER,
+                false => window_end,
+            },
+            reset_after: window_end,
+            more_after: window_end,
+            delay: Wait::ZERO,
+            served_at: Micros::new(self.served.at),
+            jumped: self.served.moved > 0,
+            ..Outcome::default()
+        }
+    }
+
+    #[inline(always)]
+    fn charged(&self, limit: &Limit, cost: u64) -> State {
+        State {
+            mark: self.served.at,
+            count: self.count.saturating_add(cost).min(MAX_EXACT),
+            left: self.left(limit),
+        }
+    }
+
     /// How long the window still lasts, also if it is a new one.
     #[inline(always)]
     fn left(&self, limit: &Limit) -> u64 {
@@ -107,27 +143,7 @@ impl State {
 impl Strategy for State {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        let view = self.view(limit, now);
-        let asked = view.count.saturating_add(cost);
-        let allowed = asked <= limit.capacity() || cost == 0;
-        let count = if allowed { asked } else { view.count };
-        let window_end = || Wait::from_micros(view.left(limit) + view.served.lag);
-        let when_counted = if count == 0 { Wait::ZERO } else { window_end() };
-        Outcome {
-            allowed,
-            remaining: limit.capacity().saturating_sub(count),
-            retry_after: match allowed {
-                true => Wait::ZERO,
-                false if cost > limit.capacity() => Wait::NEVER,
-                false => window_end(),
-            },
-            reset_after: when_counted,
-            more_after: when_counted,
-            delay: Wait::ZERO,
-            served_at: Micros::new(view.served.at),
-            jumped: view.served.moved > 0,
-            ..Outcome::default()
-        }
+        self.view(limit, now).judge(limit, cost)
     }
 
     fn used(&self, limit: &Limit, now: Micros) -> u64 {
@@ -136,10 +152,7 @@ impl Strategy for State {
 
     #[inline(always)]
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
-        let view = self.view(limit, now);
-        self.mark = view.served.at;
-        self.count = view.count.saturating_add(cost).min(MAX_EXACT);
-        self.left = view.left(limit);
+        *self = self.view(limit, now).charged(limit, cost);
     }
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
