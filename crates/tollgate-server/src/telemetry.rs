@@ -224,7 +224,10 @@ mod tests {
         for (value, text, json) in rows {
             let fields: [Field<'_>; 1] = [("path", &value)];
             let line = render(LogFormat::Text, at, Level::Warn, "a file is odd", &fields);
-            assert!(line.starts_with("2026-11-18T09:46:40.123Z warn  a file is odd path="), "{line}");
+            assert!(
+                line.starts_with("2026-11-18T11:06:40.123Z warn  a file is odd path="),
+                "{line}"
+            );
             assert!(line.contains(text), "{line}");
             assert_eq!(line.find('\n'), Some(line.len() - 1));
             let line = render(LogFormat::Json, at, Level::Warn, "a file is odd", &fields);

@@ -135,7 +135,11 @@ fn unexpected(status: u16, body: &str) -> Report {
     let problem = serde_json::from_str::<Problem>(body);
     let message = problem.map_or_else(|_| String::new(), |problem| problem.message);
     let report = Report::new(format!("the server answers {status}: {message}"));
-    if status == 401 { report.hint("name a file with the token: --token-file FILE") } else { report }
+    if status == 401 {
+        report.hint("name a file with the token: --token-file FILE")
+    } else {
+        report
+    }
 }
 
 /// What `/v1/check` answers, as far as people are told.

@@ -103,7 +103,11 @@ pub(super) fn write_decision(
     reservation: Option<ReservationId>,
 ) {
     let binding = answer.binding();
-    out.extend_from_slice(if answer.allowed() { b"{\"allowed\":true" } else { b"{\"allowed\":false" });
+    out.extend_from_slice(if answer.allowed() {
+        b"{\"allowed\":true"
+    } else {
+        b"{\"allowed\":false"
+    });
     write_text(out, "rule", binding.map(|binding| binding.rule));
     write_text(out, "limit", binding.map(|binding| binding.limit));
     write_number(out, "remaining", binding.map(|_| answer.remaining()));
@@ -135,7 +139,11 @@ fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
     out.extend_from_slice(b"{\"rule\":");
     write_json_text(out, judged.rule);
     write_text(out, "limit", Some(judged.limit));
-    out.extend_from_slice(if outcome.allowed { b",\"allowed\":true" } else { b",\"allowed\":false" });
+    out.extend_from_slice(if outcome.allowed {
+        b",\"allowed\":true"
+    } else {
+        b",\"allowed\":false"
+    });
     write_number(out, "remaining", Some(outcome.remaining));
     write_wait(out, "retry_after_ms", outcome.retry_after);
     write_wait(out, "reset_after_ms", outcome.reset_after);

@@ -51,9 +51,7 @@ pub(super) fn with_facts<T>(
     let fields = AskedHeaders(&asked.headers);
     let headers = (!asked.headers.is_empty()).then_some(&fields as &dyn Headers);
     let identity = match (headers, asked.ip) {
-        (Some(headers), Some(ip)) => {
-            gatekeeper.rules().settings().identify.identify(ip, headers)
-        }
+        (Some(headers), Some(ip)) => gatekeeper.rules().settings().identify.identify(ip, headers),
         _ => Identity::default(),
     };
     with(Facts {

@@ -20,9 +20,8 @@ pub(super) type Fields = &'static [&'static str];
 
 pub(super) const CHECK: Fields =
     &["method", "path", "ip", "user", "tier", "api_key", "headers", "cost"];
-pub(super) const RESERVE: Fields = &[
-    "method", "path", "ip", "user", "tier", "api_key", "headers", "cost", "expires_in_ms",
-];
+pub(super) const RESERVE: Fields =
+    &["method", "path", "ip", "user", "tier", "api_key", "headers", "cost", "expires_in_ms"];
 pub(super) const COMMIT: Fields = &["reservation", "cost"];
 pub(super) const REFUND: Fields =
     &["method", "path", "ip", "user", "tier", "api_key", "headers", "cost", "reservation"];
@@ -95,7 +94,7 @@ impl<'de> Visitor<'de> for Question {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Asked<'de>, M::Error> {
         let mut asked = Asked::default();
         let mut seen = 0_u16;
-        while let Some(name) = map.next_key_seed(Text("a field"))?.flatten_key() {
+        while let Some(name) = map.next_key_seed(Text("a field"))?.flatten() {
             let Some(index) = self.0.iter().position(|field| *field == name) else {
                 let known = self.0.join(", ");
                 return Err(M::Error::custom(format!(
@@ -109,17 +108,6 @@ impl<'de> Visitor<'de> for Question {
             asked.read_field(self.0[index], &mut map)?;
         }
         Ok(asked)
-    }
-}
-
-/// A key is a string in JSON, never null.
-trait FlattenKey<'a> {
-    fn flatten_key(self) -> Option<Cow<'a, str>>;
-}
-
-impl<'a> FlattenKey<'a> for Option<Option<Cow<'a, str>>> {
-    fn flatten_key(self) -> Option<Cow<'a, str>> {
-        self.flatten()
     }
 }
 
@@ -273,7 +261,7 @@ impl<'de> Visitor<'de> for HeaderFields {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
         let mut fields: Self::Value = Vec::new();
-        while let Some(name) = map.next_key_seed(Text("a header"))?.flatten_key() {
+        while let Some(name) = map.next_key_seed(Text("a header"))?.flatten() {
             if fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
                 return Err(M::Error::custom(format!("the header {name:?} stands twice")));
             }
@@ -347,22 +335,49 @@ mod tests {
         let many = (0..101).map(|n| format!("\"h{n}\":\"\"")).collect::<Vec<_>>().join(",");
         let many = format!("{{\"headers\":{{{many}}}}}");
         let rows = [
-            ("[]", "Line 1, column 0: invalid type: sequence, expected an object with any of method"),
+            (
+                "[]",
+                "Line 1, column 0: invalid type: sequence, expected an object with any of method",
+            ),
             ("{", "Line 1, column 1: EOF while parsing an object."),
             ("{} x", "Line 1, column 4: trailing characters."),
-            (r#"{"pth":"/"}"#, "Line 1, column 6: there is no field \"pth\": write any of method, path, ip, user, tier, api_key, headers, cost."),
-            (r#"{"path":5}"#, "Line 1, column 9: invalid type: integer `5`, expected a string for \"path\"."),
+            (
+                r#"{"pth":"/"}"#,
+                "Line 1, column 6: there is no field \"pth\": write any of method, path, ip, user, tier, api_key, headers, cost.",
+            ),
+            (
+                r#"{"path":5}"#,
+                "Line 1, column 9: invalid type: integer `5`, expected a string for \"path\".",
+            ),
             (r#"{"user":"a","user":"b"}"#, "Line 1, column 18: \"user\" stands twice."),
-            (r#"{"cost":-1}"#, "Line 1, column 10: invalid value: integer `-1`, expected a whole number from 0 to 9007199254740991 for \"cost\"."),
-            (r#"{"cost":1.5}"#, "Line 1, column 11: invalid type: floating point `1.5`, expected a whole"),
-            (r#"{"cost":9007199254740992}"#, "Line 1, column 24: invalid value: integer `9007199254740992`"),
+            (
+                r#"{"cost":-1}"#,
+                "Line 1, column 10: invalid value: integer `-1`, expected a whole number from 0 to 9007199254740991 for \"cost\".",
+            ),
+            (
+                r#"{"cost":1.5}"#,
+                "Line 1, column 11: invalid type: floating point `1.5`, expected a whole",
+            ),
+            (
+                r#"{"cost":9007199254740992}"#,
+                "Line 1, column 24: invalid value: integer `9007199254740992`",
+            ),
             (r#"{"cost":"1"}"#, "Line 1, column 11: invalid type: string \"1\", expected a whole"),
-            (r#"{"ip":"300.0.0.1"}"#, "Line 1, column 17: invalid value: string \"300.0.0.1\", expected an address for \"ip\", such as 192.0.2.1"),
-            (r#"{"headers":[]}"#, "Line 1, column 11: invalid type: sequence, expected an object of strings for \"headers\"."),
-            (r#"{"headers":{"a":1}}"#, "Line 1, column 17: invalid type: integer `1`, expected a string for"),
+            (
+                r#"{"ip":"300.0.0.1"}"#,
+                "Line 1, column 17: invalid value: string \"300.0.0.1\", expected an address for \"ip\", such as 192.0.2.1",
+            ),
+            (
+                r#"{"headers":[]}"#,
+                "Line 1, column 13: invalid type: sequence, expected an object of strings for \"headers\".",
+            ),
+            (
+                r#"{"headers":{"a":1}}"#,
+                "Line 1, column 17: invalid type: integer `1`, expected a string for",
+            ),
             (r#"{"headers":{"A":"","a":""}}"#, "Line 1, column 22: the header \"a\" stands twice."),
-            ("{\n \"path\": tru}", "Line 2, column 14: expected ident."),
-            ("{\"path\":\"\u{1}\"}", "Line 1, column 9: control character"),
+            ("{\n \"path\": tru}", "Line 2, column 13: expected ident."),
+            ("{\"path\":\"\u{1}\"}", "Line 1, column 10: control character"),
             (&many, "Line 1, column 1108: \"headers\" has more than 100 fields."),
         ];
         for (text, want) in rows {

@@ -78,10 +78,9 @@ fn settled(outcome: Result<(), SettleError>, cost: u64) -> Response<Body> {
             StatusCode::NOT_FOUND,
             "There is no open reservation of this name: it is unknown, or has been settled.",
         ),
-        Err(SettleError::Expired) => reply::error(
-            StatusCode::GONE,
-            "This reservation has expired: what it charged stands.",
-        ),
+        Err(SettleError::Expired) => {
+            reply::error(StatusCode::GONE, "This reservation has expired: what it charged stands.")
+        }
     }
 }
 

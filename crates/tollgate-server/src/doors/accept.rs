@@ -21,7 +21,7 @@ const BACKLOG: u32 = 4_096;
 const REST: Duration = Duration::from_millis(100);
 
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-    retry-after: 1\r\nconnection: close\r\ncontent-length: 73\r\n\r\n\
+    retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
     {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
 
 /// A door that is bound.
@@ -104,7 +104,9 @@ async fn hand_over(
     // The worker's runtime is another one.
     let Ok(stream) = stream.into_std() else { return };
     let Some(place) = caps.enter(peer.ip()) else {
-        return if plain { turn_away(stream) };
+        return if plain {
+            turn_away(stream)
+        };
     };
     // Without it a response of two packets may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);

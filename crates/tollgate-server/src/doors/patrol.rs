@@ -189,7 +189,8 @@ impl Patrol {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.beat().pulses.len()
     }
 

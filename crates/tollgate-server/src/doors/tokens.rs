@@ -104,7 +104,10 @@ fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
     let Ok(data) = fs::metadata(path) else { return };
     if data.permissions().mode() & 0o004 != 0 {
         let file = path.display();
-        logs.warn("every user of this machine can read a token file: chmod o-r", &[("file", &file)]);
+        logs.warn(
+            "every user of this machine can read a token file: chmod o-r",
+            &[("file", &file)],
+        );
     }
 }
 

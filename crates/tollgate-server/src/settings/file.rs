@@ -63,7 +63,10 @@ pub(super) fn read(
         if !names.contains(&setting.name) {
             let known = names.join(", ");
             let problem = format!("there is no setting {:?}", setting.name);
-            return Err(wrong(setting.line, Problem(problem, Some(format!("write any of {known}")))));
+            return Err(wrong(
+                setting.line,
+                Problem(problem, Some(format!("write any of {known}"))),
+            ));
         }
         if let Some(first) = settings[..index].iter().find(|first| first.name == setting.name) {
             let problem = format!("{:?} stands here and in line {}", setting.name, first.line);
