@@ -273,3 +273,56 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+    use crate::doors::connection_caps::ConnectionCaps;
+    use crate::doors::workers::{Arrival, Workers};
+    use crate::reply;
+
+    /// Has a bug in one path.
+    struct Buggy;
+
+    impl Handler for Buggy {
+        async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> Response<Body> {
+            assert_ne!(request.uri().path(), "/bug", "this test's bug");
+            reply::json(StatusCode::OK, "{}")
+        }
+
+        fn panicked(&self) -> Response<Body> {
+            reply::panicked()
+        }
+    }
+
+    #[test]
+    fn a_panic_answers_500_and_the_connection_goes_on() {
+        let second = Duration::from_secs(1);
+        let patience = Patience { head: 30 * second, idle: 30 * second, body: 30 * second };
+        let site = Arc::new(Site::new(Buggy, patience, Arc::default()));
+        let (workers, _ended) = Workers::start("test", 1, &site, None).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(30 * second)).unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let place = ConnectionCaps::new(1, 1).enter(peer.ip()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(workers.take(Arrival { stream, peer, place }));
+
+        for (path, want) in
+            [("/bug", "HTTP/1.1 500"), ("/", "HTTP/1.1 200"), ("/bug", "HTTP/1.1 500")]
+        {
+            write!(client, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+            let mut said = vec![0; 1_024];
+            let length = client.read(&mut said).unwrap();
+            let said = String::from_utf8_lossy(&said[..length]);
+            assert!(said.starts_with(want), "{path}: {said}");
+        }
+    }
+}
