@@ -1,6 +1,7 @@
 //! Several limits as one request: all are charged, or none is.
 //!
-//! First every limit is judged without a lock. If one refuses, that is the answer: it was true at
+//! If all limits admit and nobody interferes, `unanimous.rs` has the answer. Otherwise every limit is
+//! judged without a lock. If one refuses, that is the answer: it was true at
 //! that moment, and nothing is written. Only when all would admit are their slots locked, in the
 //! order of their addresses so that no two requests wait for each other, and judged again. Locking
 //! rather than trying and undoing: an undo would show other requests, for a moment, units as taken
@@ -26,13 +27,13 @@ use super::{Meaning, MemoryStore, overflow_key, slot_key};
 type List<T> = ArrayVec<T, MAX_LIMITS>;
 
 /// One check on its way.
-struct Asked<'a> {
-    check: Check<'a>,
+pub(super) struct Asked<'a> {
+    pub(super) check: Check<'a>,
     /// The limit, shifted to the key's own windows if it is staggered.
-    limit: Cow<'a, Limit>,
-    tag: u32,
+    pub(super) limit: Cow<'a, Limit>,
+    pub(super) tag: u32,
     subject: u64,
-    key: u64,
+    pub(super) key: u64,
 }
 
 /// Where a check's state is, and under which key it must still be found there.
@@ -89,6 +90,9 @@ impl MemoryStore {
                 Ok(one) => asked.push(one),
                 Err(refused) => return refused,
             }
+        }
+        if let Some(answer) = self.take_unanimous(&asked, checks, now, outcomes) {
+            return answer;
         }
         if let Some(answer) = self.answer_unlocked(&asked, checks, now, outcomes) {
             return answer;

@@ -1,0 +1,237 @@
+//! `Diagnostic`: something wrong with a rules file, and where; `Diagnostics`: all of them, as text
+//! for people or as values for programs.
+
+mod snippet;
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::Problem;
+use crate::source::Source;
+
+/// How many are shown. A file with more was broken at one blow, and one repair mends many.
+pub const MAX_SHOWN: usize = 100;
+
+/// Whether the rules can be used all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The rules cannot be used.
+    Error,
+    /// The rules can be used, but something in them does not do what it seems to.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// A place in a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first byte, from 0.
+    pub start: usize,
+    /// The byte after the last.
+    pub end: usize,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+/// Something wrong, where, and what to do about it.
+#[derive(Clone, Debug)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// The name of the file.
+    pub file: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+    place: Option<Place>,
+    /// A second place, such as the first of two equal names, and what it is.
+    also: Option<(Place, String)>,
+}
+
+/// A span and the source it is in.
+#[derive(Clone, Debug)]
+struct Place {
+    source: Source,
+    span: Span,
+}
+
+impl Diagnostic {
+    /// An error at a place.
+    pub fn error(source: &Source, span: Span, problem: Problem) -> Diagnostic {
+        let place = Some(Place { source: source.clone(), span });
+        Diagnostic { place, ..Diagnostic::of_file(source.name(), problem) }
+    }
+
+    /// A warning at a place.
+    pub fn warning(source: &Source, span: Span, problem: Problem) -> Diagnostic {
+        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(source, span, problem) }
+    }
+
+    /// An error of a file as a whole.
+    pub fn of_file(name: &str, problem: Problem) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error,
+            file: name.into(),
+            message: problem.message,
+            hint: problem.hint,
+            place: None,
+            also: None,
+        }
+    }
+
+    /// Points to a second place.
+    #[must_use]
+    pub fn also(mut self, source: &Source, span: Span, label: impl Into<String>) -> Diagnostic {
+        self.also = Some((Place { source: source.clone(), span }, label.into()));
+        self
+    }
+
+    /// The place, unless the file as a whole is meant.
+    pub fn span(&self) -> Option<Span> {
+        self.place.as_ref().map(|place| place.span)
+    }
+
+    /// For programs: severity, file, message, hint; line, column and their end, where there is a
+    /// place; the second place, where there is one.
+    pub fn to_json(&self) -> Value {
+        let mut value = json!({
+            "severity": self.severity.as_str(),
+            "file": self.file,
+            "message": self.message,
+            "hint": self.hint,
+        });
+        if let Some(place) = &self.place {
+            place.add_to(&mut value);
+        }
+        if let Some((place, label)) = &self.also {
+            let mut also = json!({ "file": place.source.name(), "message": label });
+            place.add_to(&mut also);
+            value["also"] = also;
+        }
+        value
+    }
+}
+
+impl Place {
+    fn add_to(&self, value: &mut Value) {
+        let end = self.source.span_at(self.span.end, 0);
+        value["line"] = self.span.line.into();
+        value["column"] = self.span.column.into();
+        value["end"] = json!({ "line": end.line, "column": end.column });
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    /// As compilers show it, without a line break at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let also = self.also.as_ref().map(|(place, _)| place.span);
+        let margin = snippet::margin(self.span().into_iter().chain(also));
+        write!(f, "{}: {}", self.severity.as_str(), self.message)?;
+        match &self.place {
+            Some(place) => snippet::show(f, (&margin, "-->"), &place.source, place.span)?,
+            None => write!(f, "\n{margin}--> {}", self.file)?,
+        }
+        if let Some((place, label)) = &self.also {
+            write!(f, "\n{margin} = note: {label}")?;
+            snippet::show(f, (&margin, ":::"), &place.source, place.span)?;
+        }
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n{margin} = hint: {hint}"))
+    }
+}
+
+/// Everything found in the sources of one compilation.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics {
+    found: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.found.push(diagnostic);
+    }
+
+    /// Orders by source as given, then by place. What concerns a file as a whole comes first.
+    pub(crate) fn sort(&mut self, sources: &[Source]) {
+        let rank = |file: &str| sources.iter().position(|source| source.name() == file);
+        self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
+    }
+
+    /// Whether an error is among them.
+    pub fn has_errors(&self) -> bool {
+        self.count(Severity::Error) > 0
+    }
+
+    /// How many of one severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.found.iter().filter(|diagnostic| diagnostic.severity == severity).count()
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// How many were found.
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// All, in order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.found.iter()
+    }
+
+    /// For programs: an array, at most [`MAX_SHOWN`] long.
+    pub fn to_json(&self) -> Value {
+        self.shown().map(Diagnostic::to_json).collect()
+    }
+
+    /// Those that are shown: when there are too many, errors before warnings.
+    fn shown(&self) -> impl Iterator<Item = &Diagnostic> {
+        let errors = self.count(Severity::Error).min(MAX_SHOWN);
+        let mut room = [errors, MAX_SHOWN - errors];
+        self.found.iter().filter(move |diagnostic| {
+            let room = &mut room[diagnostic.severity as usize];
+            *room > 0 && {
+                *room -= 1;
+                true
+            }
+        })
+    }
+}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Diagnostics {
+        Diagnostics { found: vec![diagnostic] }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    /// All that are shown, with an empty line between, and a line break at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = 0;
+        for diagnostic in self.shown() {
+            let gap = if shown > 0 { "\n" } else { "" };
+            writeln!(f, "{gap}{diagnostic}")?;
+            shown += 1;
+        }
+        match self.found.len() - shown {
+            0 => Ok(()),
+            more => writeln!(f, "\n... and {more} more"),
+        }
+    }
+}

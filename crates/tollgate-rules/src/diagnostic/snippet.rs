@@ -1,0 +1,190 @@
+//! The line a diagnostic is about, with carets under the place.
+
+use std::fmt;
+
+use unicode_width::UnicodeWidthChar;
+
+use super::Span;
+use crate::source::Source;
+
+/// How wide a shown line may be. Longer ones are cut around the place, so that a file on one line
+/// does not fill the terminal.
+const MAX_WIDTH: usize = 100;
+
+/// How much of a cut line stands before the place.
+const LEAD_WIDTH: usize = 30;
+
+/// What stands for a part that was cut.
+const CUT: &str = "...";
+
+/// The space left of the bars: as wide as the widest line number.
+pub(super) fn margin(spans: impl Iterator<Item = Span>) -> String {
+    let widest = spans.map(|span| span.line.to_string().len()).max();
+    " ".repeat(widest.unwrap_or(0).max(2))
+}
+
+/// Writes `--> file:line:column`, the line and the carets.
+pub(super) fn show(
+    f: &mut fmt::Formatter<'_>,
+    (margin, arrow): (&str, &str),
+    source: &Source,
+    span: Span,
+) -> fmt::Result {
+    let number = span.line;
+    let Line { text, before, under } = Line::cut(source.text(), span);
+    write!(f, "\n{margin}{arrow} {}:{}:{}", source.name(), span.line, span.column)?;
+    write!(f, "\n{margin} |\n{number:>width$} | {text}", width = margin.len())?;
+    write!(f, "\n{margin} | {}{}", " ".repeat(before), "^".repeat(under.max(1)))
+}
+
+/// A line made fit to be shown, and where the carets go.
+struct Line {
+    text: String,
+    before: usize,
+    under: usize,
+}
+
+impl Line {
+    fn cut(source: &str, span: Span) -> Line {
+        let start = source[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = source[span.start..].find('\n').map_or(source.len(), |at| span.start + at);
+        // The last character shown may be far: nobody reads a megabyte of one line.
+        let before = tail(&source[start..span.start]);
+        let after = head(source[span.start..end].trim_end(), MAX_WIDTH);
+        let under_end = span.end.clamp(span.start, span.start + after.kept.len());
+        let under = width(&source[span.start..under_end]);
+        let (before_text, after_text) = (before.show(), after.show());
+        Line {
+            before: before_text.1,
+            under,
+            text: format!("{}{}", before_text.0, after_text.0).trim_end().to_owned(),
+        }
+    }
+}
+
+/// A part of a line that is kept, and on which side something was cut.
+struct Kept<'a> {
+    kept: &'a str,
+    cut_before: bool,
+    cut_after: bool,
+}
+
+impl Kept<'_> {
+    /// The text to show and its width.
+    fn show(&self) -> (String, usize) {
+        let mut text = String::new();
+        if self.cut_before {
+            text.push_str(CUT);
+        }
+        let cut_width = text.len();
+        self.kept.chars().for_each(|c| push(&mut text, c));
+        if self.cut_after {
+            text.push_str(CUT);
+        }
+        (text, cut_width + width(self.kept))
+    }
+}
+
+/// The end of what stands before the place.
+fn tail(text: &str) -> Kept<'_> {
+    let mut room = MAX_WIDTH - LEAD_WIDTH;
+    let fits = |c: &(usize, char)| {
+        let fits = room >= width_of(c.1);
+        room = room.saturating_sub(width_of(c.1));
+        fits
+    };
+    let from = text.char_indices().rev().take_while(fits).last().map_or(text.len(), |(at, _)| at);
+    if from == 0 || text.is_empty() {
+        return Kept { kept: text, cut_before: false, cut_after: false };
+    }
+    // Cut: keep less of it, so that more of the place itself is seen.
+    let from = text.char_indices().rev().nth(LEAD_WIDTH).map_or(from, |(at, _)| at.max(from));
+    Kept { kept: &text[from..], cut_before: true, cut_after: false }
+}
+
+/// The beginning of the place and of what follows.
+fn head(text: &str, mut room: usize) -> Kept<'_> {
+    let mut end = 0;
+    for (at, c) in text.char_indices() {
+        if width_of(c) > room {
+            return Kept { kept: &text[..at], cut_before: false, cut_after: true };
+        }
+        room -= width_of(c);
+        end = at + c.len_utf8();
+    }
+    Kept { kept: &text[..end], cut_before: false, cut_after: false }
+}
+
+fn width(text: &str) -> usize {
+    text.chars().map(width_of).sum()
+}
+
+/// The columns a character takes as [`push`] shows it.
+fn width_of(c: char) -> usize {
+    match c {
+        '\t' => 4,
+        c if is_dangerous(c) => c.escape_unicode().count(),
+        c => c.width().unwrap_or(1),
+    }
+}
+
+/// A tab always takes four columns here, wherever it stands: carets can be counted. Control
+/// characters would move the cursor or colour the terminal, so they are spelt out.
+fn push(text: &mut String, c: char) {
+    match c {
+        '\t' => text.push_str("    "),
+        c if is_dangerous(c) => text.extend(c.escape_unicode()),
+        c => text.push(c),
+    }
+}
+
+/// Control characters, and those that turn the direction of writing: a line must look like what it
+/// is.
+fn is_dangerous(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Problem;
+    use crate::diagnostic::Diagnostic;
+    use crate::source::Source;
+
+    /// The two lines of the snippet: the text and the carets.
+    fn shown(text: &str, mark: &str) -> String {
+        let source = Source::from_text("rules.yaml", text);
+        let start = text.find(mark).expect("the mark is in the text");
+        let span = source.span_at(start, mark.len());
+        let shown = Diagnostic::error(&source, span, Problem::new("no")).to_string();
+        shown.lines().skip(3).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn carets_stand_under_the_place() {
+        let cases = [
+            ("a: b", "b", " 1 | a: b\n   |    ^"),
+            ("a:\n  limit: 1\n", "limit", " 2 |   limit: 1\n   |   ^^^^^"),
+            ("\tx", "x", " 1 |     x\n   |     ^"),
+            ("a\u{1b}[31m: x", "x", " 1 | a\\u{1b}[31m: x\n   |              ^"),
+            ("\u{4f60}\u{597d}: x", "x", " 1 | \u{4f60}\u{597d}: x\n   |       ^"),
+            ("a: e\u{301}x", "x", " 1 | a: e\u{301}x\n   |     ^"),
+            ("a\r\nb: x\r\n", "x", " 2 | b: x\n   |    ^"),
+            ("a\u{202e}: x", "x", " 1 | a\\u{202e}: x\n   |            ^"),
+        ];
+        for (text, mark, want) in cases {
+            assert_eq!(shown(text, mark), want);
+        }
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_place() {
+        let text = format!("{} here {}", "a".repeat(5_000), "b".repeat(5_000));
+        let shown = shown(&text, "here");
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].len() < 160, "{shown}");
+        assert!(lines[0].contains("...aaa") && lines[0].ends_with("bbb..."), "{shown}");
+        assert_eq!(lines[0].find("here"), lines[1].find('^'), "{shown}");
+        assert!(lines[1].ends_with("^^^^"), "{shown}");
+    }
+}

@@ -1,0 +1,290 @@
+//! What a rules file may contain: one table of objects and fields.
+//!
+//! The reader below and the JSON Schema of `schema` walk the same table, so that a field cannot be
+//! in one and not in the other. The reader looks at form: known fields, the right kind of value,
+//! nothing required missing. What values mean, `compile` finds out; whatever this reader has
+//! reported, `compile` passes over in silence.
+
+mod table;
+
+use crate::Problem;
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::source::Source;
+use crate::suggest::suggest;
+use crate::yaml::{Node, Value};
+
+pub(crate) use table::FILE;
+
+/// A map with fixed fields.
+pub(crate) struct Object {
+    /// Its name in the schema.
+    pub(crate) id: &'static str,
+    /// What people call it, with its article.
+    pub(crate) noun: &'static str,
+    /// One sentence.
+    pub(crate) doc: &'static str,
+    pub(crate) fields: &'static [Field],
+    /// Names that the writer chooses, beside the fields.
+    pub(crate) others: Option<&'static Others>,
+}
+
+/// One field of an object.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) required: bool,
+    /// One sentence.
+    pub(crate) doc: &'static str,
+    /// A line that can be pasted.
+    pub(crate) example: &'static str,
+}
+
+/// Names that the writer chooses, and what stands behind them.
+pub(crate) struct Others {
+    /// What the names are.
+    pub(crate) doc: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) example: &'static str,
+}
+
+/// What a value may be.
+pub(crate) enum Kind {
+    /// Any scalar; the text says what it is, with its article. Its meaning is checked later.
+    Text(&'static str),
+    /// A decimal number; its meaning is checked later.
+    Decimal(&'static str),
+    /// A whole number from, to.
+    Whole(u64, u64),
+    Boolean,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A list of what the text says.
+    List(&'static str, &'static Kind),
+    Object(&'static Object),
+    /// One of these, told apart by their form: scalar, list or map.
+    Either(&'static [Kind]),
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Scalar,
+    List,
+    Map,
+}
+
+impl Kind {
+    fn has_form(&self, form: Form) -> bool {
+        match self {
+            Kind::Text(_)
+            | Kind::Decimal(_)
+            | Kind::Whole(..)
+            | Kind::Boolean
+            | Kind::Choice(_) => form == Form::Scalar,
+            Kind::List(..) => form == Form::List,
+            Kind::Object(_) => form == Form::Map,
+            Kind::Either(kinds) => kinds.iter().any(|kind| kind.has_form(form)),
+        }
+    }
+
+    /// What it is, for a message.
+    fn describe(&self) -> String {
+        match self {
+            Kind::Text(what) | Kind::Decimal(what) => (*what).into(),
+            Kind::Whole(..) => "a whole number".into(),
+            Kind::Boolean => "`true` or `false`".into(),
+            Kind::Choice(words) => {
+                words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
+            }
+            Kind::List(what, _) => format!("a list of {what}"),
+            Kind::Object(object) if object.fields.is_empty() => format!("a map, {}", object.noun),
+            Kind::Object(object) => format!("a map with the fields of {}", object.noun),
+            Kind::Either(kinds) => {
+                kinds.iter().map(Kind::describe).collect::<Vec<_>>().join(", or ")
+            }
+        }
+    }
+}
+
+/// Reports everything in a tree that does not have the form of a rules file.
+pub(crate) fn check_file(source: &Source, root: &Node, diagnostics: &mut Diagnostics) {
+    Checker { source, diagnostics }.object(root, &FILE);
+}
+
+struct Checker<'a> {
+    source: &'a Source,
+    diagnostics: &'a mut Diagnostics,
+}
+
+/// A value that is looked at: what it is called, and an example of one.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    name: &'a str,
+    example: &'a str,
+}
+
+impl Checker<'_> {
+    fn object(&mut self, node: &Node, object: &'static Object) {
+        for entry in node.entries() {
+            let field = object.fields.iter().find(|field| *field.name == *entry.key);
+            if let Some(Field { kind, name, example, .. }) = field {
+                self.value(&entry.node, entry.key_span, kind, Named { name, example });
+            } else if let Some(others) = object.others {
+                let named = Named { name: &entry.key, example: others.example };
+                self.value(&entry.node, entry.key_span, &others.kind, named);
+            } else {
+                self.unknown_field(&entry.key, entry.key_span, object);
+            }
+        }
+        for field in object.fields.iter().filter(|field| field.required) {
+            if node.entry(field.name).is_none() {
+                let problem = format!("{} needs the field `{}`", object.noun, field.name);
+                self.error(
+                    node.span,
+                    Problem::new(problem).hint(format!("write `{}`", field.example)),
+                );
+            }
+        }
+    }
+
+    fn unknown_field(&mut self, key: &str, span: Span, object: &Object) {
+        let names = object.fields.iter().map(|field| field.name);
+        let hint = match suggest(key, names.clone()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("it has the fields {}", names.collect::<Vec<_>>().join(", ")),
+        };
+        let problem = format!("there is no field `{key}` in {}", object.noun);
+        self.error(span, Problem::new(problem).hint(hint));
+    }
+
+    fn value(&mut self, node: &Node, key_span: Span, kind: &'static Kind, named: Named<'_>) {
+        let form = match &node.value {
+            Value::Null => {
+                let problem = format!("`{}` has no value", named.name);
+                let hint = format!("write `{}`, or leave it out", named.example);
+                return self.error(key_span, Problem::new(problem).hint(hint));
+            }
+            Value::Plain(_) | Value::Quoted(_) => Form::Scalar,
+            Value::List(_) => Form::List,
+            Value::Map(_) => Form::Map,
+        };
+        if !kind.has_form(form) {
+            let is = match form {
+                Form::Scalar => "a single value",
+                Form::List => "a list",
+                Form::Map => "a map",
+            };
+            let problem = format!("`{}` is {is}; it should be {}", named.name, kind.describe());
+            let problem = Problem::new(problem).hint(format!("write `{}`", named.example));
+            return self.error(node.span, problem);
+        }
+        match kind {
+            Kind::Text(_) | Kind::Decimal(_) => {}
+            Kind::Whole(from, to) => self.whole(node, *from, *to, named),
+            Kind::Boolean => self.boolean(node, named),
+            Kind::Choice(words) => self.choice(node, words, named),
+            Kind::List(_, kind) => {
+                for item in node.items() {
+                    self.value(item, item.span, kind, named);
+                }
+            }
+            Kind::Object(object) => self.object(node, object),
+            Kind::Either(kinds) => {
+                let fitting = kinds.iter().find(|kind| kind.has_form(form));
+                let kind = fitting.expect("one of them has this form");
+                self.value(node, key_span, kind, named);
+            }
+        }
+    }
+
+    fn whole(&mut self, node: &Node, from: u64, to: u64, named: Named<'_>) {
+        let Err(what) = whole(&node.value, from, to) else { return };
+        let problem = Problem::new(format!("`{}` {what}", named.name));
+        self.error(node.span, problem.hint(format!("write `{}`", named.example)));
+    }
+
+    fn boolean(&mut self, node: &Node, named: Named<'_>) {
+        if boolean(&node.value).is_some() {
+            return;
+        }
+        let text = node.text().unwrap_or_default();
+        let hint = match text.to_ascii_lowercase().as_str() {
+            "yes" | "on" | "y" | "1" | "true" => format!("write `{}: true`", named.name),
+            "no" | "off" | "n" | "0" | "false" => format!("write `{}: false`", named.name),
+            _ => format!("write `{}`", named.example),
+        };
+        let problem = format!("`{}` is {text:?}; it should be `true` or `false`", named.name);
+        self.error(node.span, Problem::new(problem).hint(hint));
+    }
+
+    fn choice(&mut self, node: &Node, words: &'static [&'static str], named: Named<'_>) {
+        let text = node.text().unwrap_or_default();
+        if words.contains(&text) {
+            return;
+        }
+        let all = words.join(", ");
+        let hint = match suggest(text, words.iter().copied()) {
+            Some(word) => format!("did you mean `{word}`? It can be: {all}"),
+            None => format!("it can be: {all}"),
+        };
+        let problem = format!("`{}` cannot be {text:?}", named.name);
+        self.error(node.span, Problem::new(problem).hint(hint));
+    }
+
+    fn error(&mut self, span: Span, problem: Problem) {
+        self.diagnostics.push(Diagnostic::error(self.source, span, problem));
+    }
+}
+
+/// A whole number within bounds, or what is wrong with it.
+fn whole(value: &Value, from: u64, to: u64) -> Result<u64, String> {
+    let Value::Plain(text) = value else {
+        return Err("is a text in quotes; it should be a whole number without them".into());
+    };
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("is {text:?}; it should be a whole number"));
+    }
+    match text.parse::<u64>() {
+        Ok(number) if number < from => Err(format!("is {number}; it should be at least {from}")),
+        Ok(number) if number > to => Err(format!("is {number}; it should be at most {to}")),
+        Ok(number) => Ok(number),
+        Err(_) if text.starts_with('-') => {
+            Err(format!("is {text}, which is negative; it should be at least {from}"))
+        }
+        Err(_) => Err(format!("is {text}; it should be at most {to}")),
+    }
+}
+
+/// What the core schema of YAML takes for a boolean.
+fn boolean(value: &Value) -> Option<bool> {
+    match value {
+        Value::Plain(text) => match &**text {
+            "true" | "True" | "TRUE" => Some(true),
+            "false" | "False" | "FALSE" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Node {
+    /// A whole number, if it is one.
+    pub(crate) fn whole(&self) -> Option<u64> {
+        whole(&self.value, 0, u64::MAX).ok()
+    }
+
+    /// A boolean, if it is one.
+    pub(crate) fn boolean(&self) -> Option<bool> {
+        boolean(&self.value)
+    }
+
+    /// The entries of a list, or the one value itself: for fields that take one or several.
+    pub(crate) fn each(&self) -> &[Node] {
+        match &self.value {
+            Value::List(items) => items,
+            Value::Null => &[],
+            _ => std::slice::from_ref(self),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `Source`: the text of one rules file and the name people know it by; reading files and
+//! directories, with an answer for everything that can be wrong before the first line is looked at.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::Problem;
+use crate::diagnostic::{Diagnostic, Span};
+
+/// The largest rules file. 20,000 rules of ordinary size are about 3 MiB; whatever is larger was
+/// most likely named by mistake, and a mistake should not fill the memory first.
+pub const MAX_BYTES: u64 = 4 << 20;
+
+/// The most files of a directory. More is a directory that was named by mistake.
+pub const MAX_FILES: usize = 1_000;
+
+/// How much of a file is looked at to tell a binary one: a text has no zero byte there.
+const BINARY_PROBE_BYTES: usize = 8 << 10;
+
+/// The text of a rules file and its name. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Source {
+    name: Arc<str>,
+    text: Arc<str>,
+}
+
+impl Source {
+    /// A text that is at hand. The name is only shown.
+    pub fn from_text(name: &str, text: &str) -> Source {
+        // A byte order mark says nothing about UTF-8, but would shift the first line's columns.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        Source { name: name.into(), text: text.into() }
+    }
+
+    /// Bytes that should be UTF-8.
+    pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Source, Box<Diagnostic>> {
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(Diagnostic::of_file(name, too_large()).into());
+        }
+        if let Some(problem) = wrong_encoding(bytes) {
+            return Err(Diagnostic::of_file(name, problem).into());
+        }
+        std::str::from_utf8(bytes).map(|text| Source::from_text(name, text)).map_err(|error| {
+            let (good, bad) = bytes.split_at(error.valid_up_to());
+            let text = String::from_utf8_lossy(bytes);
+            let source = Source::from_text(name, &text);
+            let problem = Problem::new(format!("the byte 0x{:02X} is not UTF-8", bad[0]))
+                .hint("save the file as UTF-8");
+            let shift = usize::from(bytes.starts_with(b"\xef\xbb\xbf")) * 3;
+            let span = source.span_at(good.len() - shift, '\u{fffd}'.len_utf8());
+            Diagnostic::error(&source, span, problem).into()
+        })
+    }
+
+    /// Reads a file; or all `*.yaml` and `*.yml` files of a directory, sorted by name.
+    pub fn read(path: &Path) -> Result<Vec<Source>, Box<Diagnostic>> {
+        let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
+        if !metadata.is_dir() {
+            return Ok(vec![Source::read_file(path)?]);
+        }
+        let files = yaml_files(path)?;
+        files.iter().map(|file| Source::read_file(file)).collect()
+    }
+
+    fn read_file(path: &Path) -> Result<Source, Box<Diagnostic>> {
+        let name = path.display().to_string();
+        let of_file = |problem| Box::new(Diagnostic::of_file(&name, problem));
+        let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
+        // Opening a pipe would wait for its writer.
+        if !metadata.is_file() {
+            return Err(of_file(
+                Problem::new("this is not a regular file")
+                    .hint("name a YAML file, or a directory with YAML files"),
+            ));
+        }
+        let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
+        let mut bytes = Vec::new();
+        // One byte more than allowed is enough to know; the length in the metadata may be old.
+        let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+        read.map_err(|error| cannot_read(path, &error))?;
+        Source::from_bytes(&name, &bytes)
+    }
+
+    /// What people know the file by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The place of `len` bytes from the byte `start` on.
+    pub(crate) fn span_at(&self, start: usize, len: usize) -> Span {
+        let start = self.text.floor_char_boundary(start);
+        let end = self.text.ceil_char_boundary(start + len);
+        let before = &self.text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Span {
+            start,
+            end,
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+fn too_large() -> Problem {
+    Problem::new(format!("the file is larger than {} MiB", MAX_BYTES >> 20))
+        .hint("split the rules over several files of one directory and name the directory")
+}
+
+/// Encodings that are told by their first bytes, and files that are no text at all.
+fn wrong_encoding(bytes: &[u8]) -> Option<Problem> {
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Some(Problem::new("the file is UTF-16").hint("save the file as UTF-8"));
+    }
+    let probe = &bytes[..bytes.len().min(BINARY_PROBE_BYTES)];
+    // One zero byte may have slipped in and is shown where it stands; several are a format.
+    let zeros = probe.iter().filter(|byte| **byte == 0).count();
+    (zeros > 1 || (zeros == 1 && std::str::from_utf8(bytes).is_err())).then(|| {
+        Problem::new("this is a binary file, not YAML").hint("name a text file saved as UTF-8")
+    })
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> Box<Diagnostic> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+    let problem = match error.kind() {
+        io::ErrorKind::NotFound if is_link => {
+            let target = fs::read_link(path).unwrap_or_default();
+            Problem::new(format!("the link points to `{}`, which is missing", target.display()))
+                .hint("point the link to a file that exists")
+        }
+        io::ErrorKind::NotFound => Problem::new("there is no such file or directory")
+            .hint("look at the spelling and at the directory the command runs in"),
+        io::ErrorKind::PermissionDenied => {
+            Problem::new("the file cannot be read: permission denied")
+                .hint("let the user that runs Tollgate read it")
+        }
+        _ => Problem::new(format!("the file cannot be read: {error}")),
+    };
+    Diagnostic::of_file(&path.display().to_string(), problem).into()
+}
+
+/// The YAML files of a directory. Names that begin with a dot are left out: editors and mounted
+/// configurations keep their unfinished and their old files there.
+fn yaml_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
+    let name = directory.display().to_string();
+    let entries = fs::read_dir(directory).map_err(|error| cannot_read(directory, &error))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| cannot_read(directory, &error))?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
+        let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+        if yaml && !hidden && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    let problem = if files.is_empty() {
+        Problem::new("the directory has no `*.yaml` or `*.yml` file")
+            .hint("directories below it are not searched: name the one with the rules")
+    } else if files.len() > MAX_FILES {
+        Problem::new(format!("the directory has more than {MAX_FILES} YAML files"))
+    } else {
+        files.sort();
+        return Ok(files);
+    };
+    Err(Diagnostic::of_file(&name, problem).into())
+}

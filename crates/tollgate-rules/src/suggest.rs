@@ -1,0 +1,64 @@
+//! "Did you mean …?"
+
+/// The name among `known` that `given` was most likely meant to be.
+pub(crate) fn suggest<'a>(
+    given: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    // Long texts are not misspelt names, and the comparison takes time for each pair of letters.
+    if given.len() > 64 {
+        return None;
+    }
+    let given = normal(given);
+    let near = known.into_iter().map(|name| (distance(&given, &normal(name)), name));
+    let (distance, name) = near.min_by_key(|(distance, _)| *distance)?;
+    let most = if name.len() < 4 { 1 } else { name.len().div_ceil(3) };
+    (distance <= most).then_some(name)
+}
+
+/// Spellings that people mix up count as equal.
+fn normal(name: &str) -> Vec<char> {
+    name.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// Letters to insert, remove, replace or swap with their neighbour.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let replaced = last[j] + usize::from(x != y);
+            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let known = ["limits", "match", "key", "count_denied", "sliding_window_log"];
+        let cases = [
+            ("limit", Some("limits")),
+            ("limtis", Some("limits")),
+            ("Match", Some("match")),
+            ("kye", Some("key")),
+            ("count-denied", Some("count_denied")),
+            ("slidingwindowlog", Some("sliding_window_log")),
+            ("colour", None),
+            ("", None),
+        ];
+        for (given, want) in cases {
+            assert_eq!(suggest(given, known), want, "{given}");
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The tree of a YAML file, each node with its place, read within bounds.
+//!
+//! Not a deserialiser: that would stop at the first error, and an operator wants to see all of
+//! them. What a node should be is the business of `shape`; here it is text, a list or a map.
+//!
+//! A rules file may come from a stranger's pull request. Each bound below stops a way to make a
+//! small file expensive, before the expense.
+
+mod syntax;
+
+use std::collections::HashMap;
+
+use granit_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
+
+use crate::Problem;
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::source::Source;
+
+/// How deep lists and maps may nest. The deepest rule, with conditions inside conditions, needs
+/// about ten; everything that walks the tree may then recurse without fear for the stack.
+pub(crate) const MAX_DEPTH: usize = 32;
+
+/// How many scalars, lists and maps a file may have, counted with everything aliases repeat: about
+/// 10,000 rules. An event costs about 100 bytes in the tree.
+pub(crate) const MAX_EVENTS: usize = 200_000;
+
+/// How many times anchors may be used. People share a few lists; bombs share thousands.
+pub(crate) const MAX_ALIASES: usize = 100;
+
+/// The longest scalar. A long regular expression has a few thousand bytes.
+pub(crate) const MAX_SCALAR_BYTES: usize = 64 << 10;
+
+/// How many keys of a map are compared one by one. Nearly every map is smaller and needs no table.
+const LOOKED_THROUGH: usize = 16;
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Where it stands. For a list or map in block form: where its first entry begins.
+    pub(crate) span: Span,
+    /// What it is.
+    pub(crate) value: Value,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// Nothing: an empty place, `~` or `null`.
+    Null,
+    /// Text without quotes, which may be a number or a boolean to whoever wants one.
+    Plain(Box<str>),
+    /// Text in quotes or in block form, which is only ever text.
+    Quoted(Box<str>),
+    /// A list.
+    List(Vec<Node>),
+    /// A map, in the order of the file. No two keys are equal.
+    Map(Vec<Entry>),
+}
+
+/// A key of a map and its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The key.
+    pub(crate) key: Box<str>,
+    /// The place of the key.
+    pub(crate) key_span: Span,
+    /// The value.
+    pub(crate) node: Node,
+}
+
+impl Node {
+    /// The text of a scalar.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Plain(text) | Value::Quoted(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The entries of a list; of anything else, none.
+    pub(crate) fn items(&self) -> &[Node] {
+        match &self.value {
+            Value::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The entries of a map; of anything else, none.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The entry of a map with this key.
+    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| &*entry.key == key)
+    }
+
+    /// The value of a map under this key, unless it is missing or null.
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.node).filter(|node| !matches!(node.value, Value::Null))
+    }
+}
+
+/// Reads the one document of a source. `None`: it could not be read, and `diagnostics` says why.
+pub(crate) fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<Node> {
+    let text = source.text();
+    if let Some(zero) = text.find('\0') {
+        let problem = Problem::new("there is a zero byte in the text").hint("remove it");
+        diagnostics.push(Diagnostic::error(source, source.span_at(zero, 1), problem));
+        return None;
+    }
+    let mut options = granit_parser::Options::default();
+    options.emit_unresolved_aliases = true;
+    // The parser's own bounds stop it earlier than ours, before it has stored the nesting.
+    options.flow_nesting_limit = MAX_DEPTH;
+    options.block_nesting_limit = MAX_DEPTH;
+    let parser = Parser::new_from_str_with_options(text, options);
+    let mut builder = Builder::new(source, diagnostics);
+    match builder.build(parser) {
+        Ok(root) => root,
+        Err(stop) => {
+            diagnostics.push(*stop);
+            None
+        }
+    }
+}
+
+/// Something that ends the reading.
+type Stop = Box<Diagnostic>;
+
+/// A list or map that is not complete yet.
+struct Open {
+    span: Span,
+    anchor: usize,
+    /// Nodes of the whole tree when it began.
+    nodes_before: usize,
+    /// The deepest nesting below, itself included.
+    depth: usize,
+    content: Content,
+}
+
+enum Content {
+    List(Vec<Node>),
+    Map {
+        entries: Vec<Entry>,
+        /// Where the keys behind the first `LOOKED_THROUGH` are in `entries`.
+        known: HashMap<Box<str>, usize>,
+        key: Option<(Box<str>, Span)>,
+        /// A key that cannot be used; its value is read and forgotten.
+        skip_value: bool,
+    },
+}
+
+/// A finished node that an alias may repeat.
+struct Anchored {
+    node: Node,
+    nodes: usize,
+    depth: usize,
+}
+
+/// Makes the tree of the events.
+struct Builder<'a> {
+    source: &'a Source,
+    diagnostics: &'a mut Diagnostics,
+    /// Bound: `MAX_DEPTH`.
+    open: Vec<Open>,
+    /// Bound: by the events. Only anchors that are used cost more than their node.
+    anchors: HashMap<usize, Anchored>,
+    nodes: usize,
+    /// Nodes kept a second time because an alias may want them.
+    kept: usize,
+    aliases: usize,
+    root: Option<Node>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(source: &'a Source, diagnostics: &'a mut Diagnostics) -> Builder<'a> {
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Builder { source, diagnostics, open, anchors, nodes: 0, kept: 0, aliases: 0, root: None }
+    }
+
+    fn build<'t>(&mut self, parser: Parser<'t, StrInput<'t>>) -> Result<Option<Node>, Stop> {
+        let errors_before = self.diagnostics.len();
+        let mut documents = 0;
+        for event in parser {
+            let (event, span) = event.map_err(|error| syntax::explain(self.source, &error))?;
+            let tag = event.tag().map(|tag| (tag.clone(), span.tag_span()));
+            let span = self.span(&span);
+            if let Some((tag, tag_span)) = tag {
+                let tag_span = tag_span.map_or(span, |tag_span| self.span(&tag_span));
+                self.check_tag(&tag, tag_span);
+            }
+            if matches!(event, Event::DocumentStart(..)) {
+                documents += 1;
+                if documents > 1 {
+                    return Err(self.stop(
+                        span,
+                        Problem::new(
+                            "a second document begins here, and a rules file is one document",
+                        )
+                        .hint(
+                            "remove the `---`, or put the second document into a file of its own",
+                        ),
+                    ));
+                }
+            }
+            self.event(event, span)?;
+        }
+        Ok(self.root.take().filter(|_| self.diagnostics.len() == errors_before))
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
+        match event {
+            Event::Scalar(text, style, anchor, _) => {
+                if text.len() > MAX_SCALAR_BYTES {
+                    let problem = format!("a text is longer than {} KiB", MAX_SCALAR_BYTES >> 10);
+                    return Err(self.stop(span, Problem::new(problem)));
+                }
+                self.count(1, span)?;
+                let value = scalar(&text, style);
+                self.finish(Node { span, value }, anchor, self.nodes - 1, 0)?;
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.begin(span, anchor, Content::List(Vec::new()))?;
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let (entries, known) = (Vec::new(), HashMap::new());
+                self.begin(
+                    span,
+                    anchor,
+                    Content::Map { entries, known, key: None, skip_value: false },
+                )?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(span)?,
+            Event::Alias(anchor) => self.alias(anchor, span)?,
+            Event::UnresolvedAlias(name) => {
+                self.error(
+                    span,
+                    Problem::new(format!("there is no anchor `&{name}` above"))
+                        .hint("put a text that begins with `*` into quotes"),
+                );
+                self.finish(Node { span, value: Value::Null }, 0, self.nodes, 0)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, span: Span, anchor: usize, content: Content) -> Result<(), Stop> {
+        self.count(1, span)?;
+        if self.open.len() >= MAX_DEPTH {
+            return Err(self.stop(span, too_deep()));
+        }
+        let nodes_before = self.nodes - 1;
+        self.open.push(Open { span, anchor, nodes_before, depth: 1, content });
+        Ok(())
+    }
+
+    fn end(&mut self, end: Span) -> Result<(), Stop> {
+        let open = self.open.pop().expect("the parser ends only what it began");
+        let span = Span { end: end.end.max(open.span.end), ..open.span };
+        let value = match open.content {
+            Content::List(items) => Value::List(items),
+            Content::Map { entries, .. } => Value::Map(entries),
+        };
+        self.finish(Node { span, value }, open.anchor, open.nodes_before, open.depth)
+    }
+
+    /// Counts nodes against the budget before they are made.
+    fn count(&mut self, nodes: usize, span: Span) -> Result<(), Stop> {
+        self.nodes += nodes;
+        if self.nodes + self.kept > MAX_EVENTS {
+            let problem = format!("the file has more than {MAX_EVENTS} values, aliases repeated");
+            return Err(self.stop(
+                span,
+                Problem::new(problem).hint(
+                    "split the rules over several files of one directory and name the directory",
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {
+        self.aliases += 1;
+        if self.aliases > MAX_ALIASES {
+            let problem = format!("the file uses more than {MAX_ALIASES} aliases");
+            return Err(self.stop(span, Problem::new(problem).hint("write the values out")));
+        }
+        let Some(anchored) = self.anchors.get(&anchor) else {
+            return Err(self.stop(
+                span,
+                Problem::new("the alias stands inside its own anchor").hint("write the value out"),
+            ));
+        };
+        let (nodes, depth) = (anchored.nodes, anchored.depth);
+        self.count(nodes, span)?;
+        if self.open.len() + depth > MAX_DEPTH {
+            return Err(self.stop(span, too_deep()));
+        }
+        // The copy is said to stand where it is used; what is inside, where it was written.
+        let node = Node { span, ..self.anchors[&anchor].node.clone() };
+        self.finish(node, 0, self.nodes - nodes, depth)
+    }
+
+    /// Hands a complete node to the list or map around it.
+    fn finish(
+        &mut self,
+        node: Node,
+        anchor: usize,
+        nodes_before: usize,
+        depth: usize,
+    ) -> Result<(), Stop> {
+        if anchor != 0 {
+            // Anchors inside anchors keep their content once each: that is counted, too.
+            let nodes = self.nodes - nodes_before;
+            self.kept += nodes;
+            self.count(0, node.span)?;
+            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, depth });
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.depth = open.depth.max(depth + 1);
+        let problem = match &mut open.content {
+            Content::List(items) => {
+                items.push(node);
+                None
+            }
+            Content::Map { entries, known, key, skip_value } => {
+                if *skip_value {
+                    *skip_value = false;
+                    None
+                } else if let Some((key, key_span)) = key.take() {
+                    if entries.len() >= LOOKED_THROUGH {
+                        known.insert(key.clone(), entries.len());
+                    }
+                    entries.push(Entry { key, key_span, node });
+                    None
+                } else {
+                    let problem = take_key(node, entries, known, key);
+                    *skip_value = problem.is_some();
+                    problem
+                }
+            }
+        };
+        if let Some((span, problem, first)) = problem {
+            let diagnostic = Diagnostic::error(self.source, span, problem);
+            self.diagnostics.push(match first {
+                Some(first) => diagnostic.also(self.source, first, "it was first given here"),
+                None => diagnostic,
+            });
+        }
+        Ok(())
+    }
+
+    /// Only the tags that say what the text says anyway: rules make no use of others.
+    fn check_tag(&mut self, tag: &Tag, span: Span) {
+        let known = ["str", "int", "float", "bool", "null", "seq", "map"];
+        if !tag.core_suffix().is_some_and(|suffix| known.contains(&suffix)) {
+            let problem = format!("the tag `{}` means nothing in a rules file", tag.original());
+            self.error(
+                span,
+                Problem::new(problem)
+                    .hint("remove it, or put a text that begins with `!` into quotes"),
+            );
+        }
+    }
+
+    fn error(&mut self, span: Span, problem: Problem) {
+        self.diagnostics.push(Diagnostic::error(self.source, span, problem));
+    }
+
+    fn stop(&self, span: Span, problem: Problem) -> Stop {
+        Diagnostic::error(self.source, span, problem).into()
+    }
+
+    fn span(&self, span: &granit_parser::Span) -> Span {
+        syntax::span(self.source, &span.start, &span.end)
+    }
+}
+
+/// Keeps a key for the value that follows, or says what is wrong with it.
+fn take_key(
+    node: Node,
+    entries: &[Entry],
+    known: &HashMap<Box<str>, usize>,
+    key: &mut Option<(Box<str>, Span)>,
+) -> Option<(Span, Problem, Option<Span>)> {
+    let Some(text) = node.text() else {
+        let problem = Problem::new("a key must be a text")
+            .hint("put a key that begins with `{` or `[` into quotes");
+        return Some((node.span, problem, None));
+    };
+    if text == "<<" {
+        let problem = Problem::new("merge keys (`<<`) are not supported")
+            .hint("write the fields out, or share a whole value with an alias");
+        return Some((node.span, problem, None));
+    }
+    let among_first = entries.iter().take(LOOKED_THROUGH).position(|entry| &*entry.key == text);
+    if let Some(first) = among_first.or_else(|| known.get(text).copied()) {
+        let problem = Problem::new(format!("`{text}` is given twice")).hint("remove one of them");
+        return Some((node.span, problem, Some(entries[first].key_span)));
+    }
+    *key = Some((text.into(), node.span));
+    None
+}
+
+fn too_deep() -> Problem {
+    Problem::new(format!("lists and maps nest more than {MAX_DEPTH} deep"))
+}
+
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    match (style, text) {
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Value::Null,
+        (ScalarStyle::Plain, text) => Value::Plain(text.into()),
+        (_, text) => Value::Quoted(text.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
