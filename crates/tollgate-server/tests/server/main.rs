@@ -9,4 +9,5 @@ mod forward_auth;
 mod harness;
 mod lifecycle;
 mod reserve;
+mod rules;
 mod settings;

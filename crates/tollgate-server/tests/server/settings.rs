@@ -118,7 +118,16 @@ fn logs_can_be_json() {
 #[test]
 fn without_flags_there_is_a_demo() {
     let server = Server::start(&[]);
-    assert_eq!(server.post("/v1/check", r#"{"path":"/api/search","user":"42"}"#).status, 200);
+    // facts | rule's limit
+    let rows = [
+        (r#"{"path":"/api/search","user":"42"}"#, 30),
+        (r#"{"path":"/api/upload","user":"42","tier":"pro"}"#, 100),
+        (r#"{"path":"/elsewhere","user":"42"}"#, 100),
+        (r#"{"path":"/login","method":"POST","ip":"192.0.2.1"}"#, 5),
+    ];
+    for (facts, max) in rows {
+        assert_eq!(server.check(facts)["max"], max, "{facts}");
+    }
     let ended = server.stop();
     assert!(
         ended.stderr.contains("curl -i -d") && ended.stderr.contains("tollgate ask"),
