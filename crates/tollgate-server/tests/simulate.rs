@@ -639,7 +639,7 @@ fn help_and_version_are_there() {
     let run = |args: &[&str]| Ran::from(tollgate().args(args).output().expect("tollgate runs"));
     let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(run(&["--version"]).stdout, version);
-    assert!(run(&["--help"]).stdout.contains("simulate  Run a trace of requests"));
+    assert!(run(&["--help"]).stdout.contains("Run a trace of requests"));
     assert_eq!(run(&[]).code, Some(2));
     assert_eq!(simulate(["-h"]).code, Some(0));
 }

@@ -6,9 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod ask;
+pub(crate) mod completions;
+pub(crate) mod man;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 
-/// Exact rate limiting from the command line
+/// A rate limiter: a server, and tools around it
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -18,7 +22,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Serve(serve::Args),
+    Ask(ask::Args),
     Simulate(simulate::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Why a command did not do what it was asked.
@@ -28,6 +36,8 @@ pub(crate) enum Failure {
     Usage(Report),
     /// The command line makes sense; what it leads to does not.
     Input(Report),
+    /// It ran, and the answer is no: there is nothing more to say.
+    No,
     /// Whoever read standard output has left, as `head` does: nothing is wrong.
     OutputClosed,
 }
@@ -37,7 +47,7 @@ impl Failure {
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             Failure::Usage(report) | Failure::Input(report) => Some(report),
-            Failure::OutputClosed => None,
+            Failure::No | Failure::OutputClosed => None,
         }
     }
 
@@ -46,6 +56,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Input(_) => ExitCode::from(1),
+            Failure::No => ExitCode::from(3),
             Failure::OutputClosed => ExitCode::SUCCESS,
         }
     }
