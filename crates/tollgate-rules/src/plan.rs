@@ -77,8 +77,13 @@ impl Place {
 
 impl<'a> Plan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
-        let mut plan =
-            Plan { rules, keys: Vec::new(), limits: ArrayVec::new(), without_fact: 0, left_out: 0 };
+        let mut plan = Plan {
+            rules,
+            keys: Vec::with_capacity(KEYS),
+            limits: ArrayVec::new(),
+            without_fact: 0,
+            left_out: 0,
+        };
         let seen = rules.see(&ask.facts);
         if rules.exempts(&seen) {
             return plan;
