@@ -38,6 +38,13 @@ pub fn pin(core: usize) {
     }
 }
 
+/// The cores that a process may run on, such as `0-3` or `1`.
+pub fn cores_of(process: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores.unwrap_or("unknown").trim().to_owned()
+}
+
 /// Bytes of memory that the process holds (resident set size).
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();

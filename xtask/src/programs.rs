@@ -7,7 +7,7 @@ use crate::invocation::Invocation;
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] = &["library"];
+const BENCHMARKS: &[&str] = &["library", "http"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, UsageError> {
@@ -18,7 +18,26 @@ pub(crate) fn bench(words: &[String]) -> Result<bool, UsageError> {
     if !BENCHMARKS.contains(&name.as_str()) {
         return Err(format!("There is no benchmark `{name}`; there is: {known}."));
     }
-    Ok(measure(name, options))
+    Ok(build_servers(name, options) && measure(name, options))
+}
+
+/// Builds the servers that a benchmark starts: it looks for them beside itself.
+fn build_servers(benchmark: &str, options: &[String]) -> bool {
+    servers(benchmark, options).iter().all(Invocation::run)
+}
+
+/// Tollgate is built by a command of its own, so that its dependencies have the features that users
+/// get, and not those that the bench crate asks for on top.
+fn servers(benchmark: &str, options: &[String]) -> Vec<Invocation> {
+    let given = |option: &str| options.iter().any(|word| word == option);
+    if benchmark != "http" || given("--help") || given("-h") {
+        return Vec::new();
+    }
+    let mut lines = vec!["cargo build --release --package tollgate-bench --bin bare-hyper"];
+    if !given("--server") {
+        lines.push("cargo build --release --package tollgate-server");
+    }
+    lines.into_iter().map(Invocation::new).collect()
 }
 
 /// Runs one program of the bench crate, built as users build: with the release profile.
@@ -75,4 +94,23 @@ pub(crate) fn fuzzer_is_there() -> bool {
 pub(crate) fn parse_seconds(word: &str) -> Result<u32, UsageError> {
     let seconds = word.parse().ok().filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("`{word}` is not a number of seconds; write 60 for a minute."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_servers_that_are_measured_are_built() {
+        let rows = [
+            ("library", "--quick", 0),
+            ("http", "--help", 0),
+            ("http", "--quick", 2),
+            ("http", "--server target/release/tollgate", 1),
+        ];
+        for (benchmark, options, expected) in rows {
+            let options: Vec<String> = options.split(' ').map(str::to_owned).collect();
+            assert_eq!(servers(benchmark, &options).len(), expected, "{benchmark} {options:?}");
+        }
+    }
 }

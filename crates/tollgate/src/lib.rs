@@ -61,7 +61,7 @@
 //! [`peek`](Limiter::peek), [`take_up_to`](Limiter::take_up_to), [`force`](Limiter::force) for
 //! post-paid work, [`refund`](Limiter::refund), [`reserve`](Limiter::reserve) for work whose cost
 //! is known only afterwards, [`until_ready`](Limiter::until_ready) to wait in line,
-//! [`reset`](Limiter::reset), [`block`](Limiter::block) and
+//! [`reset`](Limiter::reset), [`block`](Limiter::block), [`blocked_for`](Limiter::blocked_for) and
 //! [`decide_batch`](Limiter::decide_batch) for many keys at once. [`Limiter::at`] has the same at
 //! an instant of your choosing.
 //!

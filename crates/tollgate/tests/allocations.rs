@@ -5,9 +5,13 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Act, Algorithm, Align, Check, Decision, Limit, Limiter, Micros};
+use tollgate::{
+    Act, Algorithm, Align, Calendar, CalendarUnit, Check, Decision, Limit, Limiter, Micros,
+};
 
 thread_local! {
     /// How often this thread has allocated; other tests have threads of their own.
@@ -57,6 +61,25 @@ fn allocates_nothing<T>(what: &str, limit: &Limit, mut act: impl FnMut() -> T) {
 const S: u64 = 1_000_000;
 const NOW: Micros = Micros::new(1_790_000_000 * S);
 
+/// A calendar whose days last an hour.
+#[derive(Debug)]
+struct Hours;
+
+impl Calendar for Hours {
+    fn unit(&self) -> CalendarUnit {
+        CalendarUnit::Day
+    }
+
+    fn zone(&self) -> &str {
+        "UTC"
+    }
+
+    fn window(&self, at: Micros) -> Range<Micros> {
+        let hour = at.as_u64() / (3_600 * S);
+        Micros::from_secs(3_600 * hour)..Micros::from_secs(3_600 * (hour + 1))
+    }
+}
+
 /// Every way to count whose state fits in a slot.
 fn compact(units: u64) -> Vec<Limit> {
     let window = || Limit::per_hour(units).algorithm(Algorithm::FixedWindow);
@@ -68,6 +91,7 @@ fn compact(units: u64) -> Vec<Limit> {
         window().align(Align::FirstHit),
         window().align(Align::Anchor(Micros::new(5))),
         window().stagger(),
+        Limit::per_calendar(units, Arc::new(Hours)),
         Limit::per_hour(units),
     ];
     limits.into_iter().map(|limit| limit.name("compact").build().unwrap()).collect()

@@ -78,6 +78,42 @@ impl State {
 }
 
 impl View {
+    #[inline(always)]
+    fn judge(&self, limit: &Limit, cost: u64) -> Outcome {
+        let asked = self.count.saturating_add(cost);
+        let allowed = asked <= limit.capacity() || cost == 0;
+        let count = if allowed { asked } else { self.count };
+        let window_end = if count == 0 {
+            Wait::ZERO
+        } else {
+            Wait::from_micros(self.left(limit) + self.served.lag)
+        };
+        Outcome {
+            allowed,
+            remaining: limit.capacity().saturating_sub(count),
+            retry_after: match allowed {
+                true => Wait::ZERO,
+                false if cost > limit.capacity() => Wait::NEVER,
+                false => window_end,
+            },
+            reset_after: window_end,
+            more_after: window_end,
+            delay: Wait::ZERO,
+            served_at: Micros::new(self.served.at),
+            jumped: self.served.moved > 0,
+            ..Outcome::default()
+        }
+    }
+
+    #[inline(always)]
+    fn charged(&self, limit: &Limit, cost: u64) -> State {
+        State {
+            mark: self.served.at,
+            count: self.count.saturating_add(cost).min(MAX_EXACT),
+            left: self.left(limit),
+        }
+    }
+
     /// How long the window still lasts, also if it is a new one.
     #[inline(always)]
     fn left(&self, limit: &Limit) -> u64 {
@@ -107,27 +143,7 @@ impl State {
 impl Strategy for State {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        let view = self.view(limit, now);
-        let asked = view.count.saturating_add(cost);
-        let allowed = asked <= limit.capacity() || cost == 0;
-        let count = if allowed { asked } else { view.count };
-        let window_end = || Wait::from_micros(view.left(limit) + view.served.lag);
-        let when_counted = if count == 0 { Wait::ZERO } else { window_end() };
-        Outcome {
-            allowed,
-            remaining: limit.capacity().saturating_sub(count),
-            retry_after: match allowed {
-                true => Wait::ZERO,
-                false if cost > limit.capacity() => Wait::NEVER,
-                false => window_end(),
-            },
-            reset_after: when_counted,
-            more_after: when_counted,
-            delay: Wait::ZERO,
-            served_at: Micros::new(view.served.at),
-            jumped: view.served.moved > 0,
-            ..Outcome::default()
-        }
+        self.view(limit, now).judge(limit, cost)
     }
 
     fn used(&self, limit: &Limit, now: Micros) -> u64 {
@@ -136,10 +152,7 @@ impl Strategy for State {
 
     #[inline(always)]
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
-        let view = self.view(limit, now);
-        self.mark = view.served.at;
-        self.count = view.count.saturating_add(cost).min(MAX_EXACT);
-        self.left = view.left(limit);
+        *self = self.view(limit, now).charged(limit, cost);
     }
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {

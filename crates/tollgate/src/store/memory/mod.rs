@@ -16,6 +16,7 @@
 //! *overflow* states of its limit with others like it, and the answer says so.
 
 mod arena;
+mod blocks;
 mod held;
 mod numbers;
 mod pages;
@@ -461,10 +462,6 @@ impl MemoryStore {
         self.overflow.get_or_init(|| Table::new(self.side_keys))
     }
 
-    fn blocks(&self) -> &Table {
-        self.blocks.get_or_init(|| Table::new(self.side_keys))
-    }
-
     fn policy(&self, now: Micros) -> Meaning<'_> {
         Meaning { store: self, now }
     }
@@ -573,71 +570,6 @@ impl MemoryStore {
         let key = slot_key(self.secret.hash(key.as_bytes()), limit);
         self.keys.remove(key, &self.policy(now))
     }
-
-    /// Refuses everything that is asked about `key` until `until`, above all limits. A longer
-    /// block stays. `false`: the bounded table of blocks is full.
-    pub fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
-        let block = block_key(self.secret.hash(key.as_bytes()));
-        let record = Record { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
-        self.blocked_until.fetch_max(record.a, Ordering::Relaxed);
-        loop {
-            if let Some(slot) = self.blocks().find(block) {
-                let mut locked = slot.lock();
-                let seen = locked.seen();
-                if seen.key == block {
-                    let until = seen.record().a.max(record.a);
-                    locked.write(Record { a: until, ..record });
-                    return true;
-                }
-            }
-            match self.blocks().insert(block, record, &self.policy(now)) {
-                Inserted::New => return true,
-                Inserted::Exists => {}
-                Inserted::NoRoom(_) => return false,
-            }
-        }
-    }
-
-    /// Lifts a block; whether there was one in force.
-    pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
-        let subject = self.secret.hash(key.as_bytes());
-        let in_force = self.blocked_for(subject, now).is_some();
-        self.blocks().remove(block_key(subject), &self.policy(now)) && in_force
-    }
-
-    /// How long `key` is still blocked; `None` if it is not. While no key is, this is one load.
-    #[inline]
-    pub fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
-        if !self.any_block(now) {
-            return None;
-        }
-        self.find_block(self.secret.hash(key.as_bytes()), now)
-    }
-
-    /// As [`MemoryStore::blocked`], for a key that is hashed already.
-    #[inline]
-    fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
-        if !self.any_block(now) {
-            return None;
-        }
-        self.find_block(subject, now)
-    }
-
-    /// Whether a block may be in force anywhere.
-    #[inline]
-    pub fn any_block(&self, now: Micros) -> bool {
-        self.blocked_until.load(Ordering::Relaxed) > now.as_u64()
-    }
-
-    /// Ended blocks stay in their table until their place is needed: a question must not change
-    /// what it asks about.
-    #[cold]
-    fn find_block(&self, subject: u64, now: Micros) -> Option<Wait> {
-        let block = block_key(subject);
-        let seen = self.blocks().find(block)?.read();
-        let left = seen.record().a.saturating_sub(now.as_u64());
-        (seen.key == block && left > 0).then_some(Wait::from_micros(left))
-    }
 }
 
 /// A key whose place is being fetched: the hash of its subject.
@@ -711,11 +643,6 @@ fn slot_key(subject: u64, limit: &Limit) -> u64 {
 fn overflow_key(subject: u64, limit: &Limit) -> u64 {
     let group = subject % OVERFLOW_STATES;
     (limit.id() ^ (group + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
-}
-
-#[inline]
-fn block_key(subject: u64) -> u64 {
-    subject.max(1)
 }
 
 #[cfg(test)]

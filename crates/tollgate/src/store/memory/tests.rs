@@ -170,6 +170,34 @@ fn a_block_is_above_all_limits_and_ends() {
 }
 
 #[test]
+fn how_long_a_key_is_blocked_can_be_asked() {
+    let store = MemoryStore::new(100);
+    let blocked = |key: &str, now| store.blocked(Key::from(key), now);
+    let left = |us| Some(Wait::from_micros(us));
+    assert_eq!(blocked("anna", at(10)), None);
+    assert!(store.blocks.get().is_none(), "asking makes no table");
+    assert!(store.block(Key::from("anna"), at(70), at(10)));
+    assert!(store.block(Key::from("ben"), at(90), at(10)));
+    // key, at µs | left
+    let rows = [
+        ("anna", 10 * S, left(60 * S)),
+        ("anna", 70 * S - 1, left(1)),
+        ("anna", 70 * S, None),
+        ("ben", 70 * S, left(20 * S)),
+        ("ben", 90 * S, None),
+        ("carla", 20 * S, None),
+        ("", 20 * S, None),
+    ];
+    for (key, at, want) in rows {
+        assert_eq!(blocked(key, Micros::new(at)), want, "{key} at {at}");
+    }
+    assert!(store.unblock(Key::from("ben"), at(20)));
+    assert_eq!(blocked("ben", at(20)), None);
+    assert_eq!(blocked("anna", at(20)), left(50 * S));
+    assert_eq!(store.stats().keys, 0, "a question leaves no state");
+}
+
+#[test]
 fn several_limits_charge_all_or_none() {
     let store = MemoryStore::new(100);
     let [second, minute] =
@@ -343,6 +371,9 @@ fn a_snapshot_survives_a_file_and_says_what_is_wrong_with_it() {
     assert!(said(b"").contains("not a Tollgate snapshot"));
     assert!(said(b"something else").contains("not a Tollgate snapshot"));
     assert!(said(&bytes[..bytes.len() / 2]).contains("damaged"));
+    let mut older = bytes.clone();
+    older[8] = 1;
+    assert!(said(&older).contains("has format 1, this version reads format 2"));
     for position in (8..bytes.len()).step_by(997) {
         let mut flipped = bytes.clone();
         flipped[position] ^= 0x10;
@@ -506,15 +537,15 @@ fn every_window_of_a_calendar_admits_its_units_and_no_more() {
 fn a_snapshot_keeps_a_calendar_s_count_until_its_window_ends() {
     let store = MemoryStore::new(100);
     let limit = built(by(DAYS, 5).name("reports"));
-    // In the long day, from hour 47 to 72.
-    let _ = store.decide_one(&Check::new(&limit, "anna").cost(3), hour(48));
-    let bytes = store.to_bytes(hour(48));
+    // In a long day, from hour 143 to 168.
+    let _ = store.decide_one(&Check::new(&limit, "anna").cost(3), hour(143));
+    let bytes = store.to_bytes(hour(143));
     let restore = |bytes: &[u8], now| MemoryStore::new(100).restore(bytes, now).unwrap();
     let ask = |store: &MemoryStore, now| {
         let asked = store.decide_one(&Check::new(&limit, "anna").cost(0), now);
         (asked.remaining(), asked.reset_after())
     };
-    let (end, last) = (hour(72), one_before(hour(72)));
+    let (end, last) = (hour(168), one_before(hour(168)));
     let (restored, report) = restore(&bytes, last);
     assert_eq!(report.keys, 1);
     assert_eq!(ask(&restored, last), (2, Wait::from_micros(1)));
@@ -524,7 +555,7 @@ fn a_snapshot_keeps_a_calendar_s_count_until_its_window_ends() {
 
     // Before the limit is asked for, nobody knows its calendar, but the state knows its end; and if
     // the clock has jumped back, the state does not end before its time.
-    for (now, keys) in [(last, 1), (end, 0), (hour(1), 1), (Micros::ZERO, 1)] {
+    for (now, keys) in [(last, 1), (end, 0), (hour(1), 1)] {
         let (unasked, _) = restore(&bytes, last);
         let (again, report) = restore(&unasked.to_bytes(now), now);
         assert_eq!(report.keys, keys, "at {}", now.as_u64());

@@ -1,0 +1,220 @@
+//! Who is measured: the servers, and what each of them is asked.
+//!
+//! A server that cannot be started, or answers what it should not, is reported and left out.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use crate::generator::shown;
+use crate::nginx;
+use crate::process::{Process, START_MAX, Scratch};
+use crate::requests::{BATCH, Requests};
+use crate::response::{self, Progress};
+
+pub(crate) const HYPER: &str = "bare hyper, no bodies";
+pub(crate) const NGINX: &str = "nginx limit_req";
+pub(crate) const NGINX_SHORT: &str = "nginx limit_req, short request";
+pub(crate) const FORWARD_AUTH: &str = "tollgate forward-auth";
+pub(crate) const ELEVEN_RULES: &str = "tollgate forward-auth, 11 rules";
+pub(crate) const HYPER_BODIES: &str = "bare hyper, bodies";
+pub(crate) const CHECK: &str = "tollgate check";
+pub(crate) const CHECK_BATCH: &str = "tollgate batch of 64";
+
+/// In the order of the table.
+const NAMES: [&str; 8] =
+    [HYPER, NGINX, NGINX_SHORT, FORWARD_AUTH, ELEVEN_RULES, HYPER_BODIES, CHECK, CHECK_BATCH];
+
+const ONE_RULE: &str = include_str!("../../../rules/one-rule.yaml");
+const ELEVEN_RULES_TEXT: &str = include_str!("../../../rules/eleven-rules.yaml");
+
+/// Bytes of an answer to `/v1/check` with one rule; used where tollgate itself cannot be asked.
+const ANSWER_BYTES_USUAL: usize = 330;
+
+/// What one contestant is: a server, and what it is asked.
+pub(crate) struct Contestant {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
+    pub(crate) server: u32,
+    pub(crate) requests: Rc<Requests>,
+}
+
+/// Everybody, ready to be measured.
+pub(crate) struct Contestants {
+    pub(crate) all: Vec<Contestant>,
+    /// What could not be measured, and why.
+    pub(crate) problems: Vec<String>,
+    /// They run as long as this lives. Bound: five.
+    servers: Vec<Process>,
+}
+
+/// Which contestants to start, and from where.
+pub(crate) struct Choice<'a> {
+    /// The program `tollgate`.
+    pub(crate) tollgate: &'a Path,
+    /// The program `bare-hyper`.
+    pub(crate) bare_hyper: &'a Path,
+    /// Part of the names of those wanted; all have the empty text in their names.
+    pub(crate) only: &'a str,
+}
+
+impl Contestants {
+    /// Starts all servers that are wanted, and asks each contestant one question.
+    pub(crate) fn start(choice: &Choice<'_>, scratch: &Scratch) -> Contestants {
+        let mut it = Contestants { all: Vec::new(), problems: Vec::new(), servers: Vec::new() };
+        let forward_auth = Rc::new(Requests::forward_auth());
+        let check = Rc::new(Requests::check());
+        let batch = Rc::new(Requests::batch());
+        let short = Rc::new(Requests::short());
+        let tollgate = |name, rules| announced_tollgate(choice.tollgate, scratch, name, rules);
+        let hyper = |name, words: &[&str]| {
+            let log = scratch.path().join(format!("{name}.log"));
+            Process::announced(Command::new(choice.bare_hyper).args(words), log)
+        };
+        it.add(
+            choice.only,
+            &[(FORWARD_AUTH, &forward_auth), (CHECK, &check), (CHECK_BATCH, &batch)],
+            || tollgate("one-rule", ONE_RULE),
+        );
+        it.add(choice.only, &[(ELEVEN_RULES, &forward_auth)], || {
+            tollgate("eleven-rules", ELEVEN_RULES_TEXT)
+        });
+        let answer_bytes = it.answer_bytes(&check).to_string();
+        it.add(choice.only, &[(HYPER, &forward_auth)], || hyper("hyper", &["empty"]));
+        it.add(choice.only, &[(HYPER_BODIES, &check)], || {
+            hyper("hyper-bodies", &["bodies", &answer_bytes])
+        });
+        it.add(choice.only, &[(NGINX, &forward_auth), (NGINX_SHORT, &short)], || {
+            nginx::start(scratch)
+        });
+        let place = |name| NAMES.iter().position(|it| *it == name);
+        it.all.sort_by_key(|contestant| place(contestant.name));
+        it
+    }
+
+    /// Starts one server if somebody wants to see what it does.
+    fn add(
+        &mut self,
+        only: &str,
+        questions: &[(&'static str, &Rc<Requests>)],
+        start: impl FnOnce() -> Result<(Process, SocketAddr), String>,
+    ) {
+        let wanted: Vec<_> = questions.iter().filter(|(name, _)| name.contains(only)).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
+        let (process, address) = match start() {
+            Ok(started) => started,
+            Err(problem) => {
+                self.problems.push(format!("{}: could not start: {problem}", names.join("; ")));
+                return;
+            }
+        };
+        for (name, requests) in wanted {
+            match right_answer(name, address, requests.get(0)) {
+                Ok(()) => {
+                    let (server, requests) = (process.id(), Rc::clone(requests));
+                    self.all.push(Contestant { name, address, server, requests });
+                }
+                Err(problem) => self.problems.push(format!("{name}: {problem}")),
+            }
+        }
+        self.servers.push(process);
+    }
+
+    /// How long tollgate's answers are, so that bare hyper's can be as long.
+    fn answer_bytes(&self, check: &Requests) -> usize {
+        let tollgate = self.all.iter().find(|contestant| contestant.name == CHECK);
+        let answer = tollgate.and_then(|it| ask(it.address, check.get(0)).ok());
+        answer.map_or(ANSWER_BYTES_USUAL, |answer| answer.body_bytes)
+    }
+}
+
+fn announced_tollgate(
+    program: &Path,
+    scratch: &Scratch,
+    name: &str,
+    rules: &str,
+) -> Result<(Process, SocketAddr), String> {
+    let rules: PathBuf = scratch.write(&format!("{name}.yaml"), rules)?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg("--rules").arg(rules);
+    command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
+    Process::announced(&mut command, scratch.path().join(format!("{name}.log")))
+}
+
+/// A whole answer.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body_bytes: usize,
+    text: String,
+}
+
+/// Asks one question on a connection of its own.
+pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> Result<Answer, String> {
+    let stream = TcpStream::connect(address).and_then(|mut stream| {
+        stream.set_read_timeout(Some(START_MAX))?;
+        stream.write_all(request)?;
+        Ok(stream)
+    });
+    let mut stream = stream.map_err(|error| format!("cannot ask {address}: {error}"))?;
+    let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
+    loop {
+        let quoted = |problem: &str| format!("{problem}; it said:\n{}", shown(&answer));
+        match response::progress(&answer).map_err(quoted)? {
+            Progress::Incomplete => {}
+            Progress::Complete { status, body_bytes } => {
+                let text = String::from_utf8_lossy(&answer).into_owned();
+                return Ok(Answer { status, body_bytes, text });
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(quoted("the server closed the connection")),
+            Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
+            Err(error) => return Err(quoted(&format!("cannot receive: {error}"))),
+        }
+    }
+}
+
+/// Whether the answer shows that the work was done: a server whose rules do not match would be
+/// measured to be fast.
+fn right_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), String> {
+    match name {
+        FORWARD_AUTH => shows(address, request, "x-ratelimit-remaining: ", 1),
+        ELEVEN_RULES => {
+            // Only a check names all the limits that decided: ten rules more, one limit each.
+            shows(address, Requests::check().get(0), r#""rule":"more-"#, 10)?;
+            shows(address, request, "x-ratelimit-remaining: ", 1)
+        }
+        CHECK => shows(address, request, r#""allowed":true,"rule":"api""#, 1),
+        CHECK_BATCH => shows(address, request, r#""allowed":true,"rule":"api""#, BATCH),
+        _ => shows(address, request, "http/1.1 200 ", 1),
+    }
+}
+
+/// Whether the answer is 200 and has the sign in it at least so many times, in whatever case.
+fn shows(address: SocketAddr, request: &[u8], sign: &str, times: usize) -> Result<(), String> {
+    let answer = ask(address, request)?;
+    let text = answer.text.to_ascii_lowercase();
+    if answer.status == 200 && text.matches(sign).count() >= times {
+        return Ok(());
+    }
+    let said = shown(answer.text.as_bytes());
+    Err(format!("the answer is not 200 with `{sign}` {times} times; it said:\n{said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_file_has_ten_rules_more() {
+        let rules = |text: &str| text.matches("- name: ").count();
+        assert_eq!((rules(ONE_RULE), rules(ELEVEN_RULES_TEXT)), (1, 11));
+        let head = |text: &str| text.split_once("identify:").unwrap().1.to_owned();
+        assert!(head(ELEVEN_RULES_TEXT).starts_with(&head(ONE_RULE)));
+    }
+}

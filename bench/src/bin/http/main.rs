@@ -1,0 +1,157 @@
+//! `cargo xtask bench http`: requests per second and processor time per request of the HTTP door,
+//! next to bare hyper and to nginx, all in one run.
+//!
+//! Read in this order: `contestants.rs` (who is measured, and what each is asked), `requests.rs`,
+//! `generator.rs` (how they are asked), `measure.rs` (rounds), `report.rs` (tables and goals);
+//! then `process.rs` and `nginx.rs` (how servers are started), `response.rs`.
+
+mod contestants;
+mod generator;
+mod measure;
+mod nginx;
+mod process;
+mod report;
+mod requests;
+mod response;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tollgate_bench::machine;
+use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::table::Style;
+
+use contestants::{Choice, Contestants};
+use measure::{Effort, Results};
+use process::{GENERATOR_CORE, Scratch, is_pinned};
+
+const HELP: &str = "\
+Measures `tollgate serve` over HTTP on loopback, next to bare hyper and to nginx, in one run.
+
+Usage: cargo xtask bench http [OPTIONS]
+
+Options:
+  --quick          3 rounds of 0.3 s for each contestant instead of 5 of 1 s
+  --connections N  connections, 16 unless told otherwise; one request on the way on each
+  --rounds N       rounds; tables show medians
+  --only NAME      only contestants whose name contains NAME, such as hyper, nginx, tollgate,
+                   forward-auth, check; a ratio needs both of its sides
+  --server PATH    measure this program instead of the `tollgate` built from this repository
+  --markdown       tables as Markdown
+  --help           print this text
+
+What is measured:
+  bare hyper, no bodies            hyper on a one-thread tokio: answers 200, and nothing else
+  bare hyper, bodies               reads a body as long as a check, answers one as long as the
+                                   decision; the decision's headers are not imitated
+  nginx limit_req                  one process, 128 MiB zone, never refuses, answers its empty
+                                   picture; asked with the same bytes as tollgate
+  nginx limit_req, short request   the same without the X-Forwarded-… headers
+  tollgate forward-auth            GET /v1/forward-auth, one rule (bench/rules/one-rule.yaml)
+  tollgate forward-auth, 11 rules  all eleven decide (bench/rules/eleven-rules.yaml)
+  tollgate check                   POST /v1/check
+  tollgate batch of 64             POST /v1/check/batch
+
+All servers have core 1, one thread that asks has core 0, and the contestants take turns within
+each round; one round before the first does not count. About 48,000 callers ask, all are allowed,
+and an answer other than 200 ends the run.
+CPU is the processor time of the server, user and system; ratios are taken within a round.
+
+The generator has one core too and cannot ask more than that allows: where it is 100 % busy and the
+server is not, requests/s say how fast the generator is, and CPU per request is the number to
+believe. The goals are therefore decided by CPU. Where neither is busy, the machine is not quiet.
+Leaves with 1 if a goal is missed or something that was wanted could not be measured.
+
+Examples:
+  cargo xtask bench http --quick
+  cargo xtask bench http --connections 64 --only forward-auth
+";
+
+const CONNECTIONS_MAX: usize = 512;
+const ROUNDS_MAX: usize = 1_000;
+
+fn main() -> ExitCode {
+    options::run(HELP, run)
+}
+
+fn run(mut options: Options) -> Result<bool, UsageError> {
+    let quick = options.flag("--quick");
+    let (rounds, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (5, 300, 1_000) };
+    let effort = Effort {
+        connections: number(&mut options, "--connections", 16, CONNECTIONS_MAX)?,
+        rounds: number(&mut options, "--rounds", rounds, ROUNDS_MAX)?,
+        warm_up: Duration::from_millis(warm_up_ms),
+        duration: Duration::from_millis(duration_ms),
+    };
+    let only: String = options.value("--only")?.unwrap_or_default();
+    let server: Option<PathBuf> = options.value("--server")?;
+    let style = Style::from_flag(options.flag("--markdown"));
+    options.finish()?;
+
+    let result = compete(effort, &only, server, style);
+    Ok(result.unwrap_or_else(|problem| {
+        eprintln!("{problem}");
+        false
+    }))
+}
+
+/// A number from 1 to `max`.
+fn number(
+    options: &mut Options,
+    name: &str,
+    usual: usize,
+    max: usize,
+) -> Result<usize, UsageError> {
+    match options.value(name)?.unwrap_or(usual) {
+        number if (1..=max).contains(&number) => Ok(number),
+        other => Err(format!("{name} {other}: write a number from 1 to {max}")),
+    }
+}
+
+/// Starts everybody, measures, prints; true if all goals are met.
+fn compete(
+    effort: Effort,
+    only: &str,
+    server: Option<PathBuf>,
+    style: Style,
+) -> Result<bool, String> {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return Err("this needs two cores: one for the servers, one for who asks".into());
+    }
+    println!("{}; load {} at the start", machine::describe(), machine::load());
+    let (tollgate, bare_hyper) =
+        (server.map_or_else(|| beside("tollgate"), Ok)?, beside("bare-hyper")?);
+    machine::pin(GENERATOR_CORE);
+    is_pinned(std::process::id(), GENERATOR_CORE)?;
+    let scratch = Scratch::new()?;
+    let choice = Choice { tollgate: &tollgate, bare_hyper: &bare_hyper, only };
+    let contestants = Contestants::start(&choice, &scratch);
+    for problem in &contestants.problems {
+        println!("not measured: {problem}");
+    }
+    if contestants.all.is_empty() {
+        return Err(match contestants.problems[..] {
+            [] => format!("there is no contestant whose name contains {only:?}"),
+            _ => "there is nobody left to measure".into(),
+        });
+    }
+    println!(
+        "{} connections, {} rounds of {} ms each, {} ms of warm-up before\n",
+        effort.connections,
+        effort.rounds,
+        effort.duration.as_millis(),
+        effort.warm_up.as_millis()
+    );
+    let results = Results::measure(&contestants.all, effort)?;
+    println!("{}", report::speed(&results, &contestants.all, style));
+    let (goals, all_met) = report::goals(&results, style);
+    println!("{goals}");
+    Ok(all_met && contestants.problems.is_empty())
+}
+
+/// A program that was built together with this one.
+fn beside(name: &str) -> Result<PathBuf, String> {
+    let this = std::env::current_exe();
+    this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
+}

@@ -1,0 +1,193 @@
+//! Servers as child processes: started on their core, waited for, and ended whatever happens.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use tollgate_bench::machine;
+use tollgate_bench::stopwatch::Stopwatch;
+
+/// The generator's core.
+pub(crate) const GENERATOR_CORE: usize = 0;
+/// The core of all servers: they are measured in turn, and the others are idle meanwhile.
+const SERVER_CORE: usize = 1;
+/// A server must answer so long after it was started.
+pub(crate) const START_MAX: Duration = Duration::from_secs(10);
+
+/// A running server. Dropping it kills it, also while a panic unwinds.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program on the servers' core. Its log, standard error, goes to a file.
+    pub(crate) fn start(command: &mut Command, log: PathBuf) -> Result<Process, String> {
+        let file = File::create(&log)
+            .map_err(|error| format!("cannot write the log {}: {error}", log.display()))?;
+        command.stdin(Stdio::null()).stderr(file);
+        // A child inherits the cores of the thread that starts it. It then also sees that it has
+        // one core only, and starts as many threads as suits one.
+        let start = || {
+            machine::pin(SERVER_CORE);
+            command.spawn()
+        };
+        let child = std::thread::scope(|scope| scope.spawn(start).join());
+        let child = child.expect("starting a process does not panic").map_err(|error| {
+            format!("cannot start {}: {error}", command.get_program().to_string_lossy())
+        })?;
+        let process = Process { child, log };
+        is_pinned(process.id(), SERVER_CORE)?;
+        Ok(process)
+    }
+
+    /// Starts a server that says `listening http ADDRESS` and `ready` on standard output.
+    pub(crate) fn announced(
+        command: &mut Command,
+        log: PathBuf,
+    ) -> Result<(Process, SocketAddr), String> {
+        let mut process = Process::start(command.stdout(Stdio::piped()), log)?;
+        let address = process.wait_until_ready();
+        match address {
+            Ok(address) => Ok((process, address)),
+            Err(problem) => Err(process.with_log(&problem)),
+        }
+    }
+
+    fn wait_until_ready(&mut self) -> Result<SocketAddr, String> {
+        let output = self.child.stdout.take().expect("standard output is piped");
+        let (sender, lines) = mpsc::channel();
+        // Reads on to the end, so that a server that says more is never stopped by a full pipe.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(io::Result::ok) {
+                let _ = sender.send(line); // nobody listens once it is ready
+            }
+        });
+        let (watch, mut address) = (Stopwatch::start(), None);
+        loop {
+            match lines.recv_timeout(START_MAX.saturating_sub(watch.elapsed())) {
+                Ok(line) if line == "ready" => break,
+                Ok(line) => address = address_in(&line).or(address),
+                Err(RecvTimeoutError::Timeout) => return Err("it is not ready in time".into()),
+                Err(RecvTimeoutError::Disconnected) => return Err("it ended at once".into()),
+            }
+        }
+        address.ok_or_else(|| "it is ready but said no `listening http ADDRESS`".into())
+    }
+
+    /// The problem, and the end of what the server wrote to its log.
+    pub(crate) fn with_log(&self, problem: &str) -> String {
+        const SHOWN_LINES_MAX: usize = 15;
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = &lines[lines.len().saturating_sub(SHOWN_LINES_MAX)..];
+        let text: String = end.iter().map(|line| format!("\n    {line}")).collect();
+        format!("{problem}{text}")
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Pinning fails silently where the cores are not ours to choose.
+pub(crate) fn is_pinned(process: u32, core: usize) -> Result<(), String> {
+    match machine::cores_of(process) {
+        cores if cores == core.to_string() => Ok(()),
+        cores => Err(format!("it should run on core {core} and runs on {cores}: allow cores 0, 1")),
+    }
+}
+
+/// `listening http 127.0.0.1:8080` is that address.
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.strip_prefix("listening http ")?.trim().parse().ok()
+}
+
+/// A directory for configurations and logs, removed at the end.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Result<Scratch, String> {
+        let path = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .map_err(|error| format!("cannot make the directory {}: {error}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file into it.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+        let path = self.0.join(name);
+        match std::fs::write(&path, text) {
+            Ok(()) => Ok(path),
+            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0); // what is left is small, and in a place for such
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_server_is_taken_at_its_word_and_ended_when_dropped() {
+        let scratch = Scratch::new().unwrap();
+        let script = "echo listening grpc 127.0.0.1:1; echo listening http 127.0.0.1:2; \
+                      echo ready; exec sleep 60";
+        let (process, address) =
+            Process::announced(&mut shell(script), scratch.path().join("log")).unwrap();
+        assert_eq!(address, "127.0.0.1:2".parse().unwrap());
+        let id = process.id();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_quoted() {
+        let scratch = Scratch::new().unwrap();
+        let start = |script| {
+            let started = Process::announced(&mut shell(script), scratch.path().join("log-2"));
+            started.map(|_| ()).unwrap_err()
+        };
+        assert_eq!(start("echo no such file >&2"), "it ended at once\n    no such file");
+        assert!(start("echo ready; exec sleep 60").contains("no `listening http"));
+        let missing = Command::new("tollgate-no-such-program").status().unwrap_err();
+        let started = Process::start(
+            &mut Command::new("tollgate-no-such-program"),
+            scratch.path().join("log-2"),
+        );
+        assert!(started.map(|_| ()).unwrap_err().ends_with(&missing.to_string()));
+    }
+}

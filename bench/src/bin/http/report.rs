@@ -1,0 +1,233 @@
+//! The tables: what was measured, and how it stands to the goals.
+
+use tollgate_bench::table::{Style, Table, figures, thousands};
+
+use crate::contestants::{
+    CHECK, CHECK_BATCH, Contestant, ELEVEN_RULES, FORWARD_AUTH, HYPER, HYPER_BODIES, NGINX,
+    NGINX_SHORT,
+};
+use crate::generator::Sample;
+use crate::measure::{Measured, Results};
+use crate::requests::BATCH;
+
+/// One row for each contestant; medians over the rounds.
+pub(crate) fn speed(results: &Results, contestants: &[Contestant], style: Style) -> Table {
+    let columns = [
+        "contestant",
+        "requests/s",
+        "spread",
+        "decisions/s",
+        "CPU us/request",
+        "spread",
+        "server busy",
+        "generator busy",
+        "p50 us",
+        "p99 us",
+    ];
+    let mut table = Table::new("Medians over the rounds, and half of min to max", style, &columns);
+    for ((name, samples), contestant) in results.0.iter().zip(contestants) {
+        let column =
+            |of: fn(&Sample) -> f64| Measured::of(&samples.iter().map(of).collect::<Vec<_>>());
+        let columns = (column(|it| it.requests_per_s), column(|it| it.server_us));
+        let (Some(rate), Some(cost)) = columns else { continue };
+        let middle = |of| column(of).map_or("-".into(), |it: Measured| figures(it.median));
+        let percent = |of| column(of).map_or("-".into(), |it| format!("{:.0} %", it.median));
+        table.row([
+            (*name).to_owned(),
+            thousands(rate.median as u64),
+            spread(rate),
+            decisions(contestant, rate),
+            figures(cost.median),
+            spread(cost),
+            // Microseconds in a second, in percent.
+            percent(|it| it.requests_per_s * it.server_us / 10_000.0),
+            percent(|it| it.requests_per_s * it.generator_us / 10_000.0),
+            middle(|it| it.p50_us),
+            middle(|it| it.p99_us),
+        ]);
+    }
+    table
+}
+
+/// Bare hyper decides nothing.
+fn decisions(contestant: &Contestant, rate: Measured) -> String {
+    match contestant.name {
+        HYPER | HYPER_BODIES => "-".into(),
+        _ => thousands((rate.median * contestant.requests.decisions as f64) as u64),
+    }
+}
+
+/// Half of the range, in percent of the median.
+fn spread(measured: Measured) -> String {
+    format!("±{:.0} %", (measured.max - measured.min) / 2.0 / measured.median * 100.0)
+}
+
+/// What a goal bounds.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// At least so many times the peer. Decisions per request weigh in: (ours, the peer's).
+    Times { least: f64, decisions: (usize, usize) },
+    /// Less than so many microseconds more than the peer.
+    AddedUs { below: f64 },
+    /// No goal: shown for comparison.
+    Shown,
+}
+
+struct Goal {
+    name: &'static str,
+    ours: &'static str,
+    peer: &'static str,
+    bound: Bound,
+}
+
+const SAME: (usize, usize) = (1, 1);
+
+const GOALS: [Goal; 6] = [
+    Goal {
+        name: "forward-auth / nginx limit_req",
+        ours: FORWARD_AUTH,
+        peer: NGINX,
+        bound: Bound::Times { least: 1.2, decisions: SAME },
+    },
+    Goal {
+        name: "forward-auth / nginx limit_req, short request",
+        ours: FORWARD_AUTH,
+        peer: NGINX_SHORT,
+        bound: Bound::Shown,
+    },
+    Goal {
+        name: "forward-auth / bare hyper, no bodies",
+        ours: FORWARD_AUTH,
+        peer: HYPER,
+        bound: Bound::Times { least: 0.85, decisions: SAME },
+    },
+    Goal {
+        name: "check / bare hyper, bodies",
+        ours: CHECK,
+        peer: HYPER_BODIES,
+        bound: Bound::Times { least: 0.8, decisions: SAME },
+    },
+    Goal {
+        name: "decisions: batch of 64 / check",
+        ours: CHECK_BATCH,
+        peer: CHECK,
+        bound: Bound::Times { least: 20.0, decisions: (BATCH, 1) },
+    },
+    Goal {
+        name: "us per request that 10 more rules add",
+        ours: ELEVEN_RULES,
+        peer: FORWARD_AUTH,
+        bound: Bound::AddedUs { below: 1.0 },
+    },
+];
+
+/// The table of goals, and whether all that were measured are met by processor time.
+pub(crate) fn goals(results: &Results, style: Style) -> (Table, bool) {
+    let columns = ["goal", "to be", "by CPU", "min to max", "result", "by requests/s", "result"];
+    let mut table = Table::new("Goals", style, &columns);
+    let mut all_met = true;
+    for goal in &GOALS {
+        let by_cpu = goal.measure(results, |sample| sample.server_us);
+        let by_rate = goal.measure(results, |sample| 1_000_000.0 / sample.requests_per_s);
+        let verdict = |measured: Option<Measured>| match measured.and_then(|it| goal.is_met(it)) {
+            Some(true) => "PASS",
+            Some(false) => "MISS",
+            None => "-",
+        };
+        all_met &= verdict(by_cpu) != "MISS";
+        let number = |measured: Option<Measured>| {
+            measured.map_or("not measured".into(), |it| signed_figures(it.median))
+        };
+        let range =
+            |it: Measured| format!("{} to {}", signed_figures(it.min), signed_figures(it.max));
+        table.row([
+            goal.name.to_owned(),
+            goal.to_be(),
+            number(by_cpu),
+            by_cpu.map_or("-".into(), range),
+            verdict(by_cpu).into(),
+            number(by_rate),
+            verdict(by_rate).into(),
+        ]);
+    }
+    (table, all_met)
+}
+
+impl Goal {
+    /// Compares by microseconds per request, whichever kind of them.
+    fn measure(&self, results: &Results, us: impl Fn(&Sample) -> f64) -> Option<Measured> {
+        let (ours, peers) = match self.bound {
+            Bound::Times { decisions, .. } => decisions,
+            Bound::AddedUs { .. } | Bound::Shown => SAME,
+        };
+        let weight = ours as f64 / peers as f64;
+        results.compare(self.ours, self.peer, |ours, peer| match self.bound {
+            Bound::AddedUs { .. } => us(ours) - us(peer),
+            Bound::Times { .. } | Bound::Shown => us(peer) / us(ours) * weight,
+        })
+    }
+
+    fn is_met(&self, measured: Measured) -> Option<bool> {
+        match self.bound {
+            Bound::Times { least, .. } => Some(measured.median >= least),
+            Bound::AddedUs { below } => Some(measured.median < below),
+            Bound::Shown => None,
+        }
+    }
+
+    fn to_be(&self) -> String {
+        match self.bound {
+            Bound::Times { least, .. } => format!(">= {least}"),
+            Bound::AddedUs { below } => format!("< {below}"),
+            Bound::Shown => "-".into(),
+        }
+    }
+}
+
+/// Noise can make more rules look cheaper.
+fn signed_figures(value: f64) -> String {
+    if value < 0.0 { format!("-{}", figures(-value)) } else { figures(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(rows: &[(&'static str, f64, f64)]) -> Results {
+        let row = |&(name, requests_per_s, server_us)| {
+            (name, vec![Sample { requests_per_s, server_us, ..Sample::default() }])
+        };
+        Results(rows.iter().map(row).collect())
+    }
+
+    /// The numbers and verdicts of a goal: by processor time, by requests/s.
+    fn row(table: &Table, goal: &str) -> Vec<String> {
+        let text = table.to_string();
+        let line = text.lines().find(|line| line.starts_with(goal)).expect("it has a row");
+        line[goal.len()..].split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn goals_weigh_decisions_and_take_both_measures() {
+        let (table, all_met) = goals(
+            &results(&[
+                (NGINX, 100_000.0, 9.0),
+                (FORWARD_AUTH, 110_000.0, 7.0),
+                (ELEVEN_RULES, 100_000.0, 8.5),
+                (CHECK, 80_000.0, 10.0),
+                (CHECK_BATCH, 25_000.0, 32.0),
+            ]),
+            Style::Text,
+        );
+        let rows = [
+            ("forward-auth / nginx limit_req ", ">= 1.2 1.29 1.29 to 1.29 PASS 1.10 MISS"),
+            ("forward-auth / bare hyper", ", no bodies >= 0.85 not measured - - not measured -"),
+            ("decisions: batch of 64 / check", ">= 20 20.0 20.0 to 20.0 PASS 20.0 PASS"),
+            ("us per request that 10 more rules add", "< 1 1.50 1.50 to 1.50 MISS 0.91 PASS"),
+        ];
+        for (goal, expected) in rows {
+            assert_eq!(row(&table, goal).join(" "), expected, "{goal}");
+        }
+        assert!(!all_met, "the rules cost too much");
+    }
+}

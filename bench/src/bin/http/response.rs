@@ -1,0 +1,105 @@
+//! As much of an HTTP/1.1 response as a load generator must understand: where it ends, and its
+//! status.
+
+use memchr::memchr;
+
+/// What the bytes so far amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// More must come.
+    Incomplete,
+    /// All of it is there.
+    Complete { status: u16, body_bytes: usize },
+}
+
+/// Reads the response at the beginning of `bytes`. One response at a time is expected: bytes behind
+/// its end are an error, as is a body whose length is not told ahead.
+pub(crate) fn progress(bytes: &[u8]) -> Result<Progress, &'static str> {
+    let Some(head) = head(bytes)? else { return Ok(Progress::Incomplete) };
+    let body_bytes = match (head.status, head.content_length) {
+        (204 | 304, _) => 0,
+        (_, Some(length)) => length,
+        (_, None) => return Err("the response has no Content-Length"),
+    };
+    match bytes.len() - head.bytes {
+        got if got < body_bytes => Ok(Progress::Incomplete),
+        got if got == body_bytes => Ok(Progress::Complete { status: head.status, body_bytes }),
+        _ => Err("the response is longer than its Content-Length says"),
+    }
+}
+
+struct Head {
+    status: u16,
+    content_length: Option<usize>,
+    /// With the empty line.
+    bytes: usize,
+}
+
+/// The status line and the headers, once the empty line behind them is there.
+fn head(bytes: &[u8]) -> Result<Option<Head>, &'static str> {
+    let mut head = Head { status: 0, content_length: None, bytes: 0 };
+    while let Some(length) = memchr(b'\n', &bytes[head.bytes..]) {
+        let line = &bytes[head.bytes..head.bytes + length];
+        let is_first = head.bytes == 0;
+        head.bytes += length + 1;
+        match line {
+            b"\r" => return Ok(Some(head)),
+            _ if is_first => head.status = status(line).ok_or("not an HTTP/1.1 status line")?,
+            _ => head.content_length = content_length(line)?.or(head.content_length),
+        }
+    }
+    Ok(None)
+}
+
+/// `HTTP/1.1 200 OK` is 200.
+fn status(line: &[u8]) -> Option<u16> {
+    let digits = line.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The length, if this header tells it.
+fn content_length(line: &[u8]) -> Result<Option<usize>, &'static str> {
+    const NAME: &[u8] = b"content-length:";
+    match line.split_at_checked(NAME.len()) {
+        Some((name, value)) if name.eq_ignore_ascii_case(NAME) => {
+            let length = std::str::from_utf8(value).ok().and_then(|it| it.trim().parse().ok());
+            length.map(Some).ok_or("the Content-Length is not a number")
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_ends_where_its_headers_say() {
+        let complete = |status, body_bytes| Ok(Progress::Complete { status, body_bytes });
+        let rows = [
+            ("", Ok(Progress::Incomplete)),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n", Ok(Progress::Incomplete)),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", complete(200, 0)),
+            ("HTTP/1.1 204 No Content\r\nServer: a\r\n\r\n", complete(204, 0)),
+            ("HTTP/1.1 429 No\r\nServer: a\r\nContent-Length:2\r\n\r\n{", Ok(Progress::Incomplete)),
+            ("HTTP/1.1 429 No\r\nServer: a\r\nContent-Length:2\r\n\r\n{}", complete(429, 2)),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(progress(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_an_error() {
+        let rows = [
+            ("PONG\r\n", "status line"),
+            ("HTTP/1.1 200 OK\r\n\r\n", "no Content-Length"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "not a number"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", "longer"),
+        ];
+        for (text, expected) in rows {
+            let problem = progress(text.as_bytes()).expect_err(text);
+            assert!(problem.contains(expected), "{text:?} answered {problem:?}");
+        }
+    }
+}

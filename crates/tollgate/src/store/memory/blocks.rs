@@ -1,0 +1,90 @@
+//! Blocks: keys that are refused everything until an instant, above all limits.
+//!
+//! They have a table of their own, made when the first key is blocked, and one number says when the
+//! last of all blocks ends: while none is in force, no decision looks further than that.
+
+use std::sync::atomic::Ordering;
+
+use crate::check::Key;
+use crate::time::{Micros, Wait};
+
+use super::MemoryStore;
+use super::numbers::BLOCK_TAG;
+use super::slot::Record;
+use super::table::{Inserted, Table};
+
+impl MemoryStore {
+    /// Refuses everything that is asked about `key` until `until`, above all limits. A longer
+    /// block stays. `false`: the bounded table of blocks is full.
+    pub fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
+        let block = block_key(self.secret.hash(key.as_bytes()));
+        let record = Record { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
+        self.blocked_until.fetch_max(record.a, Ordering::Relaxed);
+        loop {
+            if let Some(slot) = self.blocks().find(block) {
+                let mut locked = slot.lock();
+                let seen = locked.seen();
+                if seen.key == block {
+                    let until = seen.record().a.max(record.a);
+                    locked.write(Record { a: until, ..record });
+                    return true;
+                }
+            }
+            match self.blocks().insert(block, record, &self.policy(now)) {
+                Inserted::New => return true,
+                Inserted::Exists => {}
+                Inserted::NoRoom(_) => return false,
+            }
+        }
+    }
+
+    /// Lifts a block; whether there was one in force.
+    pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
+        let subject = self.secret.hash(key.as_bytes());
+        let in_force = self.blocked_for(subject, now).is_some();
+        self.blocks().remove(block_key(subject), &self.policy(now)) && in_force
+    }
+
+    /// How long `key` is still blocked; `None` if it is not. While no key is, this is one load.
+    #[inline]
+    pub fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        if !self.any_block(now) {
+            return None;
+        }
+        self.find_block(self.secret.hash(key.as_bytes()), now)
+    }
+
+    /// As [`MemoryStore::blocked`], for a key that is hashed already.
+    #[inline]
+    pub(super) fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
+        if !self.any_block(now) {
+            return None;
+        }
+        self.find_block(subject, now)
+    }
+
+    /// Whether a block may be in force anywhere.
+    #[inline]
+    pub fn any_block(&self, now: Micros) -> bool {
+        self.blocked_until.load(Ordering::Relaxed) > now.as_u64()
+    }
+
+    /// Ended blocks stay in their table until their place is needed: a question must not change
+    /// what it asks about.
+    #[cold]
+    fn find_block(&self, subject: u64, now: Micros) -> Option<Wait> {
+        let block = block_key(subject);
+        let seen = self.blocks().find(block)?.read();
+        let left = seen.record().a.saturating_sub(now.as_u64());
+        (seen.key == block && left > 0).then_some(Wait::from_micros(left))
+    }
+
+    pub(super) fn blocks(&self) -> &Table {
+        self.blocks.get_or_init(|| Table::new(self.side_keys))
+    }
+}
+
+#[inline]
+fn block_key(subject: u64) -> u64 {
+    subject.max(1)
+}
