@@ -76,7 +76,10 @@ enum Form {
 impl Kind {
     fn has_form(&self, form: Form) -> bool {
         match self {
-            Kind::Text(_) | Kind::Decimal(_) | Kind::Whole(..) | Kind::Boolean
+            Kind::Text(_)
+            | Kind::Decimal(_)
+            | Kind::Whole(..)
+            | Kind::Boolean
             | Kind::Choice(_) => form == Form::Scalar,
             Kind::List(..) => form == Form::List,
             Kind::Object(_) => form == Form::Map,
@@ -90,7 +93,9 @@ impl Kind {
             Kind::Text(what) | Kind::Decimal(what) => (*what).into(),
             Kind::Whole(..) => "a whole number".into(),
             Kind::Boolean => "`true` or `false`".into(),
-            Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
+            Kind::Choice(words) => {
+                words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
+            }
             Kind::List(what, _) => format!("a list of {what}"),
             Kind::Object(object) if object.fields.is_empty() => format!("a map, {}", object.noun),
             Kind::Object(object) => format!("a map with the fields of {}", object.noun),
@@ -134,7 +139,10 @@ impl Checker<'_> {
         for field in object.fields.iter().filter(|field| field.required) {
             if node.entry(field.name).is_none() {
                 let problem = format!("{} needs the field `{}`", object.noun, field.name);
-                self.error(node.span, Problem::new(problem).hint(format!("write `{}`", field.example)));
+                self.error(
+                    node.span,
+                    Problem::new(problem).hint(format!("write `{}`", field.example)),
+                );
             }
         }
     }

@@ -20,18 +20,12 @@ const ALGORITHM: Kind = Kind::Choice(&[
     "sliding_window_counter",
 ]);
 const LIMIT: Kind = Kind::Either(&[RATE, Kind::Object(&LIMIT_FIELDS)]);
-const LIMITS: Kind = Kind::Either(&[RATE, Kind::List("limits", &LIMIT), Kind::Object(&LIMIT_FIELDS)]);
-const TEXTS: Kind =
-    Kind::Either(&[WORD, Kind::List("texts", &WORD), Kind::Object(&TEXT_TEST)]);
-const MATCHES: Kind = Kind::List("conditions", &Kind::Object(&MATCH));
+const LIMITS: Kind =
+    Kind::Either(&[RATE, Kind::List("limits", &LIMIT), Kind::Object(&LIMIT_FIELDS)]);
+const TEXTS: Kind = Kind::Either(&[WORD, Kind::List("texts", &WORD), Kind::Object(&TEXT_TEST)]);
 const MULTIPLIER: Kind = Kind::Decimal("a number above 0 such as `1.5`");
 
-const fn field(
-    name: &'static str,
-    kind: Kind,
-    doc: &'static str,
-    example: &'static str,
-) -> Field {
+const fn field(name: &'static str, kind: Kind, doc: &'static str, example: &'static str) -> Field {
     Field { name, kind, required: false, doc, example }
 }
 
@@ -117,7 +111,12 @@ pub(crate) static FILE: Object = object(
             "Whether logs show keys hashed, which is the default, or as they are.",
             "log_keys: hashed",
         ),
-        field("upstreams", Kind::Object(&UPSTREAMS), "The gateway's servers by name.", "upstreams: { app: \"http://127.0.0.1:3000\" }"),
+        field(
+            "upstreams",
+            Kind::Object(&UPSTREAMS),
+            "The gateway's servers by name.",
+            "upstreams: { app: \"http://127.0.0.1:3000\" }",
+        ),
         field(
             "routes",
             Kind::List("routes", &Kind::Object(&ROUTE)),
@@ -286,8 +285,18 @@ static USER: Object = object(
     "Who the user is.",
     &[
         field("header", HEADER, "The header that names the user.", "header: x-user-id"),
-        field("jwt", Kind::Object(&JWT), "A claim of a signed token.", "jwt: { claim: sub, keys_file: jwks.json }"),
-        field("api_key", Kind::Object(&API_KEY), "Where the API key is.", "api_key: { header: x-api-key }"),
+        field(
+            "jwt",
+            Kind::Object(&JWT),
+            "A claim of a signed token.",
+            "jwt: { claim: sub, keys_file: jwks.json }",
+        ),
+        field(
+            "api_key",
+            Kind::Object(&API_KEY),
+            "Where the API key is.",
+            "api_key: { header: x-api-key }",
+        ),
     ],
 );
 
@@ -315,7 +324,12 @@ static TIER_OF: Object = object(
     &[
         field("header", HEADER, "The header that names the tier.", "header: x-tier"),
         field("claim", WORD, "The claim that names the tier.", "claim: tier"),
-        field("users", Kind::Object(&TIER_OF_USER), "The tier of users by name.", "users: { alice: pro }"),
+        field(
+            "users",
+            Kind::Object(&TIER_OF_USER),
+            "The tier of users by name.",
+            "users: { alice: pro }",
+        ),
         field("default", WORD, "The tier of everybody else.", "default: free"),
     ],
 );
@@ -371,8 +385,18 @@ static RULE: Object = object(
             "Whose use is counted: `{user|ip}` is the first fact present, `{user}:{path}` combines, global is one key for all.",
             "key: \"{user|ip}\"",
         ),
-        required("limits", LIMITS, "How much is allowed. All must allow.", "limits: [10/second, 100/minute]"),
-        field("tiered", Kind::Boolean, "Multiply the limits for the caller's tier.", "tiered: true"),
+        required(
+            "limits",
+            LIMITS,
+            "How much is allowed. All must allow.",
+            "limits: [10/second, 100/minute]",
+        ),
+        field(
+            "tiered",
+            Kind::Boolean,
+            "Multiply the limits for the caller's tier.",
+            "tiered: true",
+        ),
         field(
             "cost",
             Kind::Either(&[Kind::Whole(0, MOST), Kind::Object(&COST)]),
@@ -386,8 +410,18 @@ static RULE: Object = object(
             "mode: shadow",
         ),
         field("soft", Kind::Boolean, "Warn in a header, do not refuse.", "soft: true"),
-        field("count_denied", Kind::Boolean, "Charge refused requests, too.", "count_denied: false"),
-        field("ban", Kind::Object(&BAN), "Refusals that earn a longer block.", "ban: { after: 10, within: 1m, for: 15m }"),
+        field(
+            "count_denied",
+            Kind::Boolean,
+            "Charge refused requests, too.",
+            "count_denied: false",
+        ),
+        field(
+            "ban",
+            Kind::Object(&BAN),
+            "Refusals that earn a longer block.",
+            "ban: { after: 10, within: 1m, for: 15m }",
+        ),
         field(
             "on_store_failure",
             Kind::Choice(&["local", "open", "closed"]),
@@ -400,9 +434,24 @@ static RULE: Object = object(
             "What becomes of the used part when the numbers change. The default is keep.",
             "on_change: keep",
         ),
-        field("concurrency", Kind::Whole(1, u32::MAX as u64), "At most so many requests of one key at once.", "concurrency: 3"),
-        field("fair", Kind::Object(&FAIR), "Share a limit fairly among keys.", "fair: { wait: 2s, per_key: 10, total: 1000 }"),
-        field("websocket", Kind::Object(&WEBSOCKET), "Limits inside a WebSocket.", "websocket: { connections: 2, messages: 10/second }"),
+        field(
+            "concurrency",
+            Kind::Whole(1, u32::MAX as u64),
+            "At most so many requests of one key at once.",
+            "concurrency: 3",
+        ),
+        field(
+            "fair",
+            Kind::Object(&FAIR),
+            "Share a limit fairly among keys.",
+            "fair: { wait: 2s, per_key: 10, total: 1000 }",
+        ),
+        field(
+            "websocket",
+            Kind::Object(&WEBSOCKET),
+            "Limits inside a WebSocket.",
+            "websocket: { connections: 2, messages: 10/second }",
+        ),
         field(
             "consistency",
             Kind::Either(&[Kind::Choice(&["strict"]), Kind::Object(&CONSISTENCY)]),
@@ -413,24 +462,77 @@ static RULE: Object = object(
     ],
 );
 
+// Conditions contain conditions: only statics may refer to each other in a circle.
+static A_MATCH: Kind = Kind::Object(&MATCH);
+
 static MATCH: Object = object(
     "match",
     "a `match`",
     "Conditions; all must hold.",
     &[
-        field("path", Kind::Either(&[PATH, Kind::List("paths", &PATH)]), "Path patterns; one must fit.", "path: \"/api/{*rest}\""),
-        field("glob", Kind::Either(&[PATH, Kind::List("globs", &PATH)]), "Globs on the path; one must fit.", "glob: \"/files/*.json\""),
-        field("regex", Kind::Either(&[PATH, Kind::List("regular expressions", &PATH)]), "Regular expressions on the whole path; one must fit.", "regex: \"/v[0-9]+/.*\""),
-        field("method", Kind::Either(&[METHOD, Kind::List("methods", &METHOD)]), "Methods; one must be the request's.", "method: [GET, POST]"),
-        field("header", Kind::Object(&HEADER_TESTS), "Header fields and their values; all must hold.", "header: { x-plan: [gold, silver] }"),
+        field(
+            "path",
+            Kind::Either(&[PATH, Kind::List("paths", &PATH)]),
+            "Path patterns; one must fit.",
+            "path: \"/api/{*rest}\"",
+        ),
+        field(
+            "glob",
+            Kind::Either(&[PATH, Kind::List("globs", &PATH)]),
+            "Globs on the path; one must fit.",
+            "glob: \"/files/*.json\"",
+        ),
+        field(
+            "regex",
+            Kind::Either(&[PATH, Kind::List("regular expressions", &PATH)]),
+            "Regular expressions on the whole path; one must fit.",
+            "regex: \"/v[0-9]+/.*\"",
+        ),
+        field(
+            "method",
+            Kind::Either(&[METHOD, Kind::List("methods", &METHOD)]),
+            "Methods; one must be the request's.",
+            "method: [GET, POST]",
+        ),
+        field(
+            "header",
+            Kind::Object(&HEADER_TESTS),
+            "Header fields and their values; all must hold.",
+            "header: { x-plan: [gold, silver] }",
+        ),
         field("user", TEXTS, "Users.", "user: [alice, bob]"),
         field("tier", TEXTS, "Tiers.", "tier: free"),
         field("api_key", TEXTS, "API keys.", "api_key: { present: true }"),
-        field("ip", Kind::Either(&[CIDR, Kind::List("networks", &CIDR)]), "Networks; the client's address must be in one.", "ip: [10.0.0.0/8]"),
-        field("upgrade", Kind::Choice(&["websocket"]), "Requests that ask for a WebSocket.", "upgrade: websocket"),
-        field("all", MATCHES, "Conditions that must all hold.", "all: [{ method: GET }, { tier: free }]"),
-        field("any", MATCHES, "Conditions of which one must hold.", "any: [{ path: /a }, { path: /b }]"),
-        field("not", Kind::Object(&MATCH), "Conditions that must not hold together.", "not: { method: OPTIONS }"),
+        field(
+            "ip",
+            Kind::Either(&[CIDR, Kind::List("networks", &CIDR)]),
+            "Networks; the client's address must be in one.",
+            "ip: [10.0.0.0/8]",
+        ),
+        field(
+            "upgrade",
+            Kind::Choice(&["websocket"]),
+            "Requests that ask for a WebSocket.",
+            "upgrade: websocket",
+        ),
+        field(
+            "all",
+            Kind::List("conditions", &A_MATCH),
+            "Conditions that must all hold.",
+            "all: [{ method: GET }, { tier: free }]",
+        ),
+        field(
+            "any",
+            Kind::List("conditions", &A_MATCH),
+            "Conditions of which one must hold.",
+            "any: [{ path: /a }, { path: /b }]",
+        ),
+        field(
+            "not",
+            Kind::Object(&MATCH),
+            "Conditions that must not hold together.",
+            "not: { method: OPTIONS }",
+        ),
     ],
 );
 
@@ -438,7 +540,11 @@ static HEADER_TESTS: Object = map(
     "header_tests",
     "header fields with their values",
     "Conditions by the name of a header field.",
-    &Others { doc: "What holds of the field's value.", kind: TEXTS, example: "x-plan: [gold, silver]" },
+    &Others {
+        doc: "What holds of the field's value.",
+        kind: TEXTS,
+        example: "x-plan: [gold, silver]",
+    },
 );
 
 static TEXT_TEST: Object = object(
@@ -459,17 +565,39 @@ static LIMIT_FIELDS: Object = object(
     &[
         required("rate", RATE, "How much in which time.", "rate: 100/minute"),
         field("burst", Kind::Whole(1, MOST), "How much may pass at once.", "burst: 20"),
-        field("algorithm", ALGORITHM, "Who decides. With a burst token_bucket, without sliding_window_counter.", "algorithm: token_bucket"),
+        field(
+            "algorithm",
+            ALGORITHM,
+            "Who decides. With a burst token_bucket, without sliding_window_counter.",
+            "algorithm: token_bucket",
+        ),
         field("queue", Kind::Boolean, "leaky_bucket: delay, do not refuse.", "queue: true"),
         field(
             "align",
-            Kind::Text("`epoch`, `first_hit`, `calendar` or an instant such as `2027-01-01T09:00:00Z`"),
+            Kind::Text(
+                "`epoch`, `first_hit`, `calendar` or an instant such as `2027-01-01T09:00:00Z`",
+            ),
             "fixed_window: where windows begin: epoch, first_hit, calendar, or an instant.",
             "align: calendar",
         ),
-        field("time_zone", Kind::Text("a time zone such as `Europe/Berlin`"), "Of calendar windows. The default is UTC.", "time_zone: Europe/Berlin"),
-        field("stagger", Kind::Boolean, "fixed_window: each key's windows begin at an offset of their own.", "stagger: true"),
-        field("buckets", Kind::Whole(1, tollgate::limit::MAX_BUCKETS as u64), "sliding_window_counter: count in so many whole parts, never above the rate.", "buckets: 60"),
+        field(
+            "time_zone",
+            Kind::Text("a time zone such as `Europe/Berlin`"),
+            "Of calendar windows. The default is UTC.",
+            "time_zone: Europe/Berlin",
+        ),
+        field(
+            "stagger",
+            Kind::Boolean,
+            "fixed_window: each key's windows begin at an offset of their own.",
+            "stagger: true",
+        ),
+        field(
+            "buckets",
+            Kind::Whole(1, tollgate::limit::MAX_BUCKETS as u64),
+            "sliding_window_counter: count in so many whole parts, never above the rate.",
+            "buckets: 60",
+        ),
     ],
 );
 
@@ -479,7 +607,12 @@ static COST: Object = Object {
     doc: "Costs by endpoint, the most specific wins; or what is reserved until the true cost is known.",
     fields: &[
         field("default", Kind::Whole(0, MOST), "Where no endpoint matches.", "default: 1"),
-        field("reserve", Kind::Whole(1, MOST), "What is taken before the true cost is known.", "reserve: 2000"),
+        field(
+            "reserve",
+            Kind::Whole(1, MOST),
+            "What is taken before the true cost is known.",
+            "reserve: 2000",
+        ),
         field(
             "actual",
             Kind::Text("a response header such as `\"{response.header.x-tokens-used}\"`"),
@@ -498,7 +631,12 @@ static MODE: Object = object(
     "mode",
     "a `mode`",
     "Enforce the rule for a share of keys, always the same ones.",
-    &[required("enforce", Kind::Text("a share such as `25%`"), "The share of keys.", "enforce: 25%")],
+    &[required(
+        "enforce",
+        Kind::Text("a share such as `25%`"),
+        "The share of keys.",
+        "enforce: 25%",
+    )],
 );
 
 static BAN: Object = object(
@@ -518,7 +656,12 @@ static FAIR: Object = object(
     "Share a limit fairly among keys by letting them wait their turn.",
     &[
         required("wait", DURATION, "How long a request may wait.", "wait: 2s"),
-        field("per_key", Kind::Whole(1, MOST), "How many requests of one key may wait.", "per_key: 10"),
+        field(
+            "per_key",
+            Kind::Whole(1, MOST),
+            "How many requests of one key may wait.",
+            "per_key: 10",
+        ),
         field("total", Kind::Whole(1, MOST), "How many requests may wait.", "total: 1000"),
         field("weight_by", Kind::Choice(&["tier"]), "Whose share is larger.", "weight_by: tier"),
     ],
@@ -529,9 +672,19 @@ static WEBSOCKET: Object = object(
     "`websocket`",
     "Limits inside a WebSocket.",
     &[
-        field("connections", Kind::Whole(1, MOST), "Connections of one key at once.", "connections: 2"),
+        field(
+            "connections",
+            Kind::Whole(1, MOST),
+            "Connections of one key at once.",
+            "connections: 2",
+        ),
         field("messages", RATE, "Messages of one connection.", "messages: 10/second"),
-        field("bytes", Kind::Text("a rate of bytes such as `64KiB/second`"), "Bytes of one connection.", "bytes: 64KiB/second"),
+        field(
+            "bytes",
+            Kind::Text("a rate of bytes such as `64KiB/second`"),
+            "Bytes of one connection.",
+            "bytes: 64KiB/second",
+        ),
     ],
 );
 
@@ -540,8 +693,18 @@ static CONSISTENCY: Object = object(
     "a `consistency`",
     "How exactly several instances agree; exactly one field.",
     &[
-        field("leased", Kind::Text("a share such as `1%`"), "Each instance borrows this share of a limit.", "leased: 1%"),
-        field("local_sync", DURATION, "Each instance decides alone and settles this often.", "local_sync: 1s"),
+        field(
+            "leased",
+            Kind::Text("a share such as `1%`"),
+            "Each instance borrows this share of a limit.",
+            "leased: 1%",
+        ),
+        field(
+            "local_sync",
+            DURATION,
+            "Each instance decides alone and settles this often.",
+            "local_sync: 1s",
+        ),
     ],
 );
 
@@ -550,8 +713,18 @@ static EXEMPT: Object = object(
     "`exempt`",
     "Callers that no rule applies to.",
     &[
-        field("ip", Kind::Either(&[CIDR, Kind::List("networks", &CIDR)]), "Networks.", "ip: [127.0.0.1, 10.1.0.0/16]"),
-        field("user", Kind::Either(&[WORD, Kind::List("users", &WORD)]), "Users.", "user: [health-checker]"),
+        field(
+            "ip",
+            Kind::Either(&[CIDR, Kind::List("networks", &CIDR)]),
+            "Networks.",
+            "ip: [127.0.0.1, 10.1.0.0/16]",
+        ),
+        field(
+            "user",
+            Kind::Either(&[WORD, Kind::List("users", &WORD)]),
+            "Users.",
+            "user: [health-checker]",
+        ),
     ],
 );
 
@@ -563,7 +736,12 @@ static OVERRIDE: Object = object(
         required("rule", WORD, "The name of the rule.", "rule: api"),
         required("key", WORD, "The caller: `42`, or with its fact `user=42`.", "key: \"user=42\""),
         required("limits", LIMITS, "The limits that apply instead.", "limits: [100/second]"),
-        field("until", Kind::Text("an instant such as `2027-01-01T00:00:00Z`"), "When it ends; without it, never.", "until: 2027-01-01T00:00:00Z"),
+        field(
+            "until",
+            Kind::Text("an instant such as `2027-01-01T00:00:00Z`"),
+            "When it ends; without it, never.",
+            "until: 2027-01-01T00:00:00Z",
+        ),
     ],
 );
 
@@ -571,7 +749,11 @@ static UPSTREAMS: Object = map(
     "upstreams",
     "upstreams with their addresses",
     "The gateway's servers by name.",
-    &Others { doc: "The address.", kind: Kind::Text("an address such as `http://127.0.0.1:3000`"), example: "app: \"http://127.0.0.1:3000\"" },
+    &Others {
+        doc: "The address.",
+        kind: Kind::Text("an address such as `http://127.0.0.1:3000`"),
+        example: "app: \"http://127.0.0.1:3000\"",
+    },
 );
 
 static ROUTE: Object = object(

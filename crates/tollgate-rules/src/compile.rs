@@ -1,0 +1,301 @@
+//! From rules files to a [`RuleSet`], with everything that is wrong in them.
+//!
+//! Three steps: `yaml` makes a tree with places, `shape` reports what has not the form of a rules
+//! file, and this module finds out what the values mean. No step stops at the first error, and a
+//! wrong rule does not hide what is wrong with the next.
+
+mod condition;
+mod context;
+mod cost;
+mod limits;
+mod overrides;
+mod quantities;
+mod rule;
+mod settings;
+mod short;
+mod tiers;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use tollgate::Micros;
+
+use crate::Problem;
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::lints;
+use crate::rule::Rule;
+use crate::rule_set::RuleSet;
+use crate::shape;
+use crate::source::Source;
+use crate::yaml::{self, Node};
+
+use context::Context;
+use overrides::Known;
+use tiers::Tiers;
+
+pub(crate) use tiers::unknown_tier;
+
+/// What became of rules files.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The rules, unless there is an error.
+    pub rules: Option<RuleSet>,
+    /// Everything that was found.
+    pub diagnostics: Diagnostics,
+}
+
+/// Compiles the rules of all sources together.
+///
+/// ```
+/// use tollgate_rules::{Source, compile};
+///
+/// let text = "rules: [{ name: api, key: '{user|ip}', limits: [10/second] }]";
+/// let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+/// assert_eq!(compiled.rules.expect("no errors").rules().len(), 1);
+///
+/// let text = "rules: [{ name: api, key: '{user|ip}', limit: [10/second] }]";
+/// let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+/// assert!(compiled.rules.is_none());
+/// assert!(compiled.diagnostics.to_string().contains("did you mean `limits`?"));
+/// ```
+pub fn compile(sources: &[Source]) -> Compiled {
+    compile_at(sources, None)
+}
+
+/// The same; overrides that have ended `now` are warned about.
+pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compiled {
+    let found = RefCell::new(Diagnostics::default());
+    let files = read_all(sources, &found);
+    let rules = Files { files, found: &found }.compile(now);
+    let mut diagnostics = found.into_inner();
+    diagnostics.sort(sources);
+    Compiled { rules: rules.filter(|_| !diagnostics.has_errors()), diagnostics }
+}
+
+/// A rule with the places its parts were written at.
+pub(crate) struct Written<'a> {
+    pub(crate) context: Context<'a>,
+    pub(crate) name_span: Span,
+    pub(crate) key_span: Span,
+    pub(crate) limit_spans: Vec<Span>,
+    pub(crate) rule: Rule,
+}
+
+/// A source and its tree.
+struct File<'a> {
+    source: &'a Source,
+    root: Node,
+}
+
+/// The trees of all sources that have one.
+fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File<'a>> {
+    let mut files = Vec::new();
+    for source in sources {
+        let mut diagnostics = found.borrow_mut();
+        let errors_before = diagnostics.len();
+        let root = yaml::read(source, &mut diagnostics);
+        if diagnostics.len() > errors_before {
+            continue;
+        }
+        match root.map_or_else(|| Err(is_empty(source)), |root| check_root(source, root)) {
+            Ok(root) => {
+                shape::check_file(source, &root, &mut diagnostics);
+                files.push(File { source, root });
+            }
+            Err(diagnostic) => diagnostics.push(*diagnostic),
+        }
+    }
+    files
+}
+
+fn is_empty(source: &Source) -> Box<Diagnostic> {
+    let what = match source.text().trim().is_empty() {
+        true => "the file is empty",
+        false => "the file has only comments",
+    };
+    let hint = "write at least `rules:` with one rule, or `rate_limits:`";
+    Diagnostic::of_file(source.name(), Problem::new(what).hint(hint)).into()
+}
+
+/// A rules file is a map, and ours.
+fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
+    let error = |span, problem| Box::new(Diagnostic::error(source, span, problem));
+    match &root.value {
+        yaml::Value::Null => return Err(is_empty(source)),
+        yaml::Value::Map(_) => {}
+        yaml::Value::List(_) => {
+            let problem = Problem::new("the file is a list; it should be a map of fields")
+                .hint("put `rules:` above the list");
+            return Err(error(root.span, problem));
+        }
+        yaml::Value::Plain(_) | yaml::Value::Quoted(_) => {
+            let problem = Problem::new("the file is a single text; it should be a map of fields")
+                .hint("write `rules:` and below it a list of rules");
+            return Err(error(root.span, problem));
+        }
+    }
+    match root.entry("descriptors").or_else(|| root.entry("domain")) {
+        Some(entry) => Err(error(
+            entry.key_span,
+            Problem::new(
+                "this is a file of envoyproxy/ratelimit, which this version cannot read yet",
+            )
+            .hint("write its limits as `rules:`"),
+        )),
+        None => Ok(root),
+    }
+}
+
+/// All files of one compilation.
+struct Files<'a, 'f> {
+    files: Vec<File<'a>>,
+    found: &'f RefCell<Diagnostics>,
+}
+
+impl Files<'_, '_> {
+    fn compile(&self, now: Option<Micros>) -> Option<RuleSet> {
+        let each = || self.files.iter().map(|file| (self.context(file), &file.root));
+        each().for_each(|(context, root)| check_forms(context, root));
+        self.check_once();
+        let tiers = Tiers::read(self.only("tiers"), self.only_short_tiers());
+        let names = Names::of(each());
+        tiers.check_rules(&names);
+        let mut rules: Vec<Written<'_>> = Vec::new();
+        for (context, root) in each() {
+            if let Some(short) = root.get("rate_limits") {
+                short::rules(context, short, &tiers, &names, &mut rules);
+            }
+            for node in root.get("rules").map(Node::items).unwrap_or_default() {
+                rules.extend(rule::read(context, node, &tiers));
+            }
+        }
+        self.check_some(&rules);
+        let settings = settings::read(self, &tiers);
+        let known = Known {
+            rules: rules.iter().map(|written| (&*written.rule.name, written)).collect(),
+            names: &names,
+            ipv6_prefix: settings.identify.ipv6_prefix,
+            now,
+        };
+        let overrides: Vec<_> =
+            each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
+        overrides::check_twice(&overrides);
+        lints::check(&rules, &tiers.names(), self.only("identify").is_some(), &settings);
+        if self.found.borrow().has_errors() {
+            return None;
+        }
+        let overrides = overrides.into_iter().map(|written| written.one).collect();
+        let compiled = rules.iter().map(|written| written.rule.clone()).collect();
+        let set = RuleSet::new(compiled, &tiers.names(), overrides, settings);
+        lints::check_overlaps(&rules, &set);
+        Some(set)
+    }
+
+    /// Files without any rule limit nothing, which nobody means.
+    fn check_some(&self, rules: &[Written<'_>]) {
+        if !rules.is_empty() || self.found.borrow().has_errors() {
+            return;
+        }
+        let Some(file) = self.files.first() else { return };
+        let problem = Problem::new("there are no rules, so nothing is limited")
+            .hint("write `rules:` with at least one rule, or `rate_limits:`");
+        match file.root.entry("rules") {
+            Some(entry) => self.context(file).error(entry.key_span, problem),
+            None => self.context(file).push(Diagnostic::of_file(file.source.name(), problem)),
+        }
+    }
+
+    fn context<'s>(&'s self, file: &File<'s>) -> Context<'s> {
+        Context { source: file.source, found: self.found }
+    }
+
+    /// The first file that has a field, and its value.
+    fn only(&self, field: &str) -> Option<(Context<'_>, &Node)> {
+        self.files.iter().find_map(|file| Some((self.context(file), &file.root.entry(field)?.node)))
+    }
+
+    /// The same for the tiers of the short form.
+    fn only_short_tiers(&self) -> Option<(Context<'_>, &Node)> {
+        self.files.iter().find_map(|file| {
+            Some((self.context(file), &file.root.get("rate_limits")?.entry("tiers")?.node))
+        })
+    }
+
+    /// Settings that count for the rules of all files may be given in one of them.
+    fn check_once(&self) {
+        for field in ["identify", "tiers", "rate_limits.tiers", "headers", "log_keys"] {
+            let (outer, inner) = field.split_once('.').map_or((None, field), |(a, b)| (Some(a), b));
+            let find = |root: &Node| -> Option<Span> {
+                let map = outer.map_or(Some(root), |outer| root.get(outer))?;
+                Some(map.entry(inner)?.key_span)
+            };
+            let mut given =
+                self.files.iter().filter_map(|file| Some((self.context(file), find(&file.root)?)));
+            let Some((first, first_span)) = given.next() else { continue };
+            for (context, span) in given {
+                let problem = Problem::new(format!("`{inner}` is given in two files"))
+                    .hint("keep it in one of them; it counts for the rules of all");
+                let diagnostic = Diagnostic::error(context.source, span, problem);
+                context.push(diagnostic.also(first.source, first_span, "it was first given here"));
+            }
+        }
+    }
+}
+
+/// A file has the short form or the full one.
+fn check_forms(context: Context<'_>, root: &Node) {
+    let Some(short) = root.entry("rate_limits") else { return };
+    for field in ["rules", "tiers"] {
+        if let Some(entry) = root.entry(field) {
+            let problem = Problem::new(format!("`{field}` cannot stand beside `rate_limits`"))
+                .hint("write either the short form or the full one; two files may differ");
+            let diagnostic = Diagnostic::error(context.source, entry.key_span, problem);
+            context.push(diagnostic.also(context.source, short.key_span, "the short form is here"));
+        }
+    }
+}
+
+/// The names of all rules, also of those with errors, so that one error does not make others.
+pub(crate) struct Names {
+    known: HashMap<Box<str>, usize>,
+}
+
+impl Names {
+    /// Reads all names; reports those given twice, and too many rules.
+    fn of<'a>(files: impl Iterator<Item = (Context<'a>, &'a Node)>) -> Names {
+        let mut known: HashMap<Box<str>, usize> = HashMap::new();
+        let mut places = Vec::new();
+        for (context, root) in files {
+            for node in root.get("rules").map(Node::items).unwrap_or_default() {
+                let Some((name, span)) =
+                    node.get("name").and_then(|name| Some((name.text()?, name.span)))
+                else {
+                    continue;
+                };
+                let first = *known.entry(name.into()).or_insert(places.len());
+                places.push((context, span));
+                if places.len() == RuleSet::RULES_MAX + 1 {
+                    let most = RuleSet::RULES_MAX;
+                    context.error(span, Problem::new(format!("there are more than {most} rules")));
+                }
+                if let Some((other, other_span)) =
+                    places.get(first).filter(|_| first + 1 < places.len())
+                {
+                    let problem = Problem::new(format!("two rules are called `{name}`"))
+                        .hint("give one of them another name");
+                    let diagnostic = Diagnostic::error(context.source, span, problem);
+                    context.push(diagnostic.also(other.source, *other_span, "the first is here"));
+                }
+            }
+        }
+        Names { known }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(|name| &**name)
+    }
+}

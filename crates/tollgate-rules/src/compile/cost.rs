@@ -1,0 +1,85 @@
+//! `cost:` becomes a [`Cost`].
+
+use crate::Problem;
+use crate::matcher::parse_header_name;
+use crate::pattern::{ByEndpoint, Endpoint};
+use crate::rule::Cost;
+use crate::yaml::{Node, Value};
+
+use super::context::Context;
+
+/// The most that a cost by endpoint may have: they are all looked through when rules are loaded.
+const MAX_ENDPOINTS: usize = 1_000;
+
+/// Reads a cost. `None`: it could not be read.
+pub(super) fn read(context: Context<'_>, node: &Node) -> Option<Cost> {
+    let Value::Map(_) = node.value else {
+        let cost = node.whole()?;
+        if cost == 0 {
+            let problem = Problem::new("a cost of 0 charges nothing, so the limits never refuse")
+                .hint("write at least 1, or switch the rule off with `mode: off`");
+            context.warn(node.span, problem);
+        }
+        return Some(Cost::Fixed(cost));
+    };
+    match node.entry("reserve") {
+        Some(entry) => {
+            let actual = node.get("actual").map(|actual| context.read(actual, response_header));
+            check_no_endpoints(context, node)?;
+            let actual = match actual {
+                Some(None) => return None,
+                Some(header) => header,
+                None => None,
+            };
+            Some(Cost::Reserve { reserve: entry.node.whole()?, actual })
+        }
+        None => by_endpoint(context, node),
+    }
+}
+
+fn check_no_endpoints(context: Context<'_>, node: &Node) -> Option<()> {
+    let other = node.entries().iter().find(|entry| !matches!(&*entry.key, "reserve" | "actual"));
+    let Some(entry) = other else { return Some(()) };
+    let problem = Problem::new(format!("`{}` cannot stand beside `reserve`", entry.key))
+        .hint("a cost is either by endpoint, or reserved and settled afterwards");
+    context.error(entry.key_span, problem);
+    None
+}
+
+fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
+    if let Some(entry) = node.entry("actual") {
+        let problem = Problem::new("`actual` needs `reserve`")
+            .hint("write `cost: { reserve: 2000, actual: \"{response.header.x-tokens-used}\" }`");
+        context.error(entry.key_span, problem);
+    }
+    let default = node.get("default").map_or(Some(1), Node::whole);
+    let mut endpoints = Vec::new();
+    for entry in node.entries() {
+        if matches!(&*entry.key, "default" | "actual") {
+            continue;
+        }
+        match (Endpoint::parse(&entry.key), entry.node.whole()) {
+            (Ok(endpoint), Some(cost)) => endpoints.push((endpoint, cost)),
+            (Ok(_), None) => {}
+            (Err(problem), _) => context.error(entry.key_span, problem),
+        }
+    }
+    if endpoints.len() > MAX_ENDPOINTS {
+        let problem = format!("a cost has at most {MAX_ENDPOINTS} endpoints");
+        context.error(node.span, Problem::new(problem));
+        return None;
+    }
+    Some(Cost::PerEndpoint { default: default?, endpoints: ByEndpoint::new(endpoints) })
+}
+
+/// The header of `{response.header.NAME}`.
+fn response_header(text: &str) -> Result<Box<str>, Problem> {
+    let name = text
+        .strip_prefix("{response.header.")
+        .and_then(|rest| rest.strip_suffix('}'))
+        .ok_or_else(|| {
+            Problem::new(format!("the actual cost {text:?} is not a response header"))
+                .hint("write `\"{response.header.x-tokens-used}\"`")
+        })?;
+    parse_header_name(name)
+}

@@ -1,0 +1,101 @@
+//! `overrides:` other numbers for single callers.
+
+use std::collections::HashMap;
+
+use tollgate::Micros;
+
+use crate::Problem;
+use crate::diagnostic::{Diagnostic, Span};
+use crate::rule_set::Override;
+use crate::suggest::suggest;
+use crate::yaml::Node;
+
+use super::context::Context;
+use super::limits::{self, Owner};
+use super::{Names, Written, quantities};
+
+/// An override and where it was written.
+pub(super) struct WrittenOverride<'a> {
+    context: Context<'a>,
+    span: Span,
+    pub(super) one: Override,
+}
+
+/// What overrides are read against.
+pub(super) struct Known<'a, 'w> {
+    pub(super) rules: HashMap<&'w str, &'w Written<'a>>,
+    pub(super) names: &'w Names,
+    pub(super) ipv6_prefix: u8,
+    pub(super) now: Option<Micros>,
+}
+
+/// Reads all overrides of a file.
+pub(super) fn read<'a>(
+    context: Context<'a>,
+    root: &Node,
+    known: &Known<'_, '_>,
+) -> Vec<WrittenOverride<'a>> {
+    let nodes = root.get("overrides").map(Node::items).unwrap_or_default();
+    nodes.iter().filter_map(|node| one(context, node, known)).collect()
+}
+
+fn one<'a>(
+    context: Context<'a>,
+    node: &Node,
+    known: &Known<'_, '_>,
+) -> Option<WrittenOverride<'a>> {
+    let until = node.get("until").map(|node| until(context, node, known.now));
+    let rule_node = node.get("rule")?;
+    let rule = rule_node.text()?;
+    let written = known.rules.get(rule).copied();
+    if written.is_none() && !known.names.has(rule) {
+        let names = known.rules.keys().copied().chain(known.names.iter());
+        let hint = suggest(rule, names).map_or_else(
+            || "write the name of a rule".into(),
+            |name| format!("did you mean `{name}`?"),
+        );
+        context
+            .error(rule_node.span, Problem::new(format!("there is no rule `{rule}`")).hint(hint));
+    }
+    let on_change = written
+        .and_then(|written| written.rule.limits.plain().first())
+        .map(|limit| limit.limit.on_change())
+        .unwrap_or_default();
+    let owner = Owner { rule, on_change, tiered: false };
+    let limits = node.get("limits").and_then(|limits| limits::read(context, limits, owner));
+    let key_node = node.get("key")?;
+    let template = &written?.rule.key;
+    let key = context.read(key_node, |text| template.parse_key(text, known.ipv6_prefix));
+    let until = match until {
+        Some(until) => Some(until?),
+        None => None,
+    };
+    let one = Override { rule: rule.into(), key: key?, limits: limits?, until };
+    Some(WrittenOverride { context, span: key_node.span, one })
+}
+
+fn until(context: Context<'_>, node: &Node, now: Option<Micros>) -> Option<Micros> {
+    let until = context.read(node, quantities::instant)?;
+    if now.is_some_and(|now| until <= now) {
+        let problem = Problem::new("this override has ended").hint("remove it");
+        context.warn(node.span, problem);
+    }
+    Some(until)
+}
+
+/// Of two overrides for one caller only the last would count.
+pub(super) fn check_twice(overrides: &[WrittenOverride<'_>]) {
+    let mut seen = HashMap::new();
+    for written in overrides {
+        let caller = (&written.one.rule, &written.one.key);
+        let Some(first) = seen.insert(caller, written) else { continue };
+        let problem = Problem::new(format!(
+            "there are two overrides of the rule `{}` for this caller",
+            written.one.rule
+        ))
+        .hint("keep one of them");
+        let diagnostic = Diagnostic::error(written.context.source, written.span, problem);
+        let (source, span) = (first.context.source, first.span);
+        written.context.push(diagnostic.also(source, span, "the first is here"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Small values of a rules file: durations, shares, instants, rates of bytes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tollgate::Micros;
+use tollgate::limit::{MAX_PERIOD, parse_period};
+
+use crate::Problem;
+
+/// A duration above zero, such as `90s`.
+pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
+    let duration = parse_period(text)?;
+    if duration.is_zero() || duration > MAX_PERIOD {
+        return Err(Problem::new(format!(
+            "the duration {text:?} is not between 1us and 100 years"
+        ))
+        .hint("write a duration such as 90s"));
+    }
+    Ok(duration)
+}
+
+/// The window of the short form: a number of seconds, or a duration.
+pub(super) fn window(text: &str) -> Result<Duration, Problem> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return duration(text);
+    }
+    duration(&format!("{text}s")).map_err(|_| {
+        Problem::new(format!("a window of {text} seconds is not between 1 second and 100 years"))
+            .hint("write a number of seconds such as 60, or a duration such as 1m")
+    })
+}
+
+/// A share such as `25%`, in ten-thousandths.
+pub(super) fn share(text: &str) -> Result<u16, Problem> {
+    let bad = |what: &str| {
+        Problem::new(format!("the share {text:?} {what}"))
+            .hint("write a percentage from 0% to 100%, such as 25% or 0.5%")
+    };
+    let number = text.strip_suffix('%').ok_or_else(|| bad("has no `%`"))?.trim_end();
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(decimals) {
+        return Err(bad("is not a number"));
+    }
+    if decimals.len() > 2 {
+        return Err(bad("has more than two decimals"));
+    }
+    let hundredths = format!("{whole}{decimals:0<2}").parse().unwrap_or(u32::MAX);
+    let share = u16::try_from(hundredths).ok().filter(|share| *share <= 10_000);
+    share.ok_or_else(|| bad("is above 100%"))
+}
+
+/// An instant in the manner of RFC 3339.
+pub(super) fn instant(text: &str) -> Result<Micros, Problem> {
+    let bad = |what: &str| {
+        Problem::new(format!("the instant {text:?} {what}")).hint(
+            "write it with its zone, such as 2027-01-01T00:00:00Z or 2027-01-01T00:00:00+01:00",
+        )
+    };
+    let instant: Timestamp = text.parse().map_err(|_| bad("cannot be read"))?;
+    let micros = u64::try_from(instant.as_microsecond()).map_err(|_| bad("lies before 1970"))?;
+    Ok(Micros::new(micros))
+}
+
+/// A rate of bytes such as `64KiB/second`: bytes, and in which time.
+pub(super) fn byte_rate(text: &str) -> Result<(u64, Duration), Problem> {
+    const UNITS: [(&str, u64); 7] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("B", 1),
+    ];
+    let bad = |what: &str| {
+        Problem::new(format!("the rate of bytes {text:?} {what}")).hint(
+            "write a whole number, B, kB, KiB, MB, MiB, GB or GiB, and a period: 64KiB/second",
+        )
+    };
+    let (amount, period) = text.split_once('/').ok_or_else(|| bad("has no period"))?;
+    let amount = amount.trim();
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((amount.strip_suffix(unit)?, bytes)));
+    let (number, bytes) = unit.unwrap_or((amount, &1));
+    let number: u64 =
+        number.trim().parse().map_err(|_| bad("does not begin with a whole number"))?;
+    let bytes = number.checked_mul(*bytes).filter(|bytes| *bytes > 0);
+    Ok((bytes.ok_or_else(|| bad("is zero or too large"))?, duration(period)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_in_ten_thousandths() {
+        let good = [("25%", 2_500), ("0%", 0), ("100%", 10_000), ("0.5%", 50), ("12.34 %", 1_234)];
+        for (text, want) in good {
+            assert_eq!(share(text), Ok(want), "{text}");
+        }
+        for text in ["25", "%", "-1%", "100.01%", "0.001%", "1e2%", "9999999999999%", ".5%"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_of_bytes_are_read() {
+        let second = Duration::from_secs(1);
+        assert_eq!(byte_rate("64KiB/second"), Ok((65_536, second)));
+        assert_eq!(byte_rate("5 MB / s"), Ok((5_000_000, second)));
+        assert_eq!(byte_rate("100/s"), Ok((100, second)));
+        for text in ["", "64KiB", "x/second", "0B/second", "1TiB/second", "1.5MB/second", "5B/0s"] {
+            assert!(byte_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn windows_are_seconds_or_durations() {
+        assert_eq!(window("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(window("1m"), Ok(Duration::from_secs(60)));
+        for text in ["0", "-1", "", "1.5", "99999999999999999999", "0s"] {
+            assert!(window(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn instants_need_a_zone() {
+        assert_eq!(instant("1970-01-01T00:00:01Z"), Ok(Micros::new(1_000_000)));
+        for text in ["2027-01-01", "2027-01-01T00:00:00", "1969-01-01T00:00:00Z", "soon"] {
+            assert!(instant(text).is_err(), "{text}");
+        }
+    }
+}

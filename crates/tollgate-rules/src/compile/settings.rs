@@ -1,0 +1,146 @@
+//! What a file says beside its rules: `identify`, `exempt`, `headers`, `log_keys`, and the gateway's
+//! fields.
+
+use tollgate::headers::Dialect;
+
+use crate::Problem;
+use crate::identify::{AddressFrom, Identify};
+use crate::matcher::{parse_cidr, parse_header_name};
+use crate::pattern::Pattern;
+use crate::rule_set::Settings;
+use crate::suggest::suggest;
+use crate::yaml::Node;
+
+use super::Files;
+use super::context::Context;
+use super::tiers::Tiers;
+
+/// Reads all settings; what could not be read was reported.
+pub(super) fn read(files: &Files<'_, '_>, tiers: &Tiers<'_>) -> Settings {
+    let mut settings = Settings::default();
+    if let Some((context, node)) = files.only("identify") {
+        settings.identify = identify(context, node, tiers);
+    }
+    if let Some((context, node)) = files.only("headers") {
+        let names: Vec<&str> = node.each().iter().filter_map(Node::text).collect();
+        let known =
+            |name: &&str| *name == "none" || Dialect::ALL.iter().any(|one| one.name() == *name);
+        // Unknown names were reported with the shape.
+        if names.iter().all(|name| known(&name)) {
+            match Dialect::parse_list(names) {
+                Ok(dialects) => settings.dialects = dialects,
+                Err(error) => context.error(node.span, Problem::new(error.to_string())),
+            }
+        }
+    }
+    let log_keys = files.only("log_keys").and_then(|(_, node)| node.text());
+    settings.log_keys_plain = log_keys == Some("plain");
+    for file in &files.files {
+        let context = files.context(file);
+        if let Some(node) = file.root.get("exempt") {
+            exempt(context, node, &mut settings);
+        }
+        gateway(context, &file.root);
+    }
+    settings
+}
+
+fn exempt(context: Context<'_>, node: &Node, settings: &mut Settings) {
+    if let Some(networks) = node.get("ip") {
+        settings.exempt_ips.extend(context.read_each(networks, parse_cidr).unwrap_or_default());
+    }
+    let users = node.get("user").map(Node::each).unwrap_or_default();
+    settings.exempt_users.extend(users.iter().filter_map(Node::text).map(Box::from));
+}
+
+fn identify(context: Context<'_>, node: &Node, tiers: &Tiers<'_>) -> Identify {
+    let mut identify = Identify::default();
+    let header = |node: Option<&Node>| context.read(node?.get("header")?, parse_header_name);
+    if let Some(peers) = node.get("trusted_peers") {
+        identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
+    }
+    let user = node.get("user");
+    identify.user_header = header(user);
+    let of_user = user.and_then(|user| user.get("api_key"));
+    identify.api_key_header = header(node.get("api_key").or(of_user));
+    if let Some(entry) = user.and_then(|user| user.entry("jwt")) {
+        context.no_effect(entry.key_span, "jwt", "in the gateway");
+    }
+    if let Some(tier) = node.get("tier") {
+        identify.tier_header = header(Some(tier));
+        tier_of(context, tier, tiers, &mut identify);
+    }
+    if let Some(ip) = node.get("ip") {
+        let header = if ip.text().is_some() { Some(ip) } else { ip.get("header") };
+        if let Some(address) = header.and_then(|node| context.read(node, address)) {
+            identify.address = address;
+        }
+        let prefix = ip.get("ipv6_prefix").and_then(Node::whole);
+        identify.ipv6_prefix =
+            prefix.and_then(|prefix| u8::try_from(prefix).ok()).unwrap_or(identify.ipv6_prefix);
+    }
+    identify
+}
+
+fn tier_of(context: Context<'_>, node: &Node, tiers: &Tiers<'_>, identify: &mut Identify) {
+    if let Some(entry) = node.entry("claim") {
+        context.no_effect(entry.key_span, "claim", "in the gateway");
+    }
+    if let Some((default, name)) = node.get("default").and_then(|node| Some((node, node.text()?))) {
+        tiers.check_name(context, default.span, name);
+        identify.default_tier = Some(name.into());
+    }
+    for entry in node.get("users").map(Node::entries).unwrap_or_default() {
+        let Some(tier) = entry.node.text() else { continue };
+        tiers.check_name(context, entry.node.span, tier);
+        identify.tier_of_user.insert(entry.key.clone(), tier.into());
+    }
+}
+
+fn address(text: &str) -> Result<AddressFrom, Problem> {
+    let name = parse_header_name(text)?;
+    Ok(match &*name {
+        "none" => AddressFrom::Peer,
+        "forwarded" => AddressFrom::Forwarded,
+        "x-forwarded-for" => AddressFrom::XForwardedFor,
+        _ => AddressFrom::Header(name),
+    })
+}
+
+/// Checked here, used by the gateway.
+fn gateway(context: Context<'_>, root: &Node) {
+    let upstreams = root.entry("upstreams");
+    let names = || upstreams.iter().flat_map(|entry| entry.node.entries()).map(|entry| &*entry.key);
+    if let Some(upstreams) = upstreams {
+        for entry in upstreams.node.entries() {
+            context.read(&entry.node, url);
+        }
+        context.no_effect(upstreams.key_span, "upstreams", "in the gateway");
+    }
+    let Some(routes) = root.entry("routes") else { return };
+    for route in routes.node.items() {
+        route.get("path").map(|path| context.read(path, Pattern::parse));
+        let Some(upstream) = route.get("upstream") else { continue };
+        context.read(upstream, |name| {
+            if names().any(|known| known == name) {
+                return Ok(());
+            }
+            let hint = suggest(name, names()).map_or_else(
+                || format!("write `upstreams: {{ {name}: \"http://127.0.0.1:3000\" }}`"),
+                |known| format!("did you mean `{known}`?"),
+            );
+            Err(Problem::new(format!("there is no upstream `{name}`")).hint(hint))
+        });
+    }
+    context.no_effect(routes.key_span, "routes", "in the gateway");
+}
+
+fn url(text: &str) -> Result<(), Problem> {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let is_host = |host: &str| !host.is_empty() && !host.contains(char::is_whitespace);
+    if host.is_some_and(is_host) {
+        return Ok(());
+    }
+    Err(Problem::new(format!("{text:?} is not the address of a server"))
+        .hint("write `http://127.0.0.1:3000` or `https://app.example`"))
+}

@@ -1,0 +1,140 @@
+//! The short form: `rate_limits:` with a default, endpoints and tiers.
+
+use std::collections::HashSet;
+
+use tollgate::OnChange;
+
+use crate::Problem;
+use crate::diagnostic::Span;
+use crate::key_template::KeyTemplate;
+use crate::limit_spec::LimitSpec;
+use crate::matcher::Condition;
+use crate::pattern::Endpoint;
+use crate::rule::{Cost, Mode, Rule, StoreFailure};
+use crate::yaml::{Entry, Node};
+
+use super::context::Context;
+use super::limits::{self, Owner, Spec};
+use super::tiers::Tiers;
+use super::{Names, Written, quantities};
+
+/// The longest name of a rule.
+const NAME_MAX: usize = 64;
+
+/// Adds the rules of the short form: one for each endpoint, and a fallback for the default.
+pub(super) fn rules<'a>(
+    context: Context<'a>,
+    node: &Node,
+    tiers: &Tiers<'_>,
+    names: &Names,
+    rules: &mut Vec<Written<'a>>,
+) {
+    let mut taken: HashSet<Box<str>> =
+        rules.iter().map(|written| (*written.rule.name).into()).collect();
+    taken.extend(names.iter().map(Box::from));
+    let mut reader = Reader { context, tiers, taken };
+    let endpoints = node.get("endpoints").map(Node::entries).unwrap_or_default();
+    let default = node.entry("default");
+    if endpoints.is_empty() && default.is_none() {
+        let problem = Problem::new("`rate_limits` has neither `default` nor `endpoints`")
+            .hint("write `default: { requests: 100, window: 60 }`");
+        context.error(node.span, problem);
+    }
+    if default.is_some() {
+        reader.taken.insert("default".into());
+    }
+    rules.extend(endpoints.iter().filter_map(|entry| reader.endpoint(entry)));
+    rules.extend(default.and_then(|entry| reader.default(entry)));
+}
+
+struct Reader<'a, 't> {
+    context: Context<'a>,
+    tiers: &'t Tiers<'t>,
+    taken: HashSet<Box<str>>,
+}
+
+impl<'a> Reader<'a, '_> {
+    fn endpoint(&mut self, entry: &Entry) -> Option<Written<'a>> {
+        let endpoint = Endpoint::parse(&entry.key);
+        let endpoint = endpoint.map_err(|problem| self.context.error(entry.key_span, problem));
+        let name = endpoint.as_ref().ok().map(|endpoint| self.name(endpoint));
+        let name = name.as_deref().unwrap_or("endpoint");
+        let written = self.rule(name, entry, "{user|ip}")?;
+        let Endpoint { method, pattern } = endpoint.ok()?;
+        let path = Condition::Path(vec![pattern]);
+        let when = match method {
+            Some(method) => Condition::All(vec![path, Condition::Method(vec![method])]),
+            None => path,
+        };
+        Some(Written { rule: Rule { when: Some(when), ..written.rule }, ..written })
+    }
+
+    fn default(&self, entry: &Entry) -> Option<Written<'a>> {
+        let per_path = entry.node.get("per_path").and_then(Node::boolean).unwrap_or(false);
+        let key = if per_path { "{user|ip}:{path}" } else { "{user|ip}" };
+        let written = self.rule("default", entry, key)?;
+        Some(Written { rule: Rule { fallback: true, ..written.rule }, ..written })
+    }
+
+    fn rule(&self, name: &str, entry: &Entry, key: &str) -> Option<Written<'a>> {
+        let specs = [self.spec(entry)?];
+        let owner = Owner { rule: name, on_change: OnChange::Keep, tiered: true };
+        let blame = |_: &Problem, index: usize| specs[index].span;
+        let limits = limits::of_rule(self.context, &specs, blame, owner, self.tiers)?;
+        Some(Written {
+            context: self.context,
+            name_span: entry.key_span,
+            key_span: entry.key_span,
+            limit_spans: vec![entry.node.span],
+            rule: Rule {
+                name: name.into(),
+                when: None,
+                fallback: false,
+                key: KeyTemplate::parse(key).expect("a template of ours"),
+                limits,
+                cost: Cost::Fixed(1),
+                mode: Mode::Enforce,
+                soft: false,
+                count_denied: false,
+                ban: None,
+                on_store_failure: StoreFailure::Local,
+                concurrency: None,
+            },
+        })
+    }
+
+    fn spec(&self, entry: &Entry) -> Option<Spec> {
+        let span: Span = entry.node.span;
+        let window = entry.node.get("window")?;
+        let period = self.context.read(window, quantities::window)?;
+        let requests = entry.node.get("requests")?.whole()?;
+        let rate = format!("{requests}/{}us", period.as_micros());
+        Some(Spec { spec: LimitSpec { rate, ..LimitSpec::default() }, span })
+    }
+
+    /// A name that headers and metrics can show: `POST /api/{id}` becomes `post-api-id`.
+    fn name(&mut self, endpoint: &Endpoint) -> Box<str> {
+        let mut name = String::new();
+        for c in endpoint.to_string().chars() {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                name.push(c.to_ascii_lowercase());
+            } else if !name.is_empty() && !name.ends_with('-') {
+                name.push('-');
+            }
+        }
+        name.truncate(NAME_MAX);
+        let base = match name.trim_end_matches('-') {
+            "" => "root",
+            name => name,
+        };
+        let numbered = (2..).map(|number| {
+            let ending = format!("-{number}");
+            format!("{}{ending}", &base[..base.len().min(NAME_MAX - ending.len())])
+        });
+        let mut all = std::iter::once(base.to_owned()).chain(numbered);
+        let free = all.find(|name| !self.taken.contains(name.as_str()));
+        let name: Box<str> = free.expect("numbers do not end").into();
+        self.taken.insert(name.clone());
+        name
+    }
+}

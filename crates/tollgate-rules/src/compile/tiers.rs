@@ -1,0 +1,128 @@
+//! `tiers:` of both forms.
+
+use std::collections::HashMap;
+
+use crate::Problem;
+use crate::diagnostic::Span;
+use crate::suggest::suggest;
+use crate::tier::Multiplier;
+use crate::yaml::{Node, Value};
+
+use super::Names;
+use super::context::Context;
+
+/// The most tiers: each rule has a list of limits for each.
+const MAX_TIERS: usize = 100;
+
+/// All tiers, in the order of the file.
+pub(super) struct Tiers<'a> {
+    list: Vec<Tier>,
+    context: Option<Context<'a>>,
+    /// Own limits by rule: which tier, and what.
+    own: HashMap<&'a str, Vec<(usize, Span, &'a Node)>>,
+}
+
+/// One tier.
+pub(super) struct Tier {
+    pub(super) name: Box<str>,
+    pub(super) multiplier: Multiplier,
+}
+
+impl<'a> Tiers<'a> {
+    /// Reads the tiers of the full form or of the short one.
+    pub(super) fn read(
+        full: Option<(Context<'a>, &'a Node)>,
+        short: Option<(Context<'a>, &'a Node)>,
+    ) -> Tiers<'a> {
+        if let (Some((context, node)), Some(_)) = (full, short) {
+            let problem = Problem::new("there are `tiers` of the full form and of `rate_limits`")
+                .hint("keep one of them; it counts for the rules of all files");
+            context.error(node.span, problem);
+        }
+        let mut tiers = Tiers { list: Vec::new(), context: None, own: HashMap::new() };
+        let Some((context, node)) = full.or(short) else { return tiers };
+        tiers.context = Some(context);
+        if node.entries().len() > MAX_TIERS {
+            let problem = Problem::new(format!("there are more than {MAX_TIERS} tiers"));
+            context.error(node.entries()[MAX_TIERS].key_span, problem);
+            return tiers;
+        }
+        for entry in node.entries() {
+            let multiplier = match &entry.node.value {
+                Value::Map(entries) => {
+                    let index = tiers.list.len();
+                    for own in entries.iter().filter(|own| &*own.key != "multiplier") {
+                        let found = (index, own.key_span, &own.node);
+                        tiers.own.entry(&own.key).or_default().push(found);
+                    }
+                    entry.node.get("multiplier")
+                }
+                _ => Some(&entry.node),
+            };
+            let multiplier = multiplier.and_then(|node| context.read(node, Multiplier::parse));
+            let multiplier = multiplier.unwrap_or(Multiplier::ONE);
+            tiers.list.push(Tier { name: entry.key.clone(), multiplier });
+        }
+        tiers
+    }
+
+    /// Own limits have to be those of a rule.
+    pub(super) fn check_rules(&self, names: &Names) {
+        let Some(context) = self.context else { return };
+        for (rule, own) in &self.own {
+            if names.has(rule) {
+                continue;
+            }
+            let hint = suggest(rule, names.iter()).map_or_else(
+                || "write the name of a rule".into(),
+                |name| format!("did you mean `{name}`?"),
+            );
+            for (_, span, _) in own {
+                let problem = Problem::new(format!("there is no rule `{rule}`")).hint(hint.clone());
+                context.error(*span, problem);
+            }
+        }
+    }
+
+    /// The own limits that tiers have for a rule, by the tier's number.
+    pub(super) fn own_limits(&self, rule: &str) -> Vec<(usize, &'a Node)> {
+        let own = self.own.get(rule).map(Vec::as_slice).unwrap_or_default();
+        own.iter().map(|(tier, _, node)| (*tier, *node)).collect()
+    }
+
+    pub(super) fn context(&self) -> Option<Context<'a>> {
+        self.context
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Tier> {
+        self.list.iter()
+    }
+
+    pub(super) fn names(&self) -> Vec<Box<str>> {
+        self.list.iter().map(|tier| tier.name.clone()).collect()
+    }
+
+    /// Checks that a tier exists, if any do: without `tiers`, names serve conditions only.
+    pub(super) fn check_name(&self, context: Context<'_>, span: Span, name: &str) {
+        if self.list.is_empty() || self.list.iter().any(|tier| &*tier.name == name) {
+            return;
+        }
+        context.error(span, unknown_tier(name, self.list.iter().map(|tier| &*tier.name)));
+    }
+}
+
+/// Says which tiers there are.
+pub(crate) fn unknown_tier<'n>(
+    name: &str,
+    known: impl Iterator<Item = &'n str> + Clone,
+) -> Problem {
+    let hint = match suggest(name, known.clone()) {
+        Some(tier) => format!("did you mean `{tier}`?"),
+        None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
+    };
+    Problem::new(format!("there is no tier `{name}`")).hint(hint)
+}

@@ -1,0 +1,294 @@
+//! What is well formed and still cannot be meant: rules that never apply, limits that never bind,
+//! keys that nothing provides, more limits at once than are judged together.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{Algorithm, Limit};
+
+use crate::Problem;
+use crate::compile::{Written, unknown_tier};
+use crate::diagnostic::Diagnostic;
+use crate::facts::Facts;
+use crate::matcher::{Condition, TextTest};
+use crate::pattern::Pattern;
+use crate::rule::Mode;
+use crate::rule_set::{RuleSet, Settings};
+
+/// How many sets of rules with too many limits are reported.
+const MAX_OVERLAPS: usize = 10;
+
+/// How many conditions the search for overlaps may try: rules without a path are tried for every
+/// sample.
+const MAX_TRIED: usize = 10_000_000;
+
+/// Everything that can be told without trying requests.
+pub(crate) fn check(
+    rules: &[Written<'_>],
+    tiers: &[Box<str>],
+    identified: bool,
+    settings: &Settings,
+) {
+    for written in rules {
+        if let Some(condition) = &written.rule.when {
+            check_condition(written, condition, tiers);
+        }
+        if identified {
+            check_facts(written, settings);
+        }
+        check_binding(written);
+    }
+    check_fallbacks(rules);
+}
+
+fn check_condition(written: &Written<'_>, condition: &Condition, tiers: &[Box<str>]) {
+    if let Some(reason) = never(condition) {
+        let problem =
+            Problem::new(format!("the rule `{}` never applies: {reason}", written.rule.name))
+                .hint("correct its `match`, or switch it off with `mode: off`");
+        written.context.warn(written.name_span, problem);
+    }
+    let mut unknown = BTreeSet::new();
+    collect_tiers(condition, &mut unknown);
+    for name in unknown {
+        if !tiers.is_empty() && !tiers.iter().any(|tier| **tier == *name) {
+            let Problem { message, hint } = unknown_tier(name, tiers.iter().map(|tier| &**tier));
+            let message = format!("the `match` of the rule `{}`: {message}", written.rule.name);
+            written.context.warn(written.name_span, Problem { message, hint });
+        }
+    }
+}
+
+/// Why a condition can never hold.
+fn never(condition: &Condition) -> Option<String> {
+    let empty = |what: &str| Some(format!("its list of {what} is empty"));
+    match condition {
+        Condition::Path(patterns) if patterns.is_empty() => empty("paths"),
+        Condition::Method(methods) if methods.is_empty() => empty("methods"),
+        Condition::Ip(networks) if networks.is_empty() => empty("networks"),
+        Condition::Any(any) if any.is_empty() => empty("conditions under `any`"),
+        Condition::User(test) | Condition::Tier(test) | Condition::ApiKey(test) => match test {
+            TextTest::OneOf(texts) if texts.is_empty() => empty("texts"),
+            _ => None,
+        },
+        Condition::Any(any) => {
+            let reasons: Option<Vec<String>> = any.iter().map(never).collect();
+            reasons.and_then(|reasons| reasons.into_iter().next())
+        }
+        Condition::All(all) => all.iter().find_map(never).or_else(|| contradiction(all)),
+        Condition::Not(inner) if always(inner) => Some("its `not` excludes every request".into()),
+        _ => None,
+    }
+}
+
+/// Whether a condition holds of every request that has a path.
+fn always(condition: &Condition) -> bool {
+    match condition {
+        Condition::Path(patterns) => patterns.iter().any(Pattern::is_everything),
+        Condition::All(all) => all.iter().all(always),
+        Condition::Any(any) => any.iter().any(always),
+        Condition::Not(inner) => never(inner).is_some(),
+        _ => false,
+    }
+}
+
+/// Two conditions on one fact that no value fulfils.
+fn contradiction(all: &[Condition]) -> Option<String> {
+    let mut flat = Vec::new();
+    flatten(all, &mut flat);
+    for (index, one) in flat.iter().enumerate() {
+        for other in &flat[..index] {
+            let (what, a, b) = match (one, other) {
+                (Condition::Method(a), Condition::Method(b)) => ("methods", a, b),
+                (Condition::User(TextTest::OneOf(a)), Condition::User(TextTest::OneOf(b))) => {
+                    ("users", a, b)
+                }
+                (Condition::Tier(TextTest::OneOf(a)), Condition::Tier(TextTest::OneOf(b))) => {
+                    ("tiers", a, b)
+                }
+                _ => continue,
+            };
+            if !a.iter().any(|value| b.contains(value)) {
+                return Some(format!("its conditions on {what} exclude each other"));
+            }
+        }
+    }
+    None
+}
+
+/// The conditions that must hold together, those of inner `all` included.
+fn flatten<'c>(all: &'c [Condition], flat: &mut Vec<&'c Condition>) {
+    for condition in all {
+        match condition {
+            Condition::All(inner) => flatten(inner, flat),
+            one => flat.push(one),
+        }
+    }
+}
+
+fn collect_tiers<'c>(condition: &'c Condition, found: &mut BTreeSet<&'c str>) {
+    match condition {
+        Condition::Tier(TextTest::OneOf(names)) => found.extend(names.iter().map(|name| &**name)),
+        Condition::All(several) | Condition::Any(several) => {
+            several.iter().for_each(|one| collect_tiers(one, found));
+        }
+        Condition::Not(inner) => collect_tiers(inner, found),
+        _ => {}
+    }
+}
+
+/// Facts may also be passed by whoever asks. But a file that says how callers are identified and
+/// leaves out the one fact that a key needs has most likely forgotten it.
+fn check_facts(written: &Written<'_>, settings: &Settings) {
+    let identify = &settings.identify;
+    let tiers_known = !identify.tier_of_user.is_empty() || identify.default_tier.is_some();
+    let missing = |fact: &str| match fact {
+        "user" => identify.user_header.is_none(),
+        "api_key" => identify.api_key_header.is_none(),
+        "tier" => identify.tier_header.is_none() && !tiers_known,
+        _ => false,
+    };
+    for facts in written.rule.key.parts() {
+        if facts.iter().all(|fact| missing(fact)) {
+            let fact = &facts[0];
+            let problem = Problem::new(format!(
+                "`identify` does not say how to find the fact `{fact}`, so HTTP requests do not \
+                 meet this rule"
+            ))
+            .hint(format!("write `identify: {{ {fact}: {{ header: … }} }}`, or pass it in checks"));
+            written.context.warn(written.key_span, problem);
+        }
+    }
+}
+
+/// Limits that another one of the same rule always reaches first.
+fn check_binding(written: &Written<'_>) {
+    let limits = written.rule.limits.plain();
+    for (index, one) in limits.iter().enumerate() {
+        let stricter = limits
+            .iter()
+            .enumerate()
+            .find(|(other, stricter)| *other != index && is_within(&stricter.limit, &one.limit));
+        let Some((other, stricter)) = stricter else { continue };
+        let problem = Problem::new(format!(
+            "`{}` never refuses anything: `{}` is always reached first",
+            one.text, stricter.text
+        ))
+        .hint("remove it, or correct the numbers");
+        let (context, spans) = (written.context, &written.limit_spans);
+        let diagnostic = Diagnostic::warning(context.source, spans[index], problem);
+        context.push(diagnostic.also(context.source, spans[other], "the stricter one is here"));
+    }
+}
+
+/// Whether whatever `strict` admits is within `wide`.
+fn is_within(strict: &Limit, wide: &Limit) -> bool {
+    if strict.calendar().is_some() || wide.calendar().is_some() || strict.period() < wide.period() {
+        return false;
+    }
+    let (units, period) = (u128::from(strict.units()), strict.period().as_micros());
+    let (wide_units, wide_period) = (u128::from(wide.units()), wide.period().as_micros());
+    let peak = peak(strict, wide.period());
+    // Equal ones refuse together: neither is superfluous for the other's sake.
+    peak <= u128::from(wide.capacity())
+        && units * wide_period <= wide_units * period
+        && (peak, period) != (u128::from(wide.capacity()), wide_period)
+}
+
+/// The most that a limit admits within a time that is no longer than its period.
+fn peak(limit: &Limit, within: Duration) -> u128 {
+    let capacity = u128::from(limit.capacity());
+    if limit.algorithm().is_bucket() {
+        let refilled = u128::from(limit.units()) * within.as_micros();
+        return capacity + refilled.div_ceil(limit.period().as_micros());
+    }
+    match limit.algorithm() {
+        // The end of one window and the beginning of the next.
+        Algorithm::FixedWindow => 2 * capacity,
+        _ => capacity,
+    }
+}
+
+/// A fallback that another rule leaves no path.
+fn check_fallbacks(rules: &[Written<'_>]) {
+    let covering = rules.iter().find(|written| {
+        let rule = &written.rule;
+        !rule.fallback && rule.mode == Mode::Enforce && rule.when.as_ref().is_some_and(always)
+    });
+    let Some(covering) = covering else { return };
+    for written in rules.iter().filter(|written| written.rule.fallback) {
+        let problem = Problem::new(format!(
+            "the rule `{}` never applies: it is a fallback, and `{}` matches every path",
+            written.rule.name, covering.rule.name
+        ))
+        .hint("leave out `fallback`, or the `match` of the other rule");
+        let (context, other) = (written.context, covering.context);
+        let diagnostic = Diagnostic::warning(context.source, written.name_span, problem);
+        context.push(diagnostic.also(other.source, covering.name_span, "the other rule is here"));
+    }
+}
+
+/// Requests that meet more limits than are judged together: each rule's own patterns are tried.
+pub(crate) fn check_overlaps(rules: &[Written<'_>], set: &RuleSet) {
+    let limits =
+        |number: usize| rules[number].rule.limits.all().map(<[_]>::len).max().unwrap_or_default();
+    // Most files are small: their rules together have no more.
+    if (0..rules.len()).map(limits).sum::<usize>() <= MAX_LIMITS {
+        return;
+    }
+    let pathless = rules.iter().filter(|one| patterns(one.rule.when.as_ref()).is_empty()).count();
+    let samples_max = MAX_TRIED / (pathless + 1);
+    let samples = rules.iter().flat_map(|written| {
+        let when = written.rule.when.as_ref();
+        let method = methods(when).first().map_or("GET", |method| &**method);
+        patterns(when).iter().map(move |pattern| (pattern.sample(), method))
+    });
+    let mut reported = BTreeSet::new();
+    for (path, method) in samples.take(samples_max) {
+        let facts = Facts { path: Some(&path), method: Some(method), ..Facts::default() };
+        let matching = set.matching(&facts);
+        let met = matching.iter().filter(|rule| !rule.fallback);
+        let count: usize = met.clone().map(|rule| rule.limits.plain().len()).sum();
+        if count <= MAX_LIMITS || reported.len() == MAX_OVERLAPS {
+            continue;
+        }
+        let names: Vec<&str> = met.map(|rule| &*rule.name).collect();
+        let last = names.last().copied().unwrap_or_default();
+        if let Some(written) = rules.iter().find(|written| &*written.rule.name == last)
+            && reported.insert(names.join(", "))
+        {
+            let problem = Problem::new(format!(
+                "{method} {path} meets {count} limits, and at most {MAX_LIMITS} are judged together"
+            ))
+            .hint(format!("narrow the `match` of some of these rules: {}", names.join(", ")));
+            written.context.error(written.name_span, problem);
+        }
+    }
+}
+
+/// The patterns that a condition needs one of.
+fn patterns(when: Option<&Condition>) -> &[Pattern] {
+    match when {
+        Some(Condition::Path(patterns)) => patterns,
+        Some(Condition::All(all)) => all
+            .iter()
+            .find_map(|one| match one {
+                Condition::Path(patterns) => Some(&patterns[..]),
+                _ => None,
+            })
+            .unwrap_or_default(),
+        _ => &[],
+    }
+}
+
+/// The methods that a condition needs one of.
+fn methods(when: Option<&Condition>) -> &[Box<str>] {
+    match when {
+        Some(Condition::Method(methods)) => methods,
+        Some(Condition::All(all)) => {
+            all.iter().map(|one| methods(Some(one))).find(|found| !found.is_empty()).unwrap_or(&[])
+        }
+        _ => &[],
+    }
+}
