@@ -27,9 +27,10 @@ fn reference(object: &Object) -> String {
 /// Adds an object and all that it refers to.
 fn define(object: &Object, definitions: &mut BTreeMap<&'static str, Value>) {
     // Conditions contain conditions: an object that is being defined counts as defined.
-    if definitions.insert(object.id, Value::Null).is_some() {
+    if definitions.contains_key(object.id) {
         return;
     }
+    definitions.insert(object.id, Value::Null);
     let mut properties = Map::new();
     for field in object.fields {
         let mut value = of_kind(&field.kind, definitions);
