@@ -11,7 +11,9 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Check(args) => cli::check::run(&args),
         Command::Simulate(args) => cli::simulate::run(&args),
+        Command::Schema(args) => cli::schema::run(&args),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if let Some(report) = failure.report() {

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod check;
+pub(crate) mod schema;
 pub(crate) mod simulate;
 
 /// Exact rate limiting from the command line
@@ -18,7 +20,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Check(check::Args),
     Simulate(simulate::Args),
+    Schema(schema::Args),
 }
 
 /// Why a command did not do what it was asked.
@@ -28,6 +32,8 @@ pub(crate) enum Failure {
     Usage(Report),
     /// The command line makes sense; what it leads to does not.
     Input(Report),
+    /// What it leads to makes no sense, and has been told already.
+    Told,
     /// Whoever read standard output has left, as `head` does: nothing is wrong.
     OutputClosed,
 }
@@ -37,7 +43,7 @@ impl Failure {
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             Failure::Usage(report) | Failure::Input(report) => Some(report),
-            Failure::OutputClosed => None,
+            Failure::Told | Failure::OutputClosed => None,
         }
     }
 
@@ -45,7 +51,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Input(_) => ExitCode::from(1),
+            Failure::Input(_) | Failure::Told => ExitCode::from(1),
             Failure::OutputClosed => ExitCode::SUCCESS,
         }
     }
