@@ -85,6 +85,8 @@ pub(crate) struct Written<'a> {
 struct File<'a> {
     source: &'a Source,
     root: Node,
+    /// Where `shape` reported something, sorted.
+    reported: Vec<Span>,
 }
 
 /// The trees of all sources that have one.
@@ -100,7 +102,10 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
         match root.map_or_else(|| Err(is_empty(source)), |root| check_root(source, root)) {
             Ok(root) => {
                 shape::check_file(source, &root, &mut diagnostics);
-                files.push(File { source, root });
+                let found = diagnostics.iter().skip(errors_before);
+                let mut reported: Vec<Span> = found.filter_map(Diagnostic::span).collect();
+                reported.sort_unstable();
+                files.push(File { source, root, reported });
             }
             Err(diagnostic) => diagnostics.push(*diagnostic),
         }
@@ -205,8 +210,8 @@ impl Files<'_, '_> {
         }
     }
 
-    fn context<'s>(&'s self, file: &File<'s>) -> Context<'s> {
-        Context { source: file.source, found: self.found }
+    fn context<'s>(&'s self, file: &'s File<'_>) -> Context<'s> {
+        Context { source: file.source, found: self.found, reported: &file.reported }
     }
 
     /// The first file that has a field, and its value.

@@ -30,7 +30,7 @@ pub(crate) fn check(
     identified: bool,
     settings: &Settings,
 ) {
-    for written in rules {
+    for written in rules.iter().filter(|written| written.rule.mode != Mode::Off) {
         if let Some(condition) = &written.rule.when {
             check_condition(written, condition, tiers);
         }
@@ -156,7 +156,10 @@ fn check_facts(written: &Written<'_>, settings: &Settings) {
                 "`identify` does not say how to find the fact `{fact}`, so HTTP requests do not \
                  meet this rule"
             ))
-            .hint(format!("write `identify: {{ {fact}: {{ header: … }} }}`, or pass it in checks"));
+            .hint(format!(
+                "write `identify: {{ {fact}: {{ header: x-{} }} }}`, or pass it in checks",
+                fact.replace('_', "-")
+            ));
             written.context.warn(written.key_span, problem);
         }
     }
@@ -184,6 +187,10 @@ fn check_binding(written: &Written<'_>) {
 
 /// Whether whatever `strict` admits is within `wide`.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
+    // Two that share one count are an error anyway.
+    if strict.id() == wide.id() {
+        return false;
+    }
     if strict.calendar().is_some() || wide.calendar().is_some() || strict.period() < wide.period() {
         return false;
     }

@@ -74,3 +74,98 @@ fn of_kind(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Valu
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::diagnostic::Diagnostics;
+    use crate::source::Source;
+    use crate::yaml::{self, Node};
+
+    /// A tree as JSON, by the core schema of YAML, as editors see it.
+    fn to_json(node: &Node) -> Value {
+        match &node.value {
+            yaml::Value::Null => Value::Null,
+            yaml::Value::Quoted(text) => (**text).into(),
+            yaml::Value::List(items) => items.iter().map(to_json).collect(),
+            yaml::Value::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.key.to_string(), to_json(&entry.node)))
+                .collect::<Map<_, _>>()
+                .into(),
+            yaml::Value::Plain(text) => match &**text {
+                "true" => true.into(),
+                "false" => false.into(),
+                text => serde_json::from_str(text)
+                    .ok()
+                    .filter(Value::is_number)
+                    .unwrap_or_else(|| text.into()),
+            },
+        }
+    }
+
+    /// Which files of a directory the schema accepts.
+    fn accepted(directory: &str) -> Vec<(String, bool)> {
+        let validator = jsonschema::draft202012::new(&schema()).expect("the schema is one");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(directory);
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let yaml = files.filter(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+        let judged = yaml.filter_map(|path| {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let source = Source::from_bytes(&name, &fs::read(&path).unwrap()).ok()?;
+            let root = yaml::read(&source, &mut Diagnostics::default())?;
+            Some((name, validator.is_valid(&to_json(&root))))
+        });
+        judged.collect()
+    }
+
+    #[test]
+    fn the_schema_accepts_what_the_reader_accepts() {
+        for directory in ["good", "warned"] {
+            for (name, valid) in accepted(directory) {
+                assert!(valid, "{directory}/{name}.yaml");
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_refuses_what_has_the_wrong_shape() {
+        let shapes = [
+            "unknown_field",
+            "unknown_field_far",
+            "unknown_top_level",
+            "missing_key",
+            "missing_name",
+            "wrong_kind",
+            "misspelt_algorithm",
+            "zero_requests",
+            "bad_headers",
+            "version_2",
+            "rules_as_map",
+            "no_value",
+            "bad_mode",
+            "bad_websocket",
+            "list_at_top",
+        ];
+        let accepted = accepted("broken");
+        for shape in shapes {
+            assert!(accepted.contains(&(shape.into(), false)), "{shape}.yaml");
+        }
+    }
+
+    #[test]
+    fn every_field_is_explained() {
+        let schema = schema();
+        let definitions = schema["$defs"].as_object().unwrap();
+        assert!(definitions.len() > 20);
+        for (id, definition) in definitions {
+            for (name, field) in definition["properties"].as_object().unwrap() {
+                let text = field["description"].as_str().unwrap();
+                assert!(text.contains(". Example: "), "{id}.{name}: {text}");
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::source::Source;
 use crate::suggest::suggest;
-use crate::yaml::{Node, Value};
+use crate::yaml::{Entry, Node, Value};
 
 pub(crate) use table::FILE;
 
@@ -121,23 +121,39 @@ struct Checker<'a> {
 struct Named<'a> {
     name: &'a str,
     example: &'a str,
+    required: bool,
+}
+
+impl Object {
+    fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| *field.name == *name)
+    }
+
+    /// The field that a misspelt name was meant to be.
+    fn suggest(&self, name: &str) -> Option<&'static str> {
+        suggest(name, self.fields.iter().map(|field| field.name))
+    }
 }
 
 impl Checker<'_> {
     fn object(&mut self, node: &Node, object: &'static Object) {
         for entry in node.entries() {
-            let field = object.fields.iter().find(|field| *field.name == *entry.key);
-            if let Some(Field { kind, name, example, .. }) = field {
-                self.value(&entry.node, entry.key_span, kind, Named { name, example });
+            if let Some(Field { kind, name, example, required, .. }) = object.field(&entry.key) {
+                let named = Named { name, example, required: *required };
+                self.value(&entry.node, entry.key_span, kind, named);
             } else if let Some(others) = object.others {
-                let named = Named { name: &entry.key, example: others.example };
+                let named = Named { name: &entry.key, example: others.example, required: false };
                 self.value(&entry.node, entry.key_span, &others.kind, named);
             } else {
                 self.unknown_field(&entry.key, entry.key_span, object);
             }
         }
         for field in object.fields.iter().filter(|field| field.required) {
-            if node.entry(field.name).is_none() {
+            // Under a misspelt name it is there.
+            let meant = |entry: &Entry| {
+                object.field(&entry.key).is_none() && object.suggest(&entry.key) == Some(field.name)
+            };
+            if node.entry(field.name).is_none() && !node.entries().iter().any(meant) {
                 let problem = format!("{} needs the field `{}`", object.noun, field.name);
                 self.error(
                     node.span,
@@ -148,10 +164,11 @@ impl Checker<'_> {
     }
 
     fn unknown_field(&mut self, key: &str, span: Span, object: &Object) {
-        let names = object.fields.iter().map(|field| field.name);
-        let hint = match suggest(key, names.clone()) {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => format!("it has the fields {}", names.collect::<Vec<_>>().join(", ")),
+        let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
+        let hint = match (object.suggest(key), &names[..]) {
+            (Some(name), _) => format!("did you mean `{name}`?"),
+            (None, [only]) => format!("its only field is `{only}`"),
+            (None, all) => format!("it has the fields {}", all.join(", ")),
         };
         let problem = format!("there is no field `{key}` in {}", object.noun);
         self.error(span, Problem::new(problem).hint(hint));
@@ -161,7 +178,8 @@ impl Checker<'_> {
         let form = match &node.value {
             Value::Null => {
                 let problem = format!("`{}` has no value", named.name);
-                let hint = format!("write `{}`, or leave it out", named.example);
+                let or = if named.required { "" } else { ", or leave it out" };
+                let hint = format!("write `{}`{or}", named.example);
                 return self.error(key_span, Problem::new(problem).hint(hint));
             }
             Value::Plain(_) | Value::Quoted(_) => Form::Scalar,
@@ -200,7 +218,12 @@ impl Checker<'_> {
     fn whole(&mut self, node: &Node, from: u64, to: u64, named: Named<'_>) {
         let Err(what) = whole(&node.value, from, to) else { return };
         let problem = Problem::new(format!("`{}` {what}", named.name));
-        self.error(node.span, problem.hint(format!("write `{}`", named.example)));
+        // The example of a field that can also be a map would not show a number.
+        let hint = match named.example.contains('{') {
+            true => format!("write `{}: {}`", named.name, from.max(1)),
+            false => format!("write `{}`", named.example),
+        };
+        self.error(node.span, problem.hint(hint));
     }
 
     fn boolean(&mut self, node: &Node, named: Named<'_>) {

@@ -186,7 +186,8 @@ impl<'a> Builder<'a> {
         let errors_before = self.diagnostics.len();
         let mut documents = 0;
         for event in parser {
-            let (event, span) = event.map_err(|error| syntax::explain(self.source, &error))?;
+            let (event, span) =
+                event.map_err(|error| syntax::explain(self.source, &error, self.open_bracket()))?;
             let tag = event.tag().map(|tag| (tag.clone(), span.tag_span()));
             let span = self.span(&span);
             if let Some((tag, tag_span)) = tag {
@@ -210,6 +211,13 @@ impl<'a> Builder<'a> {
             self.event(event, span)?;
         }
         Ok(self.root.take().filter(|_| self.diagnostics.len() == errors_before))
+    }
+
+    /// The innermost bracket that is still open.
+    fn open_bracket(&self) -> Option<Span> {
+        let open = self.open.last()?;
+        let bracket = self.source.text()[open.span.start..].starts_with(['[', '{']);
+        bracket.then(|| Span { end: open.span.start + 1, ..open.span })
     }
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
@@ -272,16 +280,21 @@ impl<'a> Builder<'a> {
     /// Counts nodes against the budget before they are made.
     fn count(&mut self, nodes: usize, span: Span) -> Result<(), Stop> {
         self.nodes += nodes;
-        if self.nodes + self.kept > MAX_EVENTS {
-            let problem = format!("the file has more than {MAX_EVENTS} values, aliases repeated");
-            return Err(self.stop(
-                span,
-                Problem::new(problem).hint(
+        if self.nodes + self.kept <= MAX_EVENTS {
+            return Ok(());
+        }
+        Err(self.stop(
+            span,
+            match self.aliases + self.kept {
+                0 => Problem::new(format!("the file has more than {MAX_EVENTS} values")).hint(
                     "split the rules over several files of one directory and name the directory",
                 ),
-            ));
-        }
-        Ok(())
+                _ => Problem::new(format!(
+                    "with all that its aliases repeat, the file has more than {MAX_EVENTS} values"
+                ))
+                .hint("write fewer aliases of aliases"),
+            },
+        ))
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {

@@ -100,3 +100,195 @@ fn every_diagnostic_has_a_place_that_exists_and_a_machine_form() {
         }
     }
 }
+
+fn rules_of(text: &str) -> RuleSet {
+    let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+    compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
+}
+
+fn good(name: &str) -> RuleSet {
+    let path = directory("good").join(name);
+    rules_of(&fs::read_to_string(path).unwrap())
+}
+
+/// The names of the rules whose conditions hold.
+fn matching<'a>(rules: &'a RuleSet, method: &str, path: &str) -> Vec<&'a str> {
+    let facts = Facts { method: Some(method), path: Some(path), ..Facts::default() };
+    rules.matching(&facts).iter().map(|rule| &*rule.name).collect()
+}
+
+/// The limits of a rule: without a tier, then for each tier.
+fn texts(rules: &RuleSet, rule: &str) -> Vec<String> {
+    let lists = rules.rule(rule).unwrap().limits.all();
+    let texts = lists.map(|list| list.iter().map(|limit| &*limit.text).collect::<Vec<_>>());
+    texts.map(|texts| texts.join(", ")).collect()
+}
+
+#[test]
+fn the_short_form_means_limits_per_endpoint_and_caller() {
+    let rules = good("short.yaml");
+    let names: Vec<&str> = rules.rules().map(|rule| &*rule.name).collect();
+    assert_eq!(names, ["api-search", "api-upload", "default"]);
+    assert_eq!(matching(&rules, "GET", "/api/search?q=x"), ["api-search", "default"]);
+    assert!(rules.rule("default").unwrap().fallback);
+    assert_eq!(rules.rule("default").unwrap().key.to_string(), "{user|ip}");
+    assert_eq!(
+        texts(&rules, "api-search"),
+        ["30/minute", "30/minute", "300/minute", "3000/minute"]
+    );
+
+    let rules = good("short_with_settings.yaml");
+    assert_eq!(rules.rule("default").unwrap().key.to_string(), "{user|ip}:{path}");
+    assert_eq!(texts(&rules, "post-api-upload"), ["10/hour", "10/hour", "25/hour"]);
+    assert_eq!(matching(&rules, "GET", "/api/upload"), ["api-rest", "default"]);
+    assert_eq!(matching(&rules, "POST", "/api/upload"), ["post-api-upload", "api-rest", "default"]);
+    let settings = rules.settings();
+    assert!(settings.dialects.is_empty() && settings.log_keys_plain);
+    assert_eq!(settings.identify.user_header.as_deref(), Some("x-user-id"));
+    assert_eq!(rules.overrides().len(), 1);
+}
+
+#[test]
+fn names_of_endpoints_are_short_and_unique() {
+    let long = "abcd/".repeat(20);
+    let text = format!(
+        "rate_limits:\n  default: {{ requests: 1, window: 1 }}\n  endpoints:\n{}",
+        [
+            "/",
+            "/a/b",
+            "/a-b",
+            "/A/B",
+            "/default",
+            "GET /a/b",
+            "/{id}",
+            &format!("/{long}"),
+            &format!("/{long}b")
+        ]
+        .map(|path| format!("    \"{path}\": {{ requests: 1, window: 1 }}\n"))
+        .concat()
+    );
+    let rules = rules_of(&text);
+    let names: Vec<&str> = rules.rules().map(|rule| &*rule.name).collect();
+    assert_eq!(names[..7], ["root", "a-b", "a-b-2", "a-b-3", "default-2", "get-a-b", "id"]);
+    assert!(names[7].len() <= 64 && names[8].len() <= 64 && names[7] != names[8]);
+    assert_eq!(names[9], "default");
+}
+
+#[test]
+fn the_full_form_means_what_it_says() {
+    let rules = good("full.yaml");
+    assert_eq!(rules.rules().len(), 9);
+    assert_eq!(
+        texts(&rules, "api"),
+        [
+            "10/second, 100/minute, 1000/hour, 10000/day",
+            "10/second, 100/minute, 1000/hour, 10000/day",
+            "100/second, 1000/minute, 10000/hour, 100000/day",
+            "1000/second, 10000/minute, 100000/hour, 1000000/day",
+            "500/minute",
+        ]
+    );
+    assert_eq!(texts(&rules, "login"), ["5/minute sliding_window_log"]);
+    let login = rules.rule("login").unwrap();
+    assert_eq!(login.ban.as_ref().unwrap().refusals.capacity(), 10);
+    assert_eq!(matching(&rules, "POST", "/login"), ["login", "everyone", "anything-else"]);
+    assert_eq!(rules.rule("exports").unwrap().concurrency.as_ref().unwrap().max, 3);
+    assert_eq!(rules.settings().exempt_ips.len(), 2);
+    assert!(rules.overrides()[0].until.is_some());
+}
+
+#[test]
+fn an_override_that_has_ended_is_warned_about_if_the_time_is_told() {
+    let text = "rules: [{ name: a, key: '{user}', limits: 1/s }]\n\
+                overrides: [{ rule: a, key: '4', limits: 2/s, until: 2020-01-01T00:00:00Z }]";
+    let sources = [Source::from_text("rules.yaml", text)];
+    assert!(compile(&sources).diagnostics.is_empty());
+    let now = tollgate::Micros::new(1_700_000_000_000_000);
+    let compiled = compile_at(&sources, Some(now));
+    assert!(compiled.rules.is_some());
+    assert!(compiled.diagnostics.to_string().contains("this override has ended"));
+}
+
+#[test]
+fn several_files_are_one_set_of_rules() {
+    let rule = |name: &str| format!("rules: [{{ name: {name}, key: global, limits: 1/s }}]\n");
+    let tiers = "tiers: { free: 1 }\nheaders: draft\n";
+    let sources = [
+        Source::from_text("a.yaml", &(rule("one") + tiers)),
+        Source::from_text("b.yaml", &rule("two")),
+    ];
+    assert_eq!(compile(&sources).rules.unwrap().rules().len(), 2);
+
+    let sources = [
+        Source::from_text("a.yaml", &(rule("one") + tiers)),
+        Source::from_text("b.yaml", &(rule("one") + tiers)),
+        Source::from_text("c.yaml", ""),
+        Source::from_text("d.yaml", "rules: ["),
+    ];
+    let said = compile(&sources).diagnostics.to_string();
+    for want in [
+        "two rules are called `one`\n  --> b.yaml:1:17",
+        "::: a.yaml:1:17",
+        "`tiers` is given in two files\n  --> b.yaml:2:1",
+        "`headers` is given in two files\n  --> b.yaml:3:1",
+        "the file is empty\n  --> c.yaml",
+        "the `[` is not closed\n  --> d.yaml:1:8",
+    ] {
+        assert!(said.contains(want), "{want} is not in\n{said}");
+    }
+}
+
+#[test]
+fn many_errors_are_cut_short() {
+    let text = format!("rules:\n{}", "  - { name: a b, key: global, limits: 1/s }\n".repeat(150));
+    let diagnostics = compile(&[Source::from_text("rules.yaml", &text)]).diagnostics;
+    // Each is badly named, and all but the first are named twice.
+    assert_eq!(diagnostics.len(), 150 + 149);
+    let said = diagnostics.to_string();
+    assert!(said.ends_with("\n... and 199 more\n"), "{said}");
+    assert_eq!(diagnostics.to_json().as_array().unwrap().len(), 100);
+}
+
+/// A file of many rules as people write them.
+fn many_rules(count: usize) -> String {
+    let rule = |n: usize| {
+        format!(
+            "  - name: rule-{n}\n    match: {{ path: \"/service-{}/resource-{n}/{{id}}\", method: [GET, POST] }}\n    \
+             key: \"{{user|ip}}\"\n    limits: [10/second, 1000/hour]\n",
+            n % 100
+        )
+    };
+    format!("rules:\n{}", (0..count).map(rule).collect::<String>())
+}
+
+#[test]
+fn ten_thousand_rules_compile_quickly() {
+    let sources = [Source::from_text("rules.yaml", &many_rules(10_000))];
+    #[expect(clippy::disallowed_methods, reason = "a bound on time is what is tested")]
+    let start = std::time::Instant::now();
+    let compiled = compile(&sources);
+    #[expect(clippy::disallowed_methods, reason = "a bound on time is what is tested")]
+    let took = start.elapsed();
+    assert_eq!(
+        compiled.rules.map(|rules| rules.rules().len()),
+        Some(10_000),
+        "{}",
+        compiled.diagnostics
+    );
+    println!("10,000 rules compiled in {took:?}");
+    // A release build needs less than a second; this one checks overflows on a busy machine.
+    assert!(took.as_secs() < 10, "{took:?}");
+}
+
+#[test]
+fn more_rules_than_the_most_are_an_error() {
+    let sources: Vec<Source> = (0..3)
+        .map(|part| {
+            let text = many_rules(7_000).replace("rule-", &format!("rule-{part}-"));
+            Source::from_text(&format!("{part}.yaml"), &text)
+        })
+        .collect();
+    let compiled = compile(&sources);
+    assert!(compiled.rules.is_none());
+    assert!(compiled.diagnostics.to_string().contains("there are more than 20000 rules"));
+}

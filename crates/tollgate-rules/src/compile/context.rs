@@ -12,11 +12,18 @@ use crate::yaml::Node;
 pub(crate) struct Context<'a> {
     pub(crate) source: &'a Source,
     pub(crate) found: &'a RefCell<Diagnostics>,
+    /// Where `shape` has reported something in this source, sorted.
+    pub(crate) reported: &'a [Span],
 }
 
 impl Context<'_> {
+    /// Reports an error, unless it is the consequence of one that was reported: what stands around
+    /// a number that is out of range cannot make sense either.
     pub(crate) fn error(&self, span: Span, problem: Problem) {
-        self.push(Diagnostic::error(self.source, span, problem));
+        let next = self.reported.partition_point(|reported| reported.start < span.start);
+        if self.reported.get(next).is_none_or(|reported| reported.end > span.end) {
+            self.push(Diagnostic::error(self.source, span, with_hint(problem)));
+        }
     }
 
     pub(crate) fn warn(&self, span: Span, problem: Problem) {
@@ -52,5 +59,15 @@ impl Context<'_> {
     pub(crate) fn no_effect(&self, span: Span, what: &str, acts: &str) {
         let problem = Problem::new(format!("`{what}` has no effect yet: it acts {acts}"));
         self.warn(span, problem);
+    }
+}
+
+/// Texts of the core say what to write at their end; here that is the hint.
+fn with_hint(problem: Problem) -> Problem {
+    let message = &problem.message;
+    let cut = [": write ", ": leave ", "; leave "].iter().find_map(|words| message.rfind(words));
+    match (cut, &problem.hint) {
+        (Some(cut), None) => Problem::new(&message[..cut]).hint(&message[cut + 2..]),
+        _ => problem,
     }
 }

@@ -10,6 +10,10 @@ use crate::Problem;
 
 /// A duration above zero, such as `90s`.
 pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
+    if text.starts_with('-') {
+        return Err(Problem::new(format!("the duration {text:?} is negative"))
+            .hint("write a duration such as 90s"));
+    }
     let duration = parse_period(text)?;
     if duration.is_zero() || duration > MAX_PERIOD {
         return Err(Problem::new(format!(

@@ -9,7 +9,7 @@ use crate::source::Source;
 
 /// How wide a shown line may be. Longer ones are cut around the place, so that a file on one line
 /// does not fill the terminal.
-const MAX_WIDTH: usize = 100;
+const MAX_WIDTH: usize = 120;
 
 /// How much of a cut line stands before the place.
 const LEAD_WIDTH: usize = 30;
@@ -49,8 +49,12 @@ impl Line {
         let start = source[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
         let end = source[span.start..].find('\n').map_or(source.len(), |at| span.start + at);
         // The last character shown may be far: nobody reads a megabyte of one line.
-        let before = tail(&source[start..span.start]);
-        let after = head(source[span.start..end].trim_end(), MAX_WIDTH);
+        let whole = source[start..end].trim_end();
+        let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
+        let before = &source[start..span.start];
+        let before = if fits { Kept::all(before) } else { tail(before) };
+        let room = MAX_WIDTH - width(before.kept).min(MAX_WIDTH - LEAD_WIDTH);
+        let after = head(source[span.start..end].trim_end(), room);
         let under_end = span.end.clamp(span.start, span.start + after.kept.len());
         let under = width(&source[span.start..under_end]);
         let (before_text, after_text) = (before.show(), after.show());
@@ -69,7 +73,11 @@ struct Kept<'a> {
     cut_after: bool,
 }
 
-impl Kept<'_> {
+impl<'a> Kept<'a> {
+    fn all(kept: &'a str) -> Kept<'a> {
+        Kept { kept, cut_before: false, cut_after: false }
+    }
+
     /// The text to show and its width.
     fn show(&self) -> (String, usize) {
         let mut text = String::new();
@@ -95,7 +103,7 @@ fn tail(text: &str) -> Kept<'_> {
     };
     let from = text.char_indices().rev().take_while(fits).last().map_or(text.len(), |(at, _)| at);
     if from == 0 || text.is_empty() {
-        return Kept { kept: text, cut_before: false, cut_after: false };
+        return Kept::all(text);
     }
     // Cut: keep less of it, so that more of the place itself is seen.
     let from = text.char_indices().rev().nth(LEAD_WIDTH).map_or(from, |(at, _)| at.max(from));
@@ -112,7 +120,7 @@ fn head(text: &str, mut room: usize) -> Kept<'_> {
         room -= width_of(c);
         end = at + c.len_utf8();
     }
-    Kept { kept: &text[..end], cut_before: false, cut_after: false }
+    Kept::all(&text[..end])
 }
 
 fn width(text: &str) -> usize {

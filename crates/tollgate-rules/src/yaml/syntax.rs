@@ -19,11 +19,43 @@ pub(super) fn span(source: &Source, start: &Marker, end: &Marker) -> Span {
     }
 }
 
-/// A diagnostic for where the parser gave up.
-pub(super) fn explain(source: &Source, error: &ScanError) -> Box<Diagnostic> {
+/// A diagnostic for where the parser gave up. The innermost bracket that is open there may have been
+/// forgotten long before.
+pub(super) fn explain(
+    source: &Source,
+    error: &ScanError,
+    bracket: Option<Span>,
+) -> Box<Diagnostic> {
     let place = span(source, error.marker(), error.marker());
-    let problem = problem(source, place, error.kind());
-    Diagnostic::error(source, visible(source, place), problem).into()
+    if let Some((start, problem)) = earlier(source.text(), place, error.kind()) {
+        return Diagnostic::error(source, source.span_at(start, 1), problem).into();
+    }
+    let Some(open) = bracket.filter(|open| open.line < place.line) else {
+        return Diagnostic::error(source, visible(source, place), problem(error.kind())).into();
+    };
+    let (opening, closing) = match source.text().as_bytes()[open.start] {
+        b'[' => ('[', ']'),
+        _ => ('{', '}'),
+    };
+    let problem =
+        Problem::new(format!("the `{opening}` is not closed, or what is in it is not YAML"))
+            .hint(format!("add the missing `{closing}`"));
+    let diagnostic = Diagnostic::error(source, open, problem);
+    diagnostic.also(source, visible(source, place), "it was noticed here").into()
+}
+
+/// Mistakes that the parser notices late: where they are, and what they are.
+fn earlier(text: &str, place: Span, kind: &ErrorKind) -> Option<(usize, Problem)> {
+    if let Some(tab) = tab_in_indent(text, place) {
+        let what = "there is a tab in the indentation, and YAML takes only spaces there";
+        return Some((tab, Problem::new(what).hint("indent with spaces, two for each level")));
+    }
+    if is_in_quotes(kind) {
+        let problem = Problem::new("the quote that opens here is not closed");
+        return Some((open_quote(text, place)?, problem.hint("close it at the end of the text")));
+    }
+    let problem = Problem::new("a space is missing behind the `:`").hint("write `name: value`");
+    Some((missing_space(text, place)?, problem))
 }
 
 /// Moves a place at the very end of the text back to its last line with something on it.
@@ -35,80 +67,115 @@ fn visible(source: &Source, place: Span) -> Span {
     source.span_at(text.trim_end().len(), 0)
 }
 
-fn problem(source: &Source, place: Span, kind: &ErrorKind) -> Problem {
+fn problem(kind: &ErrorKind) -> Problem {
     use ErrorKind::*;
-    let spaces = "indent with spaces, two for each level";
-    match kind {
-        _ if tab_in_indent(source.text(), place) => {
-            Problem::new("there is a tab in the indentation, and YAML takes only spaces there")
-                .hint(spaces)
-        }
+    let (what, hint) = match kind {
         TabNotAllowed
         | TabInBlockIndentation
         | TabAtBlockScalarStart
         | TabInIndentation
         | TabInPlainScalar => {
-            Problem::new("there is a tab where YAML takes only spaces").hint("write spaces instead")
-        }
-        UnclosedQuotedScalar | DocumentIndicatorInQuotedScalar => {
-            Problem::new("the quote that opens here is never closed").hint("close it on this line")
+            ("there is a tab where YAML takes only spaces", "write spaces instead")
         }
         UnexpectedEofFlowSequence | UnclosedFlowCollection { open: '[' } => {
-            Problem::new("the `[` is never closed").hint("add the missing `]`")
+            ("the `[` is not closed", "add the missing `]`")
         }
         UnexpectedEofFlowMapping
         | UnexpectedEofImplicitFlowMapping
-        | UnclosedFlowCollection { .. } => {
-            Problem::new("the `{` is never closed").hint("add the missing `}`")
+        | UnclosedFlowCollection { .. } => ("the `{` is not closed", "add the missing `}`"),
+        ExpectedFlowMappingSeparator => (
+            "a `,` or `}` is missing here",
+            "fields in braces are written `{ name: value, name: value }`",
+        ),
+        ExpectedFlowSequenceSeparator => (
+            "a `,` or `]` is missing here",
+            "put entries that contain `:`, `,` or brackets into quotes",
+        ),
+        MisplacedFlowCollectionEnd => {
+            ("this bracket closes nothing", "remove it, or put the text into quotes")
         }
-        ExpectedFlowMappingSeparator => Problem::new("a `,` or `}` is missing here")
-            .hint("fields in braces are written `{ name: value, name: value }`"),
-        ExpectedFlowSequenceSeparator => Problem::new("a `,` or `]` is missing here")
-            .hint("put entries that contain `:`, `,` or brackets into quotes"),
-        MisplacedFlowCollectionEnd => Problem::new("this bracket closes nothing")
-            .hint("remove it, or put the text into quotes"),
-        MismatchedFlowCollectionEnd { open, close } => {
-            Problem::new(format!("`{open}` is closed by `{close}`"))
-                .hint("close brackets in the order in which they were opened")
-        }
+        MismatchedFlowCollectionEnd { .. } => (
+            "this bracket is closed by one of another kind",
+            "close brackets in the order in which they were opened",
+        ),
         InvalidIndentation
         | ExpectedBlockMappingKey
         | ExpectedBlockSequenceEntry
         | InvalidBlockScalarIndent
         | InvalidFlowScalarIndent
-        | InvalidQuotedScalarIndent
-        | BlockSequenceEntryNotAllowed => {
-            Problem::new("the indentation does not fit the lines above")
-                .hint("fields that belong together begin in the same column")
-        }
+        | BlockSequenceEntryNotAllowed => (
+            "the indentation does not fit the lines above",
+            "fields that belong together begin in the same column",
+        ),
         MappingValueNotAllowed
         | InvalidColonPlacement
         | MappingKeyNotAllowed
-        | SimpleKeyExpected
-        | InvalidSimpleKey => Problem::new("`name: value` cannot stand here")
-            .hint("look at the indentation; put a text that contains `: ` into quotes"),
-        RecursionLimitExceeded => {
-            too_deep().hint(format!("a rules file needs about ten; {MAX_DEPTH} is the bound"))
-        }
+        | InvalidSimpleKey => (
+            "`name: value` cannot stand here",
+            "look at the indentation; put a text that contains `: ` into quotes",
+        ),
+        SimpleKeyExpected => ("a `:` is missing on this line", "write `name: value`"),
+        UnknownQuotedScalarEscape | InvalidQuotedScalarHexEscape => (
+            "there is an escape in this text that does not exist",
+            "write `\\\\` for a backslash, or use single quotes, which have no escapes",
+        ),
+        InvalidTrailingSingleQuotedScalar | InvalidTrailingDoubleQuotedScalar => (
+            "there is something behind the closing quote",
+            "put the whole text into one pair of quotes",
+        ),
         UnexpectedCharacter { character } => {
-            Problem::new(format!("{character:?} cannot begin a value"))
-                .hint("put the text into quotes")
+            return Problem::new(format!("{character:?} cannot begin a value"))
+                .hint("put the text into quotes");
         }
-        UnknownQuotedScalarEscape | InvalidQuotedScalarHexEscape => {
-            Problem::new("there is no such escape in a text in double quotes")
-                .hint("write `\\\\` for a backslash, or use single quotes, which have no escapes")
+        RecursionLimitExceeded => {
+            return too_deep()
+                .hint(format!("a rules file needs about ten; {MAX_DEPTH} is the most"));
         }
-        InvalidTrailingSingleQuotedScalar | InvalidTrailingDoubleQuotedScalar => {
-            Problem::new("there is something behind the closing quote")
-                .hint("put the whole text into one pair of quotes")
-        }
-        other => Problem::new(format!("this is not YAML: {other}")),
-    }
+        other => return Problem::new(format!("this is not YAML: {other}")),
+    };
+    Problem::new(what).hint(hint)
 }
 
-/// Whether the line, or the one before it, begins with a tab: the parser often notices it late.
-fn tab_in_indent(text: &str, place: Span) -> bool {
-    let start = text[..place.start].rfind('\n').map_or(0, |newline| newline + 1);
-    let indent = text[start..].split(|c| c != ' ' && c != '\t').next();
-    indent.is_some_and(|indent| indent.contains('\t'))
+/// A tab in the indentation of the line.
+fn tab_in_indent(text: &str, place: Span) -> Option<usize> {
+    let start = line_start(text, place);
+    let indent = text[start..].split(|c| c != ' ' && c != '\t').next()?;
+    indent.find('\t').map(|tab| start + tab)
+}
+
+fn line_start(text: &str, place: Span) -> usize {
+    text[..place.start].rfind('\n').map_or(0, |newline| newline + 1)
+}
+
+fn is_in_quotes(kind: &ErrorKind) -> bool {
+    use ErrorKind::*;
+    matches!(
+        kind,
+        UnclosedQuotedScalar | DocumentIndicatorInQuotedScalar | InvalidQuotedScalarIndent
+    )
+}
+
+/// The last quote at or before a place that has no partner on its line.
+fn open_quote(text: &str, place: Span) -> Option<usize> {
+    let end = text[place.start..].find('\n').map_or(text.len(), |newline| place.start + newline);
+    let mut line_end = end;
+    text[..end].rsplit('\n').find_map(|line| {
+        let start = line_end - line.len();
+        line_end = start.saturating_sub(1);
+        let odd = |quote: &char| line.matches(*quote).count() % 2 == 1;
+        let quote = ['"', '\''].into_iter().find(odd)?;
+        line.rfind(quote).map(|quote| start + quote)
+    })
+}
+
+/// The colon of a `name:value` on the line above: YAML takes that for one long text, and stumbles
+/// over the next line.
+fn missing_space(text: &str, place: Span) -> Option<usize> {
+    let end = line_start(text, place).checked_sub(1)?;
+    let start = text[..end].rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text[start..end].trim_start_matches([' ', '-']);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let word = line.len() - line.trim_start_matches(is_word).len();
+    let next = line[word..].strip_prefix(':').and_then(|rest| rest.chars().next())?;
+    (word > 0 && !next.is_whitespace()).then_some(end - line.len() + word)
 }
