@@ -324,7 +324,7 @@ fn tiers(example: &Example) {
 
 /// Every mix of costs, at once and over time, against a plain sum of the last minute.
 fn budget(example: &Example) {
-    const LENGTH: u32 = 8;
+    const LENGTH: u32 = 7;
     let kinds = [("GET /api/search", 1), ("POST /api/upload", 10), ("POST /api/heavy-compute", 50)];
     for (gap, spent) in [(0, 0), (0, 45), (12 * SECOND, 30)] {
         let (mut requests, mut wanted) = (Vec::new(), Vec::new());

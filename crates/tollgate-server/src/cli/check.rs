@@ -183,7 +183,7 @@ Examples:
 
   tollgate check rules.yaml
   tollgate check --deny-warnings rules/ extra.yaml
-  generate-rules | tollgate check --json -
+  tollgate check --json - < rules.yaml
 
 The exit code is 0 if the rules can be used, 1 if they cannot, 2 if the command
 line is wrong."#;

@@ -48,7 +48,14 @@ pub(crate) struct Args {
     rules: Vec<PathBuf>,
 
     /// Tell what these rules would change: a candidate next to the rules in force; repeatable
-    #[arg(long, value_name = "PATH", requires = "rules", help_heading = "By rules")]
+    // clap drops a requirement that cannot be met beside other options: hence the conflict.
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "rules",
+        conflicts_with = "LimitArgs",
+        help_heading = "By rules"
+    )]
     against: Vec<PathBuf>,
 
     #[command(flatten, next_help_heading = "By one limit")]

@@ -54,7 +54,14 @@ pub(crate) fn run_with<'a>(
     args: impl IntoIterator<Item = &'a str>,
     input: impl AsRef<[u8]> + Send,
 ) -> Ran {
-    let mut child = tollgate().args(args).spawn().expect("tollgate runs");
+    let mut command = tollgate();
+    command.args(args);
+    feed(command, input)
+}
+
+/// Runs a command with this on its standard input.
+pub(crate) fn feed(mut command: Command, input: impl AsRef<[u8]> + Send) -> Ran {
+    let mut child = command.spawn().expect("tollgate runs");
     let mut stdin = child.stdin.take().expect("a pipe");
     std::thread::scope(|scope| {
         // Whatever is wrong may end the program before it has read everything.

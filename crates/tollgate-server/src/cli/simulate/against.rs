@@ -2,7 +2,7 @@
 //!
 //! Both rule sets see the same requests, each with a table of its own. A request has changed if its
 //! caller would notice: it is refused or allowed instead, held back for another time, or refused by
-//! another limit. Other numbers alone are not a change: every edited limit has other numbers.
+//! another rule. Other numbers alone are not a change: every edited limit has other numbers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -59,7 +59,7 @@ struct Comparison {
     then: Tally,
     newly_refused: Change,
     newly_allowed: Change,
-    /// Held back for another time, or refused by another limit.
+    /// Held back for another time, or refused by another rule.
     otherwise: Change,
 }
 
@@ -90,7 +90,7 @@ impl Comparison {
             (true, false) => (&mut self.newly_refused, then),
             (false, true) => (&mut self.newly_allowed, now),
             _ if now.delay() != then.delay() => (&mut self.otherwise, then),
-            (false, false) if blame(now) != blame(then) => (&mut self.otherwise, then),
+            (false, false) if blame(now).0 != blame(then).0 => (&mut self.otherwise, then),
             _ => return false,
         };
         change.add(request, asked, blame(reason));

@@ -117,10 +117,10 @@ fn read_headers<'a>(
         .map_err(|_| line.wrong(value, "headers", "which is not an object", HEADERS_HINT))?;
     let mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
     for (written, value) in fields.iter() {
-        let not_text = |is| line.wrong(written, "a name in headers", is, HEADERS_HINT);
-        let name = text(written).ok_or_else(|| not_text("which is not text"))?;
+        let wrong_name = |is| line.wrong_name(written, is, HEADERS_HINT);
+        let name = text(written).ok_or_else(|| wrong_name("is not text"))?;
         if headers.iter().any(|(there, _)| there.eq_ignore_ascii_case(&name)) {
-            return Err(not_text("which is given twice"));
+            return Err(wrong_name("is given twice"));
         }
         let value = text(value)
             .ok_or_else(|| line.wrong(value, &name, "which is not text", HEADERS_HINT))?;

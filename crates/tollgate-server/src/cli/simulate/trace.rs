@@ -178,10 +178,13 @@ impl<'a> Line<'a> {
         names: [&str; N],
         hint: &str,
     ) -> Result<[Option<&'a RawValue>; N], Failure> {
-        fields.pick(names).map_err(|(name, is)| {
-            let problem = format!("the field {} {is}", shown(name));
-            self.trace.wrong(self.offset(name), problem, hint)
-        })
+        fields.pick(names).map_err(|(name, is)| self.wrong_name(name, is, hint))
+    }
+
+    /// A field that has no business there.
+    pub(super) fn wrong_name(&self, name: &RawValue, is: &str, hint: &str) -> Failure {
+        let problem = format!("the field {} {is}", shown(name));
+        self.trace.wrong(self.offset(name), problem, hint)
     }
 
     /// A value that is not what its field has.
