@@ -263,7 +263,7 @@ fn sms_per_day(example: &Example) {
 /// Never more than ten in any hour, over all files and both methods.
 fn uploads(example: &Example) {
     let upload = |at, i: u64| {
-        let method = if i % 2 == 0 { "POST" } else { "PUT" };
+        let method = if i.is_multiple_of(2) { "POST" } else { "PUT" };
         request(at, &format!("{method} /upload/{i}"), "user=a")
     };
     let mut requests: Vec<Request> = (0..10).map(|i| upload(i * MINUTE, i)).collect();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde_json::value::RawValue;
-use tollgate::ManualClock;
+use tollgate::{ManualClock, Micros};
 use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers, Identity};
 
 use super::Failure;
@@ -35,9 +35,12 @@ pub(super) struct Asked<'a> {
     pub(super) user: Option<Cow<'a, str>>,
     tier: Option<Cow<'a, str>>,
     pub(super) api_key: Option<Cow<'a, str>>,
-    headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    headers: Vec<HeaderField<'a>>,
     cost: Option<u64>,
 }
+
+/// Name and value.
+type HeaderField<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 impl<'a> Asked<'a> {
     pub(super) fn read(request: &Request<'a>) -> Result<Asked<'a>, Failure> {
@@ -66,11 +69,7 @@ impl<'a> Asked<'a> {
 
     /// What these rules answer. Who is calling follows from the header fields where the facts do
     /// not say so themselves, if the address they name is trusted.
-    pub(super) fn decide(
-        &self,
-        gatekeeper: &Gatekeeper<ManualClock>,
-        at: tollgate::Micros,
-    ) -> Answer {
+    pub(super) fn decide(&self, gatekeeper: &Gatekeeper<ManualClock>, at: Micros) -> Answer {
         let headers = (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers);
         let rules = gatekeeper.rules();
         let identity = match (self.ip, headers) {
@@ -109,13 +108,10 @@ fn read_ip(line: &Line<'_>, value: &RawValue) -> Result<IpAddr, Failure> {
     address.ok_or_else(|| line.wrong(value, "ip", "which is not an address", IP_HINT))
 }
 
-fn read_headers<'a>(
-    line: &Line<'a>,
-    value: &'a RawValue,
-) -> Result<Vec<(Cow<'a, str>, Cow<'a, str>)>, Failure> {
+fn read_headers<'a>(line: &Line<'a>, value: &'a RawValue) -> Result<Vec<HeaderField<'a>>, Failure> {
     let fields: Fields<'a> = serde_json::from_str(value.get())
         .map_err(|_| line.wrong(value, "headers", "which is not an object", HEADERS_HINT))?;
-    let mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
+    let mut headers: Vec<HeaderField<'a>> = Vec::new();
     for (written, value) in fields.iter() {
         let wrong_name = |is| line.wrong_name(written, is, HEADERS_HINT);
         let name = text(written).ok_or_else(|| wrong_name("is not text"))?;
