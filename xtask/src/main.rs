@@ -23,6 +23,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
 Commands:
   test                     check formatting, lints, tests, examples in the docs, and the docs
   bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
+  bench rules [OPTIONS]    measure what rules files cost as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   errors                   print how far the sliding window counter strays, per traffic shape
   log-cost                 measure the sliding window log from N = 10 to 1 million

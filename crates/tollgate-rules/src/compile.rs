@@ -29,7 +29,7 @@ use crate::shape;
 use crate::source::Source;
 use crate::yaml::{self, Node};
 
-use context::Context;
+use context::{Context, Shared};
 use overrides::Known;
 use tiers::Tiers;
 
@@ -64,10 +64,10 @@ pub fn compile(sources: &[Source]) -> Compiled {
 
 /// The same; overrides that have ended `now` are warned about.
 pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compiled {
-    let found = RefCell::new(Diagnostics::default());
-    let files = read_all(sources, &found);
-    let rules = Files { files, found: &found }.compile(now);
-    let mut diagnostics = found.into_inner();
+    let shared = Shared::default();
+    let files = read_all(sources, &shared.found);
+    let rules = Files { files, shared: &shared }.compile(now);
+    let mut diagnostics = shared.found.into_inner();
     diagnostics.sort(sources);
     Compiled { rules: rules.filter(|_| !diagnostics.has_errors()), diagnostics }
 }
@@ -154,7 +154,7 @@ fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
 /// All files of one compilation.
 struct Files<'a, 'f> {
     files: Vec<File<'a>>,
-    found: &'f RefCell<Diagnostics>,
+    shared: &'f Shared,
 }
 
 impl Files<'_, '_> {
@@ -186,7 +186,7 @@ impl Files<'_, '_> {
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
         overrides::check_twice(&overrides);
         lints::check(&rules, &tiers.names(), self.only("identify").is_some(), &settings);
-        if self.found.borrow().has_errors() {
+        if self.shared.found.borrow().has_errors() {
             return None;
         }
         let overrides = overrides.into_iter().map(|written| written.one).collect();
@@ -198,7 +198,7 @@ impl Files<'_, '_> {
 
     /// Files without any rule limit nothing, which nobody means.
     fn check_some(&self, rules: &[Written<'_>]) {
-        if !rules.is_empty() || self.found.borrow().has_errors() {
+        if !rules.is_empty() || self.shared.found.borrow().has_errors() {
             return;
         }
         let Some(file) = self.files.first() else { return };
@@ -211,7 +211,7 @@ impl Files<'_, '_> {
     }
 
     fn context<'s>(&'s self, file: &'s File<'_>) -> Context<'s> {
-        Context { source: file.source, found: self.found, reported: &file.reported }
+        Context { source: file.source, shared: self.shared, reported: &file.reported }
     }
 
     /// The first file that has a field, and its value.

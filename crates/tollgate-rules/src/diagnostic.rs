@@ -13,6 +13,13 @@ use crate::source::Source;
 /// How many are shown. A file with more was broken at one blow, and one repair mends many.
 pub const MAX_SHOWN: usize = 100;
 
+/// How many of each severity are kept; of the others only the number is known.
+const MAX_KEPT: usize = 1_000;
+
+/// The longest message or hint, in characters: a value that somebody pasted into the wrong place
+/// need not be repeated whole.
+const MAX_TEXT: usize = 500;
+
 /// Whether the rules can be used all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -84,9 +91,9 @@ impl Diagnostic {
     pub fn of_file(name: &str, problem: Problem) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
-            file: name.into(),
-            message: problem.message,
-            hint: problem.hint,
+            file: fit_to_show(name),
+            message: fit_to_show(&problem.message),
+            hint: problem.hint.as_deref().map(fit_to_show),
             place: None,
             also: None,
         }
@@ -155,18 +162,25 @@ impl fmt::Display for Diagnostic {
 /// Everything found in the sources of one compilation.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
+    /// Bound: `MAX_KEPT` of each severity.
     found: Vec<Diagnostic>,
+    /// How many there were of each severity.
+    counts: [usize; 2],
 }
 
 impl Diagnostics {
     /// Adds one.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.found.push(diagnostic);
+        let count = &mut self.counts[diagnostic.severity as usize];
+        *count += 1;
+        if *count <= MAX_KEPT {
+            self.found.push(diagnostic);
+        }
     }
 
     /// Orders by source as given, then by place. What concerns a file as a whole comes first.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
-        let rank = |file: &str| sources.iter().position(|source| source.name() == file);
+        let rank = |file: &str| sources.iter().position(|one| fit_to_show(one.name()) == file);
         self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
     }
 
@@ -177,7 +191,7 @@ impl Diagnostics {
 
     /// How many of one severity.
     pub fn count(&self, severity: Severity) -> usize {
-        self.found.iter().filter(|diagnostic| diagnostic.severity == severity).count()
+        self.counts[severity as usize]
     }
 
     /// Whether nothing was found.
@@ -187,10 +201,10 @@ impl Diagnostics {
 
     /// How many were found.
     pub fn len(&self) -> usize {
-        self.found.len()
+        self.counts.iter().sum()
     }
 
-    /// All, in order of their places.
+    /// In order of their places; at most 1,000 of each severity.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.found.iter()
     }
@@ -214,9 +228,23 @@ impl Diagnostics {
     }
 }
 
+/// Values of the file stand in messages: without control characters, and not too long.
+fn fit_to_show(text: &str) -> String {
+    let mut shown = String::new();
+    for (index, c) in text.chars().enumerate() {
+        if index == MAX_TEXT {
+            return shown + "...";
+        }
+        snippet::push(&mut shown, c);
+    }
+    shown
+}
+
 impl From<Diagnostic> for Diagnostics {
     fn from(diagnostic: Diagnostic) -> Diagnostics {
-        Diagnostics { found: vec![diagnostic] }
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.push(diagnostic);
+        diagnostics
     }
 }
 
@@ -229,7 +257,7 @@ impl fmt::Display for Diagnostics {
             writeln!(f, "{gap}{diagnostic}")?;
             shown += 1;
         }
-        match self.found.len() - shown {
+        match self.len() - shown {
             0 => Ok(()),
             more => writeln!(f, "\n... and {more} more"),
         }

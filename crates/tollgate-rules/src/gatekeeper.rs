@@ -268,21 +268,22 @@ fn take_back<C: Clock>(
     told: &mut Told,
     outcomes: &mut [Outcome],
 ) {
+    for (planned, outcome) in plan.limits.iter().zip(outcomes.iter()) {
+        let (limit, key) = (plan.limit(planned), plan.key(planned.key));
+        moment.refund(limit, key, outcome.receipt(), outcome.charged);
+    }
+    let _ = moment.decide_each(&plan.checks(Act::Peek), outcomes);
     for (planned, outcome) in plan.limits.iter().zip(outcomes.iter_mut()) {
-        let limit = plan.limit(planned);
-        moment.refund(limit, plan.key(planned.key), outcome.receipt(), outcome.charged);
-        outcome.charged = 0;
-        if planned.standing == Standing::Enforced && !outcome.delay.is_zero() {
+        let holds_up = planned.standing == Standing::Enforced && !outcome.delay.is_zero();
+        if holds_up {
             outcome.allowed = false;
             outcome.retry_after = outcome.delay;
         }
         outcome.delay = Wait::ZERO;
     }
-    told.refusal = Some(Refusal::OverLimit);
-    let longest = |one: &usize| outcomes[*one].retry_after;
-    let binding =
-        (0..outcomes.len()).rev().filter(|one| !outcomes[*one].allowed).max_by_key(longest);
-    if let Some(binding) = binding {
+    let refusing = (0..outcomes.len()).rev().filter(|one| !outcomes[*one].allowed);
+    if let Some(binding) = refusing.max_by_key(|one| outcomes[*one].retry_after) {
+        told.refusal = Some(Refusal::OverLimit);
         told.binding = Some(Binding::Limit(binding));
         told.outcome = outcomes[binding];
         told.capacity = plan.limit(&plan.limits[binding]).capacity();

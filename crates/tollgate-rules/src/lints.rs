@@ -19,9 +19,12 @@ use crate::rule_set::{RuleSet, Settings};
 /// How many sets of rules with too many limits are reported.
 const MAX_OVERLAPS: usize = 10;
 
+/// How many rules of such a set are named.
+const NAMED_MAX: usize = 20;
+
 /// How many conditions the search for overlaps may try: rules without a path are tried for every
 /// sample.
-const MAX_TRIED: usize = 10_000_000;
+const MAX_TRIED: usize = 3_000_000;
 
 /// Everything that can be told without trying requests.
 pub(crate) fn check(
@@ -245,33 +248,50 @@ pub(crate) fn check_overlaps(rules: &[Written<'_>], set: &RuleSet) {
         return;
     }
     let pathless = rules.iter().filter(|one| patterns(one.rule.when.as_ref()).is_empty()).count();
-    let samples_max = MAX_TRIED / (pathless + 1);
     let samples = rules.iter().flat_map(|written| {
         let when = written.rule.when.as_ref();
         let method = methods(when).first().map_or("GET", |method| &**method);
         patterns(when).iter().map(move |pattern| (pattern.sample(), method))
     });
+    let mut tried = 0;
     let mut reported = BTreeSet::new();
-    for (path, method) in samples.take(samples_max) {
+    for (path, method) in samples {
         let facts = Facts { path: Some(&path), method: Some(method), ..Facts::default() };
         let matching = set.matching(&facts);
+        tried += pathless + matching.len() + 1;
         let met = matching.iter().filter(|rule| !rule.fallback);
         let count: usize = met.clone().map(|rule| rule.limits.plain().len()).sum();
-        if count <= MAX_LIMITS || reported.len() == MAX_OVERLAPS {
-            continue;
+        if count > MAX_LIMITS {
+            let names: Vec<&str> = met.map(|rule| &*rule.name).collect();
+            report_overlap(rules, (method, &path), count, &names, &mut reported);
         }
-        let names: Vec<&str> = met.map(|rule| &*rule.name).collect();
-        let last = names.last().copied().unwrap_or_default();
-        if let Some(written) = rules.iter().find(|written| &*written.rule.name == last)
-            && reported.insert(names.join(", "))
-        {
-            let problem = Problem::new(format!(
-                "{method} {path} meets {count} limits, and at most {MAX_LIMITS} are judged together"
-            ))
-            .hint(format!("narrow the `match` of some of these rules: {}", names.join(", ")));
-            written.context.error(written.name_span, problem);
+        if tried > MAX_TRIED || reported.len() == MAX_OVERLAPS {
+            return;
         }
     }
+}
+
+fn report_overlap(
+    rules: &[Written<'_>],
+    (method, path): (&str, &str),
+    count: usize,
+    names: &[&str],
+    reported: &mut BTreeSet<String>,
+) {
+    let last = names.last().copied().unwrap_or_default();
+    let Some(written) = rules.iter().find(|written| &*written.rule.name == last) else { return };
+    let mut list = names[..names.len().min(NAMED_MAX)].join(", ");
+    if names.len() > NAMED_MAX {
+        list += &format!(" and {} more", names.len() - NAMED_MAX);
+    }
+    if !reported.insert(list.clone()) {
+        return;
+    }
+    let problem = Problem::new(format!(
+        "{method} {path} meets {count} limits, and at most {MAX_LIMITS} are judged together"
+    ))
+    .hint(format!("narrow the `match` of some of these rules: {list}"));
+    written.context.error(written.name_span, problem);
 }
 
 /// The patterns that a condition needs one of.

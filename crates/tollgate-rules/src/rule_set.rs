@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
+use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::Dialect;
 use tollgate::{KeyBuf, Micros};
 
@@ -202,7 +203,7 @@ impl RuleSet {
 
     /// The numbers of the rules whose condition holds, in order.
     pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<u32> {
-        let mut found = Vec::new();
+        let mut found = Vec::with_capacity(MAX_LIMITS);
         if let Some(path) = seen.path() {
             self.by_path.each_match(path, &mut |number| found.push(number));
         }

@@ -1,14 +1,16 @@
-//! What a rules file may contain: one table of objects and fields.
+//! What a rules file may contain: one table of objects and fields, in `table` and `rule_table`.
 //!
 //! The reader below and the JSON Schema of `schema` walk the same table, so that a field cannot be
 //! in one and not in the other. The reader looks at form: known fields, the right kind of value,
 //! nothing required missing. What values mean, `compile` finds out; whatever this reader has
 //! reported, `compile` passes over in silence.
 
+mod kinds;
+mod rule_table;
 mod table;
 
 use crate::Problem;
-use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
 use crate::source::Source;
 use crate::suggest::suggest;
 use crate::yaml::{Entry, Node, Value};
@@ -153,7 +155,9 @@ impl Checker<'_> {
             let meant = |entry: &Entry| {
                 object.field(&entry.key).is_none() && object.suggest(&entry.key) == Some(field.name)
             };
-            if node.entry(field.name).is_none() && !node.entries().iter().any(meant) {
+            // Only among the first, because comparing takes time.
+            let misspelt = || node.entries().iter().take(object.fields.len()).any(meant);
+            if node.entry(field.name).is_none() && !misspelt() {
                 let problem = format!("{} needs the field `{}`", object.noun, field.name);
                 self.error(
                     node.span,
@@ -165,7 +169,9 @@ impl Checker<'_> {
 
     fn unknown_field(&mut self, key: &str, span: Span, object: &Object) {
         let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
-        let hint = match (object.suggest(key), &names[..]) {
+        // Nobody sees the hundredth, and comparing takes time.
+        let seen = self.diagnostics.len() < MAX_SHOWN;
+        let hint = match (seen.then(|| object.suggest(key)).flatten(), &names[..]) {
             (Some(name), _) => format!("did you mean `{name}`?"),
             (None, [only]) => format!("its only field is `{only}`"),
             (None, all) => format!("it has the fields {}", all.join(", ")),

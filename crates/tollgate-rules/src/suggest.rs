@@ -10,10 +10,14 @@ pub(crate) fn suggest<'a>(
         return None;
     }
     let given = normal(given);
-    let near = known.into_iter().map(|name| (distance(&given, &normal(name)), name));
-    let (distance, name) = near.min_by_key(|(distance, _)| *distance)?;
-    let most = if name.len() < 4 { 1 } else { name.len().div_ceil(3) };
-    (distance <= most).then_some(name)
+    let near = known.into_iter().filter_map(|name| {
+        let most = if name.len() < 4 { 1 } else { name.len().div_ceil(3) };
+        // Names of very different length need not be compared letter by letter.
+        let comparable = name.len().abs_diff(given.len()) <= most;
+        let distance = comparable.then(|| distance(&given, &normal(name)))?;
+        (distance <= most).then_some((distance, name))
+    });
+    near.min().map(|(_, name)| name)
 }
 
 /// Spellings that people mix up count as equal.

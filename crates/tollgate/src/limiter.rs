@@ -194,6 +194,16 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     }
 
     /// How long `key` is still blocked; `None` if it is not. While no key is, nothing is looked up.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Micros, Wait};
+    ///
+    /// let limiter = Limiter::with_capacity(1_000);
+    /// let at = |seconds| limiter.at(Micros::from_secs(seconds));
+    /// at(100).block("user:42", Micros::from_secs(160));
+    /// assert_eq!(at(110).blocked_for("user:42"), Some(Wait::from_micros(50_000_000)));
+    /// assert_eq!(at(160).blocked_for("user:42"), None);
+    /// ```
     pub fn blocked_for<'k>(&self, key: impl Into<Key<'k>>) -> Option<Wait> {
         self.now().blocked_for(key)
     }

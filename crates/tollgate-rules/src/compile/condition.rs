@@ -9,8 +9,32 @@ use crate::yaml::{Entry, Node, Value};
 
 use super::context::Context;
 
+/// The most conditions of one rule: each may have to be tried for each request. The values that one
+/// condition lists do not count.
+const MAX_CONDITIONS: usize = 1_000;
+
+/// Reads `match`. `None`: something in it was reported.
+pub(super) fn read_match(context: Context<'_>, node: &Node) -> Option<Condition> {
+    let condition = read(context, node)?;
+    if count(&condition) > MAX_CONDITIONS {
+        let problem = format!("a rule has at most {MAX_CONDITIONS} conditions");
+        let hint = "write one condition with a list of values, or several rules";
+        context.error(node.span, Problem::new(problem).hint(hint));
+        return None;
+    }
+    Some(condition)
+}
+
+fn count(condition: &Condition) -> usize {
+    match condition {
+        Condition::All(several) | Condition::Any(several) => several.iter().map(count).sum(),
+        Condition::Not(inner) => count(inner),
+        _ => 1,
+    }
+}
+
 /// Reads the conditions of a map; all must hold. `None`: one of them could not be read.
-pub(super) fn read(context: Context<'_>, node: &Node) -> Option<Condition> {
+fn read(context: Context<'_>, node: &Node) -> Option<Condition> {
     let each: Vec<Option<Condition>> = node
         .entries()
         .iter()
@@ -32,8 +56,8 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
     let node = &entry.node;
     Some(match &*entry.key {
         "path" => Condition::Path(context.read_each(node, Pattern::parse)?),
-        "glob" => path_text(context.read_each(node, Expression::glob)?),
-        "regex" => path_text(context.read_each(node, Expression::regex)?),
+        "glob" => path_text(expressions(context, node, Expression::glob)?),
+        "regex" => path_text(expressions(context, node, Expression::regex)?),
         "method" => Condition::Method(context.read_each(node, parse_method)?),
         "header" => headers(context, node)?,
         "user" => Condition::User(text_test(context, node)?),
@@ -42,7 +66,7 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
         "ip" => Condition::Ip(context.read_each(node, parse_cidr)?),
         "upgrade" => Condition::Header {
             name: "upgrade".into(),
-            value: TextTest::Like(Expression::regex("(?i)websocket").expect("a plain word")),
+            value: TextTest::OneOf(["websocket", "WebSocket"].map(Box::from).into()),
         },
         "all" => Condition::All(several(context, node)?),
         "any" => Condition::Any(several(context, node)?),
@@ -54,6 +78,24 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
 fn several(context: Context<'_>, node: &Node) -> Option<Vec<Condition>> {
     let each: Vec<_> = node.items().iter().map(|item| read(context, item)).collect();
     each.into_iter().collect()
+}
+
+fn expressions(
+    context: Context<'_>,
+    node: &Node,
+    read: fn(&str) -> Result<Expression, Problem>,
+) -> Option<Vec<Expression>> {
+    let each: Vec<_> = node.each().iter().map(|node| expression(context, node, read)).collect();
+    each.into_iter().collect()
+}
+
+fn expression(
+    context: Context<'_>,
+    node: &Node,
+    read: fn(&str) -> Result<Expression, Problem>,
+) -> Option<Expression> {
+    context.count_expression(node.span)?;
+    context.read(node, read)
 }
 
 fn path_text(mut expressions: Vec<Expression>) -> Condition {
@@ -90,8 +132,8 @@ fn text_test(context: Context<'_>, node: &Node) -> Option<TextTest> {
     };
     match &*entry.key {
         "present" => Some(TextTest::Present),
-        "glob" => context.read(&entry.node, Expression::glob).map(TextTest::Like),
-        "regex" => context.read(&entry.node, Expression::regex).map(TextTest::Like),
+        "glob" => Some(TextTest::Like(expression(context, &entry.node, Expression::glob)?)),
+        "regex" => Some(TextTest::Like(expression(context, &entry.node, Expression::regex)?)),
         _ => None,
     }
 }

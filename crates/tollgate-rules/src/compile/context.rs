@@ -1,17 +1,34 @@
-//! `Context`: which source is read, and where what is found goes.
+//! `Context`: which source is read, where what is found goes, and what may still be spent.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::Problem;
-use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
 use crate::source::Source;
+use crate::suggest::suggest;
 use crate::yaml::Node;
 
-/// The source that is read, and what was found so far.
+/// How many globs and regular expressions all files may have together. One takes up to 256 KiB and a
+/// millisecond to compile, and no index finds it: each is tried for each request.
+const MAX_EXPRESSIONS: usize = 1_000;
+
+/// How many limits all rules may have together, counted for each tier: 16 for each of 20,000 rules.
+/// One takes about 300 bytes and some microseconds.
+const MAX_LIMITS_BUILT: usize = 320_000;
+
+/// What all files of one compilation share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) found: RefCell<Diagnostics>,
+    expressions: Cell<usize>,
+    limits: Cell<usize>,
+}
+
+/// The source that is read, and what all sources share.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) source: &'a Source,
-    pub(crate) found: &'a RefCell<Diagnostics>,
+    pub(crate) shared: &'a Shared,
     /// Where `shape` has reported something in this source, sorted.
     pub(crate) reported: &'a [Span],
 }
@@ -31,7 +48,52 @@ impl Context<'_> {
     }
 
     pub(crate) fn push(&self, diagnostic: Diagnostic) {
-        self.found.borrow_mut().push(diagnostic);
+        self.shared.found.borrow_mut().push(diagnostic);
+    }
+
+    /// Counts a glob or regular expression before it is compiled; `None`: there are too many.
+    pub(crate) fn count_expression(&self, span: Span) -> Option<()> {
+        let what = "globs and regular expressions, and each is tried for each request";
+        let hint = "write path patterns such as `/api/{*rest}`, which are found by an index";
+        self.count((&self.shared.expressions, MAX_EXPRESSIONS), span, what, hint)
+    }
+
+    /// Counts a limit before it is built; `None`: there are too many.
+    pub(crate) fn count_limit(&self, span: Span) -> Option<()> {
+        let what = "limits, counted for each tier";
+        self.count(
+            (&self.shared.limits, MAX_LIMITS_BUILT),
+            span,
+            what,
+            "write fewer rules or tiers",
+        )
+    }
+
+    fn count(
+        &self,
+        (counter, most): (&Cell<usize>, usize),
+        span: Span,
+        what: &str,
+        hint: &str,
+    ) -> Option<()> {
+        counter.set(counter.get() + 1);
+        if counter.get() == most + 1 {
+            self.error(span, Problem::new(format!("there are more than {most} {what}")).hint(hint));
+        }
+        (counter.get() <= most).then_some(())
+    }
+
+    /// "Did you mean …?", or `otherwise`. Not for the hundredth error: nobody sees it, and comparing
+    /// thousands of names takes time.
+    pub(crate) fn did_you_mean<'n>(
+        &self,
+        given: &str,
+        known: impl Iterator<Item = &'n str>,
+        otherwise: impl FnOnce() -> String,
+    ) -> String {
+        let seen = self.shared.found.borrow().len() < MAX_SHOWN;
+        let name = seen.then(|| suggest(given, known)).flatten();
+        name.map_or_else(otherwise, |name| format!("did you mean `{name}`?"))
     }
 
     /// What `read` makes of a text; what it refuses is reported. Silent where there is no text:

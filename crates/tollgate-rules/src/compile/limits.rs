@@ -51,6 +51,7 @@ pub(super) fn of_rule(
             return Some(plain.clone());
         }
         let built = specs.iter().map(|one| {
+            context.count_limit(one.span).ok_or(())?;
             one.spec.build(owner.rule, owner.on_change, tier.multiplier).map_err(|problem| {
                 let message = format!("for the tier `{}`: {}", tier.name, problem.message);
                 context.error(one.span, Problem { message, ..problem });
@@ -140,6 +141,7 @@ fn build_all(
     multiplier: Multiplier,
 ) -> Option<Vec<RuleLimit>> {
     let built = specs.iter().enumerate().map(|(index, one)| {
+        context.count_limit(one.span)?;
         let built = one.spec.build(owner.rule, owner.on_change, multiplier);
         built.map_err(|problem| context.error(blame(&problem, index), problem)).ok()
     });

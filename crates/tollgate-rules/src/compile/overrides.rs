@@ -7,7 +7,6 @@ use tollgate::Micros;
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::rule_set::Override;
-use crate::suggest::suggest;
 use crate::yaml::Node;
 
 use super::context::Context;
@@ -49,11 +48,10 @@ fn one<'a>(
     let rule = rule_node.text()?;
     let written = known.rules.get(rule).copied();
     if written.is_none() && !known.names.has(rule) {
-        let names = known.rules.keys().copied().chain(known.names.iter());
-        let hint = suggest(rule, names).map_or_else(
-            || "write the name of a rule".into(),
-            |name| format!("did you mean `{name}`?"),
-        );
+        // Rules of the short form have no name in the file.
+        let short = known.rules.keys().copied().filter(|name| !known.names.has(name));
+        let names = known.names.iter().chain(short);
+        let hint = context.did_you_mean(rule, names, || "write the name of a rule".into());
         context
             .error(rule_node.span, Problem::new(format!("there is no rule `{rule}`")).hint(hint));
     }

@@ -22,7 +22,7 @@ pub(super) fn read<'a>(
     // Everything is read before anything is given up, so that every error is reported.
     let name_node = node.get("name");
     let name = name_node.and_then(|name| context.read(name, check_name));
-    let when = node.get("match").map(|node| condition::read(context, node));
+    let when = node.get("match").map(|node| condition::read_match(context, node));
     let key_node = node.get("key");
     let key = key_node.and_then(|key| context.read(key, KeyTemplate::parse));
     let fallback = flag(node, "fallback");

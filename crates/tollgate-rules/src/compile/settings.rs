@@ -8,7 +8,6 @@ use crate::identify::{AddressFrom, Identify};
 use crate::matcher::{parse_cidr, parse_header_name};
 use crate::pattern::Pattern;
 use crate::rule_set::Settings;
-use crate::suggest::suggest;
 use crate::yaml::Node;
 
 use super::Files;
@@ -26,7 +25,7 @@ pub(super) fn read(files: &Files<'_, '_>, tiers: &Tiers<'_>) -> Settings {
         let known =
             |name: &&str| *name == "none" || Dialect::ALL.iter().any(|one| one.name() == *name);
         // Unknown names were reported with the shape.
-        if names.iter().all(|name| known(&name)) {
+        if names.iter().all(known) {
             match Dialect::parse_list(names) {
                 Ok(dialects) => settings.dialects = dialects,
                 Err(error) => context.error(node.span, Problem::new(error.to_string())),
@@ -58,6 +57,12 @@ fn identify(context: Context<'_>, node: &Node, tiers: &Tiers<'_>) -> Identify {
     let header = |node: Option<&Node>| context.read(node?.get("header")?, parse_header_name);
     if let Some(peers) = node.get("trusted_peers") {
         identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
+        if identify.trusted_peers.iter().any(|net| net.prefix_len() == 0) {
+            let problem =
+                Problem::new("everybody is trusted, so any client may name its user and address")
+                    .hint("write the networks of your own proxies, such as 10.0.0.0/8");
+            context.warn(peers.span, problem);
+        }
     }
     let user = node.get("user");
     identify.user_header = header(user);
@@ -125,10 +130,9 @@ fn gateway(context: Context<'_>, root: &Node) {
             if names().any(|known| known == name) {
                 return Ok(());
             }
-            let hint = suggest(name, names()).map_or_else(
-                || format!("write `upstreams: {{ {name}: \"http://127.0.0.1:3000\" }}`"),
-                |known| format!("did you mean `{known}`?"),
-            );
+            let hint = context.did_you_mean(name, names(), || {
+                format!("write `upstreams: {{ {name}: \"http://127.0.0.1:3000\" }}`")
+            });
             Err(Problem::new(format!("there is no upstream `{name}`")).hint(hint))
         });
     }

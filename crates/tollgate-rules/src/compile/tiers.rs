@@ -73,10 +73,8 @@ impl<'a> Tiers<'a> {
             if names.has(rule) {
                 continue;
             }
-            let hint = suggest(rule, names.iter()).map_or_else(
-                || "write the name of a rule".into(),
-                |name| format!("did you mean `{name}`?"),
-            );
+            let otherwise = || "write the name of a rule".into();
+            let hint = context.did_you_mean(rule, names.iter(), otherwise);
             for (_, span, _) in own {
                 let problem = Problem::new(format!("there is no rule `{rule}`")).hint(hint.clone());
                 context.error(*span, problem);

@@ -32,7 +32,8 @@ pub(super) fn show(
 ) -> fmt::Result {
     let number = span.line;
     let Line { text, before, under } = Line::cut(source.text(), span);
-    write!(f, "\n{margin}{arrow} {}:{}:{}", source.name(), span.line, span.column)?;
+    let name = super::fit_to_show(source.name());
+    write!(f, "\n{margin}{arrow} {name}:{}:{}", span.line, span.column)?;
     write!(f, "\n{margin} |\n{number:>width$} | {text}", width = margin.len())?;
     write!(f, "\n{margin} | {}{}", " ".repeat(before), "^".repeat(under.max(1)))
 }
@@ -138,7 +139,7 @@ fn width_of(c: char) -> usize {
 
 /// A tab always takes four columns here, wherever it stands: carets can be counted. Control
 /// characters would move the cursor or colour the terminal, so they are spelt out.
-fn push(text: &mut String, c: char) {
+pub(super) fn push(text: &mut String, c: char) {
     match c {
         '\t' => text.push_str("    "),
         c if is_dangerous(c) => text.extend(c.escape_unicode()),

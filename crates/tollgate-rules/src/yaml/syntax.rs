@@ -2,7 +2,8 @@
 
 use granit_parser::{ErrorKind, Marker, ScanError};
 
-use super::{MAX_DEPTH, too_deep};
+use super::MAX_DEPTH;
+use super::builder::too_deep;
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::source::Source;

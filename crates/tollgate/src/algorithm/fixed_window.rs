@@ -2,9 +2,9 @@
 //!
 //! # The idea
 //!
-//! Time is cut into windows; each counts from zero. One number, easy to explain, and
-//! its one weakness is known exactly: a burst at the end of one window and another at the start of
-//! the next put 2 N into a moment. A day's quota rarely minds; a login form does.
+//! Time is cut into windows; each counts from zero. One number, easy to explain, and its one
+//! weakness is known exactly: a burst at the end of one window and another at the start of the next
+//! put 2 N into a moment. A day's quota rarely minds; a login form does.
 //!
 //! ```text
 //!   N = 5        │····▮▮▮▮▮│▮▮▮▮▮····│       10 pass within a moment around the boundary
@@ -19,11 +19,11 @@
 //!   wait     = end − now
 //! ```
 //!
-//! Windows last one period and begin at whole multiples of the period since the Unix epoch, so that every process
-//! agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or, staggered,
-//! at an offset of each key's own, so that not everybody returns at once. Or a calendar says where
-//! they begin and end, and they last as long as its days, weeks and months do. Within a window
-//! nobody has to be asked again: the state remembers how long it lasts.
+//! Windows last one period and begin at whole multiples of it since the Unix epoch, so that every
+//! process agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or,
+//! staggered, at an offset of each key's own, so that not everybody returns at once. Or a calendar
+//! says where they begin and end, and they last as long as its days, weeks and months do. The state
+//! remembers how long its window lasts, so nobody has to be asked again within it.
 
 use super::{Served, Strategy, used_after_change};
 use crate::decision::Outcome;

@@ -44,9 +44,9 @@ use crate::time::Micros;
 
 /// Where the windows of a calendar begin and end.
 ///
-/// Pure: the same instant is always in the same window. It is asked on the way of a decision, once
-/// or twice when a key's window begins, so it should neither allocate nor wait. Within a window it is
-/// not asked: a state remembers how long its window lasts.
+/// Pure: the same instant is always in the same window. It is asked on the way of a decision about a
+/// key that has used nothing of the window yet, and by refunds, so it should neither allocate nor
+/// wait. After that it is not asked: a state remembers how long its window lasts.
 pub trait Calendar: fmt::Debug + Send + Sync {
     /// What it divides time into.
     fn unit(&self) -> CalendarUnit;
@@ -95,8 +95,8 @@ impl CalendarUnit {
         }
     }
 
-    /// The longest that one can last anywhere: a day more than its days have by 24 hours, because
-    /// no place sets its clocks back by more.
+    /// The most that one can last anywhere: its days at 24 hours each, and one day more, because no
+    /// place sets its clocks back further.
     pub const fn longest(self) -> Duration {
         Duration::from_secs((self.days_most() + 1) * DAY_S)
     }

@@ -26,6 +26,7 @@ mod several;
 mod slot;
 mod snapshot;
 mod table;
+mod unanimous;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,183 @@
+//! What rules cost as there are more of them: compiling a rules file, and deciding one request.
+//!
+//! Each rule has a path of its own, so every request meets one rule, however many there are. Beside
+//! it stands what trying every pattern in turn would cost.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate_bench::machine;
+use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::random::Random;
+use tollgate_bench::stopwatch::{Stopwatch, median};
+use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_rules::compile::compile;
+use tollgate_rules::pattern::Pattern;
+use tollgate_rules::source::Source;
+use tollgate_rules::{Ask, Facts, Gatekeeper, RuleSet};
+
+const HELP: &str = "\
+Measures rules files of 10, 1,000 and 10,000 rules with a path each: how long they take to compile,
+and how long a request takes that meets one of them, or none.
+
+Usage: cargo xtask bench rules [OPTIONS]
+
+Options:
+  --markdown  tables as Markdown
+  --help      print this text
+
+Columns:
+  compile ms   from text to rules, ready to decide
+  decide ns    one request that meets one rule, decided through the table
+  no rule ns   one request that meets none
+  in turn ns   finding the rule by trying every pattern, for comparison
+";
+
+/// Goals: 10,000 rules within a second, and a request among them at most twice as dear as among 10.
+const COMPILE_MS_MAX: f64 = 1_000.0;
+const GROWTH_MAX: f64 = 2.0;
+const COUNTS: [usize; 3] = [10, 1_000, 10_000];
+const REQUESTS: usize = 200_000;
+const ROUNDS: usize = 5;
+
+fn main() -> ExitCode {
+    options::run(HELP, |mut options: Options| -> Result<bool, UsageError> {
+        let style = Style::from_flag(options.flag("--markdown"));
+        options.finish()?;
+        println!("{}; load {}\n", machine::describe(), machine::load());
+        machine::pin(0);
+        let columns = ["rules", "compile ms", "decide ns", "no rule ns", "in turn ns"];
+        let mut table = Table::new("rules with a path each", style, &columns);
+        let measured = COUNTS.map(|count| {
+            eprintln!("{count} rules");
+            Measured::new(count)
+        });
+        for one in &measured {
+            table.row(one.row());
+        }
+        println!("{table}");
+        Ok(report(&measured))
+    })
+}
+
+fn report(measured: &[Measured; 3]) -> bool {
+    let [few, _, many] = measured;
+    let growth = many.decide_ns / few.decide_ns;
+    let verdict = |met: bool| if met { "PASS" } else { "MISS" };
+    let (quick, flat) = (many.compile_ms <= COMPILE_MS_MAX, growth <= GROWTH_MAX);
+    println!("{}  10,000 rules compile in at most {COMPILE_MS_MAX} ms", verdict(quick));
+    println!(
+        "{}  a thousand times the rules make a decision {}x as dear, at most {GROWTH_MAX}x",
+        verdict(flat),
+        figures(growth)
+    );
+    quick && flat
+}
+
+struct Measured {
+    count: usize,
+    compile_ms: f64,
+    decide_ns: f64,
+    none_ns: f64,
+    in_turn_ns: f64,
+}
+
+impl Measured {
+    fn new(count: usize) -> Measured {
+        let source = [Source::from_text("rules.yaml", &rules_file(count))];
+        let compile_ms = repeated(|| {
+            let watch = Stopwatch::start();
+            black_box(compiled(&source));
+            watch.processor_ns() as f64 / 1e6
+        });
+        let limiter = Limiter::new(MemoryStore::new(100_000), ManualClock::new(Micros::ZERO));
+        let gatekeeper = Gatekeeper::new(compiled(&source), limiter);
+        let mut random = Random::new(42);
+        let paths: Vec<String> =
+            (0..1_024).map(|_| path(random.below(count as u64) as usize) + "/42").collect();
+        let strangers: Vec<String> =
+            (0..1_024).map(|number| format!("/other/{number}/x")).collect();
+        Measured {
+            count,
+            compile_ms,
+            decide_ns: decide(&gatekeeper, &paths),
+            none_ns: decide(&gatekeeper, &strangers),
+            in_turn_ns: in_turn(count, &paths),
+        }
+    }
+
+    fn row(&self) -> [String; 5] {
+        [
+            thousands(self.count as u64),
+            figures(self.compile_ms),
+            figures(self.decide_ns),
+            figures(self.none_ns),
+            figures(self.in_turn_ns),
+        ]
+    }
+}
+
+fn path(number: usize) -> String {
+    format!("/service-{}/resource-{number}", number % 100)
+}
+
+fn rules_file(count: usize) -> String {
+    let mut text = String::from("version: 1\nrules:\n");
+    for number in 0..count {
+        let path = path(number);
+        writeln!(
+            text,
+            "  - name: rule-{number}\n    match: {{ path: \"{path}/{{id}}\", method: [GET, POST] }}\n    \
+             key: \"{{user|ip}}\"\n    limits: [1000000/second]"
+        )
+        .expect("strings take all");
+    }
+    text
+}
+
+fn compiled(sources: &[Source]) -> RuleSet {
+    let compiled = compile(sources);
+    compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
+}
+
+fn decide(gatekeeper: &Gatekeeper<ManualClock>, paths: &[String]) -> f64 {
+    per_request(|request| {
+        let facts = Facts {
+            method: Some("GET"),
+            path: Some(&paths[request % paths.len()]),
+            user: Some("anna"),
+            ..Facts::default()
+        };
+        let now = Micros::new(1_700_000_000_000_000 + request as u64 * 10);
+        black_box(gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, now).allowed());
+    })
+}
+
+fn in_turn(count: usize, paths: &[String]) -> f64 {
+    let pattern = |number| Pattern::parse(&(path(number) + "/{id}")).expect("a pattern");
+    let patterns: Vec<Pattern> = (0..count).map(pattern).collect();
+    let requests = (2_000_000 / count).min(REQUESTS);
+    repeated(|| {
+        let watch = Stopwatch::start();
+        for request in 0..requests {
+            let path = &paths[request % paths.len()];
+            black_box(patterns.iter().position(|pattern| pattern.matches(path)));
+        }
+        watch.processor_ns() as f64 / requests as f64
+    })
+}
+
+fn per_request(mut ask: impl FnMut(usize)) -> f64 {
+    repeated(|| {
+        let watch = Stopwatch::start();
+        (0..REQUESTS).for_each(&mut ask);
+        watch.processor_ns() as f64 / REQUESTS as f64
+    })
+}
+
+fn repeated(mut measure: impl FnMut() -> f64) -> f64 {
+    let rounds: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
+    median(&rounds)
+}

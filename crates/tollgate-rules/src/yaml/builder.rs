@@ -1,0 +1,331 @@
+//! Makes the tree of a parser's events, within bounds.
+
+use std::collections::HashMap;
+
+use granit_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
+
+use super::{Entry, MAX_ALIASES, MAX_DEPTH, MAX_EVENTS, MAX_SCALAR_BYTES, Node, Value, syntax};
+use crate::Problem;
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::source::Source;
+
+/// How many keys of a map are compared one by one. Nearly every map is smaller and needs no table.
+const LOOKED_THROUGH: usize = 16;
+
+/// Something that ends the reading.
+type Stop = Box<Diagnostic>;
+
+/// A list or map that is not complete yet.
+struct Open {
+    span: Span,
+    anchor: usize,
+    /// Nodes of the whole tree when it began.
+    nodes_before: usize,
+    /// The deepest nesting below, itself included.
+    depth: usize,
+    content: Content,
+}
+
+enum Content {
+    List(Vec<Node>),
+    Map {
+        entries: Vec<Entry>,
+        /// Where the keys behind the first `LOOKED_THROUGH` are in `entries`.
+        known: HashMap<Box<str>, usize>,
+        key: Option<(Box<str>, Span)>,
+        /// A key that cannot be used; its value is read and forgotten.
+        skip_value: bool,
+    },
+}
+
+/// A finished node that an alias may repeat.
+struct Anchored {
+    node: Node,
+    nodes: usize,
+    depth: usize,
+}
+
+/// Makes the tree of the events.
+pub(super) struct Builder<'a> {
+    source: &'a Source,
+    diagnostics: &'a mut Diagnostics,
+    /// Bound: `MAX_DEPTH`.
+    open: Vec<Open>,
+    /// Bound: by the events. Only anchors that are used cost more than their node.
+    anchors: HashMap<usize, Anchored>,
+    nodes: usize,
+    /// Nodes kept a second time because an alias may want them.
+    kept: usize,
+    aliases: usize,
+    root: Option<Node>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(source: &'a Source, diagnostics: &'a mut Diagnostics) -> Builder<'a> {
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Builder { source, diagnostics, open, anchors, nodes: 0, kept: 0, aliases: 0, root: None }
+    }
+
+    /// The one document; `None`: it could not be read, and the diagnostics say why.
+    pub(super) fn build<'t>(mut self, parser: Parser<'t, StrInput<'t>>) -> Option<Node> {
+        match self.read(parser) {
+            Ok(root) => root,
+            Err(stop) => {
+                self.diagnostics.push(*stop);
+                None
+            }
+        }
+    }
+
+    fn read<'t>(&mut self, parser: Parser<'t, StrInput<'t>>) -> Result<Option<Node>, Stop> {
+        let errors_before = self.diagnostics.len();
+        let mut documents = 0;
+        for event in parser {
+            let (event, span) =
+                event.map_err(|error| syntax::explain(self.source, &error, self.open_bracket()))?;
+            let tag = event.tag().map(|tag| (tag.clone(), span.tag_span()));
+            let span = self.span(&span);
+            if let Some((tag, tag_span)) = tag {
+                let tag_span = tag_span.map_or(span, |tag_span| self.span(&tag_span));
+                self.check_tag(&tag, tag_span);
+            }
+            if matches!(event, Event::DocumentStart(..)) {
+                documents += 1;
+                if documents > 1 {
+                    return Err(self.stop(
+                        span,
+                        Problem::new(
+                            "a second document begins here, and a rules file is one document",
+                        )
+                        .hint(
+                            "remove the `---`, or put the second document into a file of its own",
+                        ),
+                    ));
+                }
+            }
+            self.event(event, span)?;
+        }
+        Ok(self.root.take().filter(|_| self.diagnostics.len() == errors_before))
+    }
+
+    /// The innermost bracket that is still open.
+    fn open_bracket(&self) -> Option<Span> {
+        let open = self.open.last()?;
+        let bracket = self.source.text()[open.span.start..].starts_with(['[', '{']);
+        bracket.then(|| Span { end: open.span.start + 1, ..open.span })
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
+        match event {
+            Event::Scalar(text, style, anchor, _) => {
+                if text.len() > MAX_SCALAR_BYTES {
+                    let problem = format!("a text is longer than {} KiB", MAX_SCALAR_BYTES >> 10);
+                    return Err(self.stop(span, Problem::new(problem)));
+                }
+                self.count(1, span)?;
+                let value = scalar(&text, style);
+                self.finish(Node { span, value }, anchor, self.nodes - 1, 0)?;
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.begin(span, anchor, Content::List(Vec::new()))?;
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let (entries, known) = (Vec::new(), HashMap::new());
+                self.begin(
+                    span,
+                    anchor,
+                    Content::Map { entries, known, key: None, skip_value: false },
+                )?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(span)?,
+            Event::Alias(anchor) => self.alias(anchor, span)?,
+            Event::UnresolvedAlias(name) => {
+                self.error(
+                    span,
+                    Problem::new(format!("there is no anchor `&{name}` above"))
+                        .hint("put a text that begins with `*` into quotes"),
+                );
+                self.finish(Node { span, value: Value::Null }, 0, self.nodes, 0)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, span: Span, anchor: usize, content: Content) -> Result<(), Stop> {
+        self.count(1, span)?;
+        if self.open.len() >= MAX_DEPTH {
+            return Err(self.stop(span, too_deep()));
+        }
+        let nodes_before = self.nodes - 1;
+        self.open.push(Open { span, anchor, nodes_before, depth: 1, content });
+        Ok(())
+    }
+
+    fn end(&mut self, end: Span) -> Result<(), Stop> {
+        let open = self.open.pop().expect("the parser ends only what it began");
+        let span = Span { end: end.end.max(open.span.end), ..open.span };
+        let value = match open.content {
+            Content::List(items) => Value::List(items),
+            Content::Map { entries, .. } => Value::Map(entries),
+        };
+        self.finish(Node { span, value }, open.anchor, open.nodes_before, open.depth)
+    }
+
+    /// Counts nodes against the budget before they are made.
+    fn count(&mut self, nodes: usize, span: Span) -> Result<(), Stop> {
+        self.nodes += nodes;
+        if self.nodes + self.kept <= MAX_EVENTS {
+            return Ok(());
+        }
+        Err(self.stop(
+            span,
+            match self.aliases + self.kept {
+                0 => Problem::new(format!("the file has more than {MAX_EVENTS} values")).hint(
+                    "split the rules over several files of one directory and name the directory",
+                ),
+                _ => Problem::new(format!(
+                    "with all that its aliases repeat, the file has more than {MAX_EVENTS} values"
+                ))
+                .hint("write fewer aliases of aliases"),
+            },
+        ))
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {
+        self.aliases += 1;
+        if self.aliases > MAX_ALIASES {
+            let problem = format!("the file uses more than {MAX_ALIASES} aliases");
+            return Err(self.stop(span, Problem::new(problem).hint("write the values out")));
+        }
+        let Some(anchored) = self.anchors.get(&anchor) else {
+            return Err(self.stop(
+                span,
+                Problem::new("the alias stands inside its own anchor").hint("write the value out"),
+            ));
+        };
+        let (nodes, depth) = (anchored.nodes, anchored.depth);
+        self.count(nodes, span)?;
+        if self.open.len() + depth > MAX_DEPTH {
+            return Err(self.stop(span, too_deep()));
+        }
+        // The copy is said to stand where it is used; what is inside, where it was written.
+        let node = Node { span, ..self.anchors[&anchor].node.clone() };
+        self.finish(node, 0, self.nodes - nodes, depth)
+    }
+
+    /// Hands a complete node to the list or map around it.
+    fn finish(
+        &mut self,
+        node: Node,
+        anchor: usize,
+        nodes_before: usize,
+        depth: usize,
+    ) -> Result<(), Stop> {
+        if anchor != 0 {
+            // Anchors inside anchors keep their content once each: that is counted, too.
+            let nodes = self.nodes - nodes_before;
+            self.kept += nodes;
+            self.count(0, node.span)?;
+            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, depth });
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.depth = open.depth.max(depth + 1);
+        let problem = match &mut open.content {
+            Content::List(items) => {
+                items.push(node);
+                None
+            }
+            Content::Map { entries, known, key, skip_value } => {
+                if *skip_value {
+                    *skip_value = false;
+                    None
+                } else if let Some((key, key_span)) = key.take() {
+                    if entries.len() >= LOOKED_THROUGH {
+                        known.insert(key.clone(), entries.len());
+                    }
+                    entries.push(Entry { key, key_span, node });
+                    None
+                } else {
+                    let problem = take_key(node, entries, known, key);
+                    *skip_value = problem.is_some();
+                    problem
+                }
+            }
+        };
+        if let Some((span, problem, first)) = problem {
+            let diagnostic = Diagnostic::error(self.source, span, problem);
+            self.diagnostics.push(match first {
+                Some(first) => diagnostic.also(self.source, first, "it was first given here"),
+                None => diagnostic,
+            });
+        }
+        Ok(())
+    }
+
+    /// Only the tags that say what the text says anyway: rules make no use of others.
+    fn check_tag(&mut self, tag: &Tag, span: Span) {
+        let known = ["str", "int", "float", "bool", "null", "seq", "map"];
+        if !tag.core_suffix().is_some_and(|suffix| known.contains(&suffix)) {
+            let problem = format!("the tag `{}` means nothing in a rules file", tag.original());
+            self.error(
+                span,
+                Problem::new(problem)
+                    .hint("remove it, or put a text that begins with `!` into quotes"),
+            );
+        }
+    }
+
+    fn error(&mut self, span: Span, problem: Problem) {
+        self.diagnostics.push(Diagnostic::error(self.source, span, problem));
+    }
+
+    fn stop(&self, span: Span, problem: Problem) -> Stop {
+        Diagnostic::error(self.source, span, problem).into()
+    }
+
+    fn span(&self, span: &granit_parser::Span) -> Span {
+        syntax::span(self.source, &span.start, &span.end)
+    }
+}
+
+/// Keeps a key for the value that follows, or says what is wrong with it.
+fn take_key(
+    node: Node,
+    entries: &[Entry],
+    known: &HashMap<Box<str>, usize>,
+    key: &mut Option<(Box<str>, Span)>,
+) -> Option<(Span, Problem, Option<Span>)> {
+    let Some(text) = node.text() else {
+        let problem = Problem::new("a key must be a text")
+            .hint("put a key that begins with `{` or `[` into quotes");
+        return Some((node.span, problem, None));
+    };
+    if text == "<<" {
+        let problem = Problem::new("merge keys (`<<`) are not supported")
+            .hint("write the fields out, or share a whole value with an alias");
+        return Some((node.span, problem, None));
+    }
+    let among_first = entries.iter().take(LOOKED_THROUGH).position(|entry| &*entry.key == text);
+    if let Some(first) = among_first.or_else(|| known.get(text).copied()) {
+        let problem = Problem::new(format!("`{text}` is given twice")).hint("remove one of them");
+        return Some((node.span, problem, Some(entries[first].key_span)));
+    }
+    *key = Some((text.into(), node.span));
+    None
+}
+
+pub(super) fn too_deep() -> Problem {
+    Problem::new(format!("lists and maps nest more than {MAX_DEPTH} deep"))
+}
+
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    match (style, text) {
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Value::Null,
+        (ScalarStyle::Plain, text) => Value::Plain(text.into()),
+        (_, text) => Value::Quoted(text.into()),
+    }
+}

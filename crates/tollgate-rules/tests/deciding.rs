@@ -1,0 +1,397 @@
+//! What rules do, one behaviour at a time: a rules file, requests at chosen instants, answers.
+
+use std::time::Duration;
+
+use tollgate::{DecidedBy, Limiter, ManualClock, MemoryStore, Micros, Refusal};
+use tollgate_rules::compile::compile;
+use tollgate_rules::reservation::RESERVATIONS_MAX;
+use tollgate_rules::source::Source;
+use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, SettleError, Standing, TableFull};
+
+/// 2026-11-15 12:00:00 UTC, a Sunday.
+const NOON: u64 = 1_794_744_000;
+
+/// A gatekeeper and the time that its tests tell it.
+struct Gate {
+    gatekeeper: Gatekeeper<ManualClock>,
+    now: Micros,
+}
+
+impl Gate {
+    fn new(rules: &str) -> Gate {
+        let compiled = compile(&[Source::from_text("rules.yaml", rules)]);
+        let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+        let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
+        Gate { gatekeeper: Gatekeeper::new(rules, limiter), now: Micros::from_secs(NOON) }
+    }
+
+    fn later(&mut self, seconds: f64) -> &mut Gate {
+        self.now = Micros::new(self.now.as_u64() + (seconds * 1e6) as u64);
+        self
+    }
+
+    fn get(&self, path: &str, user: &str) -> Answer {
+        self.ask(&Ask { facts: of(path, user), ..Ask::default() })
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Answer {
+        self.gatekeeper.decide_at(ask, self.now)
+    }
+
+    /// How many of `tries` pass.
+    fn passing(&self, path: &str, user: &str, tries: usize) -> usize {
+        (0..tries).filter(|_| self.get(path, user).allowed()).count()
+    }
+
+    fn reserve(&self, ask: &Ask<'_>) -> Result<tollgate_rules::Reserved, TableFull> {
+        self.gatekeeper.reserve_at(ask, Duration::from_secs(60), self.now)
+    }
+}
+
+fn of<'a>(path: &'a str, user: &'a str) -> Facts<'a> {
+    Facts {
+        method: Some("GET"),
+        path: Some(path),
+        user: Some(user),
+        ip: "192.0.2.1".parse().ok(),
+        ..Facts::default()
+    }
+}
+
+fn remaining(answer: &Answer) -> Vec<(String, u64)> {
+    answer.limits().map(|one| (one.rule.into(), one.outcome.remaining)).collect()
+}
+
+#[test]
+fn a_refusal_by_one_rule_charges_no_other() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - { name: wide, key: global, limits: [100/minute] }\n\
+         - { name: narrow, match: { path: /a }, key: '{user}', limits: [2/minute] }\n",
+    );
+    assert_eq!(gate.passing("/a", "anna", 5), 2);
+    let answer = gate.get("/a", "anna");
+    assert_eq!(answer.binding().unwrap().rule, "narrow");
+    assert_eq!(remaining(&answer), [("wide".into(), 98), ("narrow".into(), 0)]);
+    assert_eq!(gate.passing("/b", "anna", 200), 98);
+}
+
+#[test]
+fn no_rule_is_no_limit() {
+    let gate = Gate::new(
+        "version: 1\nrules: [{ name: a, match: { path: /a }, key: '{user}', limits: [1/minute] }]\n",
+    );
+    let answer = gate.get("/b", "anna");
+    assert!(answer.allowed() && answer.binding().is_none() && answer.limits().len() == 0);
+    // A fact is missing: the rule does not apply, and that is counted.
+    let nobody = Facts { user: None, ..of("/a", "") };
+    assert!(gate.ask(&Ask { facts: nobody, ..Ask::default() }).binding().is_none());
+    assert_eq!(gate.gatekeeper.stats().without_fact, 1);
+}
+
+#[test]
+fn fallbacks_apply_where_nothing_else_is_enforced() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - { name: rest, fallback: true, key: '{user|ip}', limits: [1/minute] }\n\
+         - { name: a, match: { path: /a }, key: '{user}', limits: [2/minute] }\n\
+         - { name: b, match: { path: /b }, key: '{user}', limits: [2/minute], mode: shadow }\n\
+         - { name: c, match: { path: /c }, key: '{user}', limits: [2/minute], mode: off }\n\
+         - { name: d, match: { path: /d }, key: '{api_key}', limits: [2/minute] }\n",
+    );
+    let rules = |path| remaining(&gate.get(path, "anna")).into_iter().map(|(rule, _)| rule);
+    assert_eq!(rules("/a").collect::<Vec<_>>(), ["a"]);
+    assert_eq!(rules("/b").collect::<Vec<_>>(), ["b", "rest"]);
+    assert_eq!(rules("/c").collect::<Vec<_>>(), ["rest"]);
+    // Matched, but its key has no fact: such a request must not go uncounted.
+    assert_eq!(rules("/d").collect::<Vec<_>>(), ["rest"]);
+}
+
+#[test]
+fn exempt_callers_meet_no_rule() {
+    let gate = Gate::new(
+        "version: 1\nrules: [{ name: a, key: '{user|ip}', limits: [1/minute] }]\n\
+         exempt: { ip: [10.1.0.0/16], user: [health-checker] }\n",
+    );
+    assert_eq!(gate.passing("/", "health-checker", 50), 50);
+    let inside = Facts { ip: "::ffff:10.1.2.3".parse().ok(), ..of("/", "anna") };
+    let answer = gate.ask(&Ask { facts: inside, ..Ask::default() });
+    assert!(answer.allowed() && answer.binding().is_none());
+    assert_eq!(gate.passing("/", "anna", 50), 1);
+}
+
+#[test]
+fn shadow_and_soft_limits_never_refuse() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - { name: quiet, key: '{user}', limits: [1/minute], mode: shadow }\n\
+         - { name: gentle, key: '{user}', limits: [2/minute], soft: true }\n",
+    );
+    let judged = |answer: &Answer| {
+        let one = |one: tollgate_rules::Judged<'_>| (one.standing, one.outcome.allowed);
+        answer.limits().map(one).collect::<Vec<_>>()
+    };
+    let (first, third) = (gate.get("/", "anna"), {
+        let _ = gate.get("/", "anna");
+        gate.get("/", "anna")
+    });
+    assert_eq!(judged(&first), [(Standing::Shadow, true), (Standing::Soft, true)]);
+    assert_eq!(judged(&third), [(Standing::Shadow, false), (Standing::Soft, false)]);
+    assert_eq!(first.warnings().count(), 0);
+    assert_eq!(third.warnings().map(|name| name.as_str()).collect::<Vec<_>>(), ["gentle-1m"]);
+    // Clients are told of limits that are enforced, and of nothing else.
+    assert!(third.allowed() && third.binding().is_none() && third.policies().is_empty());
+}
+
+#[test]
+fn a_share_of_callers_is_enforced() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - { name: a, key: '{user}', limits: [1/minute], mode: { enforce: 25% } }\n",
+    );
+    let enforced = |user: &String| gate.passing("/", user, 3) == 1;
+    let share = (0..1_000).map(|user| format!("user-{user}")).filter(enforced).count();
+    assert!((200..300).contains(&share), "{share} of 1,000");
+}
+
+#[test]
+fn refusals_earn_a_ban_of_that_rule_alone() {
+    let mut gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: login\n  match: { path: /login }\n  key: '{ip}'\n  \
+           limits: [{ rate: 5/minute, algorithm: sliding_window_log }]\n  \
+           ban: { after: 3, within: 1m, for: 15m }\n\
+         - { name: all, key: '{ip}', limits: [1000/minute] }\n",
+    );
+    assert_eq!(gate.passing("/login", "anna", 7), 5, "two refusals are not three");
+    assert_eq!(gate.get("/login", "anna").refusal(), Some(Refusal::OverLimit), "the third");
+    assert_eq!(gate.gatekeeper.stats().bans, 1);
+    gate.later(120.0);
+    let banned = gate.get("/login", "anna");
+    assert_eq!(banned.refusal(), Some(Refusal::Blocked));
+    assert_eq!(banned.decided_by(), DecidedBy::Block);
+    assert_eq!(banned.retry_after().as_micros(), Some(13 * 60 * 1_000_000));
+    assert_eq!((banned.binding().unwrap().rule, banned.capacity()), ("login", 5));
+    assert!(gate.get("/home", "anna").allowed(), "other rules go on");
+    gate.later(13.0 * 60.0);
+    assert!(gate.get("/login", "anna").allowed(), "it ends by itself");
+}
+
+#[test]
+fn refused_refusals_of_several_limits_count_once() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: a\n  key: '{ip}'\n  limits: [1/minute, 1/hour, 1/day]\n  \
+           ban: { after: 3, within: 1m, for: 15m }\n",
+    );
+    assert_eq!(gate.passing("/", "anna", 3), 1);
+    assert_eq!(gate.gatekeeper.stats().bans, 0);
+    assert!(!gate.get("/", "anna").allowed());
+    assert_eq!(gate.gatekeeper.stats().bans, 1);
+}
+
+#[test]
+fn tiers_come_from_facts_then_the_table_then_the_default() {
+    let gate = Gate::new(
+        "version: 1\n\
+         identify: { tier: { users: { anna: pro }, default: free } }\n\
+         tiers: { free: 1, pro: 10, partner: { api: [7/minute] } }\n\
+         rules: [{ name: api, key: '{user}', limits: [2/minute], tiered: true }]\n",
+    );
+    assert_eq!(gate.passing("/", "bert", 50), 2);
+    assert_eq!(gate.passing("/", "anna", 50), 20);
+    let said =
+        |user, tier| Ask { facts: Facts { tier: Some(tier), ..of("/", user) }, ..Ask::default() };
+    let passing = |user, tier| (0..50).filter(|_| gate.ask(&said(user, tier)).allowed()).count();
+    assert_eq!(passing("carl", "partner"), 7);
+    assert_eq!(passing("dora", "pro"), 20);
+    assert_eq!(passing("emil", "nonsense"), 2, "an unknown tier is the default");
+    let answer = gate.ask(&said("fritz", "pro"));
+    assert_eq!((answer.capacity(), answer.binding().unwrap().limit), (20, "20/minute"));
+}
+
+#[test]
+fn overrides_hold_until_they_end() {
+    let mut gate = Gate::new(
+        "version: 1\nrules: [{ name: api, key: '{user|ip}', limits: [2/minute] }]\n\
+         overrides:\n\
+         - { rule: api, key: anna, limits: [5/minute], until: 2026-11-15T12:10:00Z }\n\
+         - { rule: api, key: 'ip=192.0.2.1', limits: [9/minute] }\n",
+    );
+    assert_eq!(gate.passing("/", "anna", 20), 5);
+    assert_eq!(gate.passing("/", "bert", 20), 2);
+    let anonymous = Facts { user: None, ..of("/", "") };
+    let asks = (0..20).filter(|_| gate.ask(&Ask { facts: anonymous, ..Ask::default() }).allowed());
+    assert_eq!(asks.count(), 9);
+    gate.later(600.0);
+    assert_eq!(gate.passing("/", "anna", 20), 2);
+}
+
+#[test]
+fn costs_are_by_endpoint_unless_the_caller_says() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: budget\n  key: '{user}'\n  limits: [{ rate: 100/minute, burst: 100 }]\n  \
+           cost: { default: 1, '/up': 10, 'GET /heavy': 50 }\n",
+    );
+    let left = |path, user| gate.get(path, user).remaining();
+    assert_eq!((left("/x", "a"), left("/up", "a"), left("/heavy", "a")), (99, 89, 39));
+    let explicit = Ask { facts: of("/heavy", "a"), cost: Some(3), ..Ask::default() };
+    assert_eq!(gate.ask(&explicit).remaining(), 36);
+    assert_eq!(gate.ask(&Ask { cost: Some(0), ..explicit }).remaining(), 36, "0 only asks");
+    assert!(!gate.get("/heavy", "a").allowed());
+    let refund = gate.gatekeeper.refund_at(&Ask { cost: None, ..explicit }, gate.now);
+    assert_eq!(refund.remaining(), 86);
+}
+
+#[test]
+fn whoever_cannot_wait_is_refused_and_not_charged() {
+    let mut gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: q\n  key: '{user}'\n  \
+           limits: [{ rate: 2/second, burst: 10, algorithm: leaky_bucket, queue: true }]\n\
+         - { name: all, key: '{user}', limits: [100/minute] }\n",
+    );
+    let now = Ask { facts: of("/", "anna"), cannot_wait: true, ..Ask::default() };
+    assert!(gate.ask(&now).allowed());
+    for _ in 0..5 {
+        let refused = gate.ask(&now);
+        assert_eq!(refused.refusal(), Some(Refusal::OverLimit));
+        assert_eq!(refused.retry_after().as_micros(), Some(500_000));
+        assert_eq!(refused.binding().unwrap().rule, "q");
+        assert_eq!(remaining(&refused)[1], ("all".into(), 99), "nothing was charged");
+    }
+    let waits = gate.ask(&Ask { cannot_wait: false, ..now });
+    assert_eq!(waits.delay().as_micros(), Some(500_000));
+    gate.later(1.0);
+    assert!(gate.ask(&now).allowed());
+}
+
+#[test]
+fn calendar_days_end_at_local_midnight() {
+    let mut gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: sms\n  key: '{user}'\n  limits: [{ rate: 2/day, algorithm: fixed_window, \
+           align: calendar, time_zone: Europe/Berlin }]\n",
+    );
+    assert_eq!(gate.passing("/", "anna", 5), 2);
+    // In Berlin it is 13:00.
+    let refused = gate.get("/", "anna");
+    assert_eq!(refused.retry_after().as_micros(), Some(11 * 3_600 * 1_000_000));
+    assert_eq!(refused.binding().unwrap().limit, "2/day in Europe/Berlin");
+    gate.later(11.0 * 3_600.0 - 0.000_001);
+    assert!(!gate.get("/", "anna").allowed());
+    gate.later(0.000_002);
+    assert_eq!(gate.passing("/", "anna", 5), 2);
+}
+
+#[test]
+fn counted_refusals_keep_a_caller_out() {
+    let mut gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: a\n  key: '{user}'\n  \
+           limits: [{ rate: 2/10s, algorithm: sliding_window_log }]\n  count_denied: true\n",
+    );
+    assert_eq!(gate.passing("/", "anna", 3), 2);
+    for _ in 0..4 {
+        gate.later(4.0);
+        assert!(!gate.get("/", "anna").allowed(), "who does not stop asking stays out");
+    }
+}
+
+#[test]
+fn more_limits_than_a_decision_holds_keep_the_enforced_ones() {
+    let mut rules = String::from("version: 1\nrules:\n");
+    for number in 0..12 {
+        rules += &format!(
+            "- {{ name: s{number}, match: {{ header: {{ x-a: '1' }} }}, key: '{{user}}', \
+             limits: [100/minute], mode: shadow }}\n"
+        );
+    }
+    for number in 0..6 {
+        rules += &format!(
+            "- {{ name: e{number}, match: {{ header: {{ x-b: '1' }} }}, key: '{{user}}', \
+             limits: [100/minute] }}\n"
+        );
+    }
+    let gate = Gate::new(&rules);
+    let headers = vec![("x-a", "1"), ("x-b", "1")];
+    let facts = Facts { headers: Some(&headers), ..of("/", "anna") };
+    let answer = gate.ask(&Ask { facts, ..Ask::default() });
+    let enforced = answer.limits().filter(|one| one.standing == Standing::Enforced).count();
+    assert_eq!((answer.limits().len(), enforced), (16, 6));
+    assert_eq!(gate.gatekeeper.stats().left_out, 2);
+}
+
+const LLM: &str = "version: 1\nrules:\n\
+    - name: tokens\n  key: '{user}'\n  limits: [{ rate: 10000/day, burst: 10000 }]\n  \
+      cost: { reserve: 2000 }\n  concurrency: 3\n\
+    - { name: requests, key: '{user}', limits: [100/minute] }\n";
+
+fn left_of(gate: &Gate, user: &str) -> Vec<(String, u64)> {
+    remaining(&gate.ask(&Ask { facts: of("/", user), cost: Some(0), ..Ask::default() }))
+}
+
+#[test]
+fn a_reservation_is_settled_once_with_the_true_cost() {
+    let gate = Gate::new(LLM);
+    let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
+    let id = gate.reserve(&ask).unwrap().id.unwrap();
+    assert_eq!(left_of(&gate, "anna"), [("tokens".into(), 8_000), ("requests".into(), 99)]);
+    assert_eq!(gate.gatekeeper.commit_at(id, 350, gate.now), Ok(()));
+    // What is counted in requests has cost one request, whatever its tokens.
+    assert_eq!(left_of(&gate, "anna"), [("tokens".into(), 9_650), ("requests".into(), 99)]);
+    assert_eq!(gate.gatekeeper.commit_at(id, 350, gate.now), Err(SettleError::Unknown));
+    assert_eq!(gate.gatekeeper.cancel_at(id, gate.now), Err(SettleError::Unknown));
+
+    let id = gate.reserve(&ask).unwrap().id.unwrap();
+    assert_eq!(gate.gatekeeper.commit_at(id, 3_000, gate.now), Ok(()));
+    assert_eq!(left_of(&gate, "anna")[0].1, 6_650);
+    let id = gate.reserve(&ask).unwrap().id.unwrap();
+    assert_eq!(gate.gatekeeper.cancel_at(id, gate.now), Ok(()));
+    assert_eq!(left_of(&gate, "anna"), [("tokens".into(), 6_650), ("requests".into(), 98)]);
+}
+
+#[test]
+fn after_its_deadline_the_charge_stands() {
+    let mut gate = Gate::new(LLM);
+    let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
+    let id = gate.reserve(&ask).unwrap().id.unwrap();
+    gate.later(60.0);
+    assert_eq!(gate.gatekeeper.commit_at(id, 1, gate.now), Err(SettleError::Expired));
+    assert_eq!(gate.gatekeeper.stats().reservations, 0);
+    let kept = left_of(&gate, "anna")[0].1;
+    assert!((8_000..8_020).contains(&kept), "{kept}");
+}
+
+#[test]
+fn so_much_of_one_key_goes_on_at_once() {
+    let mut gate = Gate::new(LLM);
+    let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
+    let open: Vec<_> = (0..3).map(|_| gate.reserve(&ask).unwrap().id.unwrap()).collect();
+    let busy = gate.reserve(&ask).unwrap();
+    assert_eq!((busy.id, busy.answer.refusal()), (None, Some(Refusal::Busy)));
+    let binding = busy.answer.binding().unwrap();
+    assert_eq!((binding.rule, binding.limit), ("tokens", "3 in flight"));
+    assert_eq!(left_of(&gate, "anna")[0].1, 4_000, "a refusal is free");
+    let other = Ask { facts: of("/", "bert"), ..Ask::default() };
+    assert!(gate.reserve(&other).unwrap().id.is_some());
+    gate.gatekeeper.commit_at(open[0], 1, gate.now).unwrap();
+    assert!(gate.reserve(&ask).unwrap().id.is_some());
+    assert!(gate.reserve(&ask).unwrap().id.is_none());
+    gate.later(61.0);
+    assert!(gate.reserve(&ask).unwrap().id.is_some(), "expired ones no longer count");
+}
+
+#[test]
+fn the_table_of_reservations_is_bounded() {
+    let mut gate = Gate::new("rate_limits: { default: { requests: 1000000, window: 60 } }\n");
+    let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
+    for _ in 0..RESERVATIONS_MAX {
+        assert!(gate.reserve(&ask).unwrap().id.is_some());
+    }
+    assert_eq!(gate.reserve(&ask).unwrap_err(), TableFull);
+    gate.later(60.0);
+    assert!(gate.reserve(&ask).is_ok());
+    assert_eq!(gate.gatekeeper.stats().reservations, 1);
+}

@@ -1,0 +1,100 @@
+//! The usual case of several limits as one request: all of them admit, and nobody else is at their
+//! slots.
+//!
+//! Each limit is judged and charged once, on a copy. Then the slots are locked, each only if it still
+//! holds exactly what was judged, and the charged copies are written. Whatever is different (a limit
+//! refuses, a key is new, a slot is busy) is left to `several.rs`, and nothing has been written. A
+//! lock that is taken is never waited for here, so no order of locking is needed.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::{fixed_window, leaky_bucket, sliding_window_counter, token_bucket};
+use crate::check::{Act, Check};
+use crate::decision::{Decision, MAX_LIMITS, Outcome};
+use crate::limit::{Kind, Limit};
+use crate::time::Micros;
+
+use super::MemoryStore;
+use super::held::Compact;
+use super::several::Asked;
+use super::slot::{Locked, Record, Seen, Slot};
+
+/// A slot, what it held when it was judged, and what it holds once it is charged.
+struct Charge<'a> {
+    slot: &'a Slot,
+    seen: Seen,
+    record: Record,
+}
+
+impl MemoryStore {
+    /// The answer, if all admit and nobody interferes; `outcomes` then has what each said.
+    pub(super) fn take_unanimous(
+        &self,
+        asked: &[Asked<'_>],
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let mut charges = ArrayVec::<Charge<'_>, MAX_LIMITS>::new();
+        for (one, place) in asked.iter().zip(outcomes.iter_mut()) {
+            let (outcome, charge) = self.take_copy(one, now)?;
+            *place = outcome;
+            charges.extend(charge);
+        }
+        let mut locked = ArrayVec::<Locked<'_>, MAX_LIMITS>::new();
+        for charge in &charges {
+            // Also fails where two checks meet in one slot: the first has locked it.
+            locked.push(charge.slot.lock_if(&charge.seen)?);
+        }
+        for (locked, charge) in locked.iter_mut().zip(&charges) {
+            locked.write(charge.record);
+        }
+        drop(locked);
+        Some(Decision::of_all(checks, outcomes, 0, now))
+    }
+
+    /// What one limit says and what there is to write; `None` if this is not the usual case.
+    fn take_copy(&self, one: &Asked<'_>, now: Micros) -> Option<(Outcome, Option<Charge<'_>>)> {
+        let check = &one.check;
+        if check.act != Act::Take || check.count_denied || check.cost == 0 {
+            return None;
+        }
+        let slot = self.keys.find(one.key)?;
+        let seen = slot.read();
+        let record = seen.record();
+        if seen.key != one.key || record.tag != one.tag {
+            return None;
+        }
+        let (outcome, record) = take(one.limit, record, check.cost, now)?;
+        match outcome.allowed {
+            true => {
+                let outcome = Outcome { charged: check.cost, ..outcome };
+                Some((outcome, Some(Charge { slot, seen, record })))
+            }
+            // In shadow, and so without a say; what it would refuse is not charged to it.
+            false if check.shadow => Some((outcome, None)),
+            false => None,
+        }
+    }
+}
+
+/// Judges and charges a state that fits in a slot.
+#[inline]
+fn take(limit: &Limit, record: Record, cost: u64, now: Micros) -> Option<(Outcome, Record)> {
+    fn of<S: Compact>(
+        limit: &Limit,
+        record: Record,
+        cost: u64,
+        now: Micros,
+    ) -> Option<(Outcome, Record)> {
+        let (outcome, charged) = S::unpack(record).take(limit, cost, now)?;
+        Some((outcome, charged.pack(record.tag)))
+    }
+    match limit.kind {
+        Kind::Token => of::<token_bucket::State>(limit, record, cost, now),
+        Kind::Leaky => of::<leaky_bucket::State>(limit, record, cost, now),
+        Kind::Window | Kind::Staggered => of::<fixed_window::State>(limit, record, cost, now),
+        Kind::Counter => of::<sliding_window_counter::State>(limit, record, cost, now),
+        Kind::Log => None,
+    }
+}
