@@ -152,6 +152,13 @@ impl RuleSet {
         &self.settings
     }
 
+    /// The names of all tiers, in order.
+    pub fn tiers(&self) -> Vec<&str> {
+        let mut tiers: Vec<_> = self.tiers.iter().collect();
+        tiers.sort_unstable_by_key(|(_, index)| **index);
+        tiers.into_iter().map(|(name, _)| &**name).collect()
+    }
+
     /// All overrides.
     pub fn overrides(&self) -> &[Override] {
         &self.overrides.list

@@ -29,8 +29,10 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Serve(args) => cli::serve::run(&args, &matches),
-        Command::Ask(args) => cli::ask::run(&args),
+        Command::Check(args) => cli::check::run(&args),
         Command::Simulate(args) => cli::simulate::run(&args),
+        Command::Ask(args) => cli::ask::run(&args),
+        Command::Schema(args) => cli::schema::run(&args),
         Command::Completions(args) => cli::completions::run(&args),
         Command::Man(args) => cli::man::run(&args),
     };
