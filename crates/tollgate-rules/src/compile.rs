@@ -174,7 +174,7 @@ impl Files<'_, '_> {
                 rules.extend(rule::read(context, node, &tiers));
             }
         }
-        self.check_some(&rules);
+        self.check_count(&rules);
         let settings = settings::read(self, &tiers);
         let known = Known {
             rules: rules.iter().map(|written| (&*written.rule.name, written)).collect(),
@@ -196,8 +196,14 @@ impl Files<'_, '_> {
         Some(set)
     }
 
-    /// Files without any rule limit nothing, which nobody means.
-    fn check_some(&self, rules: &[Written<'_>]) {
+    /// Not too many rules; and files without any limit nothing, which nobody means.
+    fn check_count(&self, rules: &[Written<'_>]) {
+        let most = RuleSet::RULES_MAX;
+        if let Some(written) = rules.get(most) {
+            let problem = Problem::new(format!("there are more than {most} rules"))
+                .hint("write patterns such as `/users/{id}` in place of single paths");
+            written.context.error(written.name_span, problem);
+        }
         if !rules.is_empty() || self.shared.found.borrow().has_errors() {
             return;
         }
@@ -228,7 +234,9 @@ impl Files<'_, '_> {
 
     /// Settings that count for the rules of all files may be given in one of them.
     fn check_once(&self) {
-        for field in ["identify", "tiers", "rate_limits.tiers", "headers", "log_keys"] {
+        for field in
+            ["identify", "tiers", "rate_limits.tiers", "rate_limits.default", "headers", "log_keys"]
+        {
             let (outer, inner) = field.split_once('.').map_or((None, field), |(a, b)| (Some(a), b));
             let find = |root: &Node| -> Option<Span> {
                 let map = outer.map_or(Some(root), |outer| root.get(outer))?;
@@ -266,7 +274,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Reads all names; reports those given twice, and too many rules.
+    /// Reads all names; reports those given twice.
     fn of<'a>(files: impl Iterator<Item = (Context<'a>, &'a Node)>) -> Names {
         let mut known: HashMap<Box<str>, usize> = HashMap::new();
         let mut places = Vec::new();
@@ -279,10 +287,6 @@ impl Names {
                 };
                 let first = *known.entry(name.into()).or_insert(places.len());
                 places.push((context, span));
-                if places.len() == RuleSet::RULES_MAX + 1 {
-                    let most = RuleSet::RULES_MAX;
-                    context.error(span, Problem::new(format!("there are more than {most} rules")));
-                }
                 if let Some((other, other_span)) =
                     places.get(first).filter(|_| first + 1 < places.len())
                 {

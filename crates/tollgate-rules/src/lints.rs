@@ -71,7 +71,10 @@ fn never(condition: &Condition) -> Option<String> {
         Condition::Method(methods) if methods.is_empty() => empty("methods"),
         Condition::Ip(networks) if networks.is_empty() => empty("networks"),
         Condition::Any(any) if any.is_empty() => empty("conditions under `any`"),
-        Condition::User(test) | Condition::Tier(test) | Condition::ApiKey(test) => match test {
+        Condition::User(test)
+        | Condition::Tier(test)
+        | Condition::ApiKey(test)
+        | Condition::Header { value: test, .. } => match test {
             TextTest::OneOf(texts) if texts.is_empty() => empty("texts"),
             _ => None,
         },

@@ -156,6 +156,67 @@ mod tests {
         }
     }
 
+    /// Every tree that differs from this one in one value or one name.
+    fn variants(node: &Node) -> Vec<Node> {
+        let value = |value| Node { span: node.span, value };
+        let mut found = vec![
+            value(yaml::Value::Null),
+            value(yaml::Value::Plain("true".into())),
+            value(yaml::Value::Plain("-1".into())),
+            value(yaml::Value::Plain("7".into())),
+            value(yaml::Value::Quoted("text".into())),
+            value(yaml::Value::List(Vec::new())),
+            value(yaml::Value::Map(Vec::new())),
+        ];
+        if let yaml::Value::List(items) = &node.value {
+            for (index, item) in items.iter().enumerate() {
+                for variant in variants(item) {
+                    let mut items = items.clone();
+                    items[index] = variant;
+                    found.push(value(yaml::Value::List(items)));
+                }
+            }
+        }
+        if let yaml::Value::Map(entries) = &node.value {
+            for (index, entry) in entries.iter().enumerate() {
+                let mut renamed = entries.clone();
+                renamed[index].key = "zzz".into();
+                found.push(value(yaml::Value::Map(renamed)));
+                // The sizes of multipliers are checked when their meaning is.
+                let kept = matches!(&*entry.key, "tiers").then(Vec::new);
+                for variant in kept.unwrap_or_else(|| variants(&entry.node)) {
+                    let mut entries = entries.clone();
+                    entries[index].node = variant;
+                    found.push(value(yaml::Value::Map(entries)));
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_schema_and_the_reader_agree_on_every_variant_of_the_full_form() {
+        let validator = jsonschema::draft202012::new(&schema()).expect("the schema is one");
+        let source = Source::from_text("full.yaml", include_str!("../tests/good/full.yaml"));
+        let root = yaml::read(&source, &mut Diagnostics::default()).unwrap();
+        let variants = variants(&root);
+        let mut accepted = 0;
+        for variant in &variants {
+            let yaml::Value::Map(_) = variant.value else { continue };
+            let mut diagnostics = Diagnostics::default();
+            crate::shape::check_file(&source, variant, &mut diagnostics);
+            let value = to_json(variant);
+            assert_eq!(diagnostics.is_empty(), validator.is_valid(&value), "{diagnostics}{value}");
+            accepted += usize::from(diagnostics.is_empty());
+        }
+        // Both kinds occur.
+        assert!(
+            accepted > 100 && variants.len() - accepted > 300,
+            "{accepted} of {}",
+            variants.len()
+        );
+    }
+
     #[test]
     fn every_field_is_explained() {
         let schema = schema();

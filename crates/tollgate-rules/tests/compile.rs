@@ -239,6 +239,20 @@ fn several_files_are_one_set_of_rules() {
 }
 
 #[test]
+fn the_forms_may_differ_between_files() {
+    let short = "rate_limits: { default: { requests: 1, window: 1 } }";
+    let full = "rules: [{ name: default, key: global, limits: 1/s }]";
+    let sources = [Source::from_text("a.yaml", short), Source::from_text("b.yaml", full)];
+    let rules = compile(&sources).rules.unwrap();
+    let names: Vec<&str> = rules.rules().map(|rule| &*rule.name).collect();
+    assert_eq!(names, ["default-2", "default"]);
+
+    let sources = [Source::from_text("a.yaml", short), Source::from_text("b.yaml", short)];
+    let said = compile(&sources).diagnostics.to_string();
+    assert!(said.contains("`default` is given in two files\n  --> b.yaml:1:16"), "{said}");
+}
+
+#[test]
 fn many_errors_are_cut_short() {
     let text = format!("rules:\n{}", "  - { name: a b, key: global, limits: 1/s }\n".repeat(150));
     let diagnostics = compile(&[Source::from_text("rules.yaml", &text)]).diagnostics;

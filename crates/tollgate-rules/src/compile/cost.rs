@@ -4,7 +4,7 @@ use crate::Problem;
 use crate::matcher::parse_header_name;
 use crate::pattern::{ByEndpoint, Endpoint};
 use crate::rule::Cost;
-use crate::yaml::{Node, Value};
+use crate::yaml::{Entry, Node, Value};
 
 use super::context::Context;
 
@@ -61,6 +61,7 @@ fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
         match (Endpoint::parse(&entry.key), entry.node.whole()) {
             (Ok(endpoint), Some(cost)) => endpoints.push((endpoint, cost)),
             (Ok(_), None) => {}
+            (Err(_), _) if !entry.key.contains('/') => unknown_field(context, entry),
             (Err(problem), _) => context.error(entry.key_span, problem),
         }
     }
@@ -70,6 +71,16 @@ fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
         return None;
     }
     Some(Cost::PerEndpoint { default: default?, endpoints: ByEndpoint::new(endpoints) })
+}
+
+/// What has no slash is not meant to be an endpoint.
+fn unknown_field(context: Context<'_>, entry: &Entry) {
+    let fields = ["default", "reserve", "actual"];
+    let hint = context.did_you_mean(&entry.key, fields.into_iter(), || {
+        "it has the fields default, reserve and actual, and endpoints such as `POST /api/upload`".into()
+    });
+    let problem = Problem::new(format!("there is no field `{}` in a `cost`", entry.key));
+    context.error(entry.key_span, problem.hint(hint));
 }
 
 /// The header of `{response.header.NAME}`.

@@ -25,7 +25,6 @@ pub(super) fn read<'a>(
     let when = node.get("match").map(|node| condition::read_match(context, node));
     let key_node = node.get("key");
     let key = key_node.and_then(|key| context.read(key, KeyTemplate::parse));
-    let fallback = flag(node, "fallback");
     let cost = node.get("cost").map_or(Some(Cost::Fixed(1)), |node| cost::read(context, node));
     let mode = mode(context, node);
     let rule_name = name.as_deref().unwrap_or("rule");
@@ -36,7 +35,6 @@ pub(super) fn read<'a>(
         let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
         limits::of_rule(context, specs, blame, owner, tiers)
     });
-    check_fallback(context, node, fallback);
     check_elsewhere(context, node);
     let name = name?;
     Some(Written {
@@ -49,7 +47,7 @@ pub(super) fn read<'a>(
                 Some(when) => Some(when?),
                 None => None,
             },
-            fallback,
+            fallback: flag(node, "fallback"),
             key: key?,
             limits: limits?,
             cost: cost?,
@@ -124,17 +122,6 @@ fn ban(context: Context<'_>, node: &Node, rule: &str) -> Option<Ban> {
         .build()
         .map_err(|error| context.error(after.span, error.into()));
     Some(Ban { refusals: refusals.ok()?, block: block?? })
-}
-
-fn check_fallback(context: Context<'_>, node: &Node, fallback: bool) {
-    let conditions = node.entry("match").filter(|_| fallback);
-    if let Some(entry) = conditions.filter(|entry| entry.node.get("path").is_some()) {
-        let problem = Problem::new(
-            "a fallback applies where no other rule matched; its `path` narrows that further",
-        )
-        .hint("leave out `fallback` if the rule is meant for these paths only");
-        context.warn(entry.key_span, problem);
-    }
 }
 
 /// Fields that are checked here and act elsewhere.

@@ -40,11 +40,9 @@ pub(super) fn rules<'a>(
             .hint("write `default: { requests: 100, window: 60 }`");
         context.error(node.span, problem);
     }
-    if default.is_some() {
-        reader.taken.insert("default".into());
-    }
+    let default = default.map(|entry| (entry, reader.free_name("default")));
     rules.extend(endpoints.iter().filter_map(|entry| reader.endpoint(entry)));
-    rules.extend(default.and_then(|entry| reader.default(entry)));
+    rules.extend(default.and_then(|(entry, name)| reader.default(entry, &name)));
 }
 
 struct Reader<'a, 't> {
@@ -69,10 +67,10 @@ impl<'a> Reader<'a, '_> {
         Some(Written { rule: Rule { when: Some(when), ..written.rule }, ..written })
     }
 
-    fn default(&self, entry: &Entry) -> Option<Written<'a>> {
+    fn default(&self, entry: &Entry, name: &str) -> Option<Written<'a>> {
         let per_path = entry.node.get("per_path").and_then(Node::boolean).unwrap_or(false);
         let key = if per_path { "{user|ip}:{path}" } else { "{user|ip}" };
-        let written = self.rule("default", entry, key)?;
+        let written = self.rule(name, entry, key)?;
         Some(Written { rule: Rule { fallback: true, ..written.rule }, ..written })
     }
 
@@ -123,10 +121,14 @@ impl<'a> Reader<'a, '_> {
             }
         }
         name.truncate(NAME_MAX);
-        let base = match name.trim_end_matches('-') {
-            "" => "root",
-            name => name,
-        };
+        match name.trim_end_matches('-') {
+            "" => self.free_name("root"),
+            name => self.free_name(name),
+        }
+    }
+
+    /// This name, or with a number at its end if it is taken; it is taken then.
+    fn free_name(&mut self, base: &str) -> Box<str> {
         let numbered = (2..).map(|number| {
             let ending = format!("-{number}");
             format!("{}{ending}", &base[..base.len().min(NAME_MAX - ending.len())])

@@ -74,7 +74,8 @@ impl<'a> Tiers<'a> {
                 continue;
             }
             let otherwise = || "write the name of a rule".into();
-            let hint = context.did_you_mean(rule, names.iter(), otherwise);
+            let known = names.iter().chain(["multiplier"]);
+            let hint = context.did_you_mean(rule, known, otherwise);
             for (_, span, _) in own {
                 let problem = Problem::new(format!("there is no rule `{rule}`")).hint(hint.clone());
                 context.error(*span, problem);
