@@ -96,8 +96,25 @@ pub(crate) fn push_spelled(normal: &mut String, segment: &[u8]) {
 
 /// What a segment may carry as it is (RFC 3986: pchar).
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
+    PLAIN[usize::from(byte)]
 }
+
+/// A table, because every byte of every path is looked up.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let signs = b"-._~!$&'()*+,;=:@";
+    let mut index = 0;
+    while index < signs.len() {
+        plain[signs[index] as usize] = true;
+        index += 1;
+    }
+    let mut byte = 0;
+    while byte < 128 {
+        plain[byte] |= (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    plain
+};
 
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)

@@ -11,6 +11,11 @@ use crate::rule::{Cost, Rule};
 use crate::rule_set::RuleSet;
 use crate::seen::Seen;
 
+/// Room for most keys,
+const KEY_BYTES: usize = 96;
+/// and for the keys of most requests.
+const KEYS: usize = 4;
+
 /// The limits that apply to one request, and the keys they count.
 pub(crate) struct Plan<'a> {
     rules: &'a RuleSet,
@@ -72,8 +77,13 @@ impl Place {
 
 impl<'a> Plan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
-        let mut plan =
-            Plan { rules, keys: Vec::new(), limits: ArrayVec::new(), without_fact: 0, left_out: 0 };
+        let mut plan = Plan {
+            rules,
+            keys: Vec::with_capacity(KEYS),
+            limits: ArrayVec::new(),
+            without_fact: 0,
+            left_out: 0,
+        };
         let seen = rules.see(&ask.facts);
         if rules.exempts(&seen) {
             return plan;
@@ -140,7 +150,7 @@ impl<'a> Plan<'a> {
     fn key_of(&mut self, template: &'a KeyTemplate, request: &Request<'_>) -> Option<u8> {
         let made = self.keys.iter().position(|(made, _)| *made == template);
         let number = made.unwrap_or_else(|| {
-            let mut key = KeyBuf::new();
+            let mut key = KeyBuf::with_capacity(KEY_BYTES);
             let prefix = self.rules.settings().identify.ipv6_prefix;
             let whole = template.write(&mut key, &request.seen, prefix);
             self.keys.push((template, whole.then_some(key)));

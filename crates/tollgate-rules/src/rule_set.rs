@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
+use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::Dialect;
 use tollgate::{KeyBuf, Micros};
 
@@ -151,6 +152,13 @@ impl RuleSet {
         &self.settings
     }
 
+    /// The names of all tiers, in order.
+    pub fn tiers(&self) -> Vec<&str> {
+        let mut tiers: Vec<_> = self.tiers.iter().collect();
+        tiers.sort_unstable_by_key(|(_, index)| **index);
+        tiers.into_iter().map(|(name, _)| &**name).collect()
+    }
+
     /// All overrides.
     pub fn overrides(&self) -> &[Override] {
         &self.overrides.list
@@ -195,7 +203,7 @@ impl RuleSet {
 
     /// The numbers of the rules whose condition holds, in order.
     pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<u32> {
-        let mut found = Vec::new();
+        let mut found = Vec::with_capacity(MAX_LIMITS);
         if let Some(path) = seen.path() {
             self.by_path.each_match(path, &mut |number| found.push(number));
         }

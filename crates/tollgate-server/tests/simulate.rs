@@ -1,13 +1,18 @@
 //! The command `tollgate simulate` from outside: what goes in, what comes out, the exit code.
 
+mod command;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Child;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::Value;
+
+#[cfg(unix)]
+use command::paste;
+use command::{Ran, file, run, run_with, tollgate};
 
 const DOCUMENTS: &str = include_str!("../../tollgate/tests/data/documents.jsonl");
 const ALGORITHMS: &str = include_str!("../../tollgate/tests/data/algorithms.jsonl");
@@ -16,38 +21,9 @@ const README: &str = include_str!("../../../README.md");
 /// Instants from here on cannot be told.
 const TOO_LARGE: u64 = 1 << 53;
 
-/// What a run left behind.
-#[derive(Debug, PartialEq, Eq)]
-struct Ran {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Ran {
-        let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-}
-
-impl Ran {
-    /// The answers of a run in which nothing was wrong.
-    fn answers(&self, what: &str) -> Vec<Value> {
-        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{what}");
-        self.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-    }
-}
-
-fn tollgate() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
 /// Runs `tollgate simulate` with these arguments.
 fn simulate<'a>(args: impl IntoIterator<Item = &'a str>) -> Ran {
-    tollgate().arg("simulate").args(args).output().expect("tollgate runs").into()
+    run(["simulate"].into_iter().chain(args))
 }
 
 /// The same with a trace on standard input, and a small table, which is made faster.
@@ -60,26 +36,12 @@ fn simulate_trace<'a>(
 
 /// The same with a table for so many keys.
 fn simulate_keys<'a>(
-    max_keys: &str,
+    max_keys: &'a str,
     args: impl IntoIterator<Item = &'a str>,
     trace: impl AsRef<[u8]> + Send,
 ) -> Ran {
-    let mut command = tollgate();
-    command.arg("simulate").args(args).args(["--trace", "-", "--output", "jsonl"]);
-    let mut child = command.args(["--max-keys", max_keys]).spawn().expect("tollgate runs");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    std::thread::scope(|scope| {
-        // A wrong line or limit ends the program before it has read everything.
-        scope.spawn(move || stdin.write_all(trace.as_ref()).ok());
-        child.wait_with_output().expect("tollgate ends").into()
-    })
-}
-
-/// A file for one test.
-fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, content).expect("a place for files of tests");
-    path
+    let last = ["--trace", "-", "--output", "jsonl", "--max-keys", max_keys];
+    run_with(["simulate"].into_iter().chain(args).chain(last), trace)
 }
 
 #[test]
@@ -374,10 +336,7 @@ fn a_wrong_line_is_shown_with_its_place_and_a_hint() {
     let path = file("wrong.jsonl", "");
     for (trace, problem, hint) in table {
         fs::write(&path, trace).expect("a file");
-        let mut command = tollgate();
-        command.current_dir(env!("CARGO_TARGET_TMPDIR"));
-        command.args(["simulate", "--rate=5/s", "--max-keys=1000", "--trace=wrong.jsonl"]);
-        let ran = Ran::from(command.output().expect("tollgate runs"));
+        let ran = simulate(["--rate=5/s", "--max-keys=1000", "--trace=wrong.jsonl"]);
         let what = String::from_utf8_lossy(trace);
         assert_eq!(ran.stderr, format!("error: wrong.jsonl:{problem}\nhint: {hint}\n"), "{what}");
         assert_eq!(ran.code, Some(1), "{what}");
@@ -636,11 +595,13 @@ fn a_full_disk_is_an_error() {
 
 #[test]
 fn help_and_version_are_there() {
-    let run = |args: &[&str]| Ran::from(tollgate().args(args).output().expect("tollgate runs"));
     let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(run(&["--version"]).stdout, version);
-    assert!(run(&["--help"]).stdout.contains("simulate  Run a trace of requests"));
-    assert_eq!(run(&[]).code, Some(2));
+    assert_eq!(run(["--version"]).stdout, version);
+    for command in ["check", "simulate", "schema"] {
+        let line = format!("\n  {command} ");
+        assert!(run(["--help"]).stdout.contains(&line), "{command}");
+    }
+    assert_eq!(run([]).code, Some(2));
     assert_eq!(simulate(["-h"]).code, Some(0));
 }
 
@@ -651,23 +612,12 @@ fn the_examples_of_help_and_readme_work_when_pasted() {
     let (_, example) = help.split_once("\n\n  printf").expect("an example");
     let (command, output) = example.split_once("\n\n").expect("its output");
     let (output, _) = output.split_once("\n\n").expect("an end");
-    assert_eq!(paste(&format!("printf{command}")), output.replace("  {", "{") + "\n");
+    assert_eq!(paste(&format!("printf{command}")).stdout, output.replace("  {", "{") + "\n");
 
     let (_, example) = README.split_once("```sh\nprintf").expect("an example");
     let (command, rest) = example.split_once("```\n").expect("its end");
     let (_, output) = rest.split_once("```json\n").expect("its output");
     let (output, _) = output.split_once("```").expect("an end");
     let command = command.replace("cargo run -p tollgate-server --", "tollgate");
-    assert_eq!(paste(&format!("printf{command}")), output);
-}
-
-/// What a shell makes of it that finds `tollgate`.
-#[cfg(unix)]
-fn paste(command: &str) -> String {
-    let binary = Path::new(env!("CARGO_BIN_EXE_tollgate"));
-    let directory = binary.parent().expect("a directory").to_str().expect("text");
-    let path = format!("{directory}:{}", std::env::var("PATH").unwrap_or_default());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", command]).env("PATH", path);
-    Ran::from(shell.output().expect("a shell")).stdout
+    assert_eq!(paste(&format!("printf{command}")).stdout, output);
 }

@@ -80,6 +80,11 @@ impl KeyBuf {
         KeyBuf(Vec::new())
     }
 
+    /// A key without parts, with room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> KeyBuf {
+        KeyBuf(Vec::with_capacity(bytes))
+    }
+
     /// Adds a named fact.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> KeyBuf {

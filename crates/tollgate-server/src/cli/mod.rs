@@ -6,9 +6,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod ask;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod man;
+pub(crate) mod schema;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 
-/// Exact rate limiting from the command line
+/// A rate limiter: a server, and tools around it
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -18,7 +24,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Serve(serve::Args),
+    Check(check::Args),
     Simulate(simulate::Args),
+    Ask(ask::Args),
+    Schema(schema::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Why a command did not do what it was asked.
@@ -28,6 +40,10 @@ pub(crate) enum Failure {
     Usage(Report),
     /// The command line makes sense; what it leads to does not.
     Input(Report),
+    /// What it leads to makes no sense, and has been told already.
+    Told,
+    /// It ran, and the answer is no: there is nothing more to say.
+    No,
     /// Whoever read standard output has left, as `head` does: nothing is wrong.
     OutputClosed,
 }
@@ -37,7 +53,7 @@ impl Failure {
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             Failure::Usage(report) | Failure::Input(report) => Some(report),
-            Failure::OutputClosed => None,
+            Failure::Told | Failure::No | Failure::OutputClosed => None,
         }
     }
 
@@ -45,7 +61,8 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Input(_) => ExitCode::from(1),
+            Failure::Input(_) | Failure::Told => ExitCode::from(1),
+            Failure::No => ExitCode::from(3),
             Failure::OutputClosed => ExitCode::SUCCESS,
         }
     }

@@ -7,8 +7,6 @@
 //! rather than trying and undoing: an undo would show other requests, for a moment, units as taken
 //! that nobody was granted, and refuse them for it.
 
-use std::borrow::Cow;
-
 use arrayvec::ArrayVec;
 
 use crate::algorithm::Strategy;
@@ -30,7 +28,7 @@ type List<T> = ArrayVec<T, MAX_LIMITS>;
 pub(super) struct Asked<'a> {
     pub(super) check: Check<'a>,
     /// The limit, shifted to the key's own windows if it is staggered.
-    pub(super) limit: Cow<'a, Limit>,
+    pub(super) limit: &'a Limit,
     pub(super) tag: u32,
     subject: u64,
     pub(super) key: u64,
@@ -62,7 +60,7 @@ impl Policy for Keeping<'_> {
 
     fn keeps(&self, key: u64) -> bool {
         let is_one =
-            |one: &Asked<'_>| one.key == key || overflow_key(one.subject, &one.limit) == key;
+            |one: &Asked<'_>| one.key == key || overflow_key(one.subject, one.limit) == key;
         self.asked.iter().any(is_one)
     }
 }
@@ -84,9 +82,15 @@ impl MemoryStore {
         if checks.is_empty() {
             return Decision::unlimited(now);
         }
+        // Apart from the list of what is asked: limits are large, and this one is nearly always empty.
+        let staggered = checks.iter().filter(|check| check.limit.is_staggered());
+        let shifted: List<Limit> =
+            staggered.map(|check| check.limit.for_key(check.key.as_bytes()).into_owned()).collect();
+        let mut shifted = shifted.iter();
         let mut asked = List::new();
         for check in checks {
-            match self.ask(check, &asked, now) {
+            let own = if check.limit.is_staggered() { shifted.next() } else { None };
+            match self.ask(check, own.unwrap_or(check.limit), &asked, now) {
                 Ok(one) => asked.push(one),
                 Err(refused) => return refused,
             }
@@ -115,6 +119,7 @@ impl MemoryStore {
     fn ask<'a>(
         &self,
         check: &Check<'a>,
+        limit: &'a Limit,
         before: &[Asked<'a>],
         now: Micros,
     ) -> Result<Asked<'a>, Decision> {
@@ -139,7 +144,6 @@ impl MemoryStore {
         let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let key = twin.map_or_else(|| slot_key(subject ^ salt, check.limit), |asked| asked.key);
         self.keys.prefetch(key);
-        let limit = check.limit.for_key(check.key.as_bytes());
         Ok(Asked { check: *check, limit, tag, subject, key })
     }
 
@@ -168,7 +172,7 @@ impl MemoryStore {
 
     /// A limit's present state of affairs, and whether it refuses. `None`: only a lock can tell.
     fn judge_unlocked(&self, one: &Asked<'_>, now: Micros) -> Option<(Outcome, bool)> {
-        let limit = &*one.limit;
+        let limit = one.limit;
         let Some(slot) = self.keys.find(one.key) else {
             let fresh = Held::fresh(limit, now, &self.arena);
             return Some(present(&fresh, one, now));
@@ -194,7 +198,7 @@ impl MemoryStore {
             Ok(slot) => return Ok(Target { slot, key: one.key, decided_by: DecidedBy::Memory }),
             Err(wait) => wait,
         };
-        let key = overflow_key(one.subject, &one.limit);
+        let key = overflow_key(one.subject, one.limit);
         match self.find_or_insert(self.overflow(), key, one, policy) {
             Ok(slot) => Ok(Target { slot, key, decided_by: DecidedBy::Overflow }),
             Err(wait) => {
@@ -215,8 +219,8 @@ impl MemoryStore {
             if let Some(slot) = table.find(key) {
                 return Ok(slot);
             }
-            let fresh = Held::fresh(&one.limit, policy.meaning.now, &self.arena);
-            let fresh = fresh.close(&one.limit, one.tag, &self.arena);
+            let fresh = Held::fresh(one.limit, policy.meaning.now, &self.arena);
+            let fresh = fresh.close(one.limit, one.tag, &self.arena);
             table.sweep(policy);
             if let Inserted::NoRoom(wait) = table.insert(key, fresh, policy) {
                 return Err(wait);
@@ -254,7 +258,7 @@ impl MemoryStore {
             .zip(&locked)
             .map(|(&index, locked)| {
                 let one = &asked[index];
-                self.open(&one.limit, one.tag, locked.seen().record(), now)
+                self.open(one.limit, one.tag, locked.seen().record(), now)
             })
             .collect();
 
@@ -263,7 +267,7 @@ impl MemoryStore {
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
             let (state, wrote) = &mut states[place];
             let Some(units) = charge_for(state, one, violated, granted, now) else { continue };
-            state.charge(&one.limit, units, now);
+            state.charge(one.limit, units, now);
             *wrote = true;
             outcomes[index].charged = if violated == 0 { units } else { 0 };
         }
@@ -273,7 +277,7 @@ impl MemoryStore {
         }
         for ((&index, locked), (state, wrote)) in order.iter().zip(&mut locked).zip(states) {
             if wrote {
-                locked.write(state.close(&asked[index].limit, asked[index].tag, &self.arena));
+                locked.write(state.close(asked[index].limit, asked[index].tag, &self.arena));
             }
         }
         drop(locked);
@@ -291,7 +295,7 @@ fn dedup(order: &mut List<usize>, key: impl Fn(usize) -> usize) {
 
 /// What a state says before anything is charged, and whether it refuses.
 fn present(state: &Held<'_>, one: &Asked<'_>, now: Micros) -> (Outcome, bool) {
-    let limit = &*one.limit;
+    let limit = one.limit;
     let plan = Plan::new(state, limit, &one.check, now);
     match plan.outcome.allowed {
         true if one.check.act == Act::Peek => (plan.outcome, false),
@@ -320,7 +324,7 @@ fn judge_all(
         let ahead = ahead.map(|other| &asked[other]).filter(|other| counts(other));
         let ahead = ahead.map(|other| other.check.cost).fold(0, u64::saturating_add);
         let check = one.check.cost(one.check.cost.saturating_add(ahead));
-        let plan = Plan::new(state, &one.limit, &check, now);
+        let plan = Plan::new(state, one.limit, &check, now);
         let refuses = !plan.outcome.allowed;
         violated |= u16::from(refuses && !one.check.shadow) << index;
         outcomes[index] = plan.outcome;
@@ -340,7 +344,7 @@ fn charge_for(
     granted: u64,
     now: Micros,
 ) -> Option<u64> {
-    let plan = Plan::new(state, &one.limit, &one.check, now);
+    let plan = Plan::new(state, one.limit, &one.check, now);
     let counts_anyway = one.check.count_denied && one.check.act != Act::Peek;
     let units = match one.check.act {
         Act::UpTo if violated == 0 => granted,
@@ -363,7 +367,7 @@ fn settled(
     violated: u16,
     now: Micros,
 ) -> Outcome {
-    let after = state.judge(&one.limit, 0, now);
+    let after = state.judge(one.limit, 0, now);
     let (charged, served_at) = (judged.charged, judged.served_at);
     if judged.allowed {
         let delay = if violated == 0 { judged.delay } else { Wait::ZERO };
@@ -371,7 +375,7 @@ fn settled(
     }
     // What was counted although it was refused lengthens the wait.
     let retry_after = match one.check.count_denied {
-        true => state.judge(&one.limit, one.check.cost, now).retry_after,
+        true => state.judge(one.limit, one.check.cost, now).retry_after,
         false => judged.retry_after,
     };
     Outcome { allowed: false, retry_after, ..after }

@@ -65,7 +65,7 @@ impl MemoryStore {
         if seen.key != one.key || record.tag != one.tag {
             return None;
         }
-        let (outcome, record) = take(&one.limit, record, check.cost, now)?;
+        let (outcome, record) = take(one.limit, record, check.cost, now)?;
         match outcome.allowed {
             true => {
                 let outcome = Outcome { charged: check.cost, ..outcome };

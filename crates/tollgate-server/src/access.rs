@@ -1,0 +1,34 @@
+//! Who may reach a door: nothing is open to other machines without a secret.
+
+use std::net::SocketAddr;
+
+use crate::cli::Report;
+use crate::doors::DoorAddress;
+use crate::settings::Settings;
+
+/// Refuses doors that anybody on the network could use.
+pub(crate) fn check(settings: &Settings) -> Result<(), Report> {
+    let doors = [
+        ("http", settings.http, "--auth-token-file", settings.auth_token_file.is_some()),
+        ("admin", settings.admin, "--admin-token-file", settings.admin_token_file.is_some()),
+    ];
+    for (name, address, flag, has_tokens) in doors {
+        if let (DoorAddress::At(address), false) = (address, has_tokens)
+            && !address.ip().to_canonical().is_loopback()
+        {
+            return Err(open_to_all(name, address, flag));
+        }
+    }
+    Ok(())
+}
+
+fn open_to_all(name: &str, address: SocketAddr, flag: &str) -> Report {
+    let port = address.port();
+    Report::new(format!(
+        "the door {name} at {address} would be open to every machine that can reach it"
+    ))
+    .hint(format!(
+        "make a token (openssl rand -hex 32 > token && chmod 600 token) and add {flag} token, \
+         or stay on this machine with --{name} 127.0.0.1:{port}"
+    ))
+}

@@ -1,0 +1,277 @@
+//! `tollgate ask`: one question to a running server, the answer for people or for programs.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Failure, Report};
+use client::{Server, read_token};
+
+mod client;
+
+const EXAMPLES: &str = "\
+Exit code
+  0 allowed, 3 refused, 1 no answer, 2 the command line makes no sense.
+
+Examples
+  May user 42 search?
+    tollgate ask --path /api/search --user 42
+
+  Ask as a program:
+    tollgate ask --path /login --method POST --ip 192.0.2.1 --json
+
+Asking takes: an allowed request counts. With --cost 0 it only looks.";
+
+/// Ask a running server one question
+///
+/// Prints whether a request with these facts is allowed, and what each limit says.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate ask --help")]
+pub(crate) struct Args {
+    /// The server
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_SERVER",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    server: Server,
+
+    /// The path of the request
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+
+    /// The method of the request
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+
+    /// Who is asking
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// The address of who is asking
+    #[arg(long, value_name = "ADDR")]
+    ip: Option<IpAddr>,
+
+    /// The tier of who is asking
+    #[arg(long, value_name = "NAME")]
+    tier: Option<String>,
+
+    /// What the request costs, instead of what the rules say
+    #[arg(long, value_name = "UNITS")]
+    cost: Option<u64>,
+
+    /// A header field of the request; may be given several times
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+
+    /// Print the server's JSON
+    #[arg(long)]
+    json: bool,
+
+    /// A file with the token that the server asks for
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let token = args.token_file.as_deref().map(read_token).transpose().map_err(Failure::Input)?;
+    let question = Value::Object(question(args)).to_string();
+    let response = args.server.post("/v1/check", &question, token.as_deref());
+    let response = response.map_err(Failure::Input)?;
+    if !matches!(response.status, 200 | 429) {
+        return Err(Failure::Input(unexpected(response.status, &response.body)));
+    }
+    let decision: Decision = serde_json::from_str(&response.body).map_err(|error| {
+        let server = &args.server;
+        Failure::Input(Report::new(format!("{server} does not answer like Tollgate: {error}")))
+    })?;
+    let text = if args.json { format!("{}\n", response.body) } else { decision.for_people() };
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::from_output)?;
+    if decision.allowed { Ok(()) } else { Err(Failure::No) }
+}
+
+fn question(args: &Args) -> Map<String, Value> {
+    let mut question = Map::new();
+    let texts = [
+        ("method", &args.method),
+        ("path", &args.path),
+        ("user", &args.user),
+        ("tier", &args.tier),
+        ("ip", &args.ip.map(|ip| ip.to_string())),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            question.insert(name.into(), text.as_str().into());
+        }
+    }
+    if let Some(cost) = args.cost {
+        question.insert("cost".into(), cost.into());
+    }
+    if !args.headers.is_empty() {
+        let fields = args.headers.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+        question.insert("headers".into(), Value::Object(fields.collect()));
+    }
+    question
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("write a name and a value: x-tenant=acme".into()),
+    }
+}
+
+/// What went wrong, in the server's words.
+fn unexpected(status: u16, body: &str) -> Report {
+    #[derive(Deserialize)]
+    struct Problem {
+        message: String,
+    }
+    let problem = serde_json::from_str::<Problem>(body);
+    let message = problem.map_or_else(|_| String::new(), |problem| problem.message);
+    let report = Report::new(format!("the server answers {status}: {message}"));
+    if status == 401 {
+        report.hint("name a file with the token: --token-file FILE")
+    } else {
+        report
+    }
+}
+
+/// What `/v1/check` answers, as far as people are told.
+#[derive(Deserialize)]
+struct Decision {
+    allowed: bool,
+    rule: Option<String>,
+    limit: Option<String>,
+    remaining: Option<u64>,
+    max: Option<u64>,
+    retry_after_ms: Option<u64>,
+    delay_ms: Option<u64>,
+    limits: Vec<Judged>,
+}
+
+#[derive(Deserialize)]
+struct Judged {
+    rule: String,
+    limit: String,
+    allowed: bool,
+    remaining: u64,
+    retry_after_ms: Option<u64>,
+    reset_after_ms: Option<u64>,
+    #[serde(default)]
+    shadow: bool,
+    #[serde(default)]
+    soft: bool,
+}
+
+impl Decision {
+    fn for_people(&self) -> String {
+        let mut text = self.sentence();
+        text.push('\n');
+        if !self.limits.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&self.limits));
+        }
+        text
+    }
+
+    fn sentence(&self) -> String {
+        let (Some(rule), Some(limit)) = (&self.rule, &self.limit) else {
+            return "Allowed: no rule applies.".into();
+        };
+        let number = |number: Option<u64>| number.unwrap_or_default();
+        let (remaining, max) = (number(self.remaining), number(self.max));
+        match (self.allowed, self.delay_ms.unwrap_or_default()) {
+            (true, 0) => format!("Allowed: {remaining} of {max} left under {rule} ({limit})."),
+            (true, delay) => {
+                let delay = milliseconds(Some(delay));
+                format!("Allowed after {delay}: {remaining} of {max} left under {rule} ({limit}).")
+            }
+            (false, _) => match self.retry_after_ms {
+                Some(_) => {
+                    let wait = milliseconds(self.retry_after_ms);
+                    format!("Refused by {rule} ({limit}). Retry in {wait}.")
+                }
+                None => format!("Refused by {rule} ({limit}). Waiting does not help."),
+            },
+        }
+    }
+}
+
+fn table(limits: &[Judged]) -> String {
+    let head = ["rule", "limit", "answer", "left", "retry in", "full in"].map(String::from);
+    let rows = limits.iter().map(|one| {
+        let standing = if one.shadow {
+            " (shadow)"
+        } else if one.soft {
+            " (soft)"
+        } else {
+            ""
+        };
+        let answer = if one.allowed { "allowed" } else { "refused" };
+        let retry = if one.allowed { "-".into() } else { milliseconds(one.retry_after_ms) };
+        [
+            printable(&one.rule),
+            printable(&one.limit),
+            format!("{answer}{standing}"),
+            one.remaining.to_string(),
+            retry,
+            milliseconds(one.reset_after_ms),
+        ]
+    });
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    let line = |row: &[String; 6]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("  {}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What comes from a server must not drive the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn milliseconds(wait_ms: Option<u64>) -> String {
+    let wait = wait_ms.map(|ms| tollgate::Wait::from_micros(ms.saturating_mul(1_000)));
+    wait.unwrap_or(tollgate::Wait::NEVER).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_a_sentence_and_a_table() {
+        let rows = [
+            (
+                r#"{"allowed":true,"rule":null,"limit":null,"remaining":null,"max":null,
+                    "retry_after_ms":0,"delay_ms":0,"limits":[]}"#,
+                "Allowed: no rule applies.\n",
+            ),
+            (
+                r#"{"allowed":false,"rule":"api","limit":"10/second","remaining":0,"max":10,
+                    "retry_after_ms":100,"delay_ms":0,"limits":[
+                    {"rule":"api","limit":"10/second","allowed":false,"remaining":0,
+                     "retry_after_ms":100,"reset_after_ms":1900},
+                    {"rule":"all","limit":"9/minute","allowed":false,"remaining":0,"shadow":true,
+                     "retry_after_ms":null,"reset_after_ms":60000}]}"#,
+                "Refused by api (10/second). Retry in 100 ms.\n\n\
+                 \x20 rule  limit      answer            left  retry in  full in\n\
+                 \x20 api   10/second  refused           0     100 ms    1.9 s\n\
+                 \x20 all   9/minute   refused (shadow)  0     never     60 s\n",
+            ),
+        ];
+        for (json, want) in rows {
+            let decision: Decision = serde_json::from_str(json).unwrap();
+            assert_eq!(decision.for_people(), want);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `tollgate check`: is this rules file right, and if not, what is wrong where.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tollgate::{Clock, Micros, SystemClock};
+use tollgate_rules::compile::compile_at;
+use tollgate_rules::source::MAX_BYTES;
+use tollgate_rules::{Compiled, Diagnostic, Diagnostics, Problem, RuleSet, Severity, Source};
+
+use super::{Failure, Report};
+
+/// Check rules files before they are used
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Rules files, or directories of them; - is standard input
+    ///
+    /// All are read together, as `serve` does: tiers and overrides may be in a file of their own.
+    /// Of a directory all *.yaml and *.yml are read, in the order of their names.
+    #[arg(value_name = "RULES", required = true)]
+    rules: Vec<PathBuf>,
+
+    /// Treat warnings as errors, as a pipeline should
+    #[arg(long)]
+    deny_warnings: bool,
+
+    /// Print what was found as one JSON object, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    read_input_once(&args.rules)?;
+    let Compiled { rules, diagnostics } = compile_paths(&args.rules, Some(SystemClock.now()));
+    let warnings = diagnostics.count(Severity::Warning);
+    let rules = rules.filter(|_| !args.deny_warnings || warnings == 0);
+    let told = match args.json {
+        true => ForPrograms::new(rules.as_ref(), &diagnostics).print(),
+        false => tell(rules.as_ref(), &diagnostics),
+    };
+    told.map_err(Failure::from_output)?;
+    rules.map(|_| ()).ok_or(Failure::Told)
+}
+
+/// For people: what was found on standard error, and on standard output that all is well.
+fn tell(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
+    // The exit code says enough if standard error is closed.
+    let _ = write!(io::stderr(), "{diagnostics}");
+    let found = found(diagnostics);
+    let Some(rules) = rules else {
+        let denied = if diagnostics.has_errors() { "" } else { ", which --deny-warnings denies" };
+        let _ = writeln!(io::stderr(), "\nnot valid: {found}{denied}");
+        return Ok(());
+    };
+    let Size { rules, limits, tiers, overrides } = Size::of(rules);
+    let mut parts = vec![counted(rules, "rule"), counted(limits, "limit")];
+    for (count, noun) in [(tiers, "tier"), (overrides, "override")] {
+        if count > 0 {
+            parts.push(counted(count, noun));
+        }
+    }
+    let found = if found.is_empty() { found } else { format!("; {found}") };
+    writeln!(io::stdout(), "ok: {}{found}", parts.join(", "))
+}
+
+/// For programs: whether the rules can be used, how much there is, and all that was found.
+#[derive(Serialize)]
+struct ForPrograms {
+    ok: bool,
+    #[serde(flatten)]
+    size: Option<Size>,
+    errors: usize,
+    warnings: usize,
+    diagnostics: serde_json::Value,
+}
+
+impl ForPrograms {
+    fn new(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> ForPrograms {
+        ForPrograms {
+            ok: rules.is_some(),
+            size: rules.map(Size::of),
+            errors: diagnostics.count(Severity::Error),
+            warnings: diagnostics.count(Severity::Warning),
+            diagnostics: diagnostics.to_json(),
+        }
+    }
+
+    fn print(&self) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        serde_json::to_writer(&mut stdout, self)?;
+        writeln!(stdout)
+    }
+}
+
+/// How much there is of what.
+#[derive(Clone, Copy, Serialize)]
+struct Size {
+    rules: usize,
+    /// As written: a limit that tiers multiply counts once.
+    limits: usize,
+    tiers: usize,
+    overrides: usize,
+}
+
+impl Size {
+    fn of(rules: &RuleSet) -> Size {
+        Size {
+            rules: rules.rules().len(),
+            limits: rules.rules().map(|rule| rule.limits.plain().len()).sum(),
+            tiers: rules.tiers().len(),
+            overrides: rules.overrides().len(),
+        }
+    }
+}
+
+/// `2 errors, 1 warning`; nothing if there is nothing.
+fn found(diagnostics: &Diagnostics) -> String {
+    let severities = [(Severity::Error, "error"), (Severity::Warning, "warning")];
+    let counts = severities.map(|(severity, noun)| (diagnostics.count(severity), noun));
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, noun)| counted(*count, noun)).collect::<Vec<_>>().join(", ")
+}
+
+/// `1 rule`, `2 rules`.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Compiles files, directories and standard input together. Where one cannot be read, only that is
+/// told: the others may lean on what it says. What has ended `now` is warned about.
+pub(super) fn compile_paths(paths: &[PathBuf], now: Option<Micros>) -> Compiled {
+    let mut sources = Vec::new();
+    let mut diagnostics = Diagnostics::default();
+    for path in paths {
+        match read(path) {
+            Ok(read) => sources.extend(read),
+            Err(diagnostic) => diagnostics.push(*diagnostic),
+        }
+    }
+    match diagnostics.is_empty() {
+        true => compile_at(&sources, now),
+        false => Compiled { rules: None, diagnostics },
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Source>, Box<Diagnostic>> {
+    const NAME: &str = "<stdin>";
+    if path != Path::new("-") {
+        return Source::read(path);
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed is enough to know.
+    let read = io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| {
+        Diagnostic::of_file(NAME, Problem::new(format!("the file cannot be read: {error}")))
+    })?;
+    Ok(vec![Source::from_bytes(NAME, &bytes)?])
+}
+
+/// Standard input has one content.
+pub(super) fn read_input_once<'a>(
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    let times = paths.into_iter().filter(|path| path.as_os_str() == "-").count();
+    match times {
+        0 | 1 => Ok(()),
+        _ => Err(Failure::Usage(
+            Report::new(format!("standard input is named {times} times, and can be read once"))
+                .hint("write - in one place, and the paths of files in the others"),
+        )),
+    }
+}
+
+/// The end of `--help`.
+const EXAMPLES: &str = r#"Every mistake is told with its file, line and column, and with what to write
+instead. A warning is about rules that can be used, but do not do what they
+seem to.
+
+Examples:
+
+  tollgate check rules.yaml
+  tollgate check --deny-warnings rules/ extra.yaml
+  tollgate check --json - < rules.yaml
+
+The exit code is 0 if the rules can be used, 1 if they cannot, 2 if the command
+line is wrong."#;

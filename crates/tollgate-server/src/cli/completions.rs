@@ -1,0 +1,27 @@
+//! `tollgate completions`: what a shell needs to complete this command.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+
+use super::{Cli, Failure};
+
+/// Print completions for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples
+  tollgate completions bash > /etc/bash_completion.d/tollgate
+  tollgate completions zsh > ~/.zfunc/_tollgate
+  tollgate completions fish > ~/.config/fish/completions/tollgate.fish")]
+pub(crate) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    generate(args.shell, &mut Cli::command(), "tollgate", &mut script);
+    io::stdout().write_all(&script).map_err(Failure::from_output)
+}

@@ -1,0 +1,40 @@
+//! `tollgate man`: the manual pages.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use super::{Cli, Failure, Report};
+
+/// Print the manual page, or write all of them into a directory
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples
+  tollgate man | man -l -
+  tollgate man --dir /usr/local/share/man/man1")]
+pub(crate) struct Args {
+    /// Write one page for each command here
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let Some(dir) = &args.dir else {
+        let page = render(Cli::command()).map_err(Failure::from_output)?;
+        return io::stdout().write_all(&page).map_err(Failure::from_output);
+    };
+    clap_mangen::generate_to(Cli::command(), dir).map_err(|error| {
+        let dir = dir.display();
+        let report = Report::new(format!("cannot write manual pages into {dir}: {error}"));
+        Failure::Input(report.hint("--dir names a directory that exists and can be written"))
+    })
+}
+
+fn render(command: clap::Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page)?;
+    Ok(page)
+}

@@ -1,0 +1,134 @@
+//! The facts of a request as a trace has them: the same names as in `/v1/check`, with the same
+//! meaning.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use serde_json::value::RawValue;
+use tollgate::{ManualClock, Micros};
+use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers, Identity};
+
+use super::Failure;
+use super::trace::fields::{Fields, text};
+use super::trace::{Form, Line, Request};
+
+/// Lines with facts.
+pub(super) const LINES: Form = Form {
+    who: "facts",
+    line_hint: r#"write one object per line, such as {"at":1500000,"facts":{"path":"/api","user":"42"}}"#,
+    fields_hint: r#"with --rules, a line has "at" and, once each if at all, "cost" and "facts""#,
+};
+
+const FACTS_HINT: &str = r#"write an object, such as "facts":{"path":"/api","user":"42"}"#;
+const NAMES_HINT: &str =
+    "facts are method, path, ip, user, tier, api_key and headers, each once if at all";
+const TEXT_HINT: &str = "write text in quotes, or leave it out";
+const IP_HINT: &str = r#"write an address, such as "192.0.2.1" or "2001:db8::1""#;
+const HEADERS_HINT: &str = r#"write an object of text, such as "headers":{"x-tenant":"acme"}"#;
+
+/// What a line says about a request. Everything is optional, and `null` is nothing.
+#[derive(Debug, Default)]
+pub(super) struct Asked<'a> {
+    pub(super) method: Option<Cow<'a, str>>,
+    pub(super) path: Option<Cow<'a, str>>,
+    pub(super) ip: Option<IpAddr>,
+    pub(super) user: Option<Cow<'a, str>>,
+    tier: Option<Cow<'a, str>>,
+    pub(super) api_key: Option<Cow<'a, str>>,
+    headers: Vec<HeaderField<'a>>,
+    cost: Option<u64>,
+}
+
+/// Name and value.
+type HeaderField<'a> = (Cow<'a, str>, Cow<'a, str>);
+
+impl<'a> Asked<'a> {
+    pub(super) fn read(request: &Request<'a>) -> Result<Asked<'a>, Failure> {
+        let cost = request.cost;
+        let Some(facts) = unless_null(request.who) else {
+            return Ok(Asked { cost, ..Asked::default() });
+        };
+        let line = &request.line;
+        let fields: Fields<'a> = serde_json::from_str(facts.get())
+            .map_err(|_| line.wrong(facts, "facts", "which is not an object", FACTS_HINT))?;
+        let names = ["method", "path", "ip", "user", "tier", "api_key", "headers"];
+        let values = line.pick(&fields, names, NAMES_HINT)?;
+        let [method, path, ip, user, tier, api_key, headers] = values.map(unless_null);
+        let text = |value, name| read_text(line, value, name);
+        Ok(Asked {
+            method: text(method, "method")?.map(in_capitals),
+            path: text(path, "path")?,
+            ip: ip.map(|ip| read_ip(line, ip)).transpose()?,
+            user: text(user, "user")?,
+            tier: text(tier, "tier")?,
+            api_key: text(api_key, "api_key")?,
+            headers: headers.map_or(Ok(Vec::new()), |headers| read_headers(line, headers))?,
+            cost,
+        })
+    }
+
+    /// What these rules answer. Who is calling follows from the header fields where the facts do
+    /// not say so themselves, if the address they name is trusted.
+    pub(super) fn decide(&self, gatekeeper: &Gatekeeper<ManualClock>, at: Micros) -> Answer {
+        let headers = (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers);
+        let rules = gatekeeper.rules();
+        let identity = match (self.ip, headers) {
+            (Some(ip), Some(headers)) => rules.settings().identify.identify(ip, headers),
+            _ => Identity::default(),
+        };
+        let facts = Facts {
+            method: self.method.as_deref(),
+            path: self.path.as_deref(),
+            ip: self.ip,
+            user: self.user.as_deref().or(identity.user.as_deref()),
+            tier: self.tier.as_deref().or(identity.tier.as_deref()),
+            api_key: self.api_key.as_deref().or(identity.api_key.as_deref()),
+            headers,
+        };
+        gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
+    }
+}
+
+fn unless_null(value: Option<&RawValue>) -> Option<&RawValue> {
+    value.filter(|value| value.get() != "null")
+}
+
+fn read_text<'a>(
+    line: &Line<'a>,
+    value: Option<&'a RawValue>,
+    name: &str,
+) -> Result<Option<Cow<'a, str>>, Failure> {
+    let read =
+        |value| text(value).ok_or_else(|| line.wrong(value, name, "which is not text", TEXT_HINT));
+    value.map(read).transpose()
+}
+
+fn read_ip(line: &Line<'_>, value: &RawValue) -> Result<IpAddr, Failure> {
+    let address = text(value).and_then(|text| text.parse().ok());
+    address.ok_or_else(|| line.wrong(value, "ip", "which is not an address", IP_HINT))
+}
+
+fn read_headers<'a>(line: &Line<'a>, value: &'a RawValue) -> Result<Vec<HeaderField<'a>>, Failure> {
+    let fields: Fields<'a> = serde_json::from_str(value.get())
+        .map_err(|_| line.wrong(value, "headers", "which is not an object", HEADERS_HINT))?;
+    let mut headers: Vec<HeaderField<'a>> = Vec::new();
+    for (written, value) in fields.iter() {
+        let wrong_name = |is| line.wrong_name(written, is, HEADERS_HINT);
+        let name = text(written).ok_or_else(|| wrong_name("is not text"))?;
+        if headers.iter().any(|(there, _)| there.eq_ignore_ascii_case(&name)) {
+            return Err(wrong_name("is given twice"));
+        }
+        let value = text(value)
+            .ok_or_else(|| line.wrong(value, &name, "which is not text", HEADERS_HINT))?;
+        headers.push((name, value));
+    }
+    Ok(headers)
+}
+
+/// Rules know methods in capitals.
+fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
+    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        true => method.to_ascii_uppercase().into(),
+        false => method,
+    }
+}

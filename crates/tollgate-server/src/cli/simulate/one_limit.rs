@@ -1,0 +1,179 @@
+//! A trace through one limit, which the options describe.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
+use tollgate::limit::{MAX_BUCKETS, parse_rate};
+use tollgate::time::MAX_EXACT;
+use tollgate::{Algorithm, Align, Decision, Limit, Micros};
+
+use super::trace::fields::text;
+use super::trace::{Form, Request, Trace};
+use super::{Answers, Args, Failure, Report, new_limiter, replay, warn_if_crowded, whole_number};
+
+/// The key of requests that name none.
+const DEFAULT_KEY: &str = "default";
+
+const KEY_HINT: &str = r#"write text in quotes, such as "key":"a""#;
+
+/// Lines with keys.
+const LINES: Form = Form {
+    who: "key",
+    line_hint: r#"write one object per line, such as {"at":1500000,"cost":1,"key":"a"}"#,
+    fields_hint: r#"a line has "at" and, once each if at all, "cost" and "key""#,
+};
+
+/// The limit.
+#[derive(Debug, clap::Args)]
+pub(super) struct LimitArgs {
+    /// The limit: 10/1s, 100/minute, "5 per 90s", 0.4/second, "100/minute burst 20"
+    ///
+    /// Units of time are us, ms, s, m, h, d and w, or words such as minute. A month is not among
+    /// them, because its length varies.
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    rate: Option<String>,
+
+    /// Who decides; without it token_bucket if there is a burst, else sliding_window_counter
+    #[arg(long, value_name = "NAME", value_parser = algorithm_parser())]
+    algorithm: Option<Algorithm>,
+
+    /// The most that may pass at one instant (buckets)
+    #[arg(long, value_name = "UNITS", allow_negative_numbers = true, value_parser = burst)]
+    burst: Option<u64>,
+
+    /// Delay instead of passing a burst at once (leaky_bucket)
+    #[arg(long)]
+    queue: bool,
+
+    /// Where windows begin: whole periods since the Unix epoch, or the first request (fixed_window)
+    #[arg(long, value_name = "WHERE", value_parser = ["epoch", "first_hit"])]
+    align: Option<String>,
+
+    /// Let windows begin whole periods before and after this instant (fixed_window)
+    ///
+    /// In microseconds since the Unix epoch.
+    #[arg(
+        long,
+        value_name = "MICROS",
+        conflicts_with = "align",
+        allow_negative_numbers = true,
+        value_parser = whole_number(0..=MAX_EXACT)
+    )]
+    anchor: Option<u64>,
+
+    /// Give each key windows of its own, offset by a hash of the key (fixed_window)
+    #[arg(long)]
+    stagger: bool,
+
+    /// Count in so many whole sub-buckets, never above the rate (sliding_window_counter)
+    #[arg(
+        long,
+        value_name = "COUNT",
+        allow_negative_numbers = true,
+        value_parser = whole_number(1..=MAX_BUCKETS.into())
+    )]
+    buckets: Option<u64>,
+}
+
+/// Answers request after request.
+pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), Failure> {
+    let limit = args.limit.build().map_err(Failure::Input)?;
+    let mut trace = Trace::open(trace, &LINES)?;
+    let limiter = new_limiter(args.max_keys);
+    replay(&mut trace, |request, answers| {
+        let key = key_of(request)?;
+        let cost = request.cost.unwrap_or(1);
+        let decision = limiter.at(request.at).take(&limit, key.as_bytes(), cost);
+        print(request.at, &key, cost, &decision, answers).map_err(Failure::from_output)
+    })?;
+    warn_if_crowded(&limiter, args.max_keys);
+    Ok(())
+}
+
+fn key_of<'a>(request: &Request<'a>) -> Result<Cow<'a, str>, Failure> {
+    let Some(key) = request.who else { return Ok(DEFAULT_KEY.into()) };
+    text(key).ok_or_else(|| request.line.wrong(key, "key", "which is not text", KEY_HINT))
+}
+
+/// One answer, as it is printed. Scripts rely on names and order.
+#[derive(Serialize)]
+struct Answer<'a> {
+    at: u64,
+    key: &'a str,
+    cost: u64,
+    allowed: bool,
+    remaining: u64,
+    retry_after_us: Option<u64>,
+    reset_after_us: Option<u64>,
+    delay_us: Option<u64>,
+}
+
+fn print(
+    at: Micros,
+    key: &str,
+    cost: u64,
+    decision: &Decision,
+    answers: &mut Answers,
+) -> io::Result<()> {
+    let answer = Answer {
+        at: at.as_u64(),
+        key,
+        cost,
+        allowed: decision.allowed(),
+        remaining: decision.remaining(),
+        retry_after_us: decision.retry_after().as_micros(),
+        reset_after_us: decision.reset_after().as_micros(),
+        delay_us: decision.delay().as_micros(),
+    };
+    serde_json::to_writer(&mut *answers, &answer)?;
+    answers.write_all(b"\n")
+}
+
+impl LimitArgs {
+    /// The limit that the options describe.
+    fn build(&self) -> Result<Limit, Report> {
+        let rate = self.rate.as_deref().expect("clap: --trace requires --rate or --rules");
+        let mut builder = parse_rate(rate).map_err(|error| Report::new(error.to_string()))?;
+        if let Some(burst) = self.burst {
+            if rate.split_whitespace().any(|word| word == "burst") {
+                return Err(Report::new(format!(
+                    "the burst is given twice, in --rate {rate:?} and as --burst {burst}"
+                ))
+                .hint("leave one of them out"));
+            }
+            builder = builder.burst(burst);
+        }
+        if let Some(algorithm) = self.algorithm {
+            builder = builder.algorithm(algorithm);
+        }
+        if self.queue {
+            builder = builder.queue();
+        }
+        if self.align.as_deref() == Some("first_hit") {
+            builder = builder.align(Align::FirstHit);
+        }
+        if let Some(anchor) = self.anchor {
+            builder = builder.align(Align::Anchor(Micros::new(anchor)));
+        }
+        if self.stagger {
+            builder = builder.stagger();
+        }
+        if let Some(buckets) = self.buckets {
+            builder = builder.buckets(u32::try_from(buckets).expect("at most MAX_BUCKETS"));
+        }
+        builder.build().map_err(|error| Report::new(error.to_string()))
+    }
+}
+
+/// Lists the five, in help and in errors.
+fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name))
+        .map(|name| name.parse().expect("only names of Algorithm::ALL are possible"))
+}
+
+/// Reads a burst. Whether it is possible, the limit says.
+fn burst(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("write a whole number from 1 to {MAX_EXACT}"))
+}

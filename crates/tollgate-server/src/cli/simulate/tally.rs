@@ -1,0 +1,122 @@
+//! What rules did to a whole trace, for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tollgate_rules::{Answer, Standing};
+
+/// Counts of one rule set.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    delayed: u64,
+    /// No rule applied to them.
+    unmatched: u64,
+    /// Bound: the rules of a set.
+    pub(super) rules: BTreeMap<Box<str>, RuleTally>,
+}
+
+/// Counts of one rule.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RuleTally {
+    /// Requests it applied to.
+    asked: u64,
+    /// Requests it was the reason to refuse: the one with the longest wait, if several refuse.
+    pub(super) refused: u64,
+    /// Requests it would refuse, were it not in shadow.
+    pub(super) in_shadow: u64,
+    /// Requests it warned about.
+    pub(super) warned: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, answer: &Answer) {
+        self.requests += 1;
+        self.refused += u64::from(!answer.allowed());
+        self.delayed += u64::from(answer.allowed() && !answer.delay().is_zero());
+        self.unmatched += u64::from(answer.limits().len() == 0);
+        if let Some(binding) = answer.binding().filter(|_| !answer.allowed()) {
+            self.rule(binding.rule).refused += 1;
+        }
+        let (mut last, mut said) = (None, [false; 2]);
+        for judged in answer.limits() {
+            // The limits of a rule stand together, and count as one.
+            if last.replace(judged.rule) != Some(judged.rule) {
+                said = [false; 2];
+                self.rule(judged.rule).asked += 1;
+            }
+            let index = match judged.standing {
+                _ if judged.outcome.allowed => continue,
+                Standing::Enforced => continue,
+                Standing::Shadow => 0,
+                Standing::Soft => 1,
+            };
+            if !std::mem::replace(&mut said[index], true) {
+                let rule = self.rule(judged.rule);
+                *[&mut rule.in_shadow, &mut rule.warned][index] += 1;
+            }
+        }
+    }
+
+    fn rule(&mut self, name: &str) -> &mut RuleTally {
+        // Most names are there already: no text is made for them.
+        if !self.rules.contains_key(name) {
+            self.rules.insert(name.into(), RuleTally::default());
+        }
+        self.rules.get_mut(name).expect("just made")
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = self.requests - self.refused;
+        let counts = [
+            ("requests", self.requests),
+            ("allowed", allowed),
+            ("  after a delay", self.delayed),
+            ("  no rule applies", self.unmatched),
+            ("refused", self.refused),
+        ];
+        for (name, count) in counts {
+            writeln!(f, "{name:<20}{count:>10}")?;
+        }
+        let rows = self.rules.iter().map(|(name, rule)| {
+            (&**name, vec![rule.asked, rule.refused, rule.in_shadow, rule.warned])
+        });
+        table(f, &["requests", "refused", "in shadow", "warned"], rows)
+    }
+}
+
+/// A line for each rule that has something to show. After the first two, columns without any number
+/// are left out.
+pub(super) fn table<'a>(
+    f: &mut fmt::Formatter<'_>,
+    heads: &[&str],
+    rows: impl Iterator<Item = (&'a str, Vec<u64>)>,
+) -> fmt::Result {
+    let rows: Vec<_> = rows.filter(|(_, counts)| counts.iter().any(|count| *count > 0)).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let name_width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(4);
+    let is_shown =
+        |column: &usize| *column < 2 || rows.iter().any(|(_, counts)| counts[*column] > 0);
+    let columns: Vec<usize> = (0..heads.len()).filter(is_shown).collect();
+    write!(f, "\n{:<name_width$}", "rule")?;
+    for &column in &columns {
+        write!(f, "  {:>width$}", heads[column], width = width(heads[column]))?;
+    }
+    for (name, counts) in &rows {
+        write!(f, "\n{name:<name_width$}")?;
+        for &column in &columns {
+            write!(f, "  {:>width$}", counts[column], width = width(heads[column]))?;
+        }
+    }
+    writeln!(f)
+}
+
+/// Wide enough for the head and for most numbers.
+fn width(head: &str) -> usize {
+    head.len().max(8)
+}

@@ -1,0 +1,99 @@
+//! The parts of a line as they are written.
+//!
+//! Values stay text until they are checked. So a number is never rounded on its way through a
+//! float, and a message shows what was written.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Characters of a wrong value that a message shows.
+const SHOWN_CHARS_MAX: usize = 40;
+
+/// The names and values of an object, in order, each a part of the line.
+pub(in super::super) struct Fields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// The values of these names. Fails on the first name that is unknown or was there before, with
+    /// what it is.
+    pub(super) fn pick<const N: usize>(
+        &self,
+        names: [&str; N],
+    ) -> Result<[Option<&'a RawValue>; N], (&'a RawValue, &'static str)> {
+        let mut values = [None; N];
+        for &(name, value) in &self.0 {
+            let index = names.iter().position(|known| is_named(name, known));
+            let Some(index) = index else { return Err((name, "is unknown")) };
+            if values[index].replace(value).is_some() {
+                return Err((name, "is given twice"));
+            }
+        }
+        Ok(values)
+    }
+
+    pub(in super::super) fn iter(&self) -> impl Iterator<Item = (&'a RawValue, &'a RawValue)> {
+        self.0.iter().copied()
+    }
+}
+
+fn is_named(written: &RawValue, name: &str) -> bool {
+    let inner = written.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    inner == Some(name)
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'de>, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// Text, borrowed where it has no escapes; `None`: the value is something else.
+pub(in super::super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    serde_json::from_str(value.get()).ok().map(|Text(text)| text)
+}
+
+/// A whole number up to `most`, or what is wrong with it.
+pub(super) fn whole_number(value: &RawValue, most: u64) -> Result<u64, &'static str> {
+    let text = value.get();
+    match text.as_bytes() {
+        [b'-', ..] => Err("which is negative"),
+        digits if digits.iter().all(u8::is_ascii_digit) => {
+            text.parse().ok().filter(|&number| number <= most).ok_or("which is too large")
+        }
+        [b'0'..=b'9', ..] => Err("which is not a whole number"),
+        _ => Err("which is not a number"),
+    }
+}
+
+/// A value as it is written, unless it is long.
+pub(super) fn shown(value: &RawValue) -> Cow<'_, str> {
+    let text = value.get();
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        None => text.into(),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+    }
+}

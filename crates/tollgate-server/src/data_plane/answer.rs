@@ -1,0 +1,198 @@
+//! An answer as HTTP tells it: the decision in JSON, and the header fields of limits.
+
+use std::io::Write;
+
+use arrayvec::ArrayVec;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use tollgate::Wait;
+use tollgate::headers::{Problem, Reply};
+use tollgate_rules::{Answer, Judged, ReservationId, Standing};
+
+use crate::doors::connection::Body;
+use crate::reply::write_json_text;
+
+/// The most fields: three dialects, a refusal's two, and the warning.
+const FIELDS_MAX: usize = 16;
+
+/// Room for the text of most responses.
+const TEXT_BYTES: usize = 1_024;
+
+/// The response to a check: 200 or 429.
+pub(super) fn decision(answer: &Answer, reservation: Option<ReservationId>) -> Response<Body> {
+    let status = if answer.allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    respond(status, "application/json", answer, |out, reply| {
+        write_decision(out, answer, reply, reservation);
+    })
+}
+
+/// A response with the header fields of an answer. All text, of fields and body, is in one
+/// allocation.
+pub(super) fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    answer: &Answer,
+    write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
+) -> Response<Body> {
+    let policies = answer.policies();
+    let reply = answer.reply(&policies);
+    let mut text = Vec::with_capacity(TEXT_BYTES);
+    let mut fields = ArrayVec::<(HeaderName, usize), FIELDS_MAX>::new();
+    for (name, value) in reply.headers(answer.dialects()) {
+        write!(text, "{value}").expect("a vector takes every byte");
+        fields.push((field_name(name), text.len()));
+    }
+    if write_warnings(&mut text, answer) {
+        fields.push((HeaderName::from_static("x-ratelimit-warning"), text.len()));
+    }
+    let body_at = text.len();
+    write_body(&mut text, &reply);
+    let text = Bytes::from(text);
+
+    let body = text.slice(body_at..);
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.reserve(fields.len() + 2);
+    if text.len() > body_at {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    let mut start = 0;
+    for (name, end) in fields {
+        let value = HeaderValue::from_maybe_shared(text.slice(start..end));
+        // Names of policies are printable, the rest is digits and signs.
+        headers.insert(name, value.expect("every value is printable ASCII"));
+        start = end;
+    }
+    response
+}
+
+/// Names of soft limits that are exceeded. Whether there are any.
+fn write_warnings(text: &mut Vec<u8>, answer: &Answer) -> bool {
+    let start = text.len();
+    for name in answer.warnings() {
+        let comma = if text.len() > start { ", " } else { "" };
+        write!(text, "{comma}{name}").expect("a vector takes every byte");
+    }
+    text.len() > start
+}
+
+/// The one list of the names that replies have: each is made at compile time.
+fn field_name(name: &'static str) -> HeaderName {
+    match name {
+        "X-RateLimit-Limit" => HeaderName::from_static("x-ratelimit-limit"),
+        "X-RateLimit-Remaining" => HeaderName::from_static("x-ratelimit-remaining"),
+        "X-RateLimit-Reset" => HeaderName::from_static("x-ratelimit-reset"),
+        "RateLimit-Policy" => HeaderName::from_static("ratelimit-policy"),
+        "RateLimit" => HeaderName::from_static("ratelimit"),
+        "RateLimit-Limit" => HeaderName::from_static("ratelimit-limit"),
+        "RateLimit-Remaining" => HeaderName::from_static("ratelimit-remaining"),
+        "RateLimit-Reset" => HeaderName::from_static("ratelimit-reset"),
+        "Retry-After" => RETRY_AFTER,
+        "Cache-Control" => CACHE_CONTROL,
+        other => other.parse().expect("names of fields are tokens"),
+    }
+}
+
+/// The decision in JSON.
+pub(super) fn write_decision(
+    out: &mut Vec<u8>,
+    answer: &Answer,
+    reply: &Reply<'_>,
+    reservation: Option<ReservationId>,
+) {
+    let binding = answer.binding();
+    out.extend_from_slice(if answer.allowed() {
+        b"{\"allowed\":true"
+    } else {
+        b"{\"allowed\":false"
+    });
+    write_text(out, "rule", binding.map(|binding| binding.rule));
+    write_text(out, "limit", binding.map(|binding| binding.limit));
+    write_number(out, "remaining", binding.map(|_| answer.remaining()));
+    write_wait(out, "retry_after_ms", answer.retry_after());
+    write_wait(out, "reset_after_ms", answer.reset_after());
+    write_wait(out, "delay_ms", answer.delay());
+    write_number(out, "max", binding.map(|_| answer.capacity()));
+    write_number(out, "reset_at", binding.and_then(|_| reset_at_s(reply)));
+    write_text(out, "decided_by", Some(answer.decided_by().name()));
+    out.extend_from_slice(b",\"limits\":[");
+    for (index, judged) in answer.limits().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_judged(out, &judged);
+    }
+    out.push(b']');
+    if let Some(problem) = reply.problem() {
+        write_refusal(out, &problem, reply.retry_after_s());
+    }
+    if let Some(id) = reservation {
+        write!(out, ",\"reservation\":\"{id}\"").expect("a vector takes every byte");
+    }
+    out.push(b'}');
+}
+
+fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
+    let outcome = &judged.outcome;
+    out.extend_from_slice(b"{\"rule\":");
+    write_json_text(out, judged.rule);
+    write_text(out, "limit", Some(judged.limit));
+    out.extend_from_slice(if outcome.allowed {
+        b",\"allowed\":true"
+    } else {
+        b",\"allowed\":false"
+    });
+    write_number(out, "remaining", Some(outcome.remaining));
+    write_wait(out, "retry_after_ms", outcome.retry_after);
+    write_wait(out, "reset_after_ms", outcome.reset_after);
+    match judged.standing {
+        Standing::Enforced => {}
+        Standing::Shadow => out.extend_from_slice(b",\"shadow\":true"),
+        Standing::Soft => out.extend_from_slice(b",\"soft\":true"),
+    }
+    out.push(b'}');
+}
+
+fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option<u64>) {
+    write_text(out, "error", Some(Problem::ERROR));
+    // Digits and plain words.
+    write!(out, ",\"message\":\"{}\"", problem.message()).expect("a vector takes every byte");
+    write_number(out, "retryAfter", retry_after_s);
+}
+
+/// What `X-RateLimit-Reset` says, also where that field is not sent.
+fn reset_at_s(reply: &Reply<'_>) -> Option<u64> {
+    let after = |wait_us: u64| reply.at.as_u64().saturating_add(wait_us).div_ceil(1_000_000);
+    let reset = reply.reset_after.as_micros().map(after);
+    let retry = reply.retry_after_s().map(|seconds| after(seconds.saturating_mul(1_000_000)));
+    reset.max(retry)
+}
+
+fn write_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
+    write_name(out, name);
+    match text {
+        Some(text) => write_json_text(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
+    write_name(out, name);
+    match number {
+        Some(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// Rounded up: who waits this long is let in.
+fn write_wait(out: &mut Vec<u8>, name: &str, wait: Wait) {
+    write_number(out, name, wait.millis());
+}

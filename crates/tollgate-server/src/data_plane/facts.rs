@@ -1,0 +1,66 @@
+//! Facts from what was sent: a body of JSON, or the head of a request.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use tollgate_rules::{Facts, Gatekeeper, Headers, Identity};
+
+use super::json::Asked;
+
+/// The header fields of a request.
+pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
+
+impl Headers for RequestHeaders<'_> {
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        std::str::from_utf8(self.0.get(name)?.as_bytes()).ok().map(Cow::Borrowed)
+    }
+
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
+        let values = self.0.get_all(name).iter();
+        let mut texts = values.map(|value| std::str::from_utf8(value.as_bytes()).ok());
+        let mut list = Cow::Borrowed(texts.next()??);
+        for text in texts {
+            // A list with a part that is no text is no text.
+            list = Cow::Owned(format!("{list},{}", text?));
+        }
+        Some(list)
+    }
+}
+
+/// The header fields of a question. Its reader saw to it that none stands twice.
+struct AskedHeaders<'a>(&'a [(Cow<'a, str>, Cow<'a, str>)]);
+
+impl Headers for AskedHeaders<'_> {
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        let named = self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| Cow::Borrowed(&**value))
+    }
+
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.header(name)
+    }
+}
+
+/// Calls `with` with the facts of a question. Who is calling follows from the header fields where
+/// the question does not say so itself; as everywhere, only if the address it names is trusted.
+pub(super) fn with_facts<T>(
+    gatekeeper: &Gatekeeper,
+    asked: &Asked<'_>,
+    with: impl FnOnce(Facts<'_>) -> T,
+) -> T {
+    let fields = AskedHeaders(&asked.headers);
+    let headers = (!asked.headers.is_empty()).then_some(&fields as &dyn Headers);
+    let identity = match (headers, asked.ip) {
+        (Some(headers), Some(ip)) => gatekeeper.rules().settings().identify.identify(ip, headers),
+        _ => Identity::default(),
+    };
+    with(Facts {
+        method: asked.method.as_deref(),
+        path: asked.path.as_deref(),
+        ip: asked.ip,
+        user: asked.user.as_deref().or(identity.user.as_deref()),
+        tier: asked.tier.as_deref().or(identity.tier.as_deref()),
+        api_key: asked.api_key.as_deref().or(identity.api_key.as_deref()),
+        headers,
+    })
+}

@@ -1,0 +1,131 @@
+//! `/v1/forward-auth`: a proxy asks before it passes a request on.
+//!
+//! The proxy puts the request it has into headers: `X-Forwarded-Method` and `-Uri` (Traefik, Caddy),
+//! or `X-Original-Method` and `-URI` (nginx). They count only from peers that the rules trust.
+//! Nothing is taken from the query, because some proxies append their client's. A refusal is 429
+//! with a problem document; nginx passes on only 401 and 403, so it gets 403 and is told the rest
+//! in a header.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
+use tollgate::headers::Problem;
+use tollgate_rules::{Ask, Facts, Gatekeeper, Headers};
+
+use super::answer::respond;
+use super::facts::RequestHeaders;
+use crate::doors::connection::Body;
+
+/// What the proxy does with a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Passes it on as it is.
+    PassedOn,
+    /// Knows 401 and 403 only.
+    Nginx,
+}
+
+pub(super) fn answer(
+    gatekeeper: &Gatekeeper,
+    head: &request::Parts,
+    peer: IpAddr,
+    style: Style,
+) -> Response<Body> {
+    let headers = RequestHeaders(&head.headers);
+    let rules = gatekeeper.rules();
+    let identify = &rules.settings().identify;
+    let identity = identify.identify(peer, &headers);
+    let original = match identify.trusts(peer.to_canonical()) {
+        true => Original::of(&head.headers, style),
+        false => Original::default(),
+    };
+    let facts = Facts {
+        method: original.method,
+        path: original.path,
+        ip: identity.ip,
+        user: identity.user.as_deref(),
+        tier: identity.tier.as_deref(),
+        api_key: identity.api_key.as_deref(),
+        headers: Some(&headers as &dyn Headers),
+    };
+    let answer = gatekeeper.decide(&Ask { facts, cannot_wait: true, ..Ask::default() });
+    if answer.allowed() {
+        return respond(StatusCode::OK, "", &answer, |_, _| {});
+    }
+    let status = match style {
+        Style::PassedOn => StatusCode::TOO_MANY_REQUESTS,
+        Style::Nginx => StatusCode::FORBIDDEN,
+    };
+    let mut response = respond(status, Problem::CONTENT_TYPE, &answer, |out, reply| {
+        if let Some(problem) = reply.problem() {
+            write!(out, "{problem}").expect("a vector takes every byte");
+        }
+    });
+    if style == Style::Nginx {
+        let name = HeaderName::from_static("x-tollgate-status");
+        response.headers_mut().insert(name, HeaderValue::from_static("429"));
+    }
+    response
+}
+
+/// The request that the proxy has.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Original<'a> {
+    method: Option<&'a str>,
+    path: Option<&'a str>,
+}
+
+const FORWARDED: [&str; 2] = ["x-forwarded-method", "x-forwarded-uri"];
+const ORIGINAL: [&str; 2] = ["x-original-method", "x-original-uri"];
+
+impl<'a> Original<'a> {
+    /// Both come from one pair of headers, first the one that this kind of proxy writes: the other
+    /// may be the client's.
+    fn of(headers: &'a HeaderMap, style: Style) -> Original<'a> {
+        let (own, other) = match style {
+            Style::PassedOn => (FORWARDED, ORIGINAL),
+            Style::Nginx => (ORIGINAL, FORWARDED),
+        };
+        let pair = |names: [&str; 2]| {
+            let [method, path] = names.map(|name| headers.get(name)?.to_str().ok());
+            Original { method, path: path.map(without_query) }
+        };
+        let first = pair(own);
+        if first == Original::default() { pair(other) } else { first }
+    }
+}
+
+fn without_query(uri: &str) -> &str {
+    uri.split_once('?').map_or(uri, |(path, _)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pair_of_the_proxy_wins_and_pairs_do_not_mix() {
+        let both = [
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", "/a?b"),
+            ("x-original-method", "POST"),
+            ("x-original-uri", "/c"),
+        ];
+        let rows = [
+            (Style::PassedOn, &both[..], Some("GET"), Some("/a")),
+            (Style::Nginx, &both[..], Some("POST"), Some("/c")),
+            (Style::PassedOn, &both[2..], Some("POST"), Some("/c")),
+            (Style::Nginx, &both[..2], Some("GET"), Some("/a")),
+            (Style::Nginx, &both[..3], Some("POST"), None),
+            (Style::PassedOn, &both[..0], None, None),
+        ];
+        for (style, fields, method, path) in rows {
+            let fields = fields.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            let headers: HeaderMap = fields.collect();
+            assert_eq!(Original::of(&headers, style), Original { method, path });
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The HTTP door: which path means what, who may ask, and how much they may send.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ::http::{Method, Request, Response, StatusCode, request};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use tollgate_rules::Gatekeeper;
+
+use super::{batch, check, forward_auth, reserve};
+use crate::doors::connection::{Body, Handler, read_body};
+use crate::doors::patrol::Patience;
+use crate::doors::tokens::Tokens;
+use crate::reply;
+
+/// The most bytes of one question.
+const CHECK_BYTES_MAX: usize = 64 << 10;
+
+/// The most bytes of a batch.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+const OPENAPI: &str = include_str!("openapi.json");
+
+const PATHS: &str = "There is no such path. There are: POST /v1/check, POST /v1/check/batch, \
+    POST /v1/reserve, POST /v1/commit, POST /v1/refund, /v1/forward-auth, /v1/forward-auth/nginx, \
+    GET /openapi.json.";
+
+/// Answers on the HTTP door.
+pub(crate) struct DataPlane {
+    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    /// Who may ask; `None`: whoever reaches the door.
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) patience: Patience,
+}
+
+/// What a path means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Check,
+    Batch,
+    Reserve,
+    Commit,
+    Refund,
+    ForwardAuth(forward_auth::Style),
+    OpenApi,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Route> {
+        Some(match path {
+            "/v1/check" => Route::Check,
+            "/v1/check/batch" => Route::Batch,
+            "/v1/reserve" => Route::Reserve,
+            "/v1/commit" => Route::Commit,
+            "/v1/refund" => Route::Refund,
+            "/v1/forward-auth" => Route::ForwardAuth(forward_auth::Style::PassedOn),
+            "/v1/forward-auth/nginx" => Route::ForwardAuth(forward_auth::Style::Nginx),
+            "/openapi.json" => Route::OpenApi,
+            _ => return None,
+        })
+    }
+
+    /// The methods, if not all will do.
+    fn allow(self) -> Option<&'static str> {
+        match self {
+            Route::ForwardAuth(_) => None,
+            Route::OpenApi => Some("GET, HEAD"),
+            _ => Some("POST"),
+        }
+    }
+
+    fn takes(self, method: &Method) -> bool {
+        match self {
+            Route::ForwardAuth(_) => true,
+            Route::OpenApi => method == Method::GET || method == Method::HEAD,
+            _ => method == Method::POST,
+        }
+    }
+
+    /// The most bytes of a body; `None`: it is not read.
+    fn body_bytes_max(self) -> Option<usize> {
+        match self {
+            Route::ForwardAuth(_) | Route::OpenApi => None,
+            Route::Batch => Some(BATCH_BYTES_MAX),
+            _ => Some(CHECK_BYTES_MAX),
+        }
+    }
+}
+
+impl Handler for DataPlane {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(&head.headers)) {
+            return reply::unauthorized();
+        }
+        let Some(route) = Route::of(head.uri.path()) else {
+            return reply::error(StatusCode::NOT_FOUND, PATHS);
+        };
+        if !route.takes(&head.method) {
+            return reply::method_not_allowed(route.allow().unwrap_or_default());
+        }
+        let body = match route.body_bytes_max() {
+            None => Bytes::new(),
+            Some(bytes_max) => match read_body(body, bytes_max, &self.patience).await {
+                Ok(body) => body,
+                Err(problem) => return reply::no_body(&problem, bytes_max),
+            },
+        };
+        self.act(route, &head, &body, peer)
+    }
+
+    fn panicked(&self) -> Response<Body> {
+        reply::panicked()
+    }
+}
+
+impl DataPlane {
+    fn act(
+        &self,
+        route: Route,
+        head: &request::Parts,
+        body: &[u8],
+        peer: SocketAddr,
+    ) -> Response<Body> {
+        let gatekeeper = &self.gatekeeper;
+        match route {
+            Route::Check => check::answer(gatekeeper, body),
+            Route::Batch => batch::answer(gatekeeper, body),
+            Route::Reserve => reserve::reserve(gatekeeper, body),
+            Route::Commit => reserve::commit(gatekeeper, body),
+            Route::Refund => reserve::refund(gatekeeper, body),
+            Route::ForwardAuth(style) => forward_auth::answer(gatekeeper, head, peer.ip(), style),
+            Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_openapi_document_has_every_path() {
+        let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        assert_eq!(paths.len(), 8);
+        for (path, methods) in paths {
+            let route = Route::of(path).expect(path);
+            for method in methods.as_object().unwrap().keys() {
+                let method: Method = method.to_uppercase().parse().unwrap();
+                assert!(route.takes(&method), "{method} {path}");
+            }
+            assert!(PATHS.contains(path.as_str()), "{path}");
+        }
+    }
+}

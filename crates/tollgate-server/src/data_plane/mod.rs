@@ -1,0 +1,12 @@
+//! The data plane: where requests are decided. Each file turns one kind of question into facts and
+//! the answer into a reply; what is decided is the gatekeeper's business.
+
+pub(crate) mod http;
+
+mod answer;
+mod batch;
+mod check;
+mod facts;
+mod forward_auth;
+mod json;
+mod reserve;

@@ -1,0 +1,89 @@
+//! `POST /v1/reserve`, `/v1/commit` and `/v1/refund`: work whose cost is known afterwards.
+
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
+use tollgate_rules::{Ask, Gatekeeper, ReservationId, SettleError};
+
+use super::answer;
+use super::facts::with_facts;
+use super::json::{Asked, COMMIT, REFUND, RESERVE};
+use crate::doors::connection::Body;
+use crate::reply;
+
+/// How long a reservation stays open if nobody says.
+const EXPIRES_IN_MS: u64 = 60_000;
+
+/// Takes an estimate, and names it.
+pub(super) fn reserve(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+    let asked = match Asked::read(body, RESERVE) {
+        Ok(asked) => asked,
+        Err(problem) => return bad_request(&problem),
+    };
+    let expires_in = Duration::from_millis(asked.expires_in_ms.unwrap_or(EXPIRES_IN_MS));
+    if expires_in.is_zero() || expires_in > EXPIRES_IN_MAX {
+        let most_ms = EXPIRES_IN_MAX.as_millis();
+        return bad_request(&format!("\"expires_in_ms\" has to be from 1 to {most_ms}."));
+    }
+    let reserved = with_facts(gatekeeper, &asked, |facts| {
+        gatekeeper.reserve(&Ask { facts, cost: asked.cost, ..Ask::default() }, expires_in)
+    });
+    match reserved {
+        Ok(reserved) => reply::no_store(answer::decision(&reserved.answer, reserved.id)),
+        Err(_full) => {
+            let message =
+                format!("There are {RESERVATIONS_MAX} open reservations: settle some of them.");
+            reply::error(StatusCode::SERVICE_UNAVAILABLE, &message)
+        }
+    }
+}
+
+/// Settles with the true cost.
+pub(super) fn commit(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+    let asked = match Asked::read(body, COMMIT) {
+        Ok(asked) => asked,
+        Err(problem) => return bad_request(&problem),
+    };
+    let (Some(reservation), Some(cost)) = (asked.reservation, asked.cost) else {
+        return bad_request("A commit has \"reservation\" and \"cost\", both.");
+    };
+    let commit = |id: ReservationId| gatekeeper.commit(id, cost);
+    settled(reservation.parse().and_then(commit), cost)
+}
+
+/// Gives back a reservation, or what a check like this one would have cost.
+pub(super) fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+    let asked = match Asked::read(body, REFUND) {
+        Ok(asked) => asked,
+        Err(problem) => return bad_request(&problem),
+    };
+    if let Some(reservation) = &asked.reservation {
+        if asked.is_a_check() {
+            return bad_request("A refund has \"reservation\" alone, or the fields of a check.");
+        }
+        let cancel = |id: ReservationId| gatekeeper.cancel(id);
+        return settled(reservation.parse().and_then(cancel), 0);
+    }
+    let answer = with_facts(gatekeeper, &asked, |facts| {
+        gatekeeper.refund(&Ask { facts, cost: asked.cost, ..Ask::default() })
+    });
+    answer::decision(&answer, None)
+}
+
+fn settled(outcome: Result<(), SettleError>, cost: u64) -> Response<Body> {
+    match outcome {
+        Ok(()) => reply::json(StatusCode::OK, format!(r#"{{"settled":true,"cost":{cost}}}"#)),
+        Err(SettleError::Unknown) => reply::error(
+            StatusCode::NOT_FOUND,
+            "There is no open reservation of this name: it is unknown, or has been settled.",
+        ),
+        Err(SettleError::Expired) => {
+            reply::error(StatusCode::GONE, "This reservation has expired: what it charged stands.")
+        }
+    }
+}
+
+fn bad_request(problem: &str) -> Response<Body> {
+    reply::error(StatusCode::BAD_REQUEST, problem)
+}

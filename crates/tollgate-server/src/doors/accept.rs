@@ -1,0 +1,159 @@
+//! The acceptor of a door: binds it, takes connections, keeps the caps, and rests when the
+//! process has no descriptors left.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+
+use super::connection_caps::ConnectionCaps;
+use super::workers::{Arrival, Workers};
+use crate::cli::Report;
+use crate::telemetry::Logs;
+
+/// Connections that the kernel keeps for us.
+const BACKLOG: u32 = 4_096;
+
+/// How long to rest when no connection can be accepted: trying again at once would spin.
+const REST: Duration = Duration::from_millis(100);
+
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+    retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
+    {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
+
+/// A door that is bound.
+pub(crate) struct Door {
+    pub(crate) name: &'static str,
+    listener: TcpListener,
+}
+
+impl Door {
+    /// Binds an address; `flag` is what chose it.
+    pub(crate) fn bind(name: &'static str, address: SocketAddr) -> Result<Door, Report> {
+        let bound = (|| {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // A restart must not wait for connections of the last run to fade.
+            #[cfg(unix)]
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        })();
+        match bound {
+            Ok(listener) => Ok(Door { name, listener }),
+            Err(error) => Err(cannot_bind(name, address, &error)),
+        }
+    }
+
+    /// Where it is: the port that was found, if any would do.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Takes connections until told to stop, then those that had already come.
+    pub(crate) async fn accept(
+        self,
+        workers: Workers,
+        caps: Arc<ConnectionCaps>,
+        plain: bool,
+        mut stop: watch::Receiver<bool>,
+        logs: Logs,
+    ) {
+        let mut resting = false;
+        let hand_over = |stream, peer| hand_over(stream, peer, &caps, plain, &workers);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    resting = false;
+                    hand_over(stream, peer).await;
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    if !resting {
+                        let fields: [_; 2] = [("door", &self.name as _), ("error", &error as _)];
+                        logs.error("cannot accept connections, trying on", &fields);
+                    }
+                    resting = true;
+                    tokio::time::sleep(REST).await;
+                }
+            }
+        }
+        // The kernel has shaken hands with these: closing would reset them.
+        while let Ok(Ok((stream, peer))) =
+            tokio::time::timeout(Duration::ZERO, self.listener.accept()).await
+        {
+            hand_over(stream, peer).await;
+        }
+    }
+}
+
+async fn hand_over(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    caps: &Arc<ConnectionCaps>,
+    plain: bool,
+    workers: &Workers,
+) {
+    // The worker's runtime is another one.
+    let Ok(stream) = stream.into_std() else { return };
+    let Some(place) = caps.enter(peer.ip()) else {
+        return if plain {
+            turn_away(stream)
+        };
+    };
+    // Without it a response of two packets may wait for an acknowledgement.
+    let _ = stream.set_nodelay(true);
+    workers.take(Arrival { stream, peer, place }).await;
+}
+
+/// Says why, as far as that works without waiting.
+fn turn_away(mut stream: TcpStream) {
+    let _ = stream.write(TOO_MANY);
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+/// The peer left while it waited: the next one may be fine.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+fn cannot_bind(name: &str, address: SocketAddr, error: &io::Error) -> Report {
+    let report = Report::new(format!("cannot open the door {name} at {address}: {error}"));
+    let port = address.port();
+    report.hint(match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another program uses port {port}: stop it, or choose another port with \
+             --{name} {}, 0 for any free one, or switch the door off with --{name} none",
+            SocketAddr::new(address.ip(), port.wrapping_add(1).max(1024))
+        ),
+        io::ErrorKind::PermissionDenied => format!(
+            "ports below 1024 need a privilege: choose a higher one with --{name}, or grant \
+             CAP_NET_BIND_SERVICE"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("no network interface has this address: write one that has with --{name}")
+        }
+        _ => format!("choose another address with --{name}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_to_one_too_many_is_well_formed() {
+        let text = std::str::from_utf8(TOO_MANY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+        serde_json::from_str::<serde_json::Value>(body).unwrap();
+    }
+}

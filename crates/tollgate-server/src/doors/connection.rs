@@ -1,0 +1,328 @@
+//! One connection: HTTP/1.1 or HTTP/2, requests in, responses out, until it ends or has to.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, Version};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::patrol::{Order, Patience, Pulse};
+
+/// The most bytes of a request's head, and of what is buffered to be written.
+const HEAD_BYTES_MAX: u32 = 16 << 10;
+
+/// The most requests at once on a connection of HTTP/2.
+const STREAMS_MAX: u32 = 100;
+
+/// Answers requests: a plane.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// The answer. Whatever is wrong with the request is an answer too.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// The answer if `answer` panics, which is a bug.
+    fn panicked(&self) -> Response<Body>;
+}
+
+/// What all connections of a door share.
+pub(crate) struct Site<H> {
+    pub(crate) handler: H,
+    /// How long a peer may take.
+    pub(crate) patience: Patience,
+    /// Set while the server stops: peers are asked to leave after their next answer.
+    pub(crate) stopping: Arc<AtomicBool>,
+    protocols: auto::Builder<TokioExecutor>,
+}
+
+impl<H> Site<H> {
+    pub(crate) fn new(handler: H, patience: Patience, stopping: Arc<AtomicBool>) -> Site<H> {
+        let mut protocols = auto::Builder::new(TokioExecutor::new());
+        // No timers of hyper's: the patrol closes what is slow. 100 headers are its default, and
+        // cheaper than any other number.
+        protocols.http1().max_buf_size(HEAD_BYTES_MAX as usize).pipeline_flush(true);
+        protocols
+            .http2()
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .max_send_buf_size(HEAD_BYTES_MAX as usize);
+        Site { handler, patience, stopping, protocols }
+    }
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve<S, H>(stream: S, peer: SocketAddr, site: Arc<Site<H>>, pulse: Arc<Pulse>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
+    let io = TokioIo::new(Heard { stream, pulse: pulse.clone() });
+    let service = {
+        let (site, pulse) = (site.clone(), pulse.clone());
+        service_fn(move |request| {
+            let answering = Answering::begin(&pulse, request.version());
+            answer(site.clone(), answering, request, peer)
+        })
+    };
+    let mut connection = pin!(site.protocols.serve_connection(io, service));
+    let mut finishing = false;
+    poll_fn(|context| {
+        // Before the order is looked at: an order given later finds the waker. Both happen on the
+        // worker's thread.
+        pulse.wake_with(context.waker());
+        match pulse.order() {
+            Order::CarryOn => {}
+            Order::Finish if finishing => {}
+            Order::Finish => {
+                // What has already arrived is answered first.
+                if connection.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(());
+                }
+                finishing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            Order::Abort => return Poll::Ready(()),
+        }
+        // An error here is the peer's: it left, or it does not speak HTTP. A stranger can cause
+        // as many as it likes, so they are not logged.
+        connection.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
+async fn answer<H: Handler>(
+    site: Arc<Site<H>>,
+    answering: Answering,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+) -> Result<Response<Body>, Infallible> {
+    let http2 = request.version() == Version::HTTP_2;
+    let mut answer = pin!(site.handler.answer(request, peer));
+    let mut response = poll_fn(|context| {
+        // A bug in one answer must not end the connection, let alone the worker.
+        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+        polled.unwrap_or_else(|_| Poll::Ready(site.handler.panicked()))
+    })
+    .await;
+    if !http2 && site.stopping.load(Ordering::Relaxed) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    drop(answering);
+    Ok(response)
+}
+
+/// A request that is being answered; it ends also when the peer gives up.
+struct Answering(Arc<Pulse>);
+
+impl Answering {
+    fn begin(pulse: &Arc<Pulse>, version: Version) -> Answering {
+        pulse.begin(version == Version::HTTP_2);
+        Answering(pulse.clone())
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The body of a response: all of it, at once.
+#[derive(Debug, Default)]
+pub(crate) struct Body(Bytes);
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Body {
+        Body(bytes.into())
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = std::mem::take(&mut self.0);
+        Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
+}
+
+/// Why a request has no body to work with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    TooLarge,
+    TooSlow,
+    /// The peer left, or broke the rules of HTTP.
+    Broken,
+}
+
+/// The whole body, at most `bytes_max` of it.
+pub(crate) async fn read_body(
+    body: Incoming,
+    bytes_max: usize,
+    patience: &Patience,
+) -> Result<Bytes, BodyError> {
+    let hint = body.size_hint();
+    if hint.lower() > bytes_max as u64 {
+        return Err(BodyError::TooLarge);
+    }
+    let mut read = pin!(collect(body, bytes_max));
+    // Nearly every body comes with its head: the timer is for the others.
+    let at_once = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
+    if let Poll::Ready(bytes) = at_once {
+        return bytes;
+    }
+    tokio::time::timeout(patience.body, read).await.unwrap_or(Err(BodyError::TooSlow))
+}
+
+async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, BodyError> {
+    let mut whole = Bytes::new();
+    let mut parts = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
+        if whole.len() + parts.len() + data.len() > bytes_max {
+            return Err(BodyError::TooLarge);
+        }
+        if whole.is_empty() && parts.is_empty() {
+            whole = data;
+            if body.is_end_stream() {
+                break;
+            }
+            continue;
+        }
+        parts.extend_from_slice(&std::mem::take(&mut whole));
+        parts.extend_from_slice(&data);
+    }
+    Ok(if parts.is_empty() { whole } else { parts.into() })
+}
+
+/// A stream that tells the pulse when bytes come in.
+struct Heard<S> {
+    stream: S,
+    pulse: Arc<Pulse>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.pulse.hear();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+    use crate::doors::connection_caps::ConnectionCaps;
+    use crate::doors::workers::{Arrival, Workers};
+    use crate::reply;
+
+    /// Has a bug in one path.
+    struct Buggy;
+
+    impl Handler for Buggy {
+        async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> Response<Body> {
+            assert_ne!(request.uri().path(), "/bug", "this test's bug");
+            reply::json(StatusCode::OK, "{}")
+        }
+
+        fn panicked(&self) -> Response<Body> {
+            reply::panicked()
+        }
+    }
+
+    #[test]
+    fn a_panic_answers_500_and_the_connection_goes_on() {
+        let second = Duration::from_secs(1);
+        let patience = Patience { head: 30 * second, idle: 30 * second, body: 30 * second };
+        let site = Arc::new(Site::new(Buggy, patience, Arc::default()));
+        let (workers, _ended) = Workers::start("test", 1, &site, None).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(30 * second)).unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let place = ConnectionCaps::new(1, 1).enter(peer.ip()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(workers.take(Arrival { stream, peer, place }));
+
+        for (path, want) in
+            [("/bug", "HTTP/1.1 500"), ("/", "HTTP/1.1 200"), ("/bug", "HTTP/1.1 500")]
+        {
+            write!(client, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+            let mut said = vec![0; 1_024];
+            let length = client.read(&mut said).unwrap();
+            let said = String::from_utf8_lossy(&said[..length]);
+            assert!(said.starts_with(want), "{path}: {said}");
+        }
+    }
+}

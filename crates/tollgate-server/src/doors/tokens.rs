@@ -1,0 +1,162 @@
+//! Tokens: the secrets that open a door, read from a file.
+
+use std::fmt;
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use crate::cli::Report;
+use crate::telemetry::Logs;
+
+/// The fewest bytes of a token: fewer can be guessed.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// The most bytes of a token, as a header could carry it.
+const TOKEN_BYTES_MAX: usize = 4_096;
+
+/// The most tokens in a file: each is compared with what is presented.
+const TOKENS_MAX: usize = 16;
+
+/// Any of these is good. More than one is for rotation: the new beside the old, until all callers
+/// have changed.
+pub(crate) struct Tokens(Vec<Box<[u8]>>);
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokens({} of them)", self.0.len())
+    }
+}
+
+impl Tokens {
+    /// Reads a file of one token a line; `flag` named it.
+    pub(crate) fn read(path: &Path, flag: &str, logs: &Logs) -> Result<Tokens, Report> {
+        let shown = path.display();
+        let text = fs::read_to_string(path).map_err(|error| {
+            Report::new(format!("cannot read the token file {shown}: {error}")).hint(format!(
+                "write a random token into it, such as `openssl rand -hex 32 > {shown}`, or name \
+                 another file with {flag}"
+            ))
+        })?;
+        warn_if_readable_by_all(path, logs);
+        Tokens::parse(&text).map_err(|problem| {
+            Report::new(format!("the token file {shown} {problem}"))
+                .hint("one token a line, such as from `openssl rand -hex 32`")
+        })
+    }
+
+    fn parse(text: &str) -> Result<Tokens, String> {
+        let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+        let mut tokens = Vec::new();
+        for (index, token) in lines {
+            let line = index + 1;
+            if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+                return Err(format!(
+                    "has {} bytes in line {line}: a token has {TOKEN_BYTES_MIN} to \
+                     {TOKEN_BYTES_MAX}",
+                    token.len()
+                ));
+            }
+            if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(format!(
+                    "has a character in line {line} that a header cannot carry: write letters, \
+                     digits and signs of ASCII, without spaces"
+                ));
+            }
+            tokens.push(token.as_bytes().into());
+        }
+        match tokens.len() {
+            0 => Err("is empty".into()),
+            1..=TOKENS_MAX => Ok(Tokens(tokens)),
+            count => Err(format!("has {count} tokens, more than {TOKENS_MAX}")),
+        }
+    }
+
+    /// Whether a request carries one, as `Authorization: Bearer …`.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
+        // Two of them could be read as one or the other.
+        let mut fields = headers.get_all(AUTHORIZATION).iter();
+        let (Some(field), None) = (fields.next(), fields.next()) else { return false };
+        let Some((scheme, token)) = field.as_bytes().split_at_checked(7) else { return false };
+        scheme.eq_ignore_ascii_case(b"bearer ") && self.contains(token.trim_ascii())
+    }
+
+    /// Compares with every token and every byte: the time tells only the length.
+    fn contains(&self, presented: &[u8]) -> bool {
+        self.0.iter().fold(false, |found, token| found | equal(token, presented))
+    }
+}
+
+fn equal(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let difference = one.iter().zip(other).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
+    difference == 0
+}
+
+#[cfg(unix)]
+fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let Ok(data) = fs::metadata(path) else { return };
+    if data.permissions().mode() & 0o004 != 0 {
+        let file = path.display();
+        logs.warn(
+            "every user of this machine can read a token file: chmod o-r",
+            &[("file", &file)],
+        );
+    }
+}
+
+#[cfg(not(unix))]
+fn warn_if_readable_by_all(_: &Path, _: &Logs) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_token_of_the_file_is_good_and_nothing_else() {
+        let tokens = Tokens::parse("0123456789abcdef\r\n\n  fedcba9876543210  \n").unwrap();
+        let rows: [(&[&str], bool); 10] = [
+            (&["Bearer 0123456789abcdef"], true),
+            (&["bearer fedcba9876543210"], true),
+            (&["Bearer 0123456789abcdeF"], false),
+            (&["Bearer 0123456789abcde"], false),
+            (&["Bearer 0123456789abcdef0"], false),
+            (&["Basic 0123456789abcdef"], false),
+            (&["Bearer "], false),
+            (&["Bearer"], false),
+            (&["Bearer 0123456789abcdef", "Bearer 0123456789abcdef"], false),
+            (&[], false),
+        ];
+        for (fields, admitted) in rows {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(AUTHORIZATION, field.parse().unwrap());
+            }
+            assert_eq!(tokens.admit(&headers), admitted, "{fields:?}");
+        }
+        assert_eq!(format!("{tokens:?}"), "Tokens(2 of them)");
+    }
+
+    #[test]
+    fn weak_files_are_refused_without_telling_what_they_hold() {
+        let many = "0123456789abcdef\n".repeat(17);
+        let rows = [
+            ("", "is empty"),
+            ("\n \n", "is empty"),
+            ("\nsecret\n", "has 6 bytes in line 2: a token has 16 to 4096"),
+            ("a secret of some words", "has a character in line 1 that a header cannot carry"),
+            (&many, "has 17 tokens, more than 16"),
+        ];
+        for (text, want) in rows {
+            let problem = Tokens::parse(text).unwrap_err();
+            assert!(problem.starts_with(want), "{problem}");
+            assert!(!problem.contains("secret"), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Responses that every door has: JSON, and what went wrong in JSON.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::doors::connection::{Body, BodyError};
+
+/// The most characters of a message: what a stranger wrote is part of some.
+const MESSAGE_CHARS_MAX: usize = 400;
+
+/// A JSON document.
+pub(crate) fn json(status: StatusCode, document: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(document.into()));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// `{"error":"Bad Request","message":"…"}`.
+pub(crate) fn error(status: StatusCode, message: &str) -> Response<Body> {
+    let mut text = br#"{"error":""#.to_vec();
+    text.extend_from_slice(status.canonical_reason().unwrap_or("Error").as_bytes());
+    text.extend_from_slice(br#"","message":"#);
+    write_json_text(&mut text, &shortened(message));
+    text.push(b'}');
+    json(status, text)
+}
+
+/// The path is known, the method is not.
+pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
+    let message = format!("This path takes {allow}.");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+/// No token, or a wrong one: which is nobody's business.
+pub(crate) fn unauthorized() -> Response<Body> {
+    let message = "This door takes a token: send `Authorization: Bearer <token>`.";
+    let mut response = error(StatusCode::UNAUTHORIZED, message);
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+/// A bug of ours.
+pub(crate) fn panicked() -> Response<Body> {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "The server has a bug here; its log says where.")
+}
+
+/// There is no body to work with. What is left of it is not read, so the connection ends.
+pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Body> {
+    let mut response = match problem {
+        BodyError::TooLarge => {
+            let message = format!("The body may have at most {bytes_max} bytes.");
+            error(StatusCode::PAYLOAD_TOO_LARGE, &message)
+        }
+        BodyError::TooSlow => error(StatusCode::REQUEST_TIMEOUT, "The body took too long."),
+        BodyError::Broken => error(StatusCode::BAD_REQUEST, "The body broke off."),
+    };
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Marks an answer that nobody may keep.
+pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A JSON string.
+pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a vector takes every byte");
+}
+
+fn shortened(message: &str) -> std::borrow::Cow<'_, str> {
+    match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        None => message.into(),
+        Some((end, _)) => format!("{}…", &message[..end]).into(),
+    }
+}

@@ -1,0 +1,227 @@
+//! A run of the server: everything is put together here, from top to bottom.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tollgate::{Limiter, MemoryStore, SystemClock};
+use tollgate_rules::Gatekeeper;
+
+use crate::cli::{Failure, Report};
+use crate::control_plane::ControlPlane;
+use crate::data_plane::http::DataPlane;
+use crate::doors::DoorAddress;
+use crate::doors::accept::Door;
+use crate::doors::connection::{Handler, Site};
+use crate::doors::connection_caps::ConnectionCaps;
+use crate::doors::patrol::Patience;
+use crate::doors::tls;
+use crate::doors::tokens::Tokens;
+use crate::doors::workers::{Ended, Workers};
+use crate::settings::Settings;
+use crate::shutdown::Signals;
+use crate::snapshot::{self, Keeper};
+use crate::telemetry::{LogFormat, Logs};
+use crate::{access, rules};
+
+/// How long requests may take to finish once the server is asked to stop.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// The most connections of the admin door.
+const ADMIN_CONNECTIONS_MAX: usize = 100;
+
+/// Serves until it is asked to stop.
+pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
+    let logs = Logs::to_stderr(settings.log_format);
+    tell_of_panics(&logs);
+    let outcome = set_up_and_serve(&settings, &logs);
+    logs.flush();
+    outcome
+}
+
+fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
+    access::check(settings).map_err(Failure::Usage)?;
+    let rules = rules::load(settings, logs)?;
+    let auth_file = settings.auth_token_file.as_deref();
+    let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs));
+    let admin_file = settings.admin_token_file.as_deref();
+    let admin_tokens = admin_file.map(|path| Tokens::read(path, "--admin-token-file", logs));
+    let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
+    let tls = tls.map(|(cert, key)| tls::acceptor(cert, key));
+    let (tokens, admin_tokens, tls) = (
+        tokens.transpose().map_err(Failure::Input)?,
+        admin_tokens.transpose().map_err(Failure::Input)?,
+        tls.transpose().map_err(Failure::Input)?,
+    );
+
+    let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
+    let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
+    let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
+    let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter));
+
+    let stopping = Arc::new(AtomicBool::new(false));
+    let patience = Patience {
+        head: settings.header_timeout,
+        idle: settings.idle_timeout,
+        body: settings.body_timeout,
+    };
+    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, patience };
+    let control = ControlPlane { tokens: admin_tokens, stopping: stopping.clone() };
+    let server = Server {
+        settings,
+        logs,
+        data: Arc::new(Site::new(data, patience, stopping.clone())),
+        control: Arc::new(Site::new(control, patience, stopping.clone())),
+        tls,
+        stopping,
+    };
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| cannot_start(&error))?;
+    runtime.block_on(server.serve(gatekeeper))
+}
+
+struct Server<'a> {
+    settings: &'a Settings,
+    logs: &'a Logs,
+    data: Arc<Site<DataPlane>>,
+    control: Arc<Site<ControlPlane>>,
+    tls: Option<TlsAcceptor>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Server<'_> {
+    async fn serve(self, gatekeeper: Arc<Gatekeeper>) -> Result<(), Failure> {
+        let settings = self.settings;
+        let mut signals = Signals::install().map_err(|error| cannot_start(&error))?;
+        // All are bound before the first accepts: a start that fails half-way serves nobody.
+        let http = bind("http", settings.http)?;
+        let admin = bind("admin", settings.admin)?;
+        if http.is_none() && admin.is_none() {
+            let report = Report::new("every door is switched off");
+            return Err(Failure::Usage(report.hint("leave out --http none or --admin none")));
+        }
+        let addresses = [&http, &admin].map(|door| door.as_ref().map(Door::address));
+
+        let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
+        let caps = ConnectionCaps::new(total.get(), per_ip.get());
+        let http = self.open(http, &self.data, self.workers(), caps, self.tls.as_ref())?;
+        let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
+        let admin = self.open(admin, &self.control, 1, caps, None)?;
+        let keeper = settings.snapshot.clone().map(|path| {
+            Keeper::start(gatekeeper, path, settings.snapshot_interval, self.logs.clone())
+        });
+        let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
+        announce(addresses, settings);
+
+        let signal = signals.next().await;
+        self.logs.info("stopping: requests may finish", &[("signal", &signal)]);
+        self.stopping.store(true, Ordering::Relaxed);
+        tokio::select! {
+            () = self.drain(http, admin) => {}
+            // Asked twice: whoever asks knows best. The snapshot of the last interval stays.
+            _ = signals.next() => {
+                self.logs.warn("stopping at once", &[]);
+                return Ok(());
+            }
+        }
+        keeper.map_or(Ok(()), Keeper::finish).map_err(Failure::Input)?;
+        self.logs.info("stopped", &[]);
+        Ok(())
+    }
+
+    /// Lets connections in.
+    fn open<H: Handler>(
+        &self,
+        door: Option<Door>,
+        site: &Arc<Site<H>>,
+        workers: usize,
+        caps: Arc<ConnectionCaps>,
+        tls: Option<&TlsAcceptor>,
+    ) -> Result<Option<Opened>, Failure> {
+        let Some(door) = door else { return Ok(None) };
+        let started = Workers::start(door.name, workers, site, tls);
+        let (workers, ended) = started.map_err(|error| cannot_start(&error))?;
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(door.accept(workers, caps, tls.is_none(), stopped, self.logs.clone()));
+        Ok(Some(Opened { stop, ended }))
+    }
+
+    /// Ends the data door first: until it is done, the admin door says that the server is stopping.
+    async fn drain(&self, http: Option<Opened>, admin: Option<Opened>) {
+        let drained = async {
+            for mut opened in [http, admin].into_iter().flatten() {
+                opened.stop.send_replace(true);
+                opened.ended.recv().await;
+            }
+        };
+        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
+            let seconds = DRAIN_MAX.as_secs();
+            self.logs.warn("some requests did not finish in time", &[("seconds", &seconds)]);
+        }
+    }
+
+    fn workers(&self) -> usize {
+        let given = self.settings.workers.map(usize::from);
+        given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
+    }
+}
+
+/// A door that lets connections in.
+struct Opened {
+    stop: watch::Sender<bool>,
+    ended: Ended,
+}
+
+fn bind(name: &'static str, address: DoorAddress) -> Result<Option<Door>, Failure> {
+    match address {
+        DoorAddress::None => Ok(None),
+        DoorAddress::At(address) => Door::bind(name, address).map(Some).map_err(Failure::Input),
+    }
+}
+
+/// Tells scripts where the doors are, and people how to try them.
+fn announce(addresses: [Option<io::Result<SocketAddr>>; 2], settings: &Settings) {
+    let [http, admin] = addresses.map(|address| address.and_then(Result::ok));
+    if let Some(http) = http
+        && settings.is_demo()
+        && settings.log_format == LogFormat::Text
+    {
+        let scheme = if settings.tls_cert.is_some() { "https" } else { "http" };
+        let _ = write!(
+            io::stderr(),
+            "No --rules and no --limit: these are demo rules. Try them:\n\
+             \n  curl -i -d '{{\"path\":\"/api/search\",\"user\":\"42\"}}' {scheme}://{http}/v1/check\
+             \n  tollgate ask --server {scheme}://{http} --path /login --method POST --ip 192.0.2.1\n\
+             \nYour own: tollgate serve --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
+        );
+    }
+    let mut out = io::stdout().lock();
+    for (name, address) in [("http", http), ("admin", admin)] {
+        if let Some(address) = address {
+            let _ = writeln!(out, "listening {name} {address}");
+        }
+    }
+    // Whoever started us may have closed standard output: that is no reason not to serve.
+    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+}
+
+/// Panics are bugs that answer 500: the log says where they are.
+fn tell_of_panics(logs: &Logs) {
+    let logs = logs.clone();
+    std::panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let reason = info.payload_as_str().unwrap_or("no reason given");
+        logs.error("a bug: please report it", &[("place", &place), ("reason", &reason)]);
+    }));
+}
+
+fn cannot_start(error: &io::Error) -> Failure {
+    Failure::Input(Report::new(format!("the server cannot start: {error}")))
+}

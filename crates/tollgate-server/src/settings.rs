@@ -1,0 +1,306 @@
+//! Settings of `tollgate serve`: flags, their twins in the environment, and a file.
+//!
+//! There is one declaration, `Flags`, and one parser, clap's. A setting that stands in the file is
+//! read as the flag of its name would be, so that both have the same meaning and the same errors.
+//! Flags win over the environment, the environment wins over the file.
+
+mod duration;
+mod file;
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches};
+
+use crate::cli::{Failure, Report};
+use crate::doors::DoorAddress;
+use crate::rules::check_rate;
+use crate::telemetry::LogFormat;
+use duration::parse_duration;
+
+/// Everything that `serve` can be told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Flags {
+    /// A rules file, or a directory of them; may be given several times
+    ///
+    /// In the environment several are separated by commas. Without rules and without --limit a
+    /// built-in set of demo rules applies.
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_RULES", help_heading = "Rules")]
+    pub(crate) rules: Vec<PathBuf>,
+
+    /// One limit for each caller instead of rules: 100/minute, "100/minute burst 20"
+    #[arg(
+        long,
+        value_name = "RATE",
+        env = "TOLLGATE_LIMIT",
+        value_parser = check_rate,
+        help_heading = "Rules"
+    )]
+    pub(crate) limit: Option<String>,
+
+    /// The check API and forward-auth; port 0 is any free one, `none` is off
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_HTTP",
+        default_value = "127.0.0.1:8080",
+        help_heading = "Doors"
+    )]
+    pub(crate) http: DoorAddress,
+
+    /// Health and, in later versions, metrics and operation
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_ADMIN",
+        default_value = "127.0.0.1:9090",
+        help_heading = "Doors"
+    )]
+    pub(crate) admin: DoorAddress,
+
+    /// Envoy's rate limit service; this version has only `none`
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_GRPC",
+        default_value = "none",
+        value_parser = no_such_door,
+        help_heading = "Doors"
+    )]
+    pub(crate) grpc: DoorAddress,
+
+    /// Commands of Redis clients; this version has only `none`
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_RESP",
+        default_value = "none",
+        value_parser = no_such_door,
+        help_heading = "Doors"
+    )]
+    pub(crate) resp: DoorAddress,
+
+    /// Tokens that callers of the data doors must present, one a line
+    ///
+    /// Callers send `Authorization: Bearer <token>`. Needed where a data door is not on loopback.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_AUTH_TOKEN_FILE", help_heading = "Access")]
+    pub(crate) auth_token_file: Option<PathBuf>,
+
+    /// Tokens for the admin door, one a line
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE", help_heading = "Access")]
+    pub(crate) admin_token_file: Option<PathBuf>,
+
+    /// Certificate chain of the HTTP door, PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_TLS_CERT",
+        requires = "tls_key",
+        help_heading = "Access"
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// Private key of the certificate, PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_TLS_KEY",
+        requires = "tls_cert",
+        help_heading = "Access"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Where counters are kept; this version has only `memory`
+    #[arg(
+        long,
+        value_name = "STORE",
+        env = "TOLLGATE_STORE",
+        default_value = "memory",
+        value_parser = only_memory,
+        help_heading = "State"
+    )]
+    pub(crate) store: String,
+
+    /// How many keys are remembered, at about 40 bytes each
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_MAX_KEYS",
+        default_value = "1000000",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000),
+        help_heading = "State"
+    )]
+    pub(crate) max_keys: u64,
+
+    /// Keep counters in this file over a restart
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_SNAPSHOT", help_heading = "State")]
+    pub(crate) snapshot: Option<PathBuf>,
+
+    /// How often to write it
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_SNAPSHOT_INTERVAL",
+        default_value = "60s",
+        value_parser = parse_duration,
+        help_heading = "State"
+    )]
+    pub(crate) snapshot_interval: Duration,
+
+    /// The most connections at once
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_MAX_CONNECTIONS",
+        default_value = "10000",
+        help_heading = "Capacity"
+    )]
+    pub(crate) max_connections: NonZeroUsize,
+
+    /// The most connections at once from one address (of IPv6: one /64)
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_MAX_CONNECTIONS_PER_IP",
+        default_value = "1000",
+        help_heading = "Capacity"
+    )]
+    pub(crate) max_connections_per_ip: NonZeroUsize,
+
+    /// Threads that serve; by default one for each processor
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_WORKERS",
+        value_parser = clap::value_parser!(u16).range(1..=1_024),
+        help_heading = "Capacity"
+    )]
+    pub(crate) workers: Option<u16>,
+
+    /// The form of log lines, on standard error
+    #[arg(
+        long,
+        value_name = "FORM",
+        env = "TOLLGATE_LOG_FORMAT",
+        default_value = "text",
+        help_heading = "Logs"
+    )]
+    pub(crate) log_format: LogFormat,
+
+    /// How long the head of a request may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, hide = true)]
+    pub(crate) header_timeout: Duration,
+
+    /// How long the body of a request may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, hide = true)]
+    pub(crate) body_timeout: Duration,
+
+    /// How long a connection may be idle
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, hide = true)]
+    pub(crate) idle_timeout: Duration,
+}
+
+/// The settings of a run.
+pub(crate) type Settings = Flags;
+
+impl Settings {
+    /// Puts the three sources together: the command line as `matches` has it, the environment, and
+    /// the file. `parse` reads flags of `serve`.
+    pub(crate) fn resolve(
+        matches: &ArgMatches,
+        config: Option<&PathBuf>,
+        command_line: &[OsString],
+        parse: impl Fn(Vec<OsString>) -> Result<ArgMatches, clap::Error>,
+    ) -> Result<Settings, Failure> {
+        let from_file = match config {
+            None => Vec::new(),
+            Some(path) => file::read(path, &parse)?,
+        };
+        let settings = with_file(matches, command_line, &from_file, &parse)?;
+        let mut settings = Settings::from_arg_matches(&settings).map_err(|error| {
+            Failure::Usage(Report::new(error.to_string().trim_start_matches("error: ").trim()))
+        })?;
+        settings.choose_rules_or_limit(matches, &from_file)?;
+        Ok(settings)
+    }
+
+    /// Whether nobody said what the rules are.
+    pub(crate) fn is_demo(&self) -> bool {
+        self.rules.is_empty() && self.limit.is_none()
+    }
+
+    /// `--limit` and `--rules` answer the same question: the stronger source does.
+    fn choose_rules_or_limit(
+        &mut self,
+        matches: &ArgMatches,
+        from_file: &[file::Setting],
+    ) -> Result<(), Failure> {
+        let rank = |id: &str| match matches.value_source(id) {
+            Some(ValueSource::CommandLine) => 3,
+            Some(ValueSource::EnvVariable) => 2,
+            _ => u8::from(from_file.iter().any(|setting| setting.is(id))),
+        };
+        if rank("rules") == 2 {
+            let listed = std::mem::take(&mut self.rules);
+            let listed = listed.iter().map(|paths| paths.to_string_lossy().into_owned());
+            let listed = listed.collect::<Vec<_>>().join(",");
+            self.rules = listed.split(',').map(|path| PathBuf::from(path.trim())).collect();
+        }
+        match rank("rules").cmp(&rank("limit")) {
+            std::cmp::Ordering::Greater => self.limit = None,
+            std::cmp::Ordering::Less => self.rules.clear(),
+            std::cmp::Ordering::Equal if rank("rules") > 0 => {
+                let problem = "--limit and --rules exclude each other";
+                return Err(Failure::Usage(Report::new(problem).hint(
+                    "leave one out; a rules file can hold the limit as a rule: \
+                     { name: all, key: \"{user|ip}\", limits: [100/minute] }",
+                )));
+            }
+            std::cmp::Ordering::Equal => {}
+        }
+        Ok(())
+    }
+}
+
+/// The command line again, with what only the file says.
+fn with_file(
+    matches: &ArgMatches,
+    command_line: &[OsString],
+    from_file: &[file::Setting],
+    parse: &impl Fn(Vec<OsString>) -> Result<ArgMatches, clap::Error>,
+) -> Result<ArgMatches, Failure> {
+    let told = |setting: &&file::Setting| {
+        let source = matches.value_source(&setting.id());
+        !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    let extra = from_file.iter().filter(told).flat_map(file::Setting::flags);
+    parse(command_line.iter().cloned().chain(extra).collect())
+        .map_err(|error| Failure::Usage(Report::new(clap_problem(&error))))
+}
+
+/// What clap found wrong, in a line.
+fn clap_problem(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.trim_start_matches("error: ");
+    text.split("\n\n").next().unwrap_or(text).trim().to_string()
+}
+
+fn no_such_door(text: &str) -> Result<DoorAddress, String> {
+    match text {
+        "none" => Ok(DoorAddress::None),
+        _ => Err("this version has no such door; it comes with a later one: write `none`".into()),
+    }
+}
+
+fn only_memory(text: &str) -> Result<String, String> {
+    match text {
+        "memory" => Ok(text.into()),
+        _ if text.starts_with("redis") => {
+            Err("a store in Redis comes with a later version: write `memory`".into())
+        }
+        _ => Err("there is no such store: write `memory`".into()),
+    }
+}

@@ -1,0 +1,53 @@
+//! Signals: the first asks the server to finish what it has begun, the second ends it at once.
+
+use std::io;
+
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Waits for requests to stop. Made before the doors open, so that no signal is missed.
+pub(crate) struct Signals {
+    #[cfg(unix)]
+    terminate: Signal,
+    #[cfg(unix)]
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes over SIGTERM and SIGINT.
+    #[cfg(unix)]
+    pub(crate) fn install() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Takes over Ctrl-C.
+    #[cfg(not(unix))]
+    pub(crate) fn install() -> io::Result<Signals> {
+        Ok(Signals {})
+    }
+
+    /// The next request to stop; its name.
+    #[cfg(unix)]
+    pub(crate) async fn next(&mut self) -> &'static str {
+        std::future::poll_fn(|context| {
+            if self.terminate.poll_recv(context).is_ready() {
+                return std::task::Poll::Ready("SIGTERM");
+            }
+            self.interrupt.poll_recv(context).map(|_| "SIGINT")
+        })
+        .await
+    }
+
+    /// The next request to stop; its name.
+    #[cfg(not(unix))]
+    pub(crate) async fn next(&mut self) -> &'static str {
+        // Without the handler only the end of the process stops the server.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        "Ctrl-C"
+    }
+}

@@ -1,0 +1,109 @@
+//! Snapshots: counters that outlive a restart. A thread of its own writes them, so that no request
+//! waits for a disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use tollgate::store::memory::SnapshotError;
+use tollgate::{Clock, MemoryStore, SystemClock};
+use tollgate_rules::Gatekeeper;
+
+use crate::cli::Report;
+use crate::telemetry::Logs;
+
+/// An empty store, or what a snapshot of an earlier run holds.
+pub(crate) fn load(
+    empty: MemoryStore,
+    path: Option<&Path>,
+    logs: &Logs,
+) -> Result<MemoryStore, Report> {
+    let Some(path) = path else { return Ok(empty) };
+    let shown = path.display();
+    // Found before anything is counted, not an hour later.
+    if let Err(report) = check_directory(path) {
+        return Err(report);
+    }
+    if !path.exists() {
+        logs.info("there is no snapshot yet, starting fresh", &[("file", &shown)]);
+        return Ok(empty);
+    }
+    match empty.load(path, SystemClock.now()) {
+        Ok((store, restored)) => {
+            let fields: [(_, &dyn std::fmt::Display); 3] =
+                [("file", &shown), ("keys", &restored.keys), ("dropped", &restored.dropped)];
+            logs.info("counters are back from the snapshot", &fields);
+            Ok(store)
+        }
+        // Starting without it would forget who has used up what: that is for a person to decide.
+        Err(error) => Err(cannot_load(path, &error)),
+    }
+}
+
+fn check_directory(path: &Path) -> Result<(), Report> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    if path.file_name().is_some() && directory.is_dir() && !path.is_dir() {
+        return Ok(());
+    }
+    Err(Report::new(format!("{} cannot be a snapshot file", path.display()))
+        .hint("--snapshot names a file in a directory that exists and can be written"))
+}
+
+fn cannot_load(path: &Path, error: &SnapshotError) -> Report {
+    let shown = path.display();
+    Report::new(format!("cannot use the snapshot {shown}: {error}"))
+        .hint(format!("to start with empty counters move it away: mv {shown} {shown}.broken"))
+}
+
+/// Writes snapshots until it is finished.
+pub(crate) struct Keeper {
+    finish: Sender<()>,
+    thread: thread::JoinHandle<Result<(), SnapshotError>>,
+}
+
+impl Keeper {
+    /// Writes one every `interval`.
+    pub(crate) fn start(
+        gatekeeper: Arc<Gatekeeper>,
+        path: PathBuf,
+        interval: Duration,
+        logs: Logs,
+    ) -> std::io::Result<Keeper> {
+        let (finish, finished) = channel::<()>();
+        let keep = move || {
+            let mut failing = false;
+            while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(interval) {
+                let saved = save(&gatekeeper, &path);
+                if let (Err(error), false) = (&saved, failing) {
+                    logs.error("cannot write the snapshot, trying on", &[("error", error)]);
+                }
+                failing = saved.is_err();
+            }
+            save(&gatekeeper, &path)
+        };
+        let thread = thread::Builder::new().name("snapshot".into()).spawn(keep)?;
+        Ok(Keeper { finish, thread })
+    }
+
+    /// Writes the last one.
+    pub(crate) fn finish(self) -> Result<(), Report> {
+        drop(self.finish);
+        let saved = self.thread.join();
+        let problem = match saved {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_panic) => "its thread has ended with a bug".into(),
+        };
+        Err(Report::new(format!("cannot write the last snapshot: {problem}"))
+            .hint("counters since the one before are lost"))
+    }
+}
+
+fn save(gatekeeper: &Gatekeeper, path: &Path) -> Result<(), SnapshotError> {
+    gatekeeper.limiter().store().save(path, gatekeeper.now())
+}

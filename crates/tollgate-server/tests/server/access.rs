@@ -1,0 +1,192 @@
+//! Tokens, TLS, and doors that would be open to everybody.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tempfile::tempdir;
+
+use crate::harness::{Client, DEADLINE, Server, file, text};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const OTHER: &str = "fedcba9876543210fedcba9876543210";
+
+#[test]
+fn the_data_door_takes_tokens() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "token", format!("{TOKEN}\n{OTHER}\n"));
+    let server = Server::start(&["--limit", "9/hour", "--auth-token-file", text(&tokens)]);
+    let rows = [
+        (None, 401),
+        (Some(format!("Bearer {TOKEN}")), 200),
+        (Some(format!("bearer {OTHER}")), 200),
+        (Some(format!("Bearer {TOKEN}x")), 401),
+        (Some(format!("Basic {TOKEN}")), 401),
+        (Some(TOKEN.to_string()), 401),
+    ];
+    for path in ["/v1/check", "/v1/forward-auth"] {
+        for (authorization, status) in &rows {
+            let headers: Vec<_> =
+                authorization.iter().map(|value| ("authorization", value.as_str())).collect();
+            let answer = server.request("POST", path, &headers, "{}");
+            assert_eq!(answer.status, *status, "{path} {authorization:?}");
+            if *status == 401 {
+                assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+                assert!(answer.message().contains("Authorization: Bearer"), "{answer:?}");
+            }
+        }
+    }
+    assert_eq!(server.post("/no/such/path", "").status, 401, "strangers learn nothing");
+    assert_eq!(server.admin_get("/readyz", &[]).status, 200, "the other door is not concerned");
+    let ended = server.stop();
+    assert!(!ended.stderr.contains(&TOKEN[..16]), "{ended:?}");
+}
+
+#[test]
+fn the_admin_door_takes_its_own_tokens() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "token", TOKEN);
+    let server = Server::start(&["--limit", "9/hour", "--admin-token-file", text(&tokens)]);
+    let bearer = format!("Bearer {TOKEN}");
+    let rows = [
+        ("/livez", None, 200),
+        ("/readyz", None, 200),
+        ("/api/status", None, 401),
+        ("/api/status", Some(bearer.as_str()), 404),
+    ];
+    for (path, authorization, status) in rows {
+        let headers: Vec<_> =
+            authorization.map(|value| ("authorization", value)).into_iter().collect();
+        assert_eq!(server.admin_get(path, &headers).status, status, "{path}");
+    }
+    let named = [("host", "rebound.example.com")];
+    assert_eq!(server.admin_get("/livez", &named).status, 200, "a token needs no host check");
+}
+
+#[test]
+fn without_a_token_the_admin_door_answers_to_loopback_names_only() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let rows = [
+        ("localhost", 200),
+        ("127.0.0.1:9090", 200),
+        ("[::1]", 200),
+        ("rebound.example.com", 403),
+        ("localhost.example.com", 403),
+    ];
+    for (host, status) in rows {
+        assert_eq!(server.admin_get("/livez", &[("host", host)]).status, status, "{host}");
+    }
+}
+
+#[test]
+fn doors_off_loopback_need_a_token() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "token", TOKEN);
+    let rows = [
+        (["--http", "0.0.0.0:0"], "--auth-token-file token", ["--auth-token-file", text(&tokens)]),
+        (["--admin", "[::]:0"], "--admin-token-file token", ["--admin-token-file", text(&tokens)]),
+    ];
+    for (door, hint, remedy) in rows {
+        let Err(ended) = Server::try_start(&door, |_| {}) else { panic!("{door:?} is open") };
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("would be open to every machine"), "{ended:?}");
+        assert!(ended.stderr.contains(hint), "{ended:?}");
+        Server::start(&[&door[..], &remedy[..]].concat());
+    }
+}
+
+#[test]
+fn weak_token_files_are_refused() {
+    let directory = tempdir().unwrap();
+    let rows = [
+        ("short", "hunter2\n", "has 7 bytes in line 1: a token has 16 to 4096"),
+        ("empty", "\n\n", "is empty"),
+    ];
+    for (name, content, want) in rows {
+        let tokens = file(directory.path(), name, content);
+        let flags = ["--auth-token-file", text(&tokens)];
+        let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("{name} is taken") };
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains(want) && !ended.stderr.contains("hunter2"), "{ended:?}");
+    }
+    let missing = directory.path().join("missing");
+    let flags = ["--auth-token-file", text(&missing)];
+    let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("a file that is not there") };
+    assert!(ended.stderr.contains("cannot read the token file"), "{ended:?}");
+    assert!(ended.stderr.contains("openssl rand"), "{ended:?}");
+}
+
+/// A certificate for localhost and its key, as files.
+fn certificate(directory: &std::path::Path) -> (CertificateDer<'static>, [std::path::PathBuf; 2]) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
+    let cert = file(directory, "cert.pem", made.cert.pem());
+    let key = file(directory, "key.pem", made.signing_key.serialize_pem());
+    (made.cert.der().clone(), [cert, key])
+}
+
+fn client_config(root: CertificateDer<'static>, protocols: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(root).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+#[test]
+fn checks_work_over_tls() {
+    let directory = tempdir().unwrap();
+    let (root, [cert, key]) = certificate(directory.path());
+    let flags = ["--limit", "9/hour", "--tls-cert", text(&cert), "--tls-key", text(&key)];
+    let server = Server::start(&flags);
+    let connect = |protocols: &[&str]| {
+        let name = ServerName::try_from("localhost").unwrap();
+        let session = ClientConnection::new(client_config(root.clone(), protocols), name).unwrap();
+        let stream = TcpStream::connect(server.http()).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        StreamOwned::new(session, stream)
+    };
+    let mut client = Client::over(connect(&["http/1.1"]));
+    for left in [8, 7] {
+        let answer = client.request("POST", "/v1/check", &[], r#"{"user":"42"}"#);
+        assert_eq!(answer.json()["remaining"], left);
+    }
+    let mut stream = connect(&["h2", "http/1.1"]);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+    // Plain text on this door is no request.
+    let mut plain = Client::connect(server.http());
+    plain.send(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    assert!(!plain.until_closed().contains("HTTP/1.1 200"));
+}
+
+#[test]
+fn broken_certificates_are_told() {
+    let directory = tempdir().unwrap();
+    let (_, [cert, key]) = certificate(directory.path());
+    let junk = file(directory.path(), "junk.pem", "junk");
+    let other = tempdir().unwrap();
+    let (_, [_, other_key]) = certificate(other.path());
+    let rows = [
+        (&junk, &key, "cannot find certificates in"),
+        (&cert, &junk, "cannot find a private key in"),
+        (&cert, &other_key, "do not work"),
+    ];
+    for (cert, key, want) in rows {
+        let flags = ["--tls-cert", text(cert), "--tls-key", text(key)];
+        let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("{want}") };
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.stderr.contains(want), "{ended:?}");
+    }
+    let Err(ended) = Server::try_start(&["--tls-cert", text(&cert)], |_| {}) else {
+        panic!("a certificate without a key")
+    };
+    assert_eq!(ended.code, Some(2));
+}

@@ -1,0 +1,175 @@
+//! Connections that are slow, too many, or end with the server.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use crate::harness::{Client, Server};
+
+#[test]
+fn slow_heads_are_closed() {
+    let server = Server::start(&["--limit", "9/hour", "--header-timeout", "100ms"]);
+    let mut silent = Client::connect(server.http());
+    let mut slow = Client::connect(server.http());
+    slow.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
+    let mut second = Client::connect(server.http());
+    second.request("POST", "/v1/check", &[], "{}");
+    second.send(b"POST").unwrap();
+    for (name, client) in [("silent", &mut silent), ("slow", &mut slow), ("second", &mut second)] {
+        assert_eq!(client.until_closed(), "", "{name}");
+    }
+    assert_eq!(server.post("/v1/check", "{}").status, 200, "others are served");
+}
+
+#[test]
+fn slow_bodies_are_told_and_closed() {
+    let server = Server::start(&["--limit", "9/hour", "--body-timeout", "100ms"]);
+    let mut client = Client::connect(server.http());
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{").unwrap();
+    let answer = client.receive(true).unwrap();
+    assert_eq!((answer.status, answer.message()), (408, "The body took too long.".into()));
+    assert_eq!(client.until_closed(), "");
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let flags = ["--limit", "9/hour", "--header-timeout", "100ms", "--idle-timeout", "200ms"];
+    let server = Server::start(&flags);
+    let mut client = Client::connect(server.http());
+    assert_eq!(client.request("POST", "/v1/check", &[], "{}").status, 200);
+    assert_eq!(client.until_closed(), "");
+}
+
+#[test]
+fn heads_have_a_cap() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let long = "x".repeat(20_000);
+    let many: Vec<_> = (0..101).map(|n| (format!("h{n}"), "1")).collect();
+    let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    for headers in [&[("x-long", long.as_str())][..], &many] {
+        let mut client = Client::connect(server.http());
+        let answer = client.try_request("POST", "/v1/check", headers, "{}");
+        assert_eq!(answer.map(|answer| answer.status).unwrap_or(431), 431);
+    }
+    assert_eq!(server.post("/v1/check", "{}").status, 200);
+}
+
+#[test]
+fn one_connection_too_many_is_turned_away() {
+    for flag in ["--max-connections", "--max-connections-per-ip"] {
+        let server = Server::start(&["--limit", "9/hour", flag, "2"]);
+        let mut first = Client::connect(server.http());
+        let mut second = Client::connect(server.http());
+        for client in [&mut first, &mut second] {
+            assert_eq!(client.request("POST", "/v1/check", &[], "{}").status, 200);
+        }
+        let mut third = Client::connect(server.http());
+        let answer = third.receive(true).unwrap();
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+        assert_eq!(answer.message(), "Too many connections are open.");
+        assert_eq!(first.request("POST", "/v1/check", &[], "{}").status, 200);
+        drop(second);
+        // Room comes when the server has noticed; until then newcomers are turned away.
+        let served = |_| {
+            let mut client = Client::connect(server.http());
+            client.try_request("POST", "/v1/check", &[], "{}").is_ok_and(|one| one.status == 200)
+        };
+        assert!((0..1_000).any(served), "{flag}");
+    }
+}
+
+#[test]
+fn what_is_not_http_does_not_disturb() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let junk: [&[u8]; 5] = [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"\0\0\0\0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\njunkjunkjunkjunk",
+        b"POST /v1/check HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+        b"POST /v1/check HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+    ];
+    for bytes in junk {
+        let mut client = Client::connect(server.http());
+        client.send(bytes).unwrap();
+        let said = client.until_closed();
+        assert!(!said.contains(" 200 "), "{said:?}");
+    }
+    assert_eq!(server.post("/v1/check", "{}").status, 200);
+}
+
+/// Clients that ask without pause, each on one connection, while the server is told to stop: every
+/// request that was sent is answered, and the connection then says that it closes.
+#[test]
+fn a_stop_loses_no_request() {
+    const CLIENTS: usize = 8;
+    let server = Server::start(&["--limit", "1000000/hour"]);
+    let (address, stopping) = (server.http(), AtomicBool::new(false));
+    let answered = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = Client::connect(address);
+                    loop {
+                        let answer =
+                            client.try_request("POST", "/v1/check", &[], r#"{"user":"1"}"#);
+                        let answer = answer.expect("every request is answered");
+                        assert_eq!(answer.status, 200);
+                        answered.fetch_add(1, Ordering::Relaxed);
+                        if answer.header("connection") == Some("close") {
+                            assert!(stopping.load(Ordering::Relaxed), "nobody asked it to stop");
+                            return;
+                        }
+                    }
+                })
+            })
+            .collect();
+        while answered.load(Ordering::Relaxed) < 1_000 {
+            thread::yield_now();
+        }
+        stopping.store(true, Ordering::Relaxed);
+        server.signal("TERM");
+        for client in clients {
+            client.join().expect("no request is lost");
+        }
+    });
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("stopping") && ended.stderr.contains("stopped"), "{ended:?}");
+}
+
+#[test]
+fn a_request_that_has_begun_is_finished() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let mut client = Client::connect(server.http());
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n\r\n").unwrap();
+    let mut other = Client::connect(server.http());
+    assert_eq!(other.request("POST", "/v1/check", &[], "{}").status, 200);
+    server.signal("TERM");
+    // Idle connections are closed, and the door: then the stop has certainly begun.
+    assert_eq!(other.until_closed(), "");
+    client.send(b"{\"user\":\"42\"}").unwrap();
+    let answer = client.receive(true).unwrap();
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert_eq!(server.wait().code, Some(0));
+}
+
+#[test]
+fn while_it_stops_it_is_not_ready_and_a_second_signal_does_not_wait() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    assert_eq!(server.admin_get("/readyz", &[]).status, 200);
+    let mut admin = Client::connect(server.admin());
+    let mut stuck = Client::connect(server.http());
+    stuck.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n\r\n").unwrap();
+    server.signal("TERM");
+    let ready = loop {
+        let answer = admin.request("GET", "/readyz", &[], "");
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert_eq!((ready.status, &ready.json()["ready"]), (503, &false.into()));
+    server.signal("INT");
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("stopping at once"), "{ended:?}");
+}

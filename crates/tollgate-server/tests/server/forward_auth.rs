@@ -1,0 +1,44 @@
+//! `/v1/forward-auth`: what proxies send, and what they get.
+
+use crate::harness::Server;
+
+#[test]
+fn a_proxy_asks_for_its_client() {
+    let server = Server::start(&["--limit", "1/hour"]);
+    let ask = |method: &str, path: &str, client: &str| {
+        let headers = [
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", "/api/search?q=1"),
+            ("x-forwarded-for", client),
+        ];
+        server.request(method, path, &headers, "")
+    };
+    let allowed = ask("GET", "/v1/forward-auth", "192.0.2.1");
+    assert_eq!((allowed.status, &*allowed.body), (200, ""));
+    assert_eq!(allowed.header("content-length"), Some("0"));
+    assert_eq!(allowed.header("x-ratelimit-remaining"), Some("0"));
+
+    let refused = ask("PUT", "/v1/forward-auth", "192.0.2.1");
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert!(refused.header("retry-after").is_some() && refused.header("ratelimit").is_some());
+    assert_eq!(refused.json()["error"], "Too Many Requests");
+    assert_eq!(refused.json()["status"], 429);
+    assert_eq!(refused.header("location"), None);
+
+    let nginx = ask("GET", "/v1/forward-auth/nginx", "192.0.2.1");
+    assert_eq!((nginx.status, nginx.header("x-tollgate-status")), (403, Some("429")));
+    assert_eq!(nginx.header("retry-after"), refused.header("retry-after"));
+    assert_eq!(ask("GET", "/v1/forward-auth/nginx", "192.0.2.2").status, 200);
+}
+
+#[test]
+fn nothing_is_taken_from_the_query() {
+    let server = Server::start(&["--limit", "1/hour"]);
+    for (query, status) in [("", 200), ("?user=2", 429), ("?deny=403&ip=192.0.2.9", 429)] {
+        let path = format!("/v1/forward-auth{query}");
+        let headers = [("x-forwarded-for", "192.0.2.1")];
+        assert_eq!(server.request("GET", &path, &headers, "").status, status, "{query}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Starting, stopping, snapshots, and the small commands.
+
+use tempfile::tempdir;
+
+use crate::harness::{Server, file, run, text};
+
+#[test]
+fn health_is_on_the_admin_door() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    for (path, status, want) in
+        [("/livez", 200, "live"), ("/readyz", 200, "ready"), ("/x", 404, "/livez")]
+    {
+        let answer = server.admin_get(path, &[]);
+        assert_eq!((answer.status, answer.header("cache-control")), (status, Some("no-store")));
+        assert!(answer.body.contains(want), "{answer:?}");
+    }
+    assert_eq!(server.get("/livez").status, 404, "not on the data door");
+}
+
+#[test]
+fn doors_can_be_switched_off() {
+    let server = Server::start(&["--limit", "9/hour", "--admin", "none"]);
+    assert_eq!((server.admin, server.post("/v1/check", "{}").status), (None, 200));
+    let server = Server::start(&["--limit", "9/hour", "--http", "none"]);
+    assert_eq!((server.http, server.admin_get("/livez", &[]).status), (None, 200));
+    let Err(ended) = Server::try_start(&["--http", "none", "--admin", "none"], |_| {}) else {
+        panic!("a server without doors")
+    };
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("every door is switched off"), "{ended:?}");
+}
+
+#[test]
+fn a_port_in_use_is_told_with_a_way_out() {
+    let first = Server::start(&["--limit", "9/hour"]);
+    let address = first.http().to_string();
+    let Err(ended) = Server::try_start(&["--http", &address], |_| {}) else {
+        panic!("two servers on one port")
+    };
+    assert_eq!(ended.code, Some(1));
+    let want = format!("cannot open the door http at {address}");
+    assert!(ended.stderr.contains(&want), "{ended:?}");
+    assert!(ended.stderr.contains("--http none"), "{ended:?}");
+    assert!(!ended.stdout.contains("ready"), "{ended:?}");
+}
+
+#[test]
+fn counters_outlive_a_restart() {
+    let directory = tempdir().unwrap();
+    let snapshot = directory.path().join("quotas");
+    let flags = ["--limit", "5/day burst 5", "--snapshot", text(&snapshot)];
+    let server = Server::start(&flags);
+    assert_eq!(server.check(r#"{"user":"42","cost":3}"#)["remaining"], 2);
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("there is no snapshot yet"), "{ended:?}");
+
+    let server = Server::start(&flags);
+    assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 1);
+    assert!(server.stop().stderr.contains("counters are back from the snapshot"));
+}
+
+#[test]
+fn a_snapshot_is_also_written_in_between() {
+    let directory = tempdir().unwrap();
+    let snapshot = directory.path().join("quotas");
+    let flags = ["--limit", "5/day", "--snapshot", text(&snapshot), "--snapshot-interval", "10ms"];
+    let server = Server::start(&flags);
+    // A write is a new file under the old name: wait for the first.
+    while !snapshot.exists() {
+        assert_eq!(server.check(r#"{"user":"42","cost":0}"#)["remaining"], 5);
+    }
+}
+
+#[test]
+fn a_broken_snapshot_is_not_thrown_away() {
+    let directory = tempdir().unwrap();
+    let snapshot = file(directory.path(), "quotas", "this is no snapshot");
+    let Err(ended) = Server::try_start(&["--snapshot", text(&snapshot)], |_| {}) else {
+        panic!("it starts with a broken snapshot")
+    };
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("cannot use the snapshot"), "{ended:?}");
+    assert!(ended.stderr.contains("mv "), "{ended:?}");
+    assert_eq!(std::fs::read_to_string(&snapshot).unwrap(), "this is no snapshot");
+    let nowhere = directory.path().join("no/such/quotas");
+    let Err(ended) = Server::try_start(&["--snapshot", text(&nowhere)], |_| {}) else {
+        panic!("it starts without a place for its snapshot")
+    };
+    assert!(ended.stderr.contains("cannot be a snapshot file"), "{ended:?}");
+}
+
+#[test]
+fn ask_prints_and_exits_by_the_answer() {
+    let server = Server::start(&["--limit", "2/hour burst 2"]);
+    let url = format!("http://{}", server.http());
+    let ask = |more: &[&str]| run(&[&["ask", "--server", &url, "--user", "42"], more].concat());
+
+    let allowed = ask(&["--path", "/api", "--method", "get", "--ip", "192.0.2.1"]);
+    assert_eq!((allowed.code, &*allowed.stderr), (Some(0), ""));
+    let first = allowed.stdout.lines().next();
+    assert_eq!(first, Some("Allowed: 1 of 2 left under default (2/hour burst 2)."));
+    let refused = ask(&["--cost", "2"]);
+    assert_eq!((refused.code, &*refused.stderr), (Some(3), ""));
+    assert!(refused.stdout.starts_with("Refused by default (2/hour burst 2). Retry in "));
+    let json = ask(&["--cost", "0", "--json", "--header", "x-a=b", "--tier", "pro"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+    assert_eq!(json["remaining"], 1);
+    assert_eq!(ask(&["--cost", "9007199254740992"]).code, Some(1), "the server says no");
+    assert_eq!(ask(&["--header", "x"]).code, Some(2));
+    drop(server);
+    let nobody = run(&["ask", "--server", &url]);
+    assert_eq!(nobody.code, Some(1));
+    assert!(nobody.stderr.contains("tollgate serve"), "{nobody:?}");
+}
+
+#[test]
+fn completions_and_manual_pages_are_printed() {
+    for (shell, want) in [("bash", "complete"), ("zsh", "#compdef"), ("fish", "complete -c")] {
+        let ran = run(&["completions", shell]);
+        assert_eq!(ran.code, Some(0));
+        assert!(ran.stdout.contains(want), "{shell}");
+    }
+    assert!(run(&["man"]).stdout.contains(".TH tollgate"));
+    let directory = tempdir().unwrap();
+    assert_eq!(run(&["man", "--dir", text(directory.path())]).code, Some(0));
+    for page in ["tollgate.1", "tollgate-serve.1", "tollgate-ask.1"] {
+        assert!(directory.path().join(page).exists(), "{page}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The server from outside: the real program, on ports of its own, over real sockets.
+//!
+//! `harness` starts and stops it and speaks HTTP; the other modules are named after what they show.
+
+mod access;
+mod check;
+mod connections;
+mod forward_auth;
+mod harness;
+mod lifecycle;
+mod reserve;
+mod rules;
+mod settings;

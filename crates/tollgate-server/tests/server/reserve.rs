@@ -1,0 +1,54 @@
+//! Reservations: estimates that are settled, given back, or expire.
+
+use crate::harness::Server;
+
+#[test]
+fn a_reservation_is_settled_once() {
+    let server = Server::start(&["--limit", "100/day burst 100"]);
+    let left = || server.check(r#"{"user":"1","cost":0}"#)["remaining"].as_u64().unwrap();
+
+    let reserved = server.post("/v1/reserve", r#"{"user":"1","cost":40}"#);
+    assert_eq!((reserved.status, left()), (200, 60));
+    let id = reserved.json()["reservation"].as_str().expect("a name").to_string();
+    let commit = format!(r#"{{"reservation":"{id}","cost":15}}"#);
+    let settled = server.post("/v1/commit", &commit);
+    assert_eq!((settled.status, &*settled.body), (200, r#"{"settled":true,"cost":15}"#));
+    assert_eq!(left(), 85);
+    assert_eq!(server.post("/v1/commit", &commit).status, 404, "settled before");
+
+    let reserved = server.post("/v1/reserve", r#"{"user":"1","cost":40}"#).json();
+    let id = reserved["reservation"].as_str().expect("a name").to_string();
+    let cancel = format!(r#"{{"reservation":"{id}"}}"#);
+    assert_eq!(server.post("/v1/refund", &cancel).status, 200);
+    assert_eq!(left(), 85);
+    assert_eq!(server.post("/v1/refund", &cancel).status, 404, "given back before");
+    assert_eq!(server.post("/v1/refund", r#"{"reservation":"?"}"#).status, 404, "never heard of");
+
+    let refused = server.post("/v1/reserve", r#"{"user":"1","cost":90}"#);
+    assert_eq!((refused.status, refused.json()["reservation"].as_str()), (429, None));
+
+    let refund = server.post("/v1/refund", r#"{"user":"1","cost":5}"#);
+    assert_eq!((refund.status, left()), (200, 90));
+    assert_eq!(refund.json()["remaining"], 90);
+}
+
+#[test]
+fn an_expired_reservation_stays_charged() {
+    let server = Server::start(&["--limit", "100/day burst 100"]);
+    let body = r#"{"user":"1","cost":40,"expires_in_ms":1}"#;
+    let reserved = server.post("/v1/reserve", body).json();
+    let id = reserved["reservation"].as_str().expect("a name").to_string();
+    // Ask about other names until this one's millisecond is over: each question takes time.
+    let mut gone = server.post("/v1/commit", &format!(r#"{{"reservation":"{id}","cost":40}}"#));
+    if gone.status == 200 {
+        // It was faster than a millisecond; then one more, given time by a thousand questions.
+        let reserved = server.post("/v1/reserve", body).json();
+        let id = reserved["reservation"].as_str().expect("a name").to_string();
+        let many = format!("[{}]", vec![r#"{"user":"2"}"#; 1_000].join(","));
+        server.post("/v1/check/batch", &many);
+        server.post("/v1/check/batch", &many);
+        gone = server.post("/v1/commit", &format!(r#"{{"reservation":"{id}","cost":40}}"#));
+    }
+    assert_eq!(gone.status, 410, "{gone:?}");
+    assert!(gone.message().contains("what it charged stands"), "{gone:?}");
+}
