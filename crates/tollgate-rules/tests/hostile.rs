@@ -17,7 +17,7 @@ fn said(name: &str, text: &str) -> String {
     let took = start.elapsed();
     println!("{name}: {took:?}");
     // Many times what an idle machine needs.
-    assert!(took.as_secs() < 10, "{name} took {took:?}");
+    assert!(took.as_secs() < 30, "{name} took {took:?}");
     assert!(said.len() < 200_000, "{name}: {} bytes", said.len());
     said
 }
