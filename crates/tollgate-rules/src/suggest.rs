@@ -11,7 +11,8 @@ pub(crate) fn suggest<'a>(
     }
     let given = normal(given);
     let near = known.into_iter().map(|name| (distance(&given, &normal(name)), name));
-    let (distance, name) = near.min_by_key(|(distance, _)| *distance)?;
+    // Of equally near ones the first by name: the same file gets the same answer each time.
+    let (distance, name) = near.min()?;
     let most = if name.len() < 4 { 1 } else { name.len().div_ceil(3) };
     (distance <= most).then_some(name)
 }
@@ -60,5 +61,7 @@ mod tests {
         for (given, want) in cases {
             assert_eq!(suggest(given, known), want, "{given}");
         }
+        // Whatever the order, of equally near ones the same.
+        assert_eq!(suggest("one-x", ["one-b", "one-a"]), Some("one-a"));
     }
 }
