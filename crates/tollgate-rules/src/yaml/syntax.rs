@@ -5,7 +5,7 @@ use granit_parser::{ErrorKind, Marker, ScanError};
 use super::{MAX_DEPTH, too_deep};
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::source::Source;
+use crate::source::{Source, line_start};
 
 /// The place between two marks of the parser.
 pub(super) fn span(source: &Source, start: &Marker, end: &Marker) -> Span {
@@ -108,7 +108,7 @@ fn problem(source: &Source, place: Span, kind: &ErrorKind) -> Problem {
 
 /// Whether the line, or the one before it, begins with a tab: the parser often notices it late.
 fn tab_in_indent(text: &str, place: Span) -> bool {
-    let start = text[..place.start].rfind('\n').map_or(0, |newline| newline + 1);
+    let start = line_start(text, place.start);
     let indent = text[start..].split(|c| c != ' ' && c != '\t').next();
     indent.is_some_and(|indent| indent.contains('\t'))
 }
