@@ -11,12 +11,12 @@ use seeded::seeded;
 
 #[test]
 fn no_spelling_of_a_path_escapes_its_rules() {
-    seeded("paths", bodies::paths, 50_000, 400);
+    seeded("paths", bodies::paths, 20_000, 300);
 }
 
 #[test]
 fn any_rules_file_is_answered_and_what_compiles_decides() {
-    seeded("rules_file", bodies::rules_file, 10_000, 300);
+    seeded("rules_file", bodies::rules_file, 2_500, 300);
 }
 
 #[test]

@@ -26,7 +26,8 @@ pub fn paths(bytes: &[u8]) {
             any_text(&text);
         }
         1 => spellings(&mut source),
-        2 | 3 => index(&mut source),
+        2 => index(&mut source),
+        3 => any_text(&pieces(&mut source)),
         4 => globs(&mut source),
         _ => regexes(&mut source),
     }
@@ -88,6 +89,15 @@ fn any_text(text: &str) {
     }
     glob(text);
     regex(text);
+}
+
+/// Something like a pattern.
+fn pieces(source: &mut Source<'_>) -> String {
+    const PIECES: [&str; 20] = [
+        "/", "/", "/", "a", "%2e", "%2E", ".", "..", "{x}", "{*rest}", "{", "}", "*", "%", "%2F",
+        "?", "é", " ", "GET ", "-",
+    ];
+    "/".chars().chain((0..source.below(12)).flat_map(|_| source.pick(&PIECES).chars())).collect()
 }
 
 /// A pattern fits the path it gives as an example, however that is spelled.
@@ -314,7 +324,7 @@ fn glob_fits(glob: &[char], text: &[char]) -> bool {
     let mut rest = glob;
     while let Some((first, after)) = rest.split_first() {
         rest = after;
-        let mut one = |fits: &dyn Fn(char) -> bool| {
+        let one = |fits: &dyn Fn(char) -> bool| {
             at.iter()
                 .filter(|at| text.get(**at).is_some_and(|c| fits(*c)))
                 .map(|at| at + 1)
