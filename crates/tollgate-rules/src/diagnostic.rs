@@ -102,7 +102,7 @@ impl Diagnostic {
     /// Points to a second place.
     #[must_use]
     pub fn also(mut self, source: &Source, span: Span, label: impl Into<String>) -> Diagnostic {
-        self.also = Some((Place { source: source.clone(), span }, label.into()));
+        self.also = Some((Place { source: source.clone(), span }, fit_to_show(&label.into())));
         self
     }
 
@@ -146,17 +146,16 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let also = self.also.as_ref().map(|(place, _)| place.span);
         let margin = snippet::margin(self.span().into_iter().chain(also));
-        write!(f, "{}: {}", self.severity.as_str(), snippet::Plain(&self.message))?;
+        write!(f, "{}: {}", self.severity.as_str(), self.message)?;
         match &self.place {
             Some(place) => snippet::show(f, (&margin, "-->"), &place.source, place.span)?,
-            None => write!(f, "\n{margin}--> {}", snippet::Plain(&self.file))?,
+            None => write!(f, "\n{margin}--> {}", self.file)?,
         }
         if let Some((place, label)) = &self.also {
-            write!(f, "\n{margin} = note: {}", snippet::Plain(label))?;
+            write!(f, "\n{margin} = note: {}", label)?;
             snippet::show(f, (&margin, ":::"), &place.source, place.span)?;
         }
-        let hint = self.hint.as_deref().map(snippet::Plain);
-        hint.map_or(Ok(()), |hint| write!(f, "\n{margin} = hint: {hint}"))
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n{margin} = hint: {hint}"))
     }
 }
 

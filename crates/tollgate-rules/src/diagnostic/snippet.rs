@@ -41,20 +41,6 @@ pub(super) fn show(
     write!(f, "\n{margin} | {}{}", " ".repeat(before), "^".repeat(under.max(1)))
 }
 
-/// A text as a terminal may show it: messages quote what stands in files.
-pub(super) struct Plain<'a>(pub(super) &'a str);
-
-impl fmt::Display for Plain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.contains(is_dangerous) {
-            return f.write_str(self.0);
-        }
-        let mut text = String::new();
-        self.0.chars().for_each(|c| push(&mut text, c));
-        f.write_str(&text)
-    }
-}
-
 /// A line made fit to be shown, and where the carets go.
 struct Line {
     text: String,
