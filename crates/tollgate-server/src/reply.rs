@@ -71,6 +71,12 @@ pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
 
 /// A JSON string.
 pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
+    // Nearly all text is like this.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        return out.push(b'"');
+    }
     serde_json::to_writer(out, text).expect("a vector takes every byte");
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn load(settings: &Settings, logs: &Logs) -> Result<RuleSet, Failure>
 
 /// Shows all that is wrong, not only the first of it.
 fn refused(diagnostics: &Diagnostics) -> Failure {
-    let _ = write!(io::stderr(), "{diagnostics}\n");
+    let _ = writeln!(io::stderr(), "{diagnostics}");
     let errors = diagnostics.count(Severity::Error);
     let plural = if errors == 1 { "" } else { "s" };
     Failure::Input(Report::new(format!("the rules have {errors} error{plural}; nothing is served")))
@@ -47,7 +47,7 @@ fn refused(diagnostics: &Diagnostics) -> Failure {
 
 fn warn(diagnostics: &Diagnostics, format: LogFormat, logs: &Logs) {
     if format == LogFormat::Text && !diagnostics.is_empty() {
-        let _ = write!(io::stderr(), "{diagnostics}\n");
+        let _ = writeln!(io::stderr(), "{diagnostics}");
         return;
     }
     for diagnostic in diagnostics.iter() {

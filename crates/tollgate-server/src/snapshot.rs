@@ -23,9 +23,7 @@ pub(crate) fn load(
     let Some(path) = path else { return Ok(empty) };
     let shown = path.display();
     // Found before anything is counted, not an hour later.
-    if let Err(report) = check_directory(path) {
-        return Err(report);
-    }
+    check_directory(path)?;
     if !path.exists() {
         logs.info("there is no snapshot yet, starting fresh", &[("file", &shown)]);
         return Ok(empty);

@@ -24,7 +24,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     Check(check::Args),
     Simulate(simulate::Args),
     Ask(ask::Args),

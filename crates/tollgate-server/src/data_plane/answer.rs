@@ -1,6 +1,6 @@
 //! An answer as HTTP tells it: the decision in JSON, and the header fields of limits.
 
-use std::io::Write;
+use std::fmt::{self, Write};
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
@@ -16,31 +16,48 @@ use crate::reply::write_json_text;
 /// The most fields: three dialects, a refusal's two, and the warning.
 const FIELDS_MAX: usize = 16;
 
-/// Room for the text of most responses.
-const TEXT_BYTES: usize = 1_024;
+/// Room for the text of most header fields together.
+const FIELDS_BYTES: usize = 224;
+
+/// Room for the text of most decisions.
+const DECISION_BYTES: usize = 480;
 
 /// The response to a check: 200 or 429.
 pub(super) fn decision(answer: &Answer, reservation: Option<ReservationId>) -> Response<Body> {
     let status = if answer.allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    respond(status, "application/json", answer, |out, reply| {
+    let content = Content { kind: "application/json", bytes: DECISION_BYTES };
+    respond(status, content, answer, |out, reply| {
         write_decision(out, answer, reply, reservation);
     })
+}
+
+/// What the body of a response is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Content {
+    /// Its media type; not sent if the body is empty.
+    pub(super) kind: &'static str,
+    /// About how long it is.
+    pub(super) bytes: usize,
+}
+
+impl Content {
+    pub(super) const NONE: Content = Content { kind: "", bytes: 0 };
 }
 
 /// A response with the header fields of an answer. All text, of fields and body, is in one
 /// allocation.
 pub(super) fn respond(
     status: StatusCode,
-    content_type: &'static str,
+    content: Content,
     answer: &Answer,
     write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
 ) -> Response<Body> {
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    let mut text = Vec::with_capacity(TEXT_BYTES);
+    let mut text = Vec::with_capacity(FIELDS_BYTES + content.bytes);
     let mut fields = ArrayVec::<(HeaderName, usize), FIELDS_MAX>::new();
     for (name, value) in reply.headers(answer.dialects()) {
-        write!(text, "{value}").expect("a vector takes every byte");
+        write_display(&mut text, value);
         fields.push((field_name(name), text.len()));
     }
     if write_warnings(&mut text, answer) {
@@ -54,9 +71,10 @@ pub(super) fn respond(
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.reserve(fields.len() + 2);
-    if text.len() > body_at {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let has_body = text.len() > body_at;
+    headers.reserve(fields.len() + usize::from(has_body));
+    if has_body {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content.kind));
     }
     let mut start = 0;
     for (name, end) in fields {
@@ -73,7 +91,8 @@ fn write_warnings(text: &mut Vec<u8>, answer: &Answer) -> bool {
     let start = text.len();
     for name in answer.warnings() {
         let comma = if text.len() > start { ", " } else { "" };
-        write!(text, "{comma}{name}").expect("a vector takes every byte");
+        text.extend_from_slice(comma.as_bytes());
+        text.extend_from_slice(name.as_str().as_bytes());
     }
     text.len() > start
 }
@@ -108,15 +127,15 @@ pub(super) fn write_decision(
     } else {
         b"{\"allowed\":false"
     });
-    write_text(out, "rule", binding.map(|binding| binding.rule));
-    write_text(out, "limit", binding.map(|binding| binding.limit));
-    write_number(out, "remaining", binding.map(|_| answer.remaining()));
-    write_wait(out, "retry_after_ms", answer.retry_after());
-    write_wait(out, "reset_after_ms", answer.reset_after());
-    write_wait(out, "delay_ms", answer.delay());
-    write_number(out, "max", binding.map(|_| answer.capacity()));
-    write_number(out, "reset_at", binding.and_then(|_| reset_at_s(reply)));
-    write_text(out, "decided_by", Some(answer.decided_by().name()));
+    write_text(out, ",\"rule\":", binding.map(|binding| binding.rule));
+    write_text(out, ",\"limit\":", binding.map(|binding| binding.limit));
+    write_number(out, ",\"remaining\":", binding.map(|_| answer.remaining()));
+    write_wait(out, ",\"retry_after_ms\":", answer.retry_after());
+    write_wait(out, ",\"reset_after_ms\":", answer.reset_after());
+    write_wait(out, ",\"delay_ms\":", answer.delay());
+    write_number(out, ",\"max\":", binding.map(|_| answer.capacity()));
+    write_number(out, ",\"reset_at\":", binding.and_then(|_| reset_at_s(reply)));
+    write_text(out, ",\"decided_by\":", Some(answer.decided_by().name()));
     out.extend_from_slice(b",\"limits\":[");
     for (index, judged) in answer.limits().enumerate() {
         if index > 0 {
@@ -129,7 +148,9 @@ pub(super) fn write_decision(
         write_refusal(out, &problem, reply.retry_after_s());
     }
     if let Some(id) = reservation {
-        write!(out, ",\"reservation\":\"{id}\"").expect("a vector takes every byte");
+        out.extend_from_slice(b",\"reservation\":\"");
+        write_display(out, id);
+        out.push(b'"');
     }
     out.push(b'}');
 }
@@ -138,15 +159,15 @@ fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
     let outcome = &judged.outcome;
     out.extend_from_slice(b"{\"rule\":");
     write_json_text(out, judged.rule);
-    write_text(out, "limit", Some(judged.limit));
+    write_text(out, ",\"limit\":", Some(judged.limit));
     out.extend_from_slice(if outcome.allowed {
         b",\"allowed\":true"
     } else {
         b",\"allowed\":false"
     });
-    write_number(out, "remaining", Some(outcome.remaining));
-    write_wait(out, "retry_after_ms", outcome.retry_after);
-    write_wait(out, "reset_after_ms", outcome.reset_after);
+    write_number(out, ",\"remaining\":", Some(outcome.remaining));
+    write_wait(out, ",\"retry_after_ms\":", outcome.retry_after);
+    write_wait(out, ",\"reset_after_ms\":", outcome.reset_after);
     match judged.standing {
         Standing::Enforced => {}
         Standing::Shadow => out.extend_from_slice(b",\"shadow\":true"),
@@ -156,10 +177,12 @@ fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
 }
 
 fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option<u64>) {
-    write_text(out, "error", Some(Problem::ERROR));
+    write_text(out, ",\"error\":", Some(Problem::ERROR));
     // Digits and plain words.
-    write!(out, ",\"message\":\"{}\"", problem.message()).expect("a vector takes every byte");
-    write_number(out, "retryAfter", retry_after_s);
+    out.extend_from_slice(b",\"message\":\"");
+    write_display(out, problem.message());
+    out.push(b'"');
+    write_number(out, ",\"retryAfter\":", retry_after_s);
 }
 
 /// What `X-RateLimit-Reset` says, also where that field is not sent.
@@ -170,14 +193,23 @@ fn reset_at_s(reply: &Reply<'_>) -> Option<u64> {
     reset.max(retry)
 }
 
-fn write_name(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\":");
+/// Writes into bytes, as `fmt` can write.
+struct Bytewise<'a>(&'a mut Vec<u8>);
+
+impl Write for Bytewise<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
 }
 
+pub(super) fn write_display(out: &mut Vec<u8>, value: impl fmt::Display) {
+    write!(Bytewise(out), "{value}").expect("a vector takes every byte");
+}
+
+/// A member of an object; `name` comes with its punctuation, so that it is one piece.
 fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
-    write_name(out, name);
+    out.extend_from_slice(name.as_bytes());
     match text {
         Some(text) => write_json_text(out, text),
         None => out.extend_from_slice(b"null"),
@@ -185,7 +217,7 @@ fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
 }
 
 fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
-    write_name(out, name);
+    out.extend_from_slice(name.as_bytes());
     match number {
         Some(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
         None => out.extend_from_slice(b"null"),

@@ -10,14 +10,27 @@ use super::json::Asked;
 /// The header fields of a request.
 pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
 
+impl RequestHeaders<'_> {
+    /// The value of the first field of this name, which is in small letters.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.texts(name).next().flatten()
+    }
+
+    /// The values of all fields of this name. A request has a handful of fields: looking at each
+    /// is faster than hashing the name.
+    fn texts(&self, name: &str) -> impl Iterator<Item = Option<&str>> {
+        let named = self.0.iter().filter(move |(field, _)| field.as_str() == name);
+        named.map(|(_, value)| std::str::from_utf8(value.as_bytes()).ok())
+    }
+}
+
 impl Headers for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        std::str::from_utf8(self.0.get(name)?.as_bytes()).ok().map(Cow::Borrowed)
+        self.text(name).map(Cow::Borrowed)
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        let values = self.0.get_all(name).iter();
-        let mut texts = values.map(|value| std::str::from_utf8(value.as_bytes()).ok());
+        let mut texts = self.texts(name);
         let mut list = Cow::Borrowed(texts.next()??);
         for text in texts {
             // A list with a part that is no text is no text.

@@ -6,16 +6,18 @@
 //! with a problem document; nginx passes on only 401 and 403, so it gets 403 and is told the rest
 //! in a header.
 
-use std::io::Write;
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
+use http::{HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::Problem;
 use tollgate_rules::{Ask, Facts, Gatekeeper, Headers};
 
-use super::answer::respond;
+use super::answer::{Content, respond, write_display};
 use super::facts::RequestHeaders;
 use crate::doors::connection::Body;
+
+/// Room for most problem documents.
+const PROBLEM_BYTES: usize = 480;
 
 /// What the proxy does with a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(super) fn answer(
     let identify = &rules.settings().identify;
     let identity = identify.identify(peer, &headers);
     let original = match identify.trusts(peer.to_canonical()) {
-        true => Original::of(&head.headers, style),
+        true => Original::of(&headers, style),
         false => Original::default(),
     };
     let facts = Facts {
@@ -51,15 +53,16 @@ pub(super) fn answer(
     };
     let answer = gatekeeper.decide(&Ask { facts, cannot_wait: true, ..Ask::default() });
     if answer.allowed() {
-        return respond(StatusCode::OK, "", &answer, |_, _| {});
+        return respond(StatusCode::OK, Content::NONE, &answer, |_, _| {});
     }
     let status = match style {
         Style::PassedOn => StatusCode::TOO_MANY_REQUESTS,
         Style::Nginx => StatusCode::FORBIDDEN,
     };
-    let mut response = respond(status, Problem::CONTENT_TYPE, &answer, |out, reply| {
+    let content = Content { kind: Problem::CONTENT_TYPE, bytes: PROBLEM_BYTES };
+    let mut response = respond(status, content, &answer, |out, reply| {
         if let Some(problem) = reply.problem() {
-            write!(out, "{problem}").expect("a vector takes every byte");
+            write_display(out, problem);
         }
     });
     if style == Style::Nginx {
@@ -76,19 +79,20 @@ struct Original<'a> {
     path: Option<&'a str>,
 }
 
-const FORWARDED: [&str; 2] = ["x-forwarded-method", "x-forwarded-uri"];
-const ORIGINAL: [&str; 2] = ["x-original-method", "x-original-uri"];
+type Pair = [&'static str; 2];
+const FORWARDED: Pair = ["x-forwarded-method", "x-forwarded-uri"];
+const ORIGINAL: Pair = ["x-original-method", "x-original-uri"];
 
 impl<'a> Original<'a> {
     /// Both come from one pair of headers, first the one that this kind of proxy writes: the other
     /// may be the client's.
-    fn of(headers: &'a HeaderMap, style: Style) -> Original<'a> {
+    fn of(headers: &'a RequestHeaders<'_>, style: Style) -> Original<'a> {
         let (own, other) = match style {
             Style::PassedOn => (FORWARDED, ORIGINAL),
             Style::Nginx => (ORIGINAL, FORWARDED),
         };
-        let pair = |names: [&str; 2]| {
-            let [method, path] = names.map(|name| headers.get(name)?.to_str().ok());
+        let pair = |names: Pair| {
+            let [method, path] = names.map(|name| headers.text(name));
             Original { method, path: path.map(without_query) }
         };
         let first = pair(own);
@@ -102,6 +106,8 @@ fn without_query(uri: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     #[test]
@@ -125,7 +131,7 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
             let headers: HeaderMap = fields.collect();
-            assert_eq!(Original::of(&headers, style), Original { method, path });
+            assert_eq!(Original::of(&RequestHeaders(&headers), style), Original { method, path });
         }
     }
 }

@@ -63,7 +63,10 @@ pub(super) fn read_batch(body: &[u8]) -> Result<Vec<Asked<'_>>, String> {
 }
 
 fn read<'a, S: DeserializeSeed<'a>>(body: &'a [u8], what: S) -> Result<S::Value, String> {
-    let mut reader = serde_json::Deserializer::from_slice(body);
+    // Looked at once as a whole; the reader would look at each string.
+    let text = std::str::from_utf8(body)
+        .map_err(|error| format!("The body is not UTF-8: see byte {}.", error.valid_up_to()))?;
+    let mut reader = serde_json::Deserializer::from_str(text);
     let read = what.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     read.map_err(|error| {
         let text = error.to_string();

@@ -56,7 +56,9 @@ impl<H> Site<H> {
         let mut protocols = auto::Builder::new(TokioExecutor::new());
         // No timers of hyper's: the patrol closes what is slow. 100 headers are its default, and
         // cheaper than any other number.
-        protocols.http1().max_buf_size(HEAD_BYTES_MAX as usize).pipeline_flush(true);
+        // A peer that has sent its request and closed its side still gets the answer.
+        let mut http1 = protocols.http1();
+        http1.max_buf_size(HEAD_BYTES_MAX as usize).pipeline_flush(true).half_close(true);
         protocols
             .http2()
             .max_concurrent_streams(STREAMS_MAX)

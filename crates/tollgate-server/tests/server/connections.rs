@@ -1,9 +1,12 @@
 //! Connections that are slow, too many, or end with the server.
 
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, DEADLINE, Server};
 
 #[test]
 fn slow_heads_are_closed() {
@@ -75,6 +78,34 @@ fn one_connection_too_many_is_turned_away() {
         };
         assert!((0..1_000).any(served), "{flag}");
     }
+}
+
+/// With no descriptors left, connections wait in the kernel until there are some.
+#[test]
+fn a_server_without_descriptors_recovers() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 48 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_tollgate")]);
+    command.args(["serve", "--limit", "9/hour", "--workers", "1", "--max-keys", "1000"]);
+    command.args(["--http", "127.0.0.1:0", "--admin", "none"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let server = Server::spawn(command).expect("it starts");
+    let clients: Vec<_> = (0..64).map(|_| Client::connect(server.http())).collect();
+    drop(clients);
+    assert_eq!(server.post("/v1/check", "{}").status, 200);
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told = ended.stderr.matches("cannot accept connections").count();
+    assert!((1..=10).contains(&told), "{ended:?}");
+}
+
+#[test]
+fn who_has_closed_its_side_is_still_answered() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let mut stream = TcpStream::connect(server.http()).unwrap();
+    stream.write_all(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    assert_eq!(Client::over(stream).receive(true).unwrap().status, 200);
 }
 
 #[test]
