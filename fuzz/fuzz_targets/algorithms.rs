@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz algorithms`: feeds random bytes to `bodies::algorithms`.
+//! `cargo xtask fuzz algorithms`: feeds random bytes to `bodies::core::algorithms`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::algorithms(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::core::algorithms(bytes));

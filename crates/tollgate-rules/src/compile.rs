@@ -27,6 +27,7 @@ use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 use crate::shape;
 use crate::source::Source;
+use crate::tier::Multiplier;
 use crate::yaml::{self, Node};
 
 use context::{Context, Shared};
@@ -175,6 +176,7 @@ impl Files<'_, '_> {
             }
         }
         self.check_count(&rules);
+        self.check_tiers(&tiers);
         let settings = settings::read(self, &tiers);
         let known = Known {
             rules: rules.iter().map(|written| (&*written.rule.name, written)).collect(),
@@ -185,7 +187,11 @@ impl Files<'_, '_> {
         let overrides: Vec<_> =
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
         overrides::check_twice(&overrides);
-        lints::check(&rules, &tiers.names(), self.only("identify").is_some(), &settings);
+        // Who is identified by a token is found elsewhere.
+        let identify = self.only("identify").map(|(_, node)| node);
+        let by_token = |node: &Node| node.get("user").is_some_and(|user| user.get("jwt").is_some());
+        let identified = identify.is_some_and(|node| !by_token(node));
+        lints::check(&rules, &tiers.names(), identified, &settings);
         if self.shared.found.borrow().has_errors() {
             return None;
         }
@@ -213,6 +219,24 @@ impl Files<'_, '_> {
         match file.root.entry("rules") {
             Some(entry) => self.context(file).error(entry.key_span, problem),
             None => self.context(file).push(Diagnostic::of_file(file.source.name(), problem)),
+        }
+    }
+
+    /// Multipliers act on rules that ask for them.
+    fn check_tiers(&self, tiers: &Tiers<'_>) {
+        let is_tiered = |rule: &Node| rule.get("tiered").and_then(Node::boolean) == Some(true);
+        let mut rules = self.files.iter().filter_map(|file| file.root.get("rules"));
+        let used = rules.any(|rules| rules.items().iter().any(is_tiered));
+        let multiplies = tiers.iter().any(|tier| tier.multiplier != Multiplier::ONE);
+        if !used
+            && multiplies
+            && let Some(file) = self.files.iter().find(|file| file.root.entry("tiers").is_some())
+            && let Some(entry) = file.root.entry("tiers")
+        {
+            let problem =
+                Problem::new("no rule is tiered, so the multipliers of `tiers` do nothing")
+                    .hint("write `tiered: true` in the rules that they are meant for");
+            self.context(file).warn(entry.key_span, problem);
         }
     }
 

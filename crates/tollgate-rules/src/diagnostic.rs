@@ -102,7 +102,7 @@ impl Diagnostic {
     /// Points to a second place.
     #[must_use]
     pub fn also(mut self, source: &Source, span: Span, label: impl Into<String>) -> Diagnostic {
-        self.also = Some((Place { source: source.clone(), span }, label.into()));
+        self.also = Some((Place { source: source.clone(), span }, fit_to_show(&label.into())));
         self
     }
 
@@ -152,7 +152,7 @@ impl fmt::Display for Diagnostic {
             None => write!(f, "\n{margin}--> {}", self.file)?,
         }
         if let Some((place, label)) = &self.also {
-            write!(f, "\n{margin} = note: {label}")?;
+            write!(f, "\n{margin} = note: {}", label)?;
             snippet::show(f, (&margin, ":::"), &place.source, place.span)?;
         }
         self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n{margin} = hint: {hint}"))

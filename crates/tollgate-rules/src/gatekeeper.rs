@@ -281,7 +281,9 @@ fn take_back<C: Clock>(
         }
         outcome.delay = Wait::ZERO;
     }
-    let refusing = (0..outcomes.len()).rev().filter(|one| !outcomes[*one].allowed);
+    let refuses =
+        |one: &usize| plan.limits[*one].standing == Standing::Enforced && !outcomes[*one].allowed;
+    let refusing = (0..outcomes.len()).rev().filter(refuses);
     if let Some(binding) = refusing.max_by_key(|one| outcomes[*one].retry_after) {
         told.refusal = Some(Refusal::OverLimit);
         told.binding = Some(Binding::Limit(binding));

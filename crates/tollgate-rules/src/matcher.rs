@@ -114,9 +114,15 @@ impl Expression {
             let (what, hint) = explain(&error);
             Problem::new(format!("the regular expression `{text}` {what}")).hint(hint)
         })?;
-        build(&format!("^(?:{text})$")).map(Expression).map_err(|_| {
-            Problem::new(format!("the regular expression `{text}` is too large when compiled"))
-                .hint("lower its repetition counts")
+        build(&format!("^(?:{text})$")).map(Expression).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => {
+                Problem::new(format!("the regular expression `{text}` is too large when compiled"))
+                    .hint("lower its repetition counts")
+            }
+            _ => Problem::new(format!(
+                "the regular expression `{text}` ends in a comment or nests too deep"
+            ))
+            .hint("leave the comment out; use fewer brackets inside brackets"),
         })
     }
 
@@ -138,9 +144,13 @@ impl Expression {
             }
         }
         regex.push_str(")$");
-        build(&regex).map(Expression).map_err(|_| {
-            Problem::new(format!("the glob `{text}` is too large when compiled"))
-                .hint("use fewer stars")
+        build(&regex).map(Expression).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => {
+                Problem::new(format!("the glob `{text}` is too large when compiled"))
+                    .hint("use fewer stars")
+            }
+            _ => Problem::new(format!("the glob `{text}` has a set that cannot be read"))
+                .hint("write `[abc]`, `[a-z]` with the smaller first, or `[!abc]`"),
         })
     }
 }
@@ -265,7 +275,15 @@ mod tests {
         for (glob, text, want) in cases {
             assert_eq!(Expression::glob(glob).unwrap().0.is_match(text), want, "{glob} {text}");
         }
-        assert!(Expression::glob("/a/[").is_err());
+        for (glob, want) in [
+            ("/a/[", "without its `]`"),
+            ("/a/[z-a]", "a set that cannot be read"),
+            ("/a/[!]", "a set that cannot be read"),
+            (&"?".repeat(1_000), "too large"),
+        ] {
+            let problem = Expression::glob(glob).unwrap_err();
+            assert!(problem.message.contains(want), "{problem}");
+        }
     }
 
     #[test]
@@ -277,6 +295,7 @@ mod tests {
             ("(?=x)", "cannot be read: look-around"),
             ("(a{1000}){1000}", "too large"),
             (&"a".repeat(2_000), "too long"),
+            ("(?x)a # or b", "ends in a comment"),
         ] {
             let problem = Expression::regex(text).unwrap_err();
             assert!(problem.message.contains(want), "{problem}");

@@ -118,12 +118,13 @@ impl Segment {
                 return Err(Problem::new(format!("has a star in `{part}`"))
                     .hint("write `{*rest}` for all that follows, or `glob:` instead of `path:`"));
             }
-            if matches!(part, "." | "..") {
+            let mut literal = String::new();
+            push_spelled(&mut literal, part.as_bytes());
+            // However they are spelled: `%2e%2E` is `..`.
+            if matches!(&*literal, "." | "..") {
                 return Err(Problem::new("has `.` or `..`, which no path keeps")
                     .hint("write the path without them"));
             }
-            let mut literal = String::new();
-            push_spelled(&mut literal, part.as_bytes());
             return Ok(Segment::Literal(literal.into()));
         };
         let (name, segment) = match name.strip_prefix('*') {
@@ -327,6 +328,7 @@ mod tests {
             ("/api/{a b}", "without a proper name"),
             ("/api?x=1", "has a query"),
             ("/api/../x", "which no path keeps"),
+            ("/api/%2e%2E/x", "which no path keeps"),
         ];
         for (text, want) in cases {
             let problem = Pattern::parse(text).unwrap_err();

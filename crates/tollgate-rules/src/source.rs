@@ -97,15 +97,26 @@ impl Source {
     pub(crate) fn span_at(&self, start: usize, len: usize) -> Span {
         let start = self.text.floor_char_boundary(start);
         let end = self.text.ceil_char_boundary(start + len);
-        let before = &self.text[..start];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let bytes = self.text.as_bytes();
+        let line_start = line_start(&self.text, start);
         Span {
             start,
             end,
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            line: (0..line_start).filter(|at| breaks_line(bytes, *at)).count() + 1,
+            column: self.text[line_start..start].chars().count() + 1,
         }
     }
+}
+
+/// Where the line of a place begins.
+pub(crate) fn line_start(text: &str, place: usize) -> usize {
+    let bytes = text.as_bytes();
+    (0..place).rev().find(|at| breaks_line(bytes, *at)).map_or(0, |at| at + 1)
+}
+
+/// Whether a line ends with this byte. YAML counts a carriage return that stands alone, too.
+fn breaks_line(bytes: &[u8], at: usize) -> bool {
+    bytes[at] == b'\n' || (bytes[at] == b'\r' && bytes.get(at + 1) != Some(&b'\n'))
 }
 
 fn too_large() -> Problem {

@@ -64,5 +64,7 @@ mod tests {
         for (given, want) in cases {
             assert_eq!(suggest(given, known), want, "{given}");
         }
+        // Whatever the order, of equally near ones the same.
+        assert_eq!(suggest("one-x", ["one-b", "one-a"]), Some("one-a"));
     }
 }

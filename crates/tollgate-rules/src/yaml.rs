@@ -23,6 +23,10 @@ pub(crate) const MAX_DEPTH: usize = 32;
 /// 10,000 rules. An event costs about 100 bytes in the tree.
 pub(crate) const MAX_EVENTS: usize = 200_000;
 
+/// How many entries one list or map may have. The longest that anybody writes are lists of rules and
+/// tables of users; a file that is one long list is recognised by this before it is read whole.
+pub(crate) const MAX_ENTRIES: usize = 25_000;
+
 /// How many times anchors may be used. People share a few lists; bombs share thousands.
 pub(crate) const MAX_ALIASES: usize = 100;
 

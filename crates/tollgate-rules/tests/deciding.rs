@@ -268,6 +268,21 @@ fn whoever_cannot_wait_is_refused_and_not_charged() {
 }
 
 #[test]
+fn a_limit_in_shadow_is_no_reason_to_refuse_whoever_cannot_wait() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: q\n  key: '{user}'\n  \
+           limits: [{ rate: 2/second, burst: 10, algorithm: leaky_bucket, queue: true }]\n\
+         - { name: tried-out, key: '{user}', limits: [1/hour], mode: shadow }\n",
+    );
+    let now = Ask { facts: of("/", "anna"), cannot_wait: true, ..Ask::default() };
+    assert!(gate.ask(&now).allowed());
+    let refused = gate.ask(&now);
+    assert_eq!(refused.binding().unwrap().rule, "q");
+    assert_eq!(refused.retry_after().as_micros(), Some(500_000));
+}
+
+#[test]
 fn calendar_days_end_at_local_midnight() {
     let mut gate = Gate::new(
         "version: 1\nrules:\n\

@@ -17,7 +17,7 @@ fn said(name: &str, text: &str) -> String {
     let took = start.elapsed();
     println!("{name}: {took:?}");
     // Many times what an idle machine needs.
-    assert!(took.as_secs() < 10, "{name} took {took:?}");
+    assert!(took.as_secs() < 30, "{name} took {took:?}");
     assert!(said.len() < 200_000, "{name}: {} bytes", said.len());
     said
 }
@@ -32,7 +32,7 @@ fn rules(count: usize, rule: impl Fn(usize) -> String) -> String {
 #[test]
 fn large_files_of_every_kind_are_answered_soon() {
     let plain = |n: usize| format!("name: r{n}, key: global, limits: 1/s");
-    let cases: [(&str, String, &str); 13] = [
+    let cases: [(&str, String, &str); 14] = [
         (
             "expressions",
             rules(8_000, |n| format!("{}, match: {{ regex: \"(a|b){{1,90}}x{n}\" }}", plain(n))),
@@ -76,6 +76,15 @@ fn large_files_of_every_kind_are_answered_soon() {
             format!(
                 "tiers: {{ {} }}\n{}",
                 (1..=100).map(|n| format!("t{n}: {n}")).collect::<Vec<_>>().join(", "),
+                rules(10_000, |n| format!("{}, tiered: true", plain(n)))
+            ),
+            "more than 320000 limits",
+        ),
+        (
+            "tiers that change nothing",
+            format!(
+                "tiers: {{ {} }}\n{}",
+                (1..=100).map(|n| format!("t{n}: 1")).collect::<Vec<_>>().join(", "),
                 rules(10_000, |n| format!("{}, tiered: true", plain(n)))
             ),
             "more than 320000 limits",

@@ -1,52 +1,27 @@
-//! The bodies of the fuzz targets on seeded random bytes, and on every input that once failed.
-//!
-//! The same inputs at each run. A failure prints the bytes: put them in a file under
-//! `fuzz/regressions/TARGET/`, where this test finds them, and keep them there.
+//! The bodies of the fuzz targets of this crate on seeded random bytes, and on every input that once
+//! failed.
 
-#[path = "../../../fuzz/src/bodies/mod.rs"]
+#[path = "../../../fuzz/src/core/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod bodies;
-mod random;
+#[path = "../../../fuzz/src/seeded.rs"]
+mod seeded;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-
-use random::Random;
+use seeded::seeded;
 
 const INPUTS: u64 = 200_000;
 
-/// Runs a body; says with which bytes it failed.
-fn run(target: &str, body: fn(&[u8]), bytes: &[u8]) {
-    if let Err(failure) = catch_unwind(AssertUnwindSafe(|| body(bytes))) {
-        eprintln!("{target} fails with {bytes:?}");
-        std::panic::resume_unwind(failure);
-    }
-}
-
-fn seeded(target: &str, body: fn(&[u8]), bytes_max: u64) {
-    let mut random = Random::new(0x7011_6A7E);
-    for _ in 0..INPUTS {
-        let bytes = random.bytes(bytes_max);
-        run(target, body, &bytes);
-    }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions").join(target);
-    for file in std::fs::read_dir(&folder).into_iter().flatten() {
-        let path = file.expect("a readable folder").path();
-        run(target, body, &std::fs::read(path).expect("a readable file"));
-    }
-}
-
 #[test]
 fn algorithms_keep_their_promises_with_any_numbers() {
-    seeded("algorithms", bodies::algorithms, 160);
+    seeded("algorithms", bodies::algorithms, INPUTS, 160);
 }
 
 #[test]
 fn the_table_answers_like_a_map() {
-    seeded("table", bodies::table, 120);
+    seeded("table", bodies::table, INPUTS, 120);
 }
 
 #[test]
 fn notation_reads_back() {
-    seeded("notation", bodies::notation, 40);
+    seeded("notation", bodies::notation, INPUTS, 40);
 }

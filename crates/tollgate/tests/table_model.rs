@@ -1,9 +1,9 @@
 //! Long random sequences of operations on a small table, compared with a map of pure states.
 //!
-//! The comparison is the fuzz target's own (`fuzz/src/bodies/table.rs`); here sequences are long,
+//! The comparison is the fuzz target's own (`fuzz/src/core/table.rs`); here sequences are long,
 //! so that tables fill, logs grow and blocks change hands. A failure prints its seed.
 
-#[path = "../../../fuzz/src/bodies/mod.rs"]
+#[path = "../../../fuzz/src/core/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod bodies;
 mod random;

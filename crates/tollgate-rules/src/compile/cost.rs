@@ -23,27 +23,25 @@ pub(super) fn read(context: Context<'_>, node: &Node) -> Option<Cost> {
         return Some(Cost::Fixed(cost));
     };
     match node.entry("reserve") {
-        Some(entry) => {
-            let actual = node.get("actual").map(|actual| context.read(actual, response_header));
-            check_no_endpoints(context, node)?;
-            let actual = match actual {
-                Some(None) => return None,
-                Some(header) => header,
-                None => None,
-            };
-            Some(Cost::Reserve { reserve: entry.node.whole()?, actual })
-        }
+        Some(reserve) => reserved(context, node, reserve),
         None => by_endpoint(context, node),
     }
 }
 
-fn check_no_endpoints(context: Context<'_>, node: &Node) -> Option<()> {
+fn reserved(context: Context<'_>, node: &Node, reserve: &Entry) -> Option<Cost> {
+    let actual = node.get("actual").map(|actual| context.read(actual, response_header));
     let other = node.entries().iter().find(|entry| !matches!(&*entry.key, "reserve" | "actual"));
-    let Some(entry) = other else { return Some(()) };
-    let problem = Problem::new(format!("`{}` cannot stand beside `reserve`", entry.key))
-        .hint("a cost is either by endpoint, or reserved and settled afterwards");
-    context.error(entry.key_span, problem);
-    None
+    if let Some(entry) = other {
+        let problem = Problem::new(format!("`{}` cannot stand beside `reserve`", entry.key))
+            .hint("a cost is either by endpoint, or reserved and settled afterwards");
+        context.error(entry.key_span, problem);
+        return None;
+    }
+    let actual = match actual {
+        Some(header) => Some(header?),
+        None => None,
+    };
+    Some(Cost::Reserve { reserve: reserve.node.whole()?, actual })
 }
 
 fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {

@@ -13,7 +13,7 @@ use crate::yaml::{Node, Value};
 
 use super::context::Context;
 use super::quantities;
-use super::tiers::Tiers;
+use super::tiers::{Tier, Tiers};
 
 /// Whose limits are read.
 #[derive(Clone, Copy)]
@@ -44,24 +44,38 @@ pub(super) fn of_rule(
         return Some(TierLimits::untiered(plain));
     }
     let lists = tiers.iter().enumerate().map(|(index, tier)| {
-        if let Some((_, node)) = owns.iter().find(|(tier, _)| *tier == index) {
-            return read(tiers.context()?, node, owner);
+        match owns.iter().find(|(tier, _)| *tier == index) {
+            Some((_, node)) => read(tiers.context()?, node, owner),
+            None => of_tier(context, specs, &plain, owner, tier),
         }
-        if !owner.tiered || tier.multiplier == Multiplier::ONE {
-            return Some(plain.clone());
-        }
-        let built = specs.iter().map(|one| {
-            context.count_limit(one.span).ok_or(())?;
-            one.spec.build(owner.rule, owner.on_change, tier.multiplier).map_err(|problem| {
-                let message = format!("for the tier `{}`: {}", tier.name, problem.message);
-                context.error(one.span, Problem { message, ..problem });
-            })
-        });
-        built.collect::<Result<_, _>>().ok()
     });
     // Read all before giving up, so that all are reported.
     let lists: Vec<Option<Vec<RuleLimit>>> = lists.collect();
     Some(TierLimits::tiered(plain, lists.into_iter().collect::<Option<_>>()?))
+}
+
+/// The limits of a rule for a tier that has none of its own for it.
+fn of_tier(
+    context: Context<'_>,
+    specs: &[Spec],
+    plain: &[RuleLimit],
+    owner: Owner<'_>,
+    tier: &Tier,
+) -> Option<Vec<RuleLimit>> {
+    let same = !owner.tiered || tier.multiplier == Multiplier::ONE;
+    let built = specs.iter().zip(plain).map(|(one, plain)| {
+        context.count_limit(one.span)?;
+        if same {
+            return Some(plain.clone());
+        }
+        let built = one.spec.build(owner.rule, owner.on_change, tier.multiplier);
+        let report = |problem: Problem| {
+            let message = format!("for the tier `{}`: {}", tier.name, problem.message);
+            context.error(one.span, Problem { message, ..problem });
+        };
+        built.map_err(report).ok()
+    });
+    built.collect()
 }
 
 /// Limits that stand alone: of a tier for a rule, of an override.

@@ -36,6 +36,14 @@ pub(super) fn read<'a>(
         limits::of_rule(context, specs, blame, owner, tiers)
     });
     check_elsewhere(context, node);
+    if owner.tiered
+        && tiers.is_empty()
+        && let Some(entry) = node.entry("tiered")
+    {
+        let problem = Problem::new("there are no `tiers`, so `tiered` changes nothing")
+            .hint("write `tiers: { free: 1, pro: 10 }`, or leave it out");
+        context.warn(entry.key_span, problem);
+    }
     let name = name?;
     Some(Written {
         context,

@@ -5,7 +5,7 @@ use std::fmt;
 use unicode_width::UnicodeWidthChar;
 
 use super::Span;
-use crate::source::Source;
+use crate::source::{Source, line_start};
 
 /// How wide a shown line may be. Longer ones are cut around the place, so that a file on one line
 /// does not fill the terminal.
@@ -13,6 +13,9 @@ const MAX_WIDTH: usize = 120;
 
 /// How much of a cut line stands before the place.
 const LEAD_WIDTH: usize = 30;
+
+/// How many characters either side of the place may have: those without width take no room.
+const MAX_CHARS: usize = 2 * MAX_WIDTH;
 
 /// What stands for a part that was cut.
 const CUT: &str = "...";
@@ -47,8 +50,9 @@ struct Line {
 
 impl Line {
     fn cut(source: &str, span: Span) -> Line {
-        let start = source[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
-        let end = source[span.start..].find('\n').map_or(source.len(), |at| span.start + at);
+        let start = line_start(source, span.start);
+        let end =
+            source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
         // The last character shown may be far: nobody reads a megabyte of one line.
         let whole = source[start..end].trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
@@ -102,7 +106,8 @@ fn tail(text: &str) -> Kept<'_> {
         room = room.saturating_sub(width_of(c.1));
         fits
     };
-    let from = text.char_indices().rev().take_while(fits).last().map_or(text.len(), |(at, _)| at);
+    let near = text.char_indices().rev().take(MAX_CHARS);
+    let from = near.take_while(fits).last().map_or(text.len(), |(at, _)| at);
     if from == 0 || text.is_empty() {
         return Kept::all(text);
     }
@@ -114,8 +119,8 @@ fn tail(text: &str) -> Kept<'_> {
 /// The beginning of the place and of what follows.
 fn head(text: &str, mut room: usize) -> Kept<'_> {
     let mut end = 0;
-    for (at, c) in text.char_indices() {
-        if width_of(c) > room {
+    for (count, (at, c)) in text.char_indices().enumerate() {
+        if width_of(c) > room || count == MAX_CHARS {
             return Kept { kept: &text[..at], cut_before: false, cut_after: true };
         }
         room -= width_of(c);
@@ -180,10 +185,27 @@ mod tests {
             ("a: e\u{301}x", "x", " 1 | a: e\u{301}x\n   |     ^"),
             ("a\r\nb: x\r\n", "x", " 2 | b: x\n   |    ^"),
             ("a\u{202e}: x", "x", " 1 | a\\u{202e}: x\n   |            ^"),
+            ("a\rb: x\r", "x", " 2 | b: x\n   |    ^"),
         ];
         for (text, mark, want) in cases {
             assert_eq!(shown(text, mark), want);
         }
+    }
+
+    #[test]
+    fn what_is_quoted_cannot_move_the_cursor() {
+        let source = Source::from_text("a\u{1b}.yaml", "x");
+        let problem = Problem::new("no \u{1b}[31m\nerror: none").hint("\u{202e}");
+        let shown = Diagnostic::error(&source, source.span_at(0, 1), problem).to_string();
+        assert!(shown.starts_with("error: no \\u{1b}[31m\\u{a}error: none\n"), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
+    }
+
+    #[test]
+    fn characters_without_width_are_cut_too() {
+        let marks = "\u{301}".repeat(50_000);
+        let shown = shown(&format!("a{marks} here {marks}"), "here");
+        assert!(shown.len() < 2_000, "{}", shown.len());
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
-use super::{Entry, MAX_ALIASES, MAX_DEPTH, MAX_EVENTS, MAX_SCALAR_BYTES, Node, Value, syntax};
+use super::{
+    Entry, MAX_ALIASES, MAX_DEPTH, MAX_ENTRIES, MAX_EVENTS, MAX_SCALAR_BYTES, Node, Value, syntax,
+};
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::source::Source;
@@ -36,6 +38,15 @@ enum Content {
         /// A key that cannot be used; its value is read and forgotten.
         skip_value: bool,
     },
+}
+
+impl Content {
+    fn len(&self) -> usize {
+        match self {
+            Content::List(items) => items.len(),
+            Content::Map { entries, .. } => entries.len(),
+        }
+    }
 }
 
 /// A finished node that an alias may repeat.
@@ -234,6 +245,12 @@ impl<'a> Builder<'a> {
             return Ok(());
         };
         open.depth = open.depth.max(depth + 1);
+        if open.content.len() >= MAX_ENTRIES {
+            let problem = format!("a list or map has more than {MAX_ENTRIES} entries");
+            return Err(
+                self.stop(node.span, Problem::new(problem).hint("split it over several files"))
+            );
+        }
         let problem = match &mut open.content {
             Content::List(items) => {
                 items.push(node);

@@ -6,7 +6,7 @@ use super::MAX_DEPTH;
 use super::builder::too_deep;
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::source::Source;
+use crate::source::{Source, line_start};
 
 /// The place between two marks of the parser.
 pub(super) fn span(source: &Source, start: &Marker, end: &Marker) -> Span {
@@ -139,13 +139,9 @@ fn problem(kind: &ErrorKind) -> Problem {
 
 /// A tab in the indentation of the line.
 fn tab_in_indent(text: &str, place: Span) -> Option<usize> {
-    let start = line_start(text, place);
+    let start = line_start(text, place.start);
     let indent = text[start..].split(|c| c != ' ' && c != '\t').next()?;
     indent.find('\t').map(|tab| start + tab)
-}
-
-fn line_start(text: &str, place: Span) -> usize {
-    text[..place.start].rfind('\n').map_or(0, |newline| newline + 1)
 }
 
 fn is_in_quotes(kind: &ErrorKind) -> bool {
@@ -172,7 +168,7 @@ fn open_quote(text: &str, place: Span) -> Option<usize> {
 /// The colon of a `name:value` on the line above: YAML takes that for one long text, and stumbles
 /// over the next line.
 fn missing_space(text: &str, place: Span) -> Option<usize> {
-    let end = line_start(text, place).checked_sub(1)?;
+    let end = line_start(text, place.start).checked_sub(1)?;
     let start = text[..end].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[start..end].trim_start_matches([' ', '-']);
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';

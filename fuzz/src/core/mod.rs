@@ -1,13 +1,11 @@
-//! What the fuzz targets do with their bytes.
-//!
-//! Here and not in the targets, so that `crates/tollgate/tests/fuzz_seeded.rs` can run the same on
-//! seeded random bytes, and on every input that once failed, in an ordinary test.
+//! Bodies that need only `tollgate`.
 
 // Each test binary uses its own part of this module.
 #![allow(unused_imports)]
 
 mod algorithms;
 mod notation;
+#[path = "../source.rs"]
 mod source;
 mod table;
 

@@ -28,6 +28,21 @@ impl<'a> Source<'a> {
         usize::from(self.byte()) % end
     }
 
+    /// One of these.
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// Whether something happens that happens once in so many times; never when bytes have run out.
+    pub(crate) fn one_in(&mut self, many: usize) -> bool {
+        self.below(many) == many - 1
+    }
+
+    /// All bytes that are left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     pub(crate) fn word(&mut self) -> u64 {
         (0..8).fold(0, |word, _| word << 8 | u64::from(self.byte()))
     }

@@ -1,0 +1,25 @@
+//! The bodies of the fuzz targets of this crate on seeded random bytes, and on every input that once
+//! failed.
+
+#[path = "../../../fuzz/src/rules/mod.rs"]
+#[allow(unreachable_pub)]
+mod bodies;
+#[path = "../../../fuzz/src/seeded.rs"]
+mod seeded;
+
+use seeded::seeded;
+
+#[test]
+fn no_spelling_of_a_path_escapes_its_rules() {
+    seeded("paths", bodies::paths, 20_000, 300);
+}
+
+#[test]
+fn any_rules_file_is_answered_and_what_compiles_decides() {
+    seeded("rules_file", bodies::rules_file, 2_500, 300);
+}
+
+#[test]
+fn only_trusted_peers_say_who_is_calling() {
+    seeded("identity", bodies::identity, 200_000, 200);
+}

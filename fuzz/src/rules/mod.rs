@@ -1,0 +1,14 @@
+//! Bodies that need `tollgate-rules`.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code, unused_imports)]
+
+mod identity;
+mod paths;
+mod rules_file;
+#[path = "../source.rs"]
+mod source;
+
+pub use identity::identity;
+pub use paths::paths;
+pub use rules_file::rules_file;
