@@ -6,8 +6,12 @@ use crate::cli::Report;
 use crate::doors::DoorAddress;
 use crate::settings::Settings;
 
-/// Refuses doors that anybody on the network could use.
+/// Refuses doors that anybody on the network could use, and half of what TLS needs.
 pub(crate) fn check(settings: &Settings) -> Result<(), Report> {
+    if settings.tls_cert.is_some() != settings.tls_key.is_some() {
+        return Err(Report::new("TLS needs both a certificate and its key")
+            .hint("write --tls-cert FILE and --tls-key FILE, or neither"));
+    }
     let doors = [
         ("http", settings.http, "--auth-token-file", settings.auth_token_file.is_some()),
         ("admin", settings.admin, "--admin-token-file", settings.admin_token_file.is_some()),

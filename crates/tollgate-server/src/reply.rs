@@ -71,11 +71,13 @@ pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
 
 /// A JSON string.
 pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
-    // Nearly all text is like this.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+    // Nearly all text is plain. Looked at without a branch for each byte, which takes longer.
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
+    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
-        return out.push(b'"');
+        out.push(b'"');
+        return;
     }
     serde_json::to_writer(out, text).expect("a vector takes every byte");
 }
@@ -84,5 +86,27 @@ fn shortened(message: &str) -> std::borrow::Cow<'_, str> {
     match message.char_indices().nth(MESSAGE_CHARS_MAX) {
         None => message.into(),
         Some((end, _)) => format!("{}…", &message[..end]).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_where_it_has_to_be() {
+        let rows = [
+            ("", r#""""#),
+            ("10/second burst 2", r#""10/second burst 2""#),
+            ("a\"b", r#""a\"b""#),
+            ("a\\b", r#""a\\b""#),
+            ("a\nb\u{7f}", "\"a\\nb\u{7f}\""),
+            ("\u{e9}", "\"\u{e9}\""),
+        ];
+        for (text, want) in rows {
+            let mut out = Vec::new();
+            write_json_text(&mut out, text);
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
     }
 }

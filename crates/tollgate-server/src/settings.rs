@@ -7,6 +7,7 @@
 mod duration;
 mod file;
 
+use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -94,23 +95,11 @@ pub(crate) struct Flags {
     pub(crate) admin_token_file: Option<PathBuf>,
 
     /// Certificate chain of the HTTP door, PEM
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "TOLLGATE_TLS_CERT",
-        requires = "tls_key",
-        help_heading = "Access"
-    )]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_CERT", help_heading = "Access")]
     pub(crate) tls_cert: Option<PathBuf>,
 
     /// Private key of the certificate, PEM
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "TOLLGATE_TLS_KEY",
-        requires = "tls_cert",
-        help_heading = "Access"
-    )]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_KEY", help_heading = "Access")]
     pub(crate) tls_key: Option<PathBuf>,
 
     /// Where counters are kept; this version has only `memory`
@@ -250,16 +239,16 @@ impl Settings {
             self.rules = listed.split(',').map(|path| PathBuf::from(path.trim())).collect();
         }
         match rank("rules").cmp(&rank("limit")) {
-            std::cmp::Ordering::Greater => self.limit = None,
-            std::cmp::Ordering::Less => self.rules.clear(),
-            std::cmp::Ordering::Equal if rank("rules") > 0 => {
+            Ordering::Greater => self.limit = None,
+            Ordering::Less => self.rules.clear(),
+            Ordering::Equal if rank("rules") > 0 => {
                 let problem = "--limit and --rules exclude each other";
                 return Err(Failure::Usage(Report::new(problem).hint(
                     "leave one out; a rules file can hold the limit as a rule: \
                      { name: all, key: \"{user|ip}\", limits: [100/minute] }",
                 )));
             }
-            std::cmp::Ordering::Equal => {}
+            Ordering::Equal => {}
         }
         Ok(())
     }

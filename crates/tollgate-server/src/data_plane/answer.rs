@@ -25,23 +25,26 @@ const DECISION_BYTES: usize = 480;
 /// The response to a check: 200 or 429.
 pub(super) fn decision(answer: &Answer, reservation: Option<ReservationId>) -> Response<Body> {
     let status = if answer.allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    let content = Content { kind: "application/json", bytes: DECISION_BYTES };
-    respond(status, content, answer, |out, reply| {
+    let kind = const { HeaderValue::from_static("application/json") };
+    respond(status, Content { kind, bytes: DECISION_BYTES }, answer, |out, reply| {
         write_decision(out, answer, reply, reservation);
     })
 }
 
 /// What the body of a response is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Content {
     /// Its media type; not sent if the body is empty.
-    pub(super) kind: &'static str,
+    pub(super) kind: HeaderValue,
     /// About how long it is.
     pub(super) bytes: usize,
 }
 
 impl Content {
-    pub(super) const NONE: Content = Content { kind: "", bytes: 0 };
+    /// There is none.
+    pub(super) fn none() -> Content {
+        Content { kind: const { HeaderValue::from_static("") }, bytes: 0 }
+    }
 }
 
 /// A response with the header fields of an answer. All text, of fields and body, is in one
@@ -61,7 +64,7 @@ pub(super) fn respond(
         fields.push((field_name(name), text.len()));
     }
     if write_warnings(&mut text, answer) {
-        fields.push((HeaderName::from_static("x-ratelimit-warning"), text.len()));
+        fields.push((const { HeaderName::from_static("x-ratelimit-warning") }, text.len()));
     }
     let body_at = text.len();
     write_body(&mut text, &reply);
@@ -74,7 +77,7 @@ pub(super) fn respond(
     let has_body = text.len() > body_at;
     headers.reserve(fields.len() + usize::from(has_body));
     if has_body {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content.kind));
+        headers.insert(CONTENT_TYPE, content.kind);
     }
     let mut start = 0;
     for (name, end) in fields {
@@ -100,14 +103,14 @@ fn write_warnings(text: &mut Vec<u8>, answer: &Answer) -> bool {
 /// The one list of the names that replies have: each is made at compile time.
 fn field_name(name: &'static str) -> HeaderName {
     match name {
-        "X-RateLimit-Limit" => HeaderName::from_static("x-ratelimit-limit"),
-        "X-RateLimit-Remaining" => HeaderName::from_static("x-ratelimit-remaining"),
-        "X-RateLimit-Reset" => HeaderName::from_static("x-ratelimit-reset"),
-        "RateLimit-Policy" => HeaderName::from_static("ratelimit-policy"),
-        "RateLimit" => HeaderName::from_static("ratelimit"),
-        "RateLimit-Limit" => HeaderName::from_static("ratelimit-limit"),
-        "RateLimit-Remaining" => HeaderName::from_static("ratelimit-remaining"),
-        "RateLimit-Reset" => HeaderName::from_static("ratelimit-reset"),
+        "X-RateLimit-Limit" => const { HeaderName::from_static("x-ratelimit-limit") },
+        "X-RateLimit-Remaining" => const { HeaderName::from_static("x-ratelimit-remaining") },
+        "X-RateLimit-Reset" => const { HeaderName::from_static("x-ratelimit-reset") },
+        "RateLimit-Policy" => const { HeaderName::from_static("ratelimit-policy") },
+        "RateLimit" => const { HeaderName::from_static("ratelimit") },
+        "RateLimit-Limit" => const { HeaderName::from_static("ratelimit-limit") },
+        "RateLimit-Remaining" => const { HeaderName::from_static("ratelimit-remaining") },
+        "RateLimit-Reset" => const { HeaderName::from_static("ratelimit-reset") },
         "Retry-After" => RETRY_AFTER,
         "Cache-Control" => CACHE_CONTROL,
         other => other.parse().expect("names of fields are tokens"),

@@ -53,13 +53,14 @@ pub(super) fn answer(
     };
     let answer = gatekeeper.decide(&Ask { facts, cannot_wait: true, ..Ask::default() });
     if answer.allowed() {
-        return respond(StatusCode::OK, Content::NONE, &answer, |_, _| {});
+        return respond(StatusCode::OK, Content::none(), &answer, |_, _| {});
     }
     let status = match style {
         Style::PassedOn => StatusCode::TOO_MANY_REQUESTS,
         Style::Nginx => StatusCode::FORBIDDEN,
     };
-    let content = Content { kind: Problem::CONTENT_TYPE, bytes: PROBLEM_BYTES };
+    let kind = const { HeaderValue::from_static(Problem::CONTENT_TYPE) };
+    let content = Content { kind, bytes: PROBLEM_BYTES };
     let mut response = respond(status, content, &answer, |out, reply| {
         if let Some(problem) = reply.problem() {
             write_display(out, problem);

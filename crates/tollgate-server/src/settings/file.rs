@@ -72,13 +72,9 @@ pub(super) fn read(
             let problem = format!("{:?} stands here and in line {}", setting.name, first.line);
             return Err(wrong(setting.line, Problem(problem, None)));
         }
-        // Relations between settings are checked when all are together.
-        parse(setting.flags().collect())
-            .err()
-            .filter(|error| error.kind() != clap::error::ErrorKind::MissingRequiredArgument)
-            .map_or(Ok(()), |error| {
-                Err(wrong(setting.line, Problem(clap_problem(&error), None)))
-            })?;
+        if let Err(error) = parse(setting.flags().collect()) {
+            return Err(wrong(setting.line, Problem(clap_problem(&error), None)));
+        }
     }
     Ok(settings)
 }

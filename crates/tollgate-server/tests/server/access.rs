@@ -189,4 +189,8 @@ fn broken_certificates_are_told() {
         panic!("a certificate without a key")
     };
     assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("both a certificate and its key"), "{ended:?}");
+    // Each may come from another place.
+    let config = file(directory.path(), "tollgate.yaml", format!("tls_key: {}\n", text(&key)));
+    Server::start(&["--tls-cert", text(&cert), "--config", text(&config)]);
 }

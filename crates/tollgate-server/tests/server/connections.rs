@@ -88,8 +88,9 @@ fn a_server_without_descriptors_recovers() {
     command.args(["serve", "--limit", "9/hour", "--workers", "1", "--max-keys", "1000"]);
     command.args(["--http", "127.0.0.1:0", "--admin", "none"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let server = Server::spawn(command).expect("it starts");
+    let mut server = Server::spawn(command).expect("it starts");
     let clients: Vec<_> = (0..64).map(|_| Client::connect(server.http())).collect();
+    server.wait_for_log("cannot accept connections");
     drop(clients);
     assert_eq!(server.post("/v1/check", "{}").status, 200);
     let ended = server.stop();

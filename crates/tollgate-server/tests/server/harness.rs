@@ -15,8 +15,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -29,7 +29,9 @@ pub(crate) struct Server {
     child: Child,
     /// Lines of standard output.
     lines: Receiver<String>,
-    stderr: Option<JoinHandle<String>>,
+    /// Lines of standard error, and those that were looked at.
+    logs: Receiver<String>,
+    logged: String,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
 }
@@ -78,9 +80,10 @@ impl Server {
     /// Runs exactly this command as a server.
     pub(crate) fn spawn(mut command: Command) -> Result<Server, Ended> {
         let mut child = command.spawn().expect("tollgate runs");
-        let stderr = drain(child.stderr.take().expect("a pipe"));
+        let logs = lines_of(child.stderr.take().expect("a pipe"));
         let lines = lines_of(child.stdout.take().expect("a pipe"));
-        let mut server = Server { child, lines, stderr: Some(stderr), http: None, admin: None };
+        let logged = String::new();
+        let mut server = Server { child, lines, logs, logged, http: None, admin: None };
         let mut told = String::new();
         loop {
             let Ok(line) = server.lines.recv_timeout(DEADLINE) else {
@@ -92,7 +95,7 @@ impl Server {
                 ["ready"] => return Ok(server),
                 _ => panic!("an unknown line: {line}"),
             }
-            told += &line;
+            told += &format!("{line}\n");
         }
     }
 
@@ -142,6 +145,18 @@ impl Server {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Waits until it has logged a line with this text.
+    pub(crate) fn wait_for_log(&mut self, text: &str) {
+        loop {
+            let line = self.logs.recv_timeout(DEADLINE);
+            let line = line.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.logged));
+            self.logged += &format!("{line}\n");
+            if line.contains(text) {
+                return;
+            }
+        }
+    }
+
     /// Asks it to stop and waits until it has.
     pub(crate) fn stop(self) -> Ended {
         self.signal("TERM");
@@ -154,17 +169,23 @@ impl Server {
     }
 
     fn ended(&mut self, mut stdout: String) -> Ended {
-        // Standard output is closed when the process ends.
-        loop {
-            match self.lines.recv_timeout(DEADLINE) {
-                Ok(line) => stdout += &line,
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(timeout) => panic!("the server does not end: {timeout}"),
-            }
-        }
+        // Both are closed when the process ends.
+        stdout += &rest_of(&self.lines);
+        let stderr = std::mem::take(&mut self.logged) + &rest_of(&self.logs);
         let code = self.child.wait().expect("it has ended").code();
-        let stderr = self.stderr.take().expect("ended once").join().expect("a reader");
         Ended { code, stdout, stderr }
+    }
+}
+
+/// All lines until the end.
+fn rest_of(lines: &Receiver<String>) -> String {
+    let mut text = String::new();
+    loop {
+        match lines.recv_timeout(DEADLINE) {
+            Ok(line) => text += &format!("{line}\n"),
+            Err(RecvTimeoutError::Disconnected) => return text,
+            Err(RecvTimeoutError::Timeout) => panic!("the server does not end"),
+        }
     }
 }
 
@@ -205,14 +226,6 @@ pub(crate) fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> P
 /// A path as a flag takes it.
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
-}
-
-fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut text = String::new();
-        let _ = from.read_to_string(&mut text);
-        text
-    })
 }
 
 fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
