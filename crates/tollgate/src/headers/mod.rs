@@ -1,0 +1,253 @@
+//! A decision as HTTP tells it: header fields in every dialect, and the body of a refusal.
+//!
+//! All text that a client reads about its limits is made here, so that rounding is decided once:
+//! waits round up to whole seconds, `Retry-After` is at least 1, and no reset lies before it.
+//! Headers allocate nothing: their values are written wherever `fmt` can write, or into a buffer.
+//!
+//! ```
+//! use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+//! use tollgate::{Limit, Limiter, Micros};
+//!
+//! let limiter = Limiter::with_capacity(1_000);
+//! let limit = Limit::per_second(10).burst(10).name("api").build()?;
+//! let name = PolicyName::of(&limit); // made once, kept beside the limit
+//!
+//! let now = limiter.at(Micros::from_secs(1_795_000_000));
+//! assert!(now.take(&limit, "user:42", 10).allowed());
+//! let decision = now.check(&limit, "user:42");
+//!
+//! let policies = [Policy::alone(&name, &limit, &decision)];
+//! let reply = Reply::new(&decision, &policies);
+//! let headers = reply.headers(&Dialect::DEFAULT).map(|(name, value)| format!("{name}: {value}"));
+//! assert_eq!(
+//!     headers.collect::<Vec<_>>(),
+//!     [
+//!         "X-RateLimit-Limit: 10",
+//!         "X-RateLimit-Remaining: 0",
+//!         "X-RateLimit-Reset: 1795000001",
+//!         "RateLimit-Policy: \"api-1s\";q=10;w=1",
+//!         "RateLimit: \"api-1s\";r=0;t=1",
+//!         "Retry-After: 1",
+//!         "Cache-Control: no-store",
+//!     ]
+//! );
+//!
+//! let body = reply.problem().expect("a refusal has one").to_string();
+//! assert!(body.contains(r#""error":"Too Many Requests""#));
+//! # Ok::<(), tollgate::LimitError>(())
+//! ```
+
+mod dialect;
+mod name;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use arrayvec::ArrayVec;
+
+use crate::decision::{Decision, Outcome, Refusal};
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+pub use dialect::{Dialect, HeaderError};
+pub use name::PolicyName;
+pub use problem::Problem;
+pub use value::Value;
+
+use value::Kind;
+
+/// The most fields of a reply: three, two and four of the dialects, two of refusals.
+const FIELDS_MAX: usize = 11;
+
+/// What a reply tells its client: a decision, and the policies that it was made under.
+///
+/// The fields are open because some doors know better than the decision: one that cannot hold a
+/// request back makes a refusal of a delay.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// The enforced limits, in the order of the rule. Those in shadow stay out: a client that
+    /// paces itself by a limit that nobody enforces is slowed down for nothing.
+    /// Bound: [`MAX_LIMITS`], as in a decision.
+    pub policies: &'a [Policy<'a>],
+    /// Why the request is refused, if it is.
+    pub refusal: Option<Refusal>,
+    /// The instant of the question.
+    pub at: Micros,
+    /// The binding limit's capacity; 0 if no limit was asked.
+    pub capacity: u64,
+    /// Whole units of the binding limit still takeable.
+    pub remaining: u64,
+    /// Until the same request passes; read only of refusals.
+    pub retry_after: Wait,
+    /// Until the binding limit is full again.
+    pub reset_after: Wait,
+}
+
+/// One limit of a decision, by the name that clients know it by.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy<'a> {
+    /// What clients call it.
+    pub name: &'a PolicyName,
+    /// Its numbers, after the caller's tier.
+    pub limit: &'a Limit,
+    /// What it said.
+    pub outcome: Outcome,
+}
+
+impl<'a> Policy<'a> {
+    /// The policy of a decision that was made under this limit only.
+    pub fn alone(name: &'a PolicyName, limit: &'a Limit, decision: &Decision) -> Policy<'a> {
+        Policy { name, limit, outcome: decision.outcome }
+    }
+
+    /// Whole seconds until one more unit is available; `None` when all are, or none ever will be.
+    fn more_after_s(&self) -> Option<u64> {
+        let full = self.outcome.remaining >= self.limit.capacity();
+        self.outcome.more_after.seconds().filter(|seconds| !full && *seconds > 0)
+    }
+
+    /// The period, if it is a whole number of seconds and always the same: no dialect can tell
+    /// others. A day counts as 24 hours, also of a calendar; a month has no length.
+    fn window_s(&self) -> Option<u64> {
+        let period = match self.limit.calendar() {
+            Some(calendar) => calendar.unit().nominal()?,
+            None => self.limit.period(),
+        };
+        (period.subsec_nanos() == 0).then_some(period.as_secs())
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// The reply to a decision made under these limits.
+    pub fn new(decision: &Decision, policies: &'a [Policy<'a>]) -> Reply<'a> {
+        Reply {
+            policies,
+            refusal: decision.refusal(),
+            at: decision.at(),
+            capacity: decision.capacity(),
+            remaining: decision.remaining(),
+            retry_after: decision.retry_after(),
+            reset_after: decision.reset_after(),
+        }
+    }
+
+    /// The header fields in these dialects, names and values. A refusal also has `Retry-After` and
+    /// `Cache-Control`, whatever the dialects, even if there are none.
+    ///
+    /// `draft` and `legacy` share the name `RateLimit-Policy` and disagree about its value: asked
+    /// for both, `draft` has it.
+    pub fn headers(
+        &self,
+        dialects: &[Dialect],
+    ) -> impl Iterator<Item = (&'static str, Value<'a>)> + use<'a> {
+        let mut headers = ArrayVec::<_, FIELDS_MAX>::new();
+        self.for_each_header(dialects, |name, value| headers.push((name, value)));
+        headers.into_iter()
+    }
+
+    /// The same, told one by one: faster where answers are made by the million.
+    #[inline]
+    pub fn for_each_header(
+        &self,
+        dialects: &[Dialect],
+        mut tell: impl FnMut(&'static str, Value<'a>),
+    ) {
+        let wants = |dialect| dialects.contains(&dialect);
+        if wants(Dialect::XRateLimit) {
+            self.x_ratelimit(&mut tell);
+        }
+        if wants(Dialect::Draft) {
+            self.draft(&mut tell);
+        }
+        if wants(Dialect::Legacy) {
+            self.legacy(!wants(Dialect::Draft), &mut tell);
+        }
+        if self.refusal.is_some() {
+            if let Some(seconds) = self.retry_after_s() {
+                tell("Retry-After", Value::number(seconds));
+            }
+            tell("Cache-Control", Value(Kind::NoStore));
+        }
+    }
+
+    /// The integer of `Retry-After`: whole seconds, at least 1. `None` when allowed, and when no
+    /// wait helps.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.refusal?;
+        self.retry_after.seconds().map(|seconds| seconds.max(1))
+    }
+
+    /// The body of a refusal; `None` when allowed.
+    pub fn problem(&self) -> Option<Problem<'a>> {
+        self.refusal.map(|refusal| Problem { reply: *self, refusal })
+    }
+
+    fn x_ratelimit(&self, tell: &mut impl FnMut(&'static str, Value<'a>)) {
+        let Some((limit, remaining)) = self.binding() else { return };
+        tell("X-RateLimit-Limit", Value::number(limit));
+        tell("X-RateLimit-Remaining", Value::number(remaining));
+        if let Some(reset) = self.reset_at_s() {
+            tell("X-RateLimit-Reset", Value::number(reset));
+        }
+    }
+
+    fn draft(&self, tell: &mut impl FnMut(&'static str, Value<'a>)) {
+        if !self.policies.is_empty() {
+            tell("RateLimit-Policy", Value(Kind::DraftPolicies(self.policies)));
+        }
+        if self.told().next().is_some() {
+            tell("RateLimit", Value(Kind::DraftLimits(*self)));
+        }
+    }
+
+    fn legacy(&self, with_policies: bool, tell: &mut impl FnMut(&'static str, Value<'a>)) {
+        let Some((limit, remaining)) = self.binding() else { return };
+        tell("RateLimit-Limit", Value::integer(limit));
+        tell("RateLimit-Remaining", Value::integer(remaining));
+        // The draft wants it to name the same time as `Retry-After` where both are sent.
+        if let Some(reset) = self.retry_after_s().or(self.reset_after.seconds()) {
+            tell("RateLimit-Reset", Value::integer(reset));
+        }
+        // A window is required here, unlike later: a policy without one cannot be told.
+        if with_policies && self.policies.iter().any(|policy| policy.window_s().is_some()) {
+            tell("RateLimit-Policy", Value(Kind::LegacyPolicies(self.policies)));
+        }
+    }
+
+    /// Capacity and remaining of the binding limit. A block stands above all limits and has none
+    /// of its own, so it speaks for the first.
+    fn binding(&self) -> Option<(u64, u64)> {
+        match self.capacity {
+            0 if self.refusal.is_some() => Some((self.policies.first()?.limit.capacity(), 0)),
+            0 => None,
+            capacity => Some((capacity, self.remaining)),
+        }
+    }
+
+    /// The Unix second when the binding limit is full again, never before `Retry-After` has passed.
+    pub fn reset_at_s(&self) -> Option<u64> {
+        let after = |wait_us: u64| self.at.as_u64().saturating_add(wait_us).div_ceil(1_000_000);
+        let reset = self.reset_after.as_micros().map(after);
+        let retry = self.retry_after_s().map(|seconds| after(seconds.saturating_mul(1_000_000)));
+        reset.max(retry)
+    }
+
+    /// The policies whose state is told. A refusal tells of those only that refused: no other can
+    /// then name a later time than `Retry-After`.
+    fn told(&self) -> impl Iterator<Item = &'a Policy<'a>> + use<'a> {
+        let reply = *self;
+        self.policies.iter().filter(move |policy| reply.refusal.is_none() || reply.violates(policy))
+    }
+
+    /// The policies that refused. When something else did, such as a block, there are none.
+    fn violated(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
+        let reply = *self;
+        self.policies.iter().filter(move |policy| reply.violates(policy))
+    }
+
+    fn violates(&self, policy: &Policy<'_>) -> bool {
+        let by_limits = matches!(self.refusal, Some(Refusal::OverLimit | Refusal::NeverFits));
+        by_limits && !policy.outcome.allowed
+    }
+}

@@ -1,0 +1,89 @@
+//! What clients call a policy.
+
+use std::fmt;
+
+use super::HeaderError;
+use crate::limit::{Calendar, CalendarUnit, Limit};
+
+/// What clients call a policy. Checked when it is made, because a structured field carries
+/// printable ASCII only (RFC 9651, 3.3.3), and a reply must not fail on a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyName {
+    text: Box<str>,
+    /// As a structured field's String: replies write it by the million.
+    quoted: Box<str>,
+}
+
+impl PolicyName {
+    /// The most bytes. A limit's own name with its period is at most 83.
+    pub const MAX_LEN: usize = 128;
+
+    /// The name of a limit and its period, such as `api-1s`, `login-15m` or, by the calendar,
+    /// `reports-1mo`; `default` for a limit without a name.
+    pub fn of(limit: &Limit) -> PolicyName {
+        if limit.name().is_empty() {
+            return PolicyName::checked("default".into());
+        }
+        let (count, unit) = match limit.calendar().map(Calendar::unit) {
+            Some(CalendarUnit::Month) => (1, "mo"),
+            _ => period_in_words(limit.period_us()),
+        };
+        PolicyName::checked(format!("{}-{count}{unit}", limit.name()))
+    }
+
+    /// A name of your choosing.
+    pub fn new(text: &str) -> Result<PolicyName, HeaderError> {
+        let bad = |problem: String| {
+            let most = PolicyName::MAX_LEN;
+            HeaderError(format!(
+                "the policy name {text:?} {problem}: write 1 to {most} characters of printable ASCII"
+            ))
+        };
+        if text.is_empty() {
+            return Err(bad("is empty".into()));
+        }
+        if let Some(odd) = text.chars().find(|c| !matches!(c, ' '..='~')) {
+            return Err(bad(format!("has the character {odd:?}, which a header cannot carry")));
+        }
+        if text.len() > PolicyName::MAX_LEN {
+            return Err(bad(format!("has {} characters", text.len())));
+        }
+        Ok(PolicyName::checked(text.into()))
+    }
+
+    /// The name as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// As a structured field's String.
+    pub(super) fn quoted(&self) -> &str {
+        &self.quoted
+    }
+
+    fn checked(text: String) -> PolicyName {
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+        PolicyName { quoted: format!("\"{escaped}\"").into(), text: text.into() }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The period in the largest unit that divides it.
+fn period_in_words(period_us: u64) -> (u64, &'static str) {
+    const UNITS: [(u64, &str); 6] = [
+        (604_800_000_000, "w"),
+        (86_400_000_000, "d"),
+        (3_600_000_000, "h"),
+        (60_000_000, "m"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+    ];
+    let unit = UNITS.into_iter().find(|(length, _)| period_us.is_multiple_of(*length));
+    let (length, unit) = unit.unwrap_or((1, "us"));
+    (period_us / length, unit)
+}

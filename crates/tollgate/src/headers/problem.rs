@@ -1,0 +1,130 @@
+//! The body of a refusal.
+
+use std::fmt::{self, Write};
+
+use super::{Policy, Reply};
+use crate::decision::{MAX_LIMITS, Refusal};
+
+/// The body of a refusal: JSON of RFC 9457, with the members `error`, `message` and `retryAfter`
+/// for clients that know no problem types. `Display` writes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    pub(super) reply: Reply<'a>,
+    pub(super) refusal: Refusal,
+}
+
+impl Problem<'_> {
+    /// The status of a refusal.
+    pub const STATUS: u16 = 429;
+    /// What to send as `Content-Type`.
+    pub const CONTENT_TYPE: &'static str = "application/problem+json";
+    /// The member `type`.
+    pub const TYPE: &'static str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    /// The member `error`.
+    pub const ERROR: &'static str = "Too Many Requests";
+
+    /// The member `message`, one sentence or two for people.
+    pub fn message(&self) -> impl fmt::Display {
+        let advice = self.advice();
+        fmt::from_fn(move |f| write!(f, "Rate limit exceeded. {advice}"))
+    }
+
+    /// The member `detail`: which limits refused, and what to do.
+    pub fn detail(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            match self.refusal {
+                Refusal::OverLimit => {
+                    self.write_limits(f, |_| true)?;
+                    f.write_str(" no room for this request.")?;
+                }
+                Refusal::NeverFits => {
+                    self.write_limits(f, |policy| policy.outcome.retry_after.is_never())?;
+                    f.write_str(" less room than this request costs, even when unused.")?;
+                }
+                Refusal::Blocked => f.write_str("This caller is blocked.")?,
+                Refusal::Busy => f.write_str("Too much of this caller's work is going on.")?,
+                Refusal::EmptyKey => f.write_str("This request does not say who is calling.")?,
+                Refusal::TooManyLimits => {
+                    write!(f, "This request falls under more than {MAX_LIMITS} limits.")?;
+                }
+            }
+            write!(f, " {}", self.advice())
+        })
+    }
+
+    /// `The limits api-1s (10/second), api-1m (100/minute) have`.
+    fn write_limits(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        which: impl Fn(&Policy<'_>) -> bool,
+    ) -> fmt::Result {
+        let limits = self.reply.violated().filter(|policy| which(policy));
+        let (article, verb) = match limits.clone().count() {
+            0 => return f.write_str("A limit has"),
+            1 => ("The limit ", " has"),
+            _ => ("The limits ", " have"),
+        };
+        f.write_str(article)?;
+        for (index, policy) in limits.enumerate() {
+            f.write_str(if index > 0 { ", " } else { "" })?;
+            write!(f, "{} ({})", policy.name, policy.limit)?;
+        }
+        f.write_str(verb)
+    }
+
+    fn advice(&self) -> impl fmt::Display + use<> {
+        let retry_after_s = self.reply.retry_after_s();
+        fmt::from_fn(move |f| match retry_after_s {
+            Some(seconds) => write!(f, "Retry in {seconds} s."),
+            None => f.write_str("Waiting does not help."),
+        })
+    }
+}
+
+impl fmt::Display for Problem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, status, error) = (Problem::TYPE, Problem::STATUS, Problem::ERROR);
+        write!(f, r#"{{"type":"{kind}","title":"Quota exceeded","status":{status},"detail":"#)?;
+        write_json(f, self.detail())?;
+        f.write_str(r#","violated-policies":["#)?;
+        for (index, policy) in self.reply.violated().enumerate() {
+            f.write_str(if index > 0 { "," } else { "" })?;
+            write_json(f, policy.name)?;
+        }
+        write!(f, r#"],"error":"{error}","message":"#)?;
+        write_json(f, self.message())?;
+        match self.reply.retry_after_s() {
+            Some(seconds) => write!(f, r#","retryAfter":{seconds}}}"#),
+            None => f.write_str(r#","retryAfter":null}"#),
+        }
+    }
+}
+
+/// Any text as a JSON string.
+pub(super) fn write_json(f: &mut fmt::Formatter<'_>, text: impl fmt::Display) -> fmt::Result {
+    f.write_char('"')?;
+    write!(JsonText(f), "{text}")?;
+    f.write_char('"')
+}
+
+/// Escapes what passes through. U+2028 and U+2029 are lawful in JSON, but end a line in the
+/// JavaScript of old clients.
+struct JsonText<'f, 'b>(&'f mut fmt::Formatter<'b>);
+
+impl Write for JsonText<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => write!(self.0, "\\{c}")?,
+                '\n' => self.0.write_str("\\n")?,
+                '\r' => self.0.write_str("\\r")?,
+                '\t' => self.0.write_str("\\t")?,
+                '\0'..' ' | '\x7f' | '\u{2028}' | '\u{2029}' => {
+                    write!(self.0, "\\u{:04x}", u32::from(c))?;
+                }
+                _ => self.0.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
