@@ -11,5 +11,5 @@ use seeded::seeded;
 
 #[test]
 fn bodies_are_read_as_json_is() {
-    seeded("json_body", bodies::json_body, 100_000, 120);
+    seeded("json_body", bodies::json_body, 400_000, 120);
 }
