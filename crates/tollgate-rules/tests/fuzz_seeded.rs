@@ -11,15 +11,15 @@ use seeded::seeded;
 
 #[test]
 fn no_spelling_of_a_path_escapes_its_rules() {
-    seeded("paths", bodies::paths, 20_000, 300);
+    seeded("paths", bodies::paths, 30_000, 300);
 }
 
 #[test]
 fn any_rules_file_is_answered_and_what_compiles_decides() {
-    seeded("rules_file", bodies::rules_file, 2_500, 300);
+    seeded("rules_file", bodies::rules_file, 5_000, 300);
 }
 
 #[test]
 fn only_trusted_peers_say_who_is_calling() {
-    seeded("identity", bodies::identity, 200_000, 200);
+    seeded("identity", bodies::identity, 500_000, 200);
 }

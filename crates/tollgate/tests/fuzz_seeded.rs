@@ -2,7 +2,7 @@
 //! failed.
 
 #[path = "../../../fuzz/src/core/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(unreachable_pub)]
 mod bodies;
 #[path = "../../../fuzz/src/seeded.rs"]
 mod seeded;

@@ -4,7 +4,7 @@
 //! so that tables fill, logs grow and blocks change hands. A failure prints its seed.
 
 #[path = "../../../fuzz/src/core/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(unreachable_pub)]
 mod bodies;
 mod random;
 

@@ -1,7 +1,7 @@
 //! Bodies that need only `tollgate`.
 
 // Each test binary uses its own part of this module.
-#![allow(unused_imports)]
+#![allow(dead_code, unused_imports)]
 
 mod algorithms;
 mod notation;

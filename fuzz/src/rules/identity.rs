@@ -254,7 +254,7 @@ fn for_of(element: &str) -> Option<IpAddr> {
     let mut found = None;
     for pair in element.split(';') {
         let Some(equals) = pair.find('=') else { continue };
-        if pair[..equals].trim().to_ascii_lowercase() != "for" {
+        if !pair[..equals].trim().eq_ignore_ascii_case("for") {
             continue;
         }
         if found.is_some() {

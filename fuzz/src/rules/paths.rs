@@ -62,12 +62,7 @@ fn check_normal(raw: &str) {
 
 /// RFC 3986, pchar without its escapes.
 fn is_plain(byte: u8) -> bool {
-    match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => true,
-        b'-' | b'.' | b'_' | b'~' | b':' | b'@' => true,
-        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
-        _ => false,
-    }
+    byte.is_ascii_alphanumeric() || "-._~:@!$&'()*+,;=".contains(char::from(byte))
 }
 
 /// A text that may be a pattern, an endpoint, an expression or a network: it is read or refused with

@@ -1,0 +1,15 @@
+//! The bodies of the fuzz targets of this crate on seeded random bytes, and on every input that once
+//! failed.
+
+#[path = "../../../fuzz/src/server/mod.rs"]
+#[allow(unreachable_pub)]
+mod bodies;
+#[path = "../../../fuzz/src/seeded.rs"]
+mod seeded;
+
+use seeded::seeded;
+
+#[test]
+fn bodies_are_read_as_json_is() {
+    seeded("json_body", bodies::json_body, 400_000, 120);
+}

@@ -1,0 +1,401 @@
+//! Bodies of checks, batches, reservations and refunds, read twice: by the server's reader, which
+//! reads in place and keeps only what it knows, and by `serde_json` into a tree.
+//!
+//! What is no JSON is refused by both. What is JSON is accepted if, and only if, the tree has known
+//! fields of the right types, each once; then the values are those of the tree.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use tollgate::time::MAX_EXACT;
+
+use super::json::{Asked, BATCH_MAX, CHECK, COMMIT, Fields, REFUND, RESERVE, read_batch};
+use super::source::Source;
+
+/// The bytes as a body, and as choices of what a body is made of.
+pub fn json_body(bytes: &[u8]) {
+    let mut source = Source::new(bytes);
+    let body = match source.below(4) {
+        0 => source.rest().to_vec(),
+        _ => body(&mut source),
+    };
+    for fields in [CHECK, RESERVE, COMMIT, REFUND] {
+        check_one(&body, fields);
+    }
+    check_batch(&body);
+}
+
+fn check_one(body: &[u8], fields: Fields) {
+    let got = Asked::read(body, fields);
+    let want = match body {
+        [] => Ok(Asked::default()),
+        _ => tree(body).and_then(|tree| asked(&tree, fields)),
+    };
+    compare(body, got, want);
+}
+
+fn check_batch(body: &[u8]) {
+    let want = tree(body).and_then(|tree| match tree {
+        Tree::List(list) if list.len() <= BATCH_MAX => {
+            let read: Result<Vec<_>, Refused> = list.iter().map(|one| asked(one, CHECK)).collect();
+            read.map_err(|_| Refused::Somehow)
+        }
+        _ => Err(Refused::Somehow),
+    });
+    compare(body, read_batch(body), want);
+}
+
+/// Both accept and say the same, or both refuse; a refusal says where, and which field if it is one.
+fn compare<T: fmt::Debug + PartialEq>(
+    body: &[u8],
+    got: Result<T, String>,
+    want: Result<T, Refused>,
+) {
+    let text = String::from_utf8_lossy(body);
+    match (got, want) {
+        (Ok(got), Ok(want)) => assert_eq!(got, want, "{text}"),
+        (Err(problem), Err(why)) => check_problem(&problem, &why, body),
+        (got, want) => panic!("{text:?}: {got:?}, not {want:?}"),
+    }
+}
+
+fn check_problem(problem: &str, why: &Refused, body: &[u8]) {
+    if let Some(at) = problem.strip_prefix("The body is not UTF-8: see byte ") {
+        let good = std::str::from_utf8(body).expect_err("it is UTF-8").valid_up_to();
+        assert_eq!(at, format!("{good}."), "{problem}");
+        return;
+    }
+    let place = problem.strip_prefix("Line ").and_then(|rest| rest.split_once(", column "));
+    let (line, rest) = place.unwrap_or_else(|| panic!("no place: {problem}"));
+    let (column, said) = rest.split_once(": ").expect("a text behind the place");
+    let numbers = [line, column].map(|number| number.parse::<usize>().expect("a number"));
+    let lines = body.iter().filter(|byte| **byte == b'\n').count() + 1;
+    assert!((1..=lines).contains(&numbers[0]) && numbers[1] <= body.len(), "{problem}");
+    assert!(said.len() > 1 && said.ends_with('.') && !said.contains(" at line "), "{problem}");
+    assert!(said.len() <= 6 * body.len() + 300, "{problem}");
+    if let Refused::Field(name) = why {
+        // What is wrong inside of the headers is said of one of them.
+        let named = said.contains(&format!("{name:?}"));
+        assert!(named || (name == "headers" && said.contains("header")), "{problem}: {name:?}");
+    }
+}
+
+/// Why a body should be refused.
+#[derive(Debug)]
+enum Refused {
+    /// It is no JSON, or of another shape; or several things are wrong, and the first counts.
+    Somehow,
+    /// The only thing that is wrong is this field.
+    Field(String),
+}
+
+/// JSON with its duplicate keys, which `serde_json::Value` forgets.
+#[derive(Clone, Debug, PartialEq)]
+enum Tree {
+    Null,
+    Text(String),
+    Number(Option<u64>),
+    List(Vec<Tree>),
+    Map(Vec<(String, Tree)>),
+    Bool,
+}
+
+fn tree(body: &[u8]) -> Result<Tree, Refused> {
+    serde_json::from_slice(body).map_err(|_| Refused::Somehow)
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Tree, D::Error> {
+        from.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Tree, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Tree, E> {
+        Ok(Tree::Bool)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Tree, E> {
+        Ok(Tree::Number(Some(number)))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Tree, E> {
+        Ok(Tree::Number(None))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Tree, E> {
+        Ok(Tree::Number(None))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Tree, E> {
+        Ok(Tree::Text(text.into()))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Tree, S::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Tree, M::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Tree::Map(entries))
+    }
+}
+
+/// What a tree asks for.
+fn asked(tree: &Tree, fields: Fields) -> Result<Asked<'static>, Refused> {
+    let Tree::Map(entries) = tree else { return Err(Refused::Somehow) };
+    let mut asked = Asked::default();
+    let mut wrong = Vec::new();
+    for (index, (name, value)) in entries.iter().enumerate() {
+        let again = entries[..index].iter().any(|(other, _)| other == name);
+        let known = fields.contains(&name.as_str());
+        if again || !known || !set(&mut asked, name, value) {
+            wrong.push(name.clone());
+        }
+    }
+    match wrong.len() {
+        0 => Ok(asked),
+        1 => Err(Refused::Field(wrong.remove(0))),
+        _ => Err(Refused::Somehow),
+    }
+}
+
+/// Takes one field over, or says that it is of a wrong type.
+fn set(asked: &mut Asked<'static>, name: &str, value: &Tree) -> bool {
+    let text = |place: &mut Option<Cow<'static, str>>| match value {
+        Tree::Null => true,
+        Tree::Text(text) => {
+            *place = Some(Cow::Owned(text.clone()));
+            true
+        }
+        _ => false,
+    };
+    let number = |place: &mut Option<u64>| match value {
+        Tree::Null => true,
+        Tree::Number(Some(number)) if *number <= MAX_EXACT => {
+            *place = Some(*number);
+            true
+        }
+        _ => false,
+    };
+    match name {
+        "method" => {
+            let fits = text(&mut asked.method);
+            asked.method = asked.method.take().map(|method| method.to_ascii_uppercase().into());
+            fits
+        }
+        "path" => text(&mut asked.path),
+        "user" => text(&mut asked.user),
+        "tier" => text(&mut asked.tier),
+        "api_key" => text(&mut asked.api_key),
+        "reservation" => text(&mut asked.reservation),
+        "cost" => number(&mut asked.cost),
+        "expires_in_ms" => number(&mut asked.expires_in_ms),
+        "ip" => match value {
+            Tree::Null => true,
+            Tree::Text(text) => {
+                asked.ip = text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+                asked.ip.is_some()
+            }
+            _ => false,
+        },
+        "headers" => headers(asked, value),
+        _ => false,
+    }
+}
+
+/// At most a hundred, each name once in any case of letters; null is none.
+fn headers(asked: &mut Asked<'static>, value: &Tree) -> bool {
+    let entries = match value {
+        Tree::Null => return true,
+        Tree::Map(entries) => entries,
+        _ => return false,
+    };
+    let mut names = Vec::new();
+    for (name, value) in entries {
+        // A header that is null is none, but must not stand behind one of its name.
+        let lower = name.to_ascii_lowercase();
+        if names.contains(&lower) || names.len() == 100 {
+            return false;
+        }
+        match value {
+            Tree::Null => {}
+            Tree::Text(text) => {
+                names.push(lower);
+                asked.headers.push((name.clone().into(), text.clone().into()));
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Something like a body.
+fn body(source: &mut Source<'_>) -> Vec<u8> {
+    let mut text = match source.below(4) {
+        0 => list(source),
+        _ => object(source),
+    };
+    if source.one_in(6) {
+        text.push_str(source.pick(&[" ", "\n", "x", "{}", ",", "\u{feff}", "\0"]));
+    }
+    let mut body = text.into_bytes();
+    if source.one_in(6) {
+        body.truncate(source.below(body.len() + 1));
+    }
+    if source.one_in(6) && !body.is_empty() {
+        let at = source.below(body.len());
+        body[at] = source.byte();
+    }
+    body
+}
+
+fn list(source: &mut Source<'_>) -> String {
+    if source.one_in(64) {
+        return format!("[{}]", vec!["{}"; 998 + source.below(5)].join(","));
+    }
+    let items: Vec<String> = (0..source.below(4)).map(|_| object(source)).collect();
+    format!("[{}]", items.join(source.pick(&[",", " , ", ",\n", ",,"])))
+}
+
+const NAMES: [&str; 16] = [
+    "method",
+    "path",
+    "ip",
+    "user",
+    "tier",
+    "api_key",
+    "headers",
+    "cost",
+    "expires_in_ms",
+    "reservation",
+    "cost",
+    "headers",
+    "Cost",
+    "",
+    "\\u0063ost",
+    "pa\\/th",
+];
+
+fn object(source: &mut Source<'_>) -> String {
+    let mut text = String::from("{");
+    for index in 0..source.below(6) {
+        if index > 0 {
+            text.push_str(source.pick(&[",", ", ", ",\n", ",\r\n\t"]));
+        }
+        let name = source.pick(&NAMES);
+        let value = match name {
+            _ if source.one_in(4) => any(source),
+            "cost" | "expires_in_ms" | "\\u0063ost" => number(source),
+            "headers" => fields(source),
+            "ip" => {
+                format!("\"{}\"", source.pick(&["192.0.2.1", "::ffff:10.0.0.1", "::1", "1.2", ""]))
+            }
+            _ => string(source),
+        };
+        text.push_str(&format!("\"{name}\":{value}"));
+    }
+    text.push_str(source.pick(&["}", "}", "}", " }", ",}", ""]));
+    text
+}
+
+fn fields(source: &mut Source<'_>) -> String {
+    if source.one_in(16) {
+        let many = 98 + source.below(5);
+        let names: Vec<String> = (0..many).map(|number| format!("\"h{number}\":\"\"")).collect();
+        return format!("{{{}}}", names.join(","));
+    }
+    let names = ["x-a", "X-A", "x-b", "", "é", "\\u0078-a"];
+    let field = |source: &mut Source<'_>| {
+        let value = if source.one_in(6) { any(source) } else { string(source) };
+        format!("\"{}\":{value}", source.pick(&names))
+    };
+    let all: Vec<String> = (0..source.below(4)).map(|_| field(source)).collect();
+    format!("{{{}}}", all.join(","))
+}
+
+fn number(source: &mut Source<'_>) -> String {
+    const NUMBERS: [&str; 14] = [
+        "9007199254740991",
+        "9007199254740992",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-0",
+        "-1",
+        "1.0",
+        "1e2",
+        "1e400",
+        "01",
+        "NaN",
+        "+1",
+        "0x1",
+        "1e-999999999999",
+    ];
+    match source.below(3) {
+        0 => source.number().to_string(),
+        1 => (source.number() >> 12).to_string(),
+        _ => source.pick(&NUMBERS).into(),
+    }
+}
+
+fn string(source: &mut Source<'_>) -> String {
+    const PIECES: [&str; 18] = [
+        "a",
+        "/",
+        "42",
+        "é",
+        "\\n",
+        "\\\"",
+        "\\\\",
+        "\\/",
+        "\\u0041",
+        "\\ud83d\\ude00",
+        "\\ud83d",
+        "\\ude00",
+        "\\u00",
+        "\\x",
+        "\u{1}",
+        "\u{7f}",
+        "\\u0000",
+        " ",
+    ];
+    let text: String = (0..source.below(5)).map(|_| source.pick(&PIECES)).collect();
+    format!("\"{text}\"")
+}
+
+fn any(source: &mut Source<'_>) -> String {
+    match source.below(8) {
+        0 => source.pick(&["null", "true", "false", "nul", "{}", "[]", "", "'a'"]).into(),
+        1 => number(source),
+        2 => string(source),
+        3 => fields(source),
+        4 => {
+            let deep = 1 + source.below(200);
+            let (open, close) = source.pick(&[("[", "]"), ("{\"a\":", "}")]);
+            format!("{}1{}", open.repeat(deep), close.repeat(deep))
+        }
+        _ => "null".into(),
+    }
+}

@@ -1,0 +1,13 @@
+//! Bodies that need what `tollgate-server` reads.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code, unused_imports)]
+
+// The server is a program, not a library: its reader is taken as it stands.
+#[path = "../../../crates/tollgate-server/src/data_plane/json.rs"]
+mod json;
+mod json_body;
+#[path = "../source.rs"]
+mod source;
+
+pub use json_body::json_body;
