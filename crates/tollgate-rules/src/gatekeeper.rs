@@ -11,7 +11,7 @@ use tollgate::{
     Act, Clock, Limiter, MemoryStore, Micros, Moment, Outcome, Refusal, SystemClock, Wait,
 };
 
-use crate::answer::{Answer, Binding, Told};
+use crate::answer::{Answer, Binding, Entries, Told};
 use crate::facts::Facts;
 use crate::plan::{Plan, Standing};
 use crate::reservation::Reservations;
@@ -144,27 +144,44 @@ impl<C: Clock> Gatekeeper<C> {
         ask: &Ask<'_>,
         act: Act,
         now: Micros,
-    ) -> (Told, crate::answer::Entries) {
+    ) -> (Told, Entries) {
         self.count(plan);
         let moment = self.limiter.at(now);
         if let Some((told, entries)) = self.ask_blocks(plan, moment) {
             return (told, entries);
         }
-        let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        let checks = plan.checks(act);
-        let decision = match &checks[..] {
-            [only] if plan.limits[0].standing == Standing::Enforced => {
-                let decision = moment.decide(std::slice::from_ref(only));
-                outcomes[0] = decision.outcome();
-                decision
+        // Whoever cannot wait has to know of delays; nobody else pays for looking.
+        let impatient = ask.cannot_wait;
+        match &plan.limits[..] {
+            // Nearly every request: no list of outcomes to fill, and the store's shortest way.
+            [only] if only.standing == Standing::Enforced => {
+                let decision = moment.decide(&[plan.check(only, act)]);
+                let mut outcomes = [decision.outcome()];
+                let told = Told::new(&decision, Some(Binding::Limit(0)));
+                self.settle(plan, moment, (told, impatient, act), &mut outcomes)
             }
-            several => moment.decide_each(several, &mut outcomes),
-        };
-        let enforced = plan.limits.iter().any(|one| one.standing == Standing::Enforced);
-        let binding = enforced.then_some(Binding::Limit(decision.binding()));
-        let mut told = Told::new(&decision, binding);
-        let outcomes = &mut outcomes[..plan.limits.len()];
-        if ask.cannot_wait && !told.outcome.delay.is_zero() {
+            several => {
+                let mut outcomes = [Outcome::default(); MAX_LIMITS];
+                let decision = moment.decide_each(&plan.checks(act), &mut outcomes);
+                let enforced = several.iter().any(|one| one.standing == Standing::Enforced);
+                let binding = enforced.then_some(Binding::Limit(decision.binding()));
+                let told = Told::new(&decision, binding);
+                let outcomes = &mut outcomes[..several.len()];
+                self.settle(plan, moment, (told, impatient, act), outcomes)
+            }
+        }
+    }
+
+    /// What follows from a decision: a delay that is a refusal, a refusal that counts towards a ban.
+    #[inline]
+    fn settle(
+        &self,
+        plan: &Plan<'_>,
+        moment: Moment<'_, C>,
+        (mut told, impatient, act): (Told, bool, Act),
+        outcomes: &mut [Outcome],
+    ) -> (Told, Entries) {
+        if impatient && !told.outcome.delay.is_zero() {
             take_back(plan, moment, &mut told, outcomes);
         }
         if told.refusal == Some(Refusal::OverLimit) && act == Act::Take {
@@ -175,11 +192,7 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// The refusal, if the caller is blocked under one of the rules.
     #[cold]
-    fn blocked(
-        &self,
-        plan: &Plan<'_>,
-        moment: Moment<'_, C>,
-    ) -> Option<(Told, crate::answer::Entries)> {
+    fn blocked(&self, plan: &Plan<'_>, moment: Moment<'_, C>) -> Option<(Told, Entries)> {
         let longest = plan
             .enforced()
             .filter_map(|(_, rule, key)| {
@@ -215,11 +228,7 @@ impl<C: Clock> Gatekeeper<C> {
         Some((told, Answer::entries(plan, &outcomes[..plan.limits.len()])))
     }
 
-    fn ask_blocks(
-        &self,
-        plan: &Plan<'_>,
-        moment: Moment<'_, C>,
-    ) -> Option<(Told, crate::answer::Entries)> {
+    fn ask_blocks(&self, plan: &Plan<'_>, moment: Moment<'_, C>) -> Option<(Told, Entries)> {
         if moment.any_blocked() { self.blocked(plan, moment) } else { None }
     }
 

@@ -184,16 +184,17 @@ impl<'a> Plan<'a> {
 
     /// The questions to the store.
     pub(crate) fn checks(&self, act: Act) -> ArrayVec<Check<'_>, MAX_LIMITS> {
-        let check = |planned: &Planned| {
-            let check =
-                Check::new(self.limit(planned), self.key(planned.key)).cost(planned.cost).act(act);
-            let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
-            match self.rule(planned).count_denied && act == Act::Take {
-                true => check.count_denied(),
-                false => check,
-            }
-        };
-        self.limits.iter().map(check).collect()
+        self.limits.iter().map(|planned| self.check(planned, act)).collect()
+    }
+
+    pub(crate) fn check(&self, planned: &Planned, act: Act) -> Check<'_> {
+        let check = Check::new(self.limit(planned), self.key(planned.key));
+        let check = check.cost(planned.cost).act(act);
+        let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
+        match self.rule(planned).count_denied && act == Act::Take {
+            true => check.count_denied(),
+            false => check,
+        }
     }
 
     /// The limits that a settlement is about: those whose cost was reserved, or all if none was.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use tollgate::Wait;
-use tollgate::headers::{Problem, Reply};
+use tollgate::headers::{Field, Problem, Reply};
 use tollgate_rules::{Answer, Judged, ReservationId, Standing};
 
 use crate::doors::connection::Body;
@@ -59,10 +59,10 @@ pub(super) fn respond(
     let reply = answer.reply(&policies);
     let mut text = Vec::with_capacity(FIELDS_BYTES + content.bytes);
     let mut fields = ArrayVec::<(HeaderName, usize), FIELDS_MAX>::new();
-    for (name, value) in reply.headers(answer.dialects()) {
-        write_display(&mut text, value);
-        fields.push((field_name(name), text.len()));
-    }
+    reply.for_each_header(answer.dialects(), |field, value| {
+        value.write_to(&mut text);
+        fields.push((name_of(field), text.len()));
+    });
     if write_warnings(&mut text, answer) {
         fields.push((const { HeaderName::from_static("x-ratelimit-warning") }, text.len()));
     }
@@ -100,20 +100,19 @@ fn write_warnings(text: &mut Vec<u8>, answer: &Answer) -> bool {
     text.len() > start
 }
 
-/// The one list of the names that replies have: each is made at compile time.
-fn field_name(name: &'static str) -> HeaderName {
-    match name {
-        "X-RateLimit-Limit" => const { HeaderName::from_static("x-ratelimit-limit") },
-        "X-RateLimit-Remaining" => const { HeaderName::from_static("x-ratelimit-remaining") },
-        "X-RateLimit-Reset" => const { HeaderName::from_static("x-ratelimit-reset") },
-        "RateLimit-Policy" => const { HeaderName::from_static("ratelimit-policy") },
-        "RateLimit" => const { HeaderName::from_static("ratelimit") },
-        "RateLimit-Limit" => const { HeaderName::from_static("ratelimit-limit") },
-        "RateLimit-Remaining" => const { HeaderName::from_static("ratelimit-remaining") },
-        "RateLimit-Reset" => const { HeaderName::from_static("ratelimit-reset") },
-        "Retry-After" => RETRY_AFTER,
-        "Cache-Control" => CACHE_CONTROL,
-        other => other.parse().expect("names of fields are tokens"),
+/// The names of fields, made at compile time.
+fn name_of(field: Field) -> HeaderName {
+    match field {
+        Field::XLimit => const { HeaderName::from_static("x-ratelimit-limit") },
+        Field::XRemaining => const { HeaderName::from_static("x-ratelimit-remaining") },
+        Field::XReset => const { HeaderName::from_static("x-ratelimit-reset") },
+        Field::Policy => const { HeaderName::from_static("ratelimit-policy") },
+        Field::RateLimit => const { HeaderName::from_static("ratelimit") },
+        Field::Limit => const { HeaderName::from_static("ratelimit-limit") },
+        Field::Remaining => const { HeaderName::from_static("ratelimit-remaining") },
+        Field::Reset => const { HeaderName::from_static("ratelimit-reset") },
+        Field::RetryAfter => RETRY_AFTER,
+        Field::CacheControl => CACHE_CONTROL,
     }
 }
 
@@ -137,7 +136,7 @@ pub(super) fn write_decision(
     write_wait(out, ",\"reset_after_ms\":", answer.reset_after());
     write_wait(out, ",\"delay_ms\":", answer.delay());
     write_number(out, ",\"max\":", binding.map(|_| answer.capacity()));
-    write_number(out, ",\"reset_at\":", binding.and_then(|_| reset_at_s(reply)));
+    write_number(out, ",\"reset_at\":", binding.and_then(|_| reply.reset_at_s()));
     write_text(out, ",\"decided_by\":", Some(answer.decided_by().name()));
     out.extend_from_slice(b",\"limits\":[");
     for (index, judged) in answer.limits().enumerate() {
@@ -186,14 +185,6 @@ fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option
     write_display(out, problem.message());
     out.push(b'"');
     write_number(out, ",\"retryAfter\":", retry_after_s);
-}
-
-/// What `X-RateLimit-Reset` says, also where that field is not sent.
-fn reset_at_s(reply: &Reply<'_>) -> Option<u64> {
-    let after = |wait_us: u64| reply.at.as_u64().saturating_add(wait_us).div_ceil(1_000_000);
-    let reset = reply.reset_after.as_micros().map(after);
-    let retry = reply.retry_after_s().map(|seconds| after(seconds.saturating_mul(1_000_000)));
-    reset.max(retry)
 }
 
 /// Writes into bytes, as `fmt` can write.

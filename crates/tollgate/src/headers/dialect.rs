@@ -3,6 +3,49 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// A header field of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// `X-RateLimit-Limit`
+    XLimit,
+    /// `X-RateLimit-Remaining`
+    XRemaining,
+    /// `X-RateLimit-Reset`
+    XReset,
+    /// `RateLimit-Policy`
+    Policy,
+    /// `RateLimit`
+    RateLimit,
+    /// `RateLimit-Limit`
+    Limit,
+    /// `RateLimit-Remaining`
+    Remaining,
+    /// `RateLimit-Reset`
+    Reset,
+    /// `Retry-After`
+    RetryAfter,
+    /// `Cache-Control`
+    CacheControl,
+}
+
+impl Field {
+    /// As it is sent.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Field::XLimit => "X-RateLimit-Limit",
+            Field::XRemaining => "X-RateLimit-Remaining",
+            Field::XReset => "X-RateLimit-Reset",
+            Field::Policy => "RateLimit-Policy",
+            Field::RateLimit => "RateLimit",
+            Field::Limit => "RateLimit-Limit",
+            Field::Remaining => "RateLimit-Remaining",
+            Field::Reset => "RateLimit-Reset",
+            Field::RetryAfter => "Retry-After",
+            Field::CacheControl => "Cache-Control",
+        }
+    }
+}
+
 /// How limits are told in header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {

@@ -50,7 +50,7 @@ use crate::decision::{Decision, Outcome, Refusal};
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
-pub use dialect::{Dialect, HeaderError};
+pub use dialect::{Dialect, Field, HeaderError};
 pub use name::PolicyName;
 pub use problem::Problem;
 pub use value::Value;
@@ -142,17 +142,13 @@ impl<'a> Reply<'a> {
         dialects: &[Dialect],
     ) -> impl Iterator<Item = (&'static str, Value<'a>)> + use<'a> {
         let mut headers = ArrayVec::<_, FIELDS_MAX>::new();
-        self.for_each_header(dialects, |name, value| headers.push((name, value)));
+        self.for_each_header(dialects, |field, value| headers.push((field.name(), value)));
         headers.into_iter()
     }
 
     /// The same, told one by one: faster where answers are made by the million.
     #[inline]
-    pub fn for_each_header(
-        &self,
-        dialects: &[Dialect],
-        mut tell: impl FnMut(&'static str, Value<'a>),
-    ) {
+    pub fn for_each_header(&self, dialects: &[Dialect], mut tell: impl FnMut(Field, Value<'a>)) {
         let wants = |dialect| dialects.contains(&dialect);
         if wants(Dialect::XRateLimit) {
             self.x_ratelimit(&mut tell);
@@ -165,9 +161,9 @@ impl<'a> Reply<'a> {
         }
         if self.refusal.is_some() {
             if let Some(seconds) = self.retry_after_s() {
-                tell("Retry-After", Value::number(seconds));
+                tell(Field::RetryAfter, Value::number(seconds));
             }
-            tell("Cache-Control", Value(Kind::NoStore));
+            tell(Field::CacheControl, Value(Kind::NoStore));
         }
     }
 
@@ -183,35 +179,35 @@ impl<'a> Reply<'a> {
         self.refusal.map(|refusal| Problem { reply: *self, refusal })
     }
 
-    fn x_ratelimit(&self, tell: &mut impl FnMut(&'static str, Value<'a>)) {
+    fn x_ratelimit(&self, tell: &mut impl FnMut(Field, Value<'a>)) {
         let Some((limit, remaining)) = self.binding() else { return };
-        tell("X-RateLimit-Limit", Value::number(limit));
-        tell("X-RateLimit-Remaining", Value::number(remaining));
+        tell(Field::XLimit, Value::number(limit));
+        tell(Field::XRemaining, Value::number(remaining));
         if let Some(reset) = self.reset_at_s() {
-            tell("X-RateLimit-Reset", Value::number(reset));
+            tell(Field::XReset, Value::number(reset));
         }
     }
 
-    fn draft(&self, tell: &mut impl FnMut(&'static str, Value<'a>)) {
+    fn draft(&self, tell: &mut impl FnMut(Field, Value<'a>)) {
         if !self.policies.is_empty() {
-            tell("RateLimit-Policy", Value(Kind::DraftPolicies(self.policies)));
+            tell(Field::Policy, Value(Kind::DraftPolicies(self.policies)));
         }
         if self.told().next().is_some() {
-            tell("RateLimit", Value(Kind::DraftLimits(*self)));
+            tell(Field::RateLimit, Value(Kind::DraftLimits(*self)));
         }
     }
 
-    fn legacy(&self, with_policies: bool, tell: &mut impl FnMut(&'static str, Value<'a>)) {
+    fn legacy(&self, with_policies: bool, tell: &mut impl FnMut(Field, Value<'a>)) {
         let Some((limit, remaining)) = self.binding() else { return };
-        tell("RateLimit-Limit", Value::integer(limit));
-        tell("RateLimit-Remaining", Value::integer(remaining));
+        tell(Field::Limit, Value::integer(limit));
+        tell(Field::Remaining, Value::integer(remaining));
         // The draft wants it to name the same time as `Retry-After` where both are sent.
         if let Some(reset) = self.retry_after_s().or(self.reset_after.seconds()) {
-            tell("RateLimit-Reset", Value::integer(reset));
+            tell(Field::Reset, Value::integer(reset));
         }
         // A window is required here, unlike later: a policy without one cannot be told.
         if with_policies && self.policies.iter().any(|policy| policy.window_s().is_some()) {
-            tell("RateLimit-Policy", Value(Kind::LegacyPolicies(self.policies)));
+            tell(Field::Policy, Value(Kind::LegacyPolicies(self.policies)));
         }
     }
 
