@@ -18,7 +18,7 @@ pub struct Answer {
     rules: arc_swap::Guard<Arc<RuleSet>>,
     /// Bound: [`MAX_LIMITS`].
     judged: Vec<Entry>,
-    pub(crate) told: Told,
+    told: Told,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +81,11 @@ pub struct Judged<'a> {
 pub type Policies<'a> = ArrayVec<Policy<'a>, MAX_LIMITS>;
 
 impl Answer {
-    pub(crate) fn new(rules: arc_swap::Guard<Arc<RuleSet>>, told: Told) -> Answer {
-        Answer { rules, judged: Vec::new(), told }
+    pub(crate) fn new(
+        rules: arc_swap::Guard<Arc<RuleSet>>,
+        (told, entries): (Told, Entries),
+    ) -> Answer {
+        Answer { rules, judged: entries.0, told }
     }
 
     /// What each planned limit said.
@@ -93,10 +96,6 @@ impl Answer {
             outcome: *outcome,
         };
         Entries(plan.limits.iter().zip(outcomes).map(entry).collect())
-    }
-
-    pub(crate) fn with_entries(self, entries: Entries) -> Answer {
-        Answer { judged: entries.0, ..self }
     }
 
     /// Whether the request may go on, after [`Answer::delay`].
@@ -126,13 +125,7 @@ impl Answer {
 
     /// The binding limit's capacity after the caller's tier; 0 if no limit applies.
     pub fn capacity(&self) -> u64 {
-        match (self.told.capacity, self.told.binding) {
-            // A block has no capacity of its own and speaks for the first limit of its rule.
-            (0, Some(Binding::Limit(index))) => {
-                self.judged.get(index).map_or(0, |one| self.limit_of(one).limit.capacity())
-            }
-            (capacity, _) => capacity,
-        }
+        self.told.capacity
     }
 
     /// Zero when allowed; otherwise the wait after which the same request passes.
@@ -228,6 +221,7 @@ impl Answer {
 }
 
 /// What each limit said, on its way into an answer.
+#[derive(Default)]
 pub(crate) struct Entries(Vec<Entry>);
 
 impl Entries {

@@ -48,8 +48,17 @@ pub trait Headers: Sync {
     /// value that is not text.
     fn header(&self, name: &str) -> Option<Cow<'_, str>>;
 
-    /// The values of all fields of this name as one list, in order.
+    /// The values of all fields of this name as one list, in order. Bytes that are no text become
+    /// some other character: they spoil their own entry and no other.
     fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
+
+    /// The value of the field of this name, if there is exactly one: whoever may add a second must
+    /// not be able to choose which counts.
+    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
+        let first = self.header(name)?;
+        let alone = self.joined(name).is_some_and(|all| all.len() == first.len());
+        alone.then_some(first)
+    }
 }
 
 /// Fields as a list of names and values.

@@ -1,20 +1,20 @@
 //! `Gatekeeper`: rules and limiter together. Facts in, answer out: the heart of every protocol.
 
+use arc_swap::ArcSwap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use arc_swap::ArcSwap;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{
-    Act, Clock, Limiter, MemoryStore, Micros, Moment, Outcome, Refusal, SystemClock, Wait,
+    Act, Check, Clock, DecidedBy, KeyBuf, Limiter, MemoryStore, Micros, Moment, Outcome, Refusal,
+    SystemClock, Wait,
 };
 
 use crate::answer::{Answer, Binding, Entries, Told};
 use crate::facts::Facts;
 use crate::plan::{Plan, Standing};
 use crate::reservation::Reservations;
+use crate::rule::{Ban, Rule};
 use crate::rule_set::RuleSet;
 
 /// Decides by rules. Share it: all methods take `&self`.
@@ -42,6 +42,7 @@ struct Counts {
     without_fact: AtomicU64,
     left_out: AtomicU64,
     bans: AtomicU64,
+    bans_without_room: AtomicU64,
 }
 
 /// What happened beside decisions, so far.
@@ -49,10 +50,12 @@ struct Counts {
 pub struct GatekeeperStats {
     /// Rules that did not apply because a fact of their key was missing.
     pub without_fact: u64,
-    /// Limits that were left out because more than [`MAX_LIMITS`] applied to one request.
+    /// Limits in shadow or soft ones that were left out because more than [`MAX_LIMITS`] applied.
     pub left_out: u64,
     /// Keys that refusals got blocked.
     pub bans: u64,
+    /// Keys that should have been and were not: the table of blocks is full.
+    pub bans_without_room: u64,
     /// Reservations that are open.
     pub reservations: usize,
 }
@@ -91,6 +94,7 @@ impl<C: Clock> Gatekeeper<C> {
             without_fact: count(&self.counts.without_fact),
             left_out: count(&self.counts.left_out),
             bans: count(&self.counts.bans),
+            bans_without_room: count(&self.counts.bans_without_room),
             reservations: self.reservations.len(),
         }
     }
@@ -123,7 +127,7 @@ impl<C: Clock> Gatekeeper<C> {
         let moment = self.limiter.at(now);
         for planned in &plan.limits {
             let limit = &planned.place.limit(&rules).limit;
-            moment.grant(limit, plan.key(planned.key), planned.cost);
+            moment.grant(limit, plan.key_for(planned), planned.cost);
         }
         drop(plan);
         self.act_at(&Ask { cost: Some(0), ..*ask }, Act::Peek, now)
@@ -132,9 +136,9 @@ impl<C: Clock> Gatekeeper<C> {
     fn act_at(&self, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
         let rules = self.rules.load();
         let plan = Plan::new(&rules, ask, now);
-        let (told, entries) = self.ask(&plan, ask, act, now);
+        let answer = self.ask(&plan, ask, act, now);
         drop(plan);
-        Answer::new(rules, told).with_entries(entries)
+        Answer::new(rules, answer)
     }
 
     /// Puts a plan to the store.
@@ -146,9 +150,14 @@ impl<C: Clock> Gatekeeper<C> {
         now: Micros,
     ) -> (Told, Entries) {
         self.count(plan);
+        if plan.too_many {
+            return self.too_many(now);
+        }
         let moment = self.limiter.at(now);
-        if let Some((told, entries)) = self.ask_blocks(plan, moment) {
-            return (told, entries);
+        if moment.any_blocked()
+            && let Some(refusal) = self.blocked(plan, moment)
+        {
+            return refusal;
         }
         // Whoever cannot wait has to know of delays; nobody else pays for looking.
         let impatient = ask.cannot_wait;
@@ -184,8 +193,11 @@ impl<C: Clock> Gatekeeper<C> {
         if impatient && !told.outcome.delay.is_zero() {
             take_back(plan, moment, &mut told, outcomes);
         }
-        if told.refusal == Some(Refusal::OverLimit) && act == Act::Take {
-            self.ban(plan, moment, outcomes);
+        if told.refusal == Some(Refusal::OverLimit)
+            && act == Act::Take
+            && let Some(block) = self.ban(plan, moment, outcomes)
+        {
+            told.outcome.retry_after = told.outcome.retry_after.max(block);
         }
         (told, Answer::entries(plan, outcomes))
     }
@@ -193,65 +205,99 @@ impl<C: Clock> Gatekeeper<C> {
     /// The refusal, if the caller is blocked under one of the rules.
     #[cold]
     fn blocked(&self, plan: &Plan<'_>, moment: Moment<'_, C>) -> Option<(Told, Entries)> {
-        let longest = plan
-            .enforced()
-            .filter_map(|(_, rule, key)| {
-                let wait = moment.blocked_for(&rule.scoped("block", key))?;
-                Some((wait, rule))
-            })
-            .max_by_key(|(wait, _)| *wait);
-        let (wait, rule) = longest?;
-        let limits = || plan.limits.iter();
-        let first = limits().position(|one| std::ptr::eq(plan.rule(one), rule))?;
-        let outcome = Outcome {
-            retry_after: wait,
-            reset_after: wait,
-            decided_by: tollgate::DecidedBy::Block,
-            served_at: moment.instant(),
-            ..Outcome::default()
-        };
-        let told = Told {
-            refusal: Some(Refusal::Blocked),
-            decided_by: tollgate::DecidedBy::Block,
-            at: moment.instant(),
-            capacity: 0,
-            outcome,
-            binding: Some(Binding::Limit(first)),
-        };
-        let free = Outcome { allowed: true, ..Outcome::default() };
-        let mut outcomes = [free; MAX_LIMITS];
-        for (planned, place) in limits().zip(&mut outcomes) {
-            if std::ptr::eq(plan.rule(planned), rule) {
-                *place = outcome;
+        let mut waits = [None; MAX_LIMITS];
+        for (planned, wait) in plan.limits.iter().zip(&mut waits) {
+            if planned.standing == Standing::Enforced {
+                let key = plan.rule(planned).scoped("block", plan.caller(planned));
+                *wait = moment.blocked_for(&key);
             }
         }
+        // Reversed, so that of equals the first wins.
+        let binding = (0..plan.limits.len()).rev().max_by_key(|index| waits[*index])?;
+        let wait = waits[binding]?;
+        let mut outcomes = [Outcome::default(); MAX_LIMITS];
+        let _ = self.limiter.store().decide_each(
+            &plan.checks(Act::Peek),
+            moment.instant(),
+            &mut outcomes,
+        );
+        for (outcome, wait) in outcomes.iter_mut().zip(waits) {
+            if let Some(wait) = wait {
+                *outcome = block_outcome(wait, moment.instant());
+            }
+        }
+        let told = Told {
+            refusal: Some(Refusal::Blocked),
+            decided_by: DecidedBy::Block,
+            at: moment.instant(),
+            capacity: plan.limit(&plan.limits[binding]).capacity(),
+            outcome: block_outcome(wait, moment.instant()),
+            binding: Some(Binding::Limit(binding)),
+        };
         Some((told, Answer::entries(plan, &outcomes[..plan.limits.len()])))
     }
 
-    fn ask_blocks(&self, plan: &Plan<'_>, moment: Moment<'_, C>) -> Option<(Told, Entries)> {
-        if moment.any_blocked() { self.blocked(plan, moment) } else { None }
-    }
-
-    /// Counts a refusal towards the bans of the rules that refused.
+    /// Counts a refusal towards the bans of the rules that refused; the longest block that it earned.
     #[cold]
-    fn ban(&self, plan: &Plan<'_>, moment: Moment<'_, C>, outcomes: &[Outcome]) {
+    fn ban(&self, plan: &Plan<'_>, moment: Moment<'_, C>, outcomes: &[Outcome]) -> Option<Wait> {
         let mut last = None;
+        let mut longest = None;
         for (planned, outcome) in plan.limits.iter().zip(outcomes) {
             let rule = plan.rule(planned);
-            let refused = planned.standing == Standing::Enforced && !outcome.allowed;
+            // A state that strangers share refuses for what they did.
+            let own = outcome.decided_by == DecidedBy::Memory;
+            let refused = planned.standing == Standing::Enforced && !outcome.allowed && own;
             let Some(ban) = rule.ban.as_ref().filter(|_| refused) else { continue };
             // A rule whose three limits all refuse has refused once.
             if last.replace(planned.place.rule) == Some(planned.place.rule) {
                 continue;
             }
-            let key = plan.key(planned.key);
-            let counted = moment.check(&ban.refusals, &rule.scoped("refusals", key));
-            if counted.remaining() == 0 {
-                let until = moment.instant().after(Wait::at_least(ban.block));
-                moment.block(&rule.scoped("block", key), until);
-                self.counts.bans.fetch_add(1, Ordering::Relaxed);
-            }
+            longest = longest.max(self.count_refusal(rule, ban, plan.caller(planned), moment));
         }
+        longest
+    }
+
+    /// How long the key is blocked now, if this refusal was one too many.
+    fn count_refusal(
+        &self,
+        rule: &Rule,
+        ban: &Ban,
+        key: &KeyBuf,
+        moment: Moment<'_, C>,
+    ) -> Option<Wait> {
+        let refusals = rule.scoped("refusals", key);
+        let check = Check::new(&ban.refusals, &refusals);
+        // Through the store: observers are told of requests, not of this.
+        let counted = self.limiter.store().decide_one(&check, moment.instant());
+        if counted.decided_by() != DecidedBy::Memory || counted.remaining() > 0 {
+            return None;
+        }
+        let wait = Wait::at_least(ban.block);
+        let blocked = moment.block(&rule.scoped("block", key), moment.instant().after(wait));
+        let counter = if blocked { &self.counts.bans } else { &self.counts.bans_without_room };
+        counter.fetch_add(1, Ordering::Relaxed);
+        blocked.then_some(wait)
+    }
+
+    /// More enforced limits apply than one decision holds. To leave some out would be to switch
+    /// them off, for whoever knows how to meet enough others.
+    #[cold]
+    fn too_many(&self, now: Micros) -> (Told, Entries) {
+        let outcome = Outcome {
+            retry_after: Wait::NEVER,
+            reset_after: Wait::NEVER,
+            served_at: now,
+            ..Outcome::default()
+        };
+        let told = Told {
+            refusal: Some(Refusal::TooManyLimits),
+            decided_by: DecidedBy::Memory,
+            at: now,
+            capacity: 0,
+            outcome,
+            binding: None,
+        };
+        (told, Entries::default())
     }
 
     fn count(&self, plan: &Plan<'_>) {
@@ -278,7 +324,7 @@ fn take_back<C: Clock>(
     outcomes: &mut [Outcome],
 ) {
     for (planned, outcome) in plan.limits.iter().zip(outcomes.iter()) {
-        let (limit, key) = (plan.limit(planned), plan.key(planned.key));
+        let (limit, key) = (plan.limit(planned), plan.key_for(planned));
         moment.refund(limit, key, outcome.receipt(), outcome.charged);
     }
     let _ = moment.decide_each(&plan.checks(Act::Peek), outcomes);
@@ -301,7 +347,13 @@ fn take_back<C: Clock>(
     }
 }
 
-/// A duration that a reservation may stay open.
-pub(crate) fn deadline(now: Micros, expires_in: Duration) -> Micros {
-    now.after(Wait::at_least(expires_in))
+/// What a limit says of a key that is blocked under its rule.
+fn block_outcome(wait: Wait, at: Micros) -> Outcome {
+    Outcome {
+        retry_after: wait,
+        reset_after: wait,
+        decided_by: DecidedBy::Block,
+        served_at: at,
+        ..Outcome::default()
+    }
 }

@@ -90,7 +90,7 @@ impl Identify {
     /// Who is calling.
     pub fn identify<'a>(&self, peer: IpAddr, headers: &'a dyn Headers) -> Identity<'a> {
         let peer = peer.to_canonical();
-        let header = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
+        let header = |name: &Option<Box<str>>| headers.only(name.as_deref()?);
         // A key is the caller's own secret, not a claim about somebody: it counts from anyone.
         let api_key = header(&self.api_key_header);
         if !self.trusts(peer) {
@@ -112,17 +112,14 @@ impl Identify {
             AddressFrom::Forwarded => ("forwarded", forwarded_for),
             AddressFrom::Header(name) => (name, address),
         };
-        let list = headers.joined(name).filter(|list| list.len() <= FORWARDED_BYTES_MAX);
-        let Some(list) = list else { return peer };
-        if list.split(',').count() > FORWARDED_ENTRIES_MAX {
-            return peer;
-        }
+        let Some(list) = headers.joined(name) else { return peer };
         if let AddressFrom::Header(_) = self.address {
             // One address, not a chain: two of them are somebody's trick.
             return read(&list).unwrap_or(peer);
         }
+        let list = end_of(&list);
         let mut client = peer;
-        for entry in list.rsplit(',') {
+        for entry in list.rsplit(',').take(FORWARDED_ENTRIES_MAX) {
             let Some(ip) = read(entry) else { break };
             client = ip;
             if !self.trusts(ip) {
@@ -133,9 +130,20 @@ impl Identify {
     }
 }
 
-/// Longer lists are ignored: no chain of honest proxies writes them.
+/// The end of a list, in whole entries. Whatever the client wrote at its beginning, what trusted
+/// proxies wrote is at its end.
+fn end_of(list: &str) -> &str {
+    let start = list.len().saturating_sub(FORWARDED_BYTES_MAX);
+    if start == 0 {
+        return list;
+    }
+    let end = &list[list.floor_char_boundary(start)..];
+    end.split_once(',').map_or("", |(_, whole)| whole)
+}
+
+/// How much of a forwarding list is looked at, from its end: no chain of trusted proxies is longer.
 const FORWARDED_BYTES_MAX: usize = 2_048;
-/// The same for their number.
+/// The same for the number of its entries.
 const FORWARDED_ENTRIES_MAX: usize = 32;
 
 /// The address of an entry: bare, in brackets, with or without a port.
@@ -204,9 +212,13 @@ mod tests {
             let got = identify().identify(ip(peer), &headers);
             assert_eq!(got.ip, Some(ip(want)), "{peer} {list:?}");
         }
-        let long = vec!["203.0.113.9"; 33].join(",");
-        let headers = vec![("X-Forwarded-For", long.as_str())];
-        assert_eq!(identify().identify(ip("10.0.0.1"), &headers).ip, Some(ip("10.0.0.1")));
+        // The client writes the left end: however much it writes there, its address is found.
+        for left in ["1.1.1.1,".repeat(40), "x".repeat(5_000) + ",", "\u{fffd},".into()] {
+            let list = left + "203.0.113.9, 10.0.0.2";
+            let headers = vec![("X-Forwarded-For", list.as_str())];
+            let got = identify().identify(ip("10.0.0.1"), &headers);
+            assert_eq!(got.ip, Some(ip("203.0.113.9")), "{} bytes", list.len());
+        }
     }
 
     #[test]
@@ -238,6 +250,9 @@ mod tests {
         let headers = vec![("X-User-Id", "42"), ("X-Tier", "enterprise")];
         let stranger = identify().identify(ip("203.0.113.1"), &headers);
         assert_eq!((stranger.user, stranger.tier), (None, None));
+        let twice = vec![("X-User-Id", "forged"), ("X-User-Id", "42"), ("X-Tier", "pro")];
+        let added = identify().identify(ip("10.0.0.1"), &twice);
+        assert_eq!((added.user, added.tier.as_deref()), (None, Some("pro")), "whose, of two?");
         let proxy = identify().identify(ip("10.0.0.1"), &headers);
         assert_eq!(
             (proxy.user.as_deref(), proxy.tier.as_deref()),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use tollgate::KeyBuf;
 
 use crate::matcher::parse_header_name;
+use crate::path::{loosen, normalise};
 use crate::problem::Problem;
 use crate::seen::{Seen, network_of};
 
@@ -68,14 +69,13 @@ impl Fact {
 
     /// Adds its value to the key, or says that there is none.
     fn add_to(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
-        let facts = seen.facts;
         let (name, value) = match self {
             Fact::User => ("user", seen.user()),
             Fact::Ip => return seen.ip.is_some_and(|ip| add_ip(key, ip, ipv6_prefix)),
             Fact::ApiKey => ("api_key", seen.api_key()),
             Fact::Tier => ("tier", seen.tier),
-            Fact::Method => ("method", facts.method),
-            Fact::Path => ("path", seen.path()),
+            Fact::Method => ("method", seen.method()),
+            Fact::Path => ("path", seen.key_path()),
             Fact::Header(_) => return self.add_header(key, seen),
         };
         value.is_some_and(|value| {
@@ -146,6 +146,12 @@ impl KeyTemplate {
         self.parts.is_empty()
     }
 
+    /// Whether a key belongs to somebody who has a tier: a user or a program. An address has as many
+    /// tiers as there are people behind it.
+    pub(crate) fn is_of_a_caller(&self) -> bool {
+        self.parts.iter().flatten().any(|fact| matches!(fact, Fact::User | Fact::ApiKey))
+    }
+
     /// Of each part the names of the facts that can fill it, in order.
     pub fn parts(&self) -> impl Iterator<Item = Vec<String>> + '_ {
         let name = |fact: &Fact| fact.write_name(&mut String::new()).to_owned();
@@ -181,7 +187,16 @@ impl KeyTemplate {
         }
         for (facts, text) in self.parts.iter().zip(texts) {
             let (fact, value) = self.choose(facts, text.trim())?;
+            if value.is_empty() {
+                return Err(Problem::new(format!("the key {text:?} has an empty value"))
+                    .hint(format!("write `{}`", self.example())));
+            }
             match (fact, value.parse::<IpAddr>()) {
+                (Fact::Path, _) => {
+                    let path = normalise(value);
+                    key.add("path", &loosen(&path).unwrap_or(path.into_owned()));
+                }
+                (Fact::Method, _) => key.add("method", &value.to_ascii_uppercase()),
                 (Fact::Ip, Ok(ip)) => {
                     add_ip(&mut key, ip.to_canonical(), ipv6_prefix);
                 }
@@ -201,6 +216,13 @@ impl KeyTemplate {
             && let Some(fact) = facts.iter().find(|fact| fact.write_name(&mut scratch) == name)
         {
             return Ok((fact, value));
+        }
+        if let Some((name, _)) = text.split_once('=')
+            && let Ok(other) = Fact::parse(name)
+        {
+            let name = other.write_name(&mut scratch);
+            return Err(Problem::new(format!("the rule's key has no fact `{name}` here"))
+                .hint(format!("write `{}`", self.example())));
         }
         let is_address = text.parse::<IpAddr>().is_ok();
         let mut fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
@@ -284,6 +306,9 @@ mod tests {
             ("{user}", "a=b", Ok(KeyBuf::new().with("user", "a=b"))),
             ("{user}:{path}", "user=4,/x", Ok(KeyBuf::new().with("user", "4").with("path", "/x"))),
             ("{user}:{path}", "4", Err("parts")),
+            ("{user}:{path}", "4,/x/", Ok(KeyBuf::new().with("user", "4").with("path", "/x"))),
+            ("{user}:{path}", "4,", Err("empty value")),
+            ("{user}", "ip=192.0.2.1", Err("no fact `ip`")),
             ("global", "global", Ok(KeyBuf::new().with("global", ""))),
             ("global", "x", Err("one key for all")),
         ];

@@ -27,6 +27,8 @@ pub enum Condition {
         /// What holds of its value.
         value: TextTest,
     },
+    /// The request asks to go on in this protocol, such as `websocket`.
+    Upgrade(Box<str>),
     /// The user.
     User(TextTest),
     /// The tier.
@@ -60,11 +62,15 @@ impl Condition {
         let facts = seen.facts;
         match self {
             Condition::Path(patterns) => {
-                seen.path().is_some_and(|path| patterns.iter().any(|one| one.matches(path)))
+                seen.paths().any(|path| patterns.iter().any(|one| one.matches(path)))
             }
-            Condition::PathText(test) => test.holds(seen.path()),
+            Condition::PathText(test) => seen.paths().any(|path| test.holds(Some(path))),
             Condition::Method(methods) => {
-                facts.method.is_some_and(|method| methods.iter().any(|one| **one == *method))
+                seen.method().is_some_and(|method| methods.iter().any(|one| includes(one, method)))
+            }
+            Condition::Upgrade(protocol) => {
+                let list = facts.headers.and_then(|headers| headers.joined("upgrade"));
+                list.is_some_and(|list| asks_for(&list, protocol))
             }
             Condition::Header { name, value } => {
                 value.holds(facts.headers.and_then(|headers| headers.header(name)).as_deref())
@@ -78,6 +84,17 @@ impl Condition {
             Condition::Not(inner) => !inner.holds(seen),
         }
     }
+}
+
+/// Whether a rule for one method is also for another: servers answer HEAD with what they do for GET.
+pub(crate) fn includes(rule: &str, method: &str) -> bool {
+    rule == method || (rule == "GET" && method == "HEAD")
+}
+
+/// Whether a list of protocols has this one, in whichever version and spelling.
+fn asks_for(list: &str, protocol: &str) -> bool {
+    let names = list.split(',').map(|one| one.split('/').next().unwrap_or_default().trim());
+    names.into_iter().any(|name| name.eq_ignore_ascii_case(protocol))
 }
 
 impl TextTest {
@@ -196,11 +213,11 @@ fn explain(error: &regex::Error) -> (String, &'static str) {
             let text = other.to_string();
             let last = text.lines().last().unwrap_or_default();
             let reason = last.strip_prefix("error: ").unwrap_or(last);
-            (
-                format!("cannot be read: {reason}"),
-                "look-around and back-references do not exist here: every expression runs in \
-                 linear time",
-            )
+            let hint = match reason.contains("look-around") || reason.contains("backreference") {
+                true => "these do not exist here: every expression runs in linear time",
+                false => "write a letter that has a meaning with a backslash before it: `\\(`",
+            };
+            (format!("cannot be read: {reason}"), hint)
         }
     }
 }
@@ -224,7 +241,13 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, Problem> {
             let most = if ip.is_ipv4() { 32 } else { 128 };
             let length = length.parse().ok().filter(|length| *length <= most).ok_or_else(|| {
                 bad(&format!("has a prefix length that is not between 0 and {most}"))
+                    .hint(if ip.is_ipv4() { "write `10.0.0.0/8`" } else { "write `2001:db8::/32`" })
             })?;
+            // Addresses are compared in their plain form, so networks must have it too.
+            let (ip, length) = match (ip.to_canonical(), length) {
+                (plain @ IpAddr::V4(_), 96..) if ip.is_ipv6() => (plain, length - 96),
+                _ => (ip, length),
+            };
             IpNet::new(ip, length).expect("the length was checked")
         }
     };
@@ -300,6 +323,17 @@ mod tests {
             let problem = Expression::regex(text).unwrap_err();
             assert!(problem.message.contains(want), "{problem}");
         }
+    }
+
+    #[test]
+    fn protocols_are_found_in_lists_of_any_spelling() {
+        for list in ["websocket", "WebSocket", "WEBSOCKET", "h2c, websocket", "websocket/13,h2c"] {
+            assert!(asks_for(list, "websocket"), "{list}");
+        }
+        for list in ["", "h2c", "websockets", "x-websocket"] {
+            assert!(!asks_for(list, "websocket"), "{list}");
+        }
+        assert!(includes("GET", "HEAD") && !includes("HEAD", "GET") && !includes("POST", "HEAD"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Paths in one spelling, so that no other spelling of a path escapes the rules for it.
 //!
 //! `/api/../admin`, `//admin/`, `/%61dmin`, `/admin?x=1` and `http://host/admin` all name `/admin`
-//! to some server behind us. Every path is brought to one form before a rule looks at it, and the
-//! patterns of rules are written in that form too. What comes in is untrusted, so this cannot fail:
+//! to every server behind us. Every path is brought to one form before a rule looks at it, and the
+//! patterns of rules are written in that form too. `/api%2Fadmin`, `/api\\admin` and `/api/admin;x=1`
+//! name `/api/admin` to some servers and something else to others: such a path has a *loose* form
+//! beside its normal one, and meets the rules of both. What comes in is untrusted, so this cannot fail:
 //! whatever the bytes, there is a normal form, and the normal form of that is itself.
 //!
 //! * the query and what follows it, and the scheme and host of a full URL, are dropped;
@@ -27,11 +29,27 @@ fn path_of(raw: &str) -> &str {
         return path;
     }
     match path.split_once("://") {
-        Some((scheme, rest)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+        Some((scheme, rest)) if scheme.bytes().all(is_of_scheme) => {
             rest.find('/').map_or("", |slash| &rest[slash..])
         }
         _ => path,
     }
+}
+
+fn is_of_scheme(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
+}
+
+/// The form that servers see which unescape slashes, take backslashes for them, or cut parameters off
+/// segments; `None` if it is the same.
+pub fn loosen(normal: &str) -> Option<String> {
+    let differs = normal.contains(';') || normal.contains("%2F") || normal.contains("%5C");
+    differs.then(|| {
+        let whole = normal.replace("%2F", "/").replace("%5C", "/");
+        let segments =
+            whole.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+        rewrite(&segments.collect::<Vec<_>>().join("/"))
+    })
 }
 
 /// Whether nothing is to be done; the usual case, and so the fast one.
@@ -164,6 +182,28 @@ mod tests {
             assert_eq!(normalise(raw), want, "{raw:?}");
             assert_eq!(normalise(want), want, "{want:?} is not stable");
         }
+    }
+
+    #[test]
+    fn what_servers_disagree_about_has_a_loose_form() {
+        let cases = [
+            ("/api/login", None),
+            ("/api%2Flogin", Some("/api/login")),
+            ("/api/login%2f", Some("/api/login")),
+            ("/api/x%2F..%2Flogin", Some("/api/login")),
+            ("/api/login;x=1", Some("/api/login")),
+            ("/api;a/login;b=/..", Some("/api")),
+            ("/api\\login", Some("/api/login")),
+            ("/;/", Some("/")),
+        ];
+        for (raw, want) in cases {
+            let loose = loosen(&normalise(raw));
+            assert_eq!(loose.as_deref(), want, "{raw}");
+            assert!(
+                loose.is_none_or(|loose| normalise(&loose) == loose && loosen(&loose).is_none())
+            );
+        }
+        assert_eq!(normalise("http+unix://host/api"), "/api");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::matcher::parse_method;
+use crate::matcher::{includes, parse_method};
 use crate::path::push_spelled;
 use crate::problem::Problem;
 
@@ -200,7 +200,11 @@ impl<T> ByEndpoint<T> {
         let mut best = None;
         self.index.each_match(path, &mut |id| {
             let (endpoint, _) = &self.entries[id as usize];
-            let fits = endpoint.method.is_none() || endpoint.method.as_deref() == method;
+            let fits = match (&endpoint.method, method) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(own), Some(method)) => includes(own, method),
+            };
             if fits && best.is_none_or(|best| id < best) {
                 best = Some(id);
             }

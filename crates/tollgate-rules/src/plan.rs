@@ -19,21 +19,34 @@ const KEYS: usize = 4;
 /// The limits that apply to one request, and the keys they count.
 pub(crate) struct Plan<'a> {
     rules: &'a RuleSet,
-    /// One for each different template among the rules that apply.
-    keys: Vec<(&'a KeyTemplate, Option<KeyBuf>)>,
+    /// One for each different template among the rules that apply, and one more where tiers count on
+    /// their own.
+    keys: Vec<Made<'a>>,
     /// In rule order.
     pub(crate) limits: ArrayVec<Planned, MAX_LIMITS>,
     /// Rules that did not apply because a fact of their key is missing.
     pub(crate) without_fact: u32,
-    /// Limits that found no room in the decision.
+    /// Limits that do not refuse and found no room in the decision.
     pub(crate) left_out: u32,
+    /// A limit that does found none: the request cannot be decided.
+    pub(crate) too_many: bool,
+}
+
+/// A key that was made, or could not be because a fact is missing.
+struct Made<'a> {
+    template: &'a KeyTemplate,
+    by_tier: bool,
+    key: Option<KeyBuf>,
 }
 
 /// One limit on its way to the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     pub(crate) place: Place,
-    pub(crate) key: u8,
+    /// The number of the key that is counted.
+    key: u16,
+    /// The number of the caller's key, whatever the tier.
+    caller: u16,
     pub(crate) cost: u64,
     pub(crate) standing: Standing,
 }
@@ -83,6 +96,7 @@ impl<'a> Plan<'a> {
             limits: ArrayVec::new(),
             without_fact: 0,
             left_out: 0,
+            too_many: false,
         };
         let seen = rules.see(&ask.facts);
         if rules.exempts(&seen) {
@@ -107,27 +121,30 @@ impl<'a> Plan<'a> {
     /// Adds a rule's limits, unless a fact of its key is missing.
     fn add(&mut self, number: u32, request: &Request<'_>) -> Option<Standing> {
         let rule = self.rules.at(number);
-        let Some(key) = self.key_of(&rule.key, request) else {
+        let Some(caller) = self.key_of(&rule.key, false, request) else {
             self.without_fact += 1;
             return None;
         };
-        let key_text = self.key(key);
-        let standing = match rule.mode.enforces(&rule.name, key_text) {
+        let callers_key = self.key(caller);
+        let standing = match rule.mode.enforces(&rule.name, callers_key) {
             false => Standing::Shadow,
             true if rule.soft => Standing::Soft,
             true => Standing::Enforced,
         };
         let cost = request.explicit_cost.unwrap_or_else(|| rule.cost_of(&request.seen));
-        let (list, limits) = match self.rules.override_of(number, key_text, request.now) {
-            Some(one) => (List::Override(one), self.rules.limits_of_override(one).len()),
+        let (list, limits, by_tier) = match self.rules.override_of(number, callers_key, request.now)
+        {
+            Some(one) => (List::Override(one), self.rules.limits_of_override(one).len(), false),
             None => {
                 let list = rule.limits.list(self.rules.tier_index(request.seen.tier));
-                (List::Tier(list as u16), rule.limits.of(list).len())
+                let by_tier = self.rules.counts_by_tier(number);
+                (List::Tier(list as u16), rule.limits.of(list).len(), by_tier)
             }
         };
+        let key = if by_tier { self.key_of(&rule.key, true, request)? } else { caller };
         for index in 0..limits as u8 {
             let place = Place { rule: number, list, index };
-            self.push(Planned { place, key, cost, standing });
+            self.push(Planned { place, key, caller, cost, standing });
         }
         Some(standing)
     }
@@ -142,25 +159,48 @@ impl<'a> Plan<'a> {
             }
         }
         if self.limits.try_push(planned).is_err() {
-            self.left_out += 1;
+            match planned.standing {
+                Standing::Enforced => self.too_many = true,
+                Standing::Shadow | Standing::Soft => self.left_out += 1,
+            }
         }
     }
 
     /// The number of the key of a template, made at most once for each.
-    fn key_of(&mut self, template: &'a KeyTemplate, request: &Request<'_>) -> Option<u8> {
-        let made = self.keys.iter().position(|(made, _)| *made == template);
-        let number = made.unwrap_or_else(|| {
+    fn key_of(
+        &mut self,
+        template: &'a KeyTemplate,
+        by_tier: bool,
+        request: &Request<'_>,
+    ) -> Option<u16> {
+        let same = |made: &Made<'_>| made.by_tier == by_tier && made.template == template;
+        let number = self.keys.iter().position(same).unwrap_or_else(|| {
             let mut key = KeyBuf::with_capacity(KEY_BYTES);
             let prefix = self.rules.settings().identify.ipv6_prefix;
             let whole = template.write(&mut key, &request.seen, prefix);
-            self.keys.push((template, whole.then_some(key)));
+            if by_tier {
+                key.add("tier", request.seen.tier.unwrap_or_default());
+            }
+            self.keys.push(Made { template, by_tier, key: whole.then_some(key) });
             self.keys.len() - 1
         });
-        self.keys[number].1.is_some().then_some(u8::try_from(number).ok()?)
+        // There are at most as many as rules, and two for each.
+        self.keys[number].key.is_some().then(|| number as u16)
     }
 
-    pub(crate) fn key(&self, number: u8) -> &KeyBuf {
-        self.keys[usize::from(number)].1.as_ref().expect("only keys that were made are planned")
+    fn key(&self, number: u16) -> &KeyBuf {
+        let made = self.keys[usize::from(number)].key.as_ref();
+        made.expect("only keys that were made are planned")
+    }
+
+    /// The key that a limit counts.
+    pub(crate) fn key_for(&self, planned: &Planned) -> &KeyBuf {
+        self.key(planned.key)
+    }
+
+    /// The caller's key, whatever the tier: for what is kept of a rule beside its counts.
+    pub(crate) fn caller(&self, planned: &Planned) -> &KeyBuf {
+        self.key(planned.caller)
     }
 
     pub(crate) fn rule(&self, planned: &Planned) -> &'a Rule {
@@ -178,7 +218,7 @@ impl<'a> Plan<'a> {
             let rule = planned.place.rule;
             let again = last.replace(rule) == Some(rule);
             (!again && planned.standing == Standing::Enforced)
-                .then(|| (rule, self.rule(planned), self.key(planned.key)))
+                .then(|| (rule, self.rule(planned), self.caller(planned)))
         })
     }
 
@@ -188,7 +228,7 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn check(&self, planned: &Planned, act: Act) -> Check<'_> {
-        let check = Check::new(self.limit(planned), self.key(planned.key));
+        let check = Check::new(self.limit(planned), self.key_for(planned));
         let check = check.cost(planned.cost).act(act);
         let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
         match self.rule(planned).count_denied && act == Act::Take {

@@ -11,10 +11,10 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Act, Clock, KeyBuf, Micros, Receipt, Refusal, Wait};
+use tollgate::{Act, Clock, KeyBuf, Micros, Outcome, Receipt, Refusal, Wait};
 
-use crate::answer::{Answer, Binding};
-use crate::gatekeeper::{Ask, Gatekeeper, deadline};
+use crate::answer::{Answer, Binding, Told};
+use crate::gatekeeper::{Ask, Gatekeeper};
 use crate::plan::{Place, Plan};
 use crate::rule_set::RuleSet;
 
@@ -24,6 +24,9 @@ pub const RESERVATIONS_MAX: usize = 65_536;
 
 /// The longest that one may stay open.
 pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// How many expired ones are cleared away with each call.
+const EXPIRED_AT_ONCE: usize = 64;
 
 /// How soon to ask again when too much is going on: nobody knows when work ends.
 const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
@@ -80,7 +83,8 @@ pub(crate) struct Reservations {
 #[derive(Debug, Default)]
 struct Names([RandomState; 2]);
 
-/// Bounds: [`RESERVATIONS_MAX`] for each of its collections.
+/// Bounds: [`RESERVATIONS_MAX`] for each of its collections; `in_flight` may have as many keys for each
+/// as a decision has limits.
 #[derive(Debug, Default)]
 struct Table {
     open: HashMap<ReservationId, Open>,
@@ -146,34 +150,31 @@ impl<C: Clock> Gatekeeper<C> {
         let rules = self.rules();
         let plan = Plan::new(&rules, ask, now);
         let mut table = self.reservations.table();
-        table.expire(now);
-        if table.open.len() >= RESERVATIONS_MAX {
+        table.expire(now, EXPIRED_AT_ONCE);
+        let full = |table: &Table| table.open.len() >= RESERVATIONS_MAX;
+        if full(&table) || table.busy(&plan).is_some() {
+            // It matters now how many of them are really open.
+            table.expire(now, usize::MAX);
+        }
+        if full(&table) {
             return Err(TableFull);
         }
         if let Some(busy) = table.busy(&plan) {
             let (mut told, entries) = self.ask(&plan, ask, Act::Peek, now);
             if told.refusal.is_none() {
-                told.refusal = Some(Refusal::Busy);
-                told.binding = Some(Binding::Concurrency(busy.rule));
-                told.capacity = busy.max.into();
-                told.outcome.remaining = 0;
-                told.outcome.retry_after = BUSY_RETRY;
-                told.outcome.reset_after = BUSY_RETRY;
+                busy.tell(&mut told);
             }
-            drop(plan);
-            return Ok(Reserved {
-                answer: Answer::new(rules, told).with_entries(entries),
-                id: None,
-            });
+            drop((table, plan));
+            return Ok(Reserved { answer: Answer::new(rules, (told, entries)), id: None });
         }
         let (told, entries) = self.ask(&plan, ask, Act::Take, now);
         let id = told.refusal.is_none().then(|| {
-            let open = Open::new(&rules, &plan, ask.cost.is_some(), entries.outcomes());
-            let open = Open { deadline: deadline(now, expires_in.min(EXPIRES_IN_MAX)), ..open };
+            let mut open = Open::new(&rules, &plan, ask.cost.is_some(), entries.outcomes());
+            open.deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
             table.insert(open, &self.reservations.names)
         });
         drop((table, plan));
-        Ok(Reserved { answer: Answer::new(rules, told).with_entries(entries), id })
+        Ok(Reserved { answer: Answer::new(rules, (told, entries)), id })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -222,6 +223,23 @@ struct Busy {
     max: u32,
 }
 
+impl Busy {
+    /// Makes a refusal of what the limits would have let pass.
+    fn tell(&self, told: &mut Told) {
+        told.refusal = Some(Refusal::Busy);
+        told.binding = Some(Binding::Concurrency(self.rule));
+        told.capacity = self.max.into();
+        told.outcome = Outcome {
+            allowed: false,
+            remaining: 0,
+            retry_after: BUSY_RETRY,
+            reset_after: BUSY_RETRY,
+            delay: Wait::ZERO,
+            ..told.outcome
+        };
+    }
+}
+
 impl Table {
     fn busy(&self, plan: &Plan<'_>) -> Option<Busy> {
         plan.enforced().find_map(|(number, rule, key)| {
@@ -245,8 +263,9 @@ impl Table {
 
     /// Takes one out, if it is open and in time.
     fn close(&mut self, id: ReservationId, now: Micros) -> Result<Open, SettleError> {
-        self.expire(now);
-        if self.expired.contains(&id) {
+        self.expire(now, EXPIRED_AT_ONCE);
+        let late = self.open.get(&id).is_some_and(|open| open.deadline <= now);
+        if late || self.expired.contains(&id) {
             return Err(SettleError::Expired);
         }
         self.remove(id).ok_or(SettleError::Unknown)
@@ -264,11 +283,13 @@ impl Table {
         Some(open)
     }
 
-    /// Closes those whose deadline has passed.
-    fn expire(&mut self, now: Micros) {
-        while let Some(&(deadline, id)) = self.by_deadline.first()
-            && deadline <= now
-        {
+    /// Closes those whose deadline has passed, only some at a time: nobody is to wait for all.
+    fn expire(&mut self, now: Micros, most: usize) {
+        for _ in 0..most {
+            let Some(&(deadline, id)) = self.by_deadline.first() else { return };
+            if deadline > now {
+                return;
+            }
             self.remove(id);
             if self.expired_in_order.len() >= RESERVATIONS_MAX
                 && let Some(oldest) = self.expired_in_order.pop_front()
@@ -286,12 +307,14 @@ impl Open {
         rules: &Arc<RuleSet>,
         plan: &Plan<'_>,
         explicit_cost: bool,
-        outcomes: impl Iterator<Item = &'o tollgate::Outcome>,
+        outcomes: impl Iterator<Item = &'o Outcome>,
     ) -> Open {
         let settled = plan.settled(explicit_cost);
-        let charges = plan.limits.iter().zip(outcomes).map(|(planned, outcome)| Charge {
+        // What a limit in shadow refused was not charged to it, and is not settled either.
+        let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
+        let charges = charged.map(|(planned, outcome)| Charge {
             place: planned.place,
-            key: plan.key(planned.key).clone(),
+            key: plan.key_for(planned).clone(),
             receipt: outcome.receipt(),
             settled: settled(planned),
         });

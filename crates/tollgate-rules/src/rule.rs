@@ -48,13 +48,15 @@ impl Rule {
             Cost::Fixed(cost) => *cost,
             Cost::Reserve { reserve, .. } => *reserve,
             Cost::PerEndpoint { default, endpoints } => {
-                let path = seen.path().unwrap_or_default();
-                *endpoints.find(seen.facts.method, path).unwrap_or(default)
+                // Of two spellings the dearer: servers disagree about which it is.
+                let costs = seen.paths().filter_map(|path| endpoints.find(seen.method(), path));
+                costs.copied().max().unwrap_or(*default)
             }
         }
     }
 
-    /// The key that blocks on this rule are kept under: other rules of the same caller go on.
+    /// The key under which something of this rule alone is kept: blocks, refusals that count towards
+    /// one, work in flight. Other rules of the same caller go on.
     pub(crate) fn scoped(&self, scope: &str, key: &KeyBuf) -> KeyBuf {
         let mut scoped = KeyBuf::new().with(scope, &self.name);
         scoped.append(key);

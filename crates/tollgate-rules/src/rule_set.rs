@@ -35,6 +35,10 @@ pub struct RuleSet {
 struct Indexed {
     rule: Rule,
     rest: Option<Condition>,
+    /// Whether each tier counts on its own. Callers of one tier under one key share what is used,
+    /// also when their tier changes; but tiers that meet by chance under one key, such as a free and
+    /// a paying user behind one address, must not cut each other's counts to their own size.
+    by_tier: bool,
 }
 
 /// Other numbers for one caller.
@@ -53,7 +57,8 @@ pub struct Override {
 #[derive(Debug, Default)]
 struct Overrides {
     list: Vec<Override>,
-    by_key: HashMap<(u32, KeyBuf), u32>,
+    /// By rule, then by key.
+    of_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
 }
 
 /// What a rules file says beside its rules.
@@ -106,12 +111,14 @@ impl RuleSet {
         for rule in rules {
             set.push(rule);
         }
-        for one in overrides {
-            if let Some(rule) = set.number_of(&one.rule) {
-                let number = set.overrides.list.len() as u32;
-                set.overrides.by_key.insert((rule, one.key.clone()), number);
-                set.overrides.list.push(one);
-            }
+        let numbers: HashMap<&str, u32> = set.rules().map(|rule| &*rule.name).zip(0..).collect();
+        let known = |one: &Override| Some(*numbers.get(&*one.rule)?);
+        let overrides: Vec<(u32, Override)> =
+            overrides.into_iter().filter_map(|one| Some((known(&one)?, one))).collect();
+        for (rule, one) in overrides {
+            let number = set.overrides.list.len() as u32;
+            set.overrides.of_rule.entry(rule).or_default().insert(one.key.clone(), number);
+            set.overrides.list.push(one);
         }
         set
     }
@@ -126,7 +133,8 @@ impl RuleSet {
         } else {
             self.without_path.push(number);
         }
-        self.rules.push(Indexed { rule, rest });
+        let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
+        self.rules.push(Indexed { rule, rest, by_tier });
     }
 
     /// All rules, in order.
@@ -139,8 +147,9 @@ impl RuleSet {
         self.rules().find(|rule| *rule.name == *name)
     }
 
-    fn number_of(&self, name: &str) -> Option<u32> {
-        self.rules().position(|rule| *rule.name == *name).map(|number| number as u32)
+    /// Whether each tier counts on its own under this rule.
+    pub(crate) fn counts_by_tier(&self, number: u32) -> bool {
+        self.rules[number as usize].by_tier
     }
 
     pub(crate) fn at(&self, number: u32) -> &Rule {
@@ -164,8 +173,8 @@ impl RuleSet {
         &self.overrides.list
     }
 
-    /// The names of all rules whose condition holds, in order, whatever their mode, fallbacks apart:
-    /// for people who want to know what a request meets.
+    /// All rules whose condition holds, in order, fallbacks among them; those switched off are not. For
+    /// people who want to know what a request may meet.
     pub fn matching<'a>(&'a self, facts: &Facts<'_>) -> Vec<&'a Rule> {
         let seen = self.see(facts);
         self.select(&seen).into_iter().map(|number| self.at(number)).collect()
@@ -204,7 +213,7 @@ impl RuleSet {
     /// The numbers of the rules whose condition holds, in order.
     pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<u32> {
         let mut found = Vec::with_capacity(MAX_LIMITS);
-        if let Some(path) = seen.path() {
+        for path in seen.paths() {
             self.by_path.each_match(path, &mut |number| found.push(number));
         }
         found.extend_from_slice(&self.without_path);
@@ -225,7 +234,7 @@ impl RuleSet {
         if self.overrides.list.is_empty() {
             return None;
         }
-        let number = *self.overrides.by_key.get(&(rule, key.clone()))?;
+        let number = *self.overrides.of_rule.get(&rule)?.get(key)?;
         let until = self.overrides.list[number as usize].until;
         until.is_none_or(|until| now < until).then_some(number)
     }

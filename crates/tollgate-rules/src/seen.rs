@@ -4,12 +4,16 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::facts::Facts;
-use crate::path::normalise;
+use crate::path::{loosen, normalise};
 
 /// The facts of one request, made ready once for all rules.
 pub(crate) struct Seen<'a> {
     pub(crate) facts: &'a Facts<'a>,
+    /// In capitals: some servers take `post` for POST.
+    method: Option<Cow<'a, str>>,
     path: Option<Cow<'a, str>>,
+    /// Only of paths that servers disagree about.
+    loose_path: Option<String>,
     /// An IPv4 address in IPv6 clothes is an IPv4 address.
     pub(crate) ip: Option<IpAddr>,
     /// As the caller said, or as the rules' table has it.
@@ -18,16 +22,29 @@ pub(crate) struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     pub(crate) fn new(facts: &'a Facts<'a>, tier: Option<&'a str>) -> Seen<'a> {
+        let path = facts.path.map(normalise);
         Seen {
             facts,
-            path: facts.path.map(normalise),
+            method: facts.method.map(in_capitals),
+            loose_path: path.as_deref().and_then(loosen),
+            path,
             ip: facts.ip.map(|ip| ip.to_canonical()),
             tier,
         }
     }
 
-    pub(crate) fn path(&self) -> Option<&str> {
-        self.path.as_deref()
+    pub(crate) fn method(&self) -> Option<&str> {
+        self.method.as_deref()
+    }
+
+    /// The spellings of the path that rules are tried with: none, one or, where servers disagree, two.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.path.as_deref().into_iter().chain(self.loose_path.as_deref())
+    }
+
+    /// The one that keys count by: varying what some servers ignore must not buy quota.
+    pub(crate) fn key_path(&self) -> Option<&str> {
+        self.loose_path.as_deref().or(self.path.as_deref())
     }
 
     /// An empty name is no name: a proxy that sends the header without a value means nobody.
@@ -37,6 +54,13 @@ impl<'a> Seen<'a> {
 
     pub(crate) fn api_key(&self) -> Option<&'a str> {
         self.facts.api_key.filter(|key| !key.is_empty())
+    }
+}
+
+fn in_capitals(method: &str) -> Cow<'_, str> {
+    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        true => Cow::Owned(method.to_ascii_uppercase()),
+        false => Cow::Borrowed(method),
     }
 }
 

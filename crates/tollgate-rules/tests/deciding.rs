@@ -402,11 +402,121 @@ fn so_much_of_one_key_goes_on_at_once() {
 fn the_table_of_reservations_is_bounded() {
     let mut gate = Gate::new("rate_limits: { default: { requests: 1000000, window: 60 } }\n");
     let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
-    for _ in 0..RESERVATIONS_MAX {
+    let first = gate.reserve(&ask).unwrap().id.unwrap();
+    for _ in 1..RESERVATIONS_MAX {
         assert!(gate.reserve(&ask).unwrap().id.is_some());
     }
     assert_eq!(gate.reserve(&ask).unwrap_err(), TableFull);
     gate.later(60.0);
-    assert!(gate.reserve(&ask).is_ok());
-    assert_eq!(gate.gatekeeper.stats().reservations, 1);
+    assert!(gate.reserve(&ask).is_ok(), "expired ones make room");
+    assert_eq!(gate.gatekeeper.commit_at(first, 1, gate.now), Err(SettleError::Expired));
+}
+
+#[test]
+fn tiers_that_meet_under_one_address_do_not_cut_each_other() {
+    let gate = Gate::new(
+        "version: 1\ntiers: { free: 1, pro: 10 }\n\
+         rules: [{ name: api, key: '{ip}', limits: [10/day], tiered: true }]\n",
+    );
+    let of_tier = |tier| Ask { facts: Facts { tier: Some(tier), ..of("/", "") }, ..Ask::default() };
+    let (mut free, mut pro) = (0, 0);
+    for _ in 0..500 {
+        pro += usize::from(gate.ask(&of_tier("pro")).allowed());
+        free += usize::from(gate.ask(&of_tier("free")).allowed());
+    }
+    assert_eq!((free, pro), (10, 100));
+}
+
+#[test]
+fn a_user_who_changes_tier_keeps_what_is_used() {
+    let gate = Gate::new(
+        "version: 1\ntiers: { free: 1, pro: 10 }\n\
+         rules: [{ name: api, key: '{user}', limits: [10/day], tiered: true }]\n",
+    );
+    let of_tier =
+        |tier| Ask { facts: Facts { tier: Some(tier), ..of("/", "anna") }, ..Ask::default() };
+    (0..10).for_each(|_| assert!(gate.ask(&of_tier("free")).allowed()));
+    assert_eq!(gate.ask(&of_tier("pro")).remaining(), 89);
+}
+
+#[test]
+fn more_enforced_limits_than_a_decision_holds_are_a_refusal() {
+    let mut rules = String::from("version: 1\nrules:\n");
+    for number in 0..17 {
+        rules += &format!(
+            "- {{ name: e{number}, match: {{ header: {{ x-{number}: '1' }} }}, key: '{{user}}', \
+             limits: [100/minute] }}\n"
+        );
+    }
+    let gate = Gate::new(&rules);
+    let headers: Vec<(String, &str)> = (0..17).map(|number| (format!("x-{number}"), "1")).collect();
+    let facts = Facts { headers: Some(&headers), ..of("/", "anna") };
+    let answer = gate.ask(&Ask { facts, ..Ask::default() });
+    assert_eq!(answer.refusal(), Some(Refusal::TooManyLimits));
+    assert!(answer.retry_after().is_never());
+}
+
+#[test]
+fn spellings_do_not_escape() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - name: login\n  match: { path: /api/login, method: [POST, GET] }\n  key: '{user}:{path}'\n  \
+           limits: [{ rate: 100/day, burst: 100 }]\n  cost: { default: 1, 'POST /api/login': 10 }\n",
+    );
+    let spelt = |method, path| {
+        let facts = Facts { method: Some(method), ..of(path, "anna") };
+        gate.ask(&Ask { facts, ..Ask::default() }).remaining()
+    };
+    assert_eq!(spelt("POST", "/api/login"), 90);
+    assert_eq!(spelt("post", "//api/./login/"), 80);
+    assert_eq!(spelt("Post", "/api%2Flogin"), 70);
+    assert_eq!(spelt("POST", "/api/login;session=1"), 60);
+    assert_eq!(spelt("POST", "/api\\login"), 50);
+    assert_eq!(spelt("HEAD", "/api/login"), 49);
+}
+
+#[test]
+fn the_refusal_that_earns_a_ban_says_how_long() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - { name: a, key: '{user}', limits: [1/second], ban: { after: 2, within: 1m, for: 15m } }\n\
+         - { name: wide, key: '{user}', limits: [1000/minute] }\n",
+    );
+    assert!(gate.get("/", "anna").allowed());
+    let first = gate.get("/", "anna").retry_after().as_micros().unwrap();
+    assert!(first <= 2_000_000, "{first}");
+    assert_eq!(gate.get("/", "anna").retry_after().as_micros(), Some(900_000_000));
+    let blocked = gate.get("/", "anna");
+    assert_eq!(blocked.capacity(), 1);
+    assert_eq!(remaining(&blocked), [("a".into(), 0), ("wide".into(), 999)]);
+}
+
+#[test]
+fn strangers_in_a_full_table_earn_nobody_a_ban() {
+    let rules = "version: 1\nrules:\n\
+         - { name: a, key: '{user}', limits: [1/day], ban: { after: 10, within: 1h, for: 1h } }\n";
+    let compiled = compile(&[Source::from_text("rules.yaml", rules)]).rules.unwrap();
+    let limiter = Limiter::new(MemoryStore::new(64), ManualClock::new(Micros::ZERO));
+    let gatekeeper = Gatekeeper::new(compiled, limiter);
+    for user in 0..5_000 {
+        let user = format!("user-{user}");
+        for _ in 0..3 {
+            let ask = Ask { facts: of("/", &user), ..Ask::default() };
+            let _ = gatekeeper.decide_at(&ask, Micros::from_secs(NOON));
+        }
+    }
+    assert_eq!(gatekeeper.stats().bans, 0, "two refusals each");
+}
+
+#[test]
+fn what_a_shadow_limit_refused_is_not_settled() {
+    let gate = Gate::new(
+        "version: 1\nrules:\n\
+         - { name: s, key: '{user}', limits: [10/day], mode: shadow }\n\
+         - { name: e, key: '{user}', limits: [100/day] }\n",
+    );
+    let ask = Ask { facts: of("/", "anna"), cost: Some(20), ..Ask::default() };
+    let id = gate.reserve(&ask).unwrap().id.unwrap();
+    gate.gatekeeper.commit_at(id, 20, gate.now).unwrap();
+    assert_eq!(left_of(&gate, "anna"), [("s".into(), 10), ("e".into(), 80)]);
 }

@@ -48,7 +48,7 @@ fn large_files_of_every_kind_are_answered_soon() {
         (
             "conditions",
             rules(1, |n| {
-                let all = "{ method: GET }, ".repeat(40_000);
+                let all = "{ method: GET }, ".repeat(20_000);
                 format!("{}, match: {{ all: [{all}] }}", plain(n))
             }),
             "at most 1000 conditions",

@@ -159,36 +159,40 @@ fn oracle<'a>(
         let named = headers.iter().filter(|(name, _)| name.to_lowercase() == wanted);
         named.map(|(_, value)| value.as_str()).collect()
     };
-    let first = |name: &Option<Box<str>>| Some((*all(name.as_deref()?).first()?).into());
-    let peer = unmapped(peer);
-    let mut identity = Identity {
-        ip: Some(peer),
-        api_key: first(&identify.api_key_header),
-        ..Identity::default()
+    let only = |name: &Option<Box<str>>| match all(name.as_deref()?)[..] {
+        [value] => Some(value.into()),
+        _ => None,
     };
+    let peer = unmapped(peer);
+    let mut identity =
+        Identity { ip: Some(peer), api_key: only(&identify.api_key_header), ..Identity::default() };
     if !is_trusted(identify, peer) {
         return identity;
     }
-    identity.user = first(&identify.user_header);
-    identity.tier = first(&identify.tier_header);
+    identity.user = only(&identify.user_header);
+    identity.tier = only(&identify.tier_header);
     let (values, in_forwarded) = match &identify.address {
         AddressFrom::Peer => return identity,
         AddressFrom::XForwardedFor => (all("x-forwarded-for"), false),
         AddressFrom::Forwarded => (all("forwarded"), true),
         AddressFrom::Header(name) => {
             let values = all(name);
-            let only = values.first().filter(|value| values.len() == 1 && value.len() <= 2_048);
+            let only = values.first().filter(|_| values.len() == 1);
             identity.ip = only.and_then(|value| address(value)).or(Some(peer));
             return identity;
         }
     };
-    let bytes = values.iter().map(|value| value.len() + 1).sum::<usize>();
-    let entries: Vec<&str> = values.iter().flat_map(|value| value.split(',')).collect();
-    if bytes > 2_049 || entries.len() > 32 {
-        return identity;
+    // However long the list is, only its end is looked at.
+    let list = values.join(",");
+    let mut start = list.len().saturating_sub(2_048);
+    while !list.is_char_boundary(start) {
+        start -= 1;
     }
+    let cut = usize::from(list.len() > 2_048);
+    let entries: Vec<&str> = list[start..].split(',').skip(cut).collect();
+    let entries = &entries[entries.len().saturating_sub(32)..];
     // Each trusted hop vouches for the one before it.
-    for entry in entries.into_iter().rev() {
+    for entry in entries.iter().rev() {
         let said = if in_forwarded { for_of(entry) } else { address(entry) };
         let Some(said) = said.filter(|_| is_trusted(identify, identity.ip.unwrap_or(peer))) else {
             break;

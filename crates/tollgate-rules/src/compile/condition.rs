@@ -64,10 +64,7 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
         "tier" => Condition::Tier(text_test(context, node)?),
         "api_key" => Condition::ApiKey(text_test(context, node)?),
         "ip" => Condition::Ip(context.read_each(node, parse_cidr)?),
-        "upgrade" => Condition::Header {
-            name: "upgrade".into(),
-            value: TextTest::OneOf(["websocket", "WebSocket"].map(Box::from).into()),
-        },
+        "upgrade" => Condition::Upgrade("websocket".into()),
         "all" => Condition::All(several(context, node)?),
         "any" => Condition::Any(several(context, node)?),
         "not" => Condition::Not(Box::new(read(context, node)?)),
