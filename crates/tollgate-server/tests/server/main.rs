@@ -11,3 +11,4 @@ mod lifecycle;
 mod reserve;
 mod rules;
 mod settings;
+mod use_cases;
