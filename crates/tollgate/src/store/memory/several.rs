@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
 use super::held::Held;
+use super::opened::{Opened, Purpose};
 use super::plan::Plan;
 use super::slot::{Locked, Record, Slot};
 use super::table::{Inserted, Policy, Table, Worth};
@@ -253,31 +254,37 @@ impl MemoryStore {
         if targets.iter().any(|target| locked[of(target)].seen().key != target.key) {
             return None;
         }
-        let mut states: List<(Held<'_>, bool)> = order
+        let places: List<usize> = targets.iter().map(of).collect();
+        let mut states: List<Opened<'_>> = order
             .iter()
             .zip(&locked)
-            .map(|(&index, locked)| {
+            .enumerate()
+            .map(|(place, (&index, locked))| {
                 let one = &asked[index];
-                self.open(one.limit, one.tag, locked.seen().record(), now)
+                let here = asked.iter().zip(&places).filter(|(_, other)| **other == place);
+                let purpose = here.map(|(one, _)| Purpose::of(&one.check)).max();
+                let purpose = purpose.expect("who locked it asks it");
+                self.open(one.limit, one.tag, locked.seen().record(), purpose, now)
             })
             .collect();
 
-        let places: List<usize> = targets.iter().map(of).collect();
         let (violated, granted) = judge_all(asked, &places, &states, now, outcomes);
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
-            let (state, wrote) = &mut states[place];
-            let Some(units) = charge_for(state, one, violated, granted, now) else { continue };
-            state.charge(one.limit, units, now);
-            *wrote = true;
+            let opened = &mut states[place];
+            let charge = charge_for(opened.state(), one, violated, granted, now);
+            let Some(units) = charge else { continue };
+            opened.charge(one.limit, units, now);
             outcomes[index].charged = if violated == 0 { units } else { 0 };
         }
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
-            outcomes[index] = settled(&states[place].0, one, outcomes[index], violated, now);
+            let state = states[place].state();
+            outcomes[index] = settled(state, one, outcomes[index], violated, now);
             outcomes[index].decided_by = targets[index].decided_by;
         }
-        for ((&index, locked), (state, wrote)) in order.iter().zip(&mut locked).zip(states) {
-            if wrote {
-                locked.write(state.close(asked[index].limit, asked[index].tag, &self.arena));
+        for ((&index, locked), opened) in order.iter().zip(&mut locked).zip(states) {
+            let one = &asked[index];
+            if let Some(record) = opened.close(one.limit, one.tag, &self.arena) {
+                locked.write(record);
             }
         }
         drop(locked);
@@ -308,14 +315,14 @@ fn present(state: &Held<'_>, one: &Asked<'_>, now: Micros) -> (Outcome, bool) {
 fn judge_all(
     asked: &[Asked<'_>],
     places: &[usize],
-    states: &[(Held<'_>, bool)],
+    states: &[Opened<'_>],
     now: Micros,
     outcomes: &mut [Outcome],
 ) -> (u16, u64) {
     let mut violated = 0;
     let mut granted = u64::MAX;
     for (index, one) in asked.iter().enumerate() {
-        let state = &states[places[index]].0;
+        let state = states[places[index]].state();
         // Checks of one state are judged for what they ask together.
         let counts = |other: &Asked<'_>| {
             other.check.act != Act::Peek && (one.check.shadow || !other.check.shadow)
