@@ -222,7 +222,8 @@ impl MemoryStore {
         now: Micros,
         answer: impl FnOnce(Decision) -> T,
     ) -> T {
-        let plain = check.act == Act::Take && !check.count_denied && !check.shadow;
+        let usual = !check.count_denied & !check.shadow & !check.at_once;
+        let plain = check.act == Act::Take && usual;
         if !plain || self.blocked_for(subject, now).is_some() {
             return answer(self.decide_slow(check, subject, now));
         }

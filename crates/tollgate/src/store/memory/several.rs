@@ -17,7 +17,7 @@ use crate::time::{Micros, Wait};
 
 use super::held::Held;
 use super::opened::{Opened, Purpose};
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use super::slot::{Locked, Record, Slot};
 use super::table::{Inserted, Policy, Table, Worth};
 use super::{Meaning, MemoryStore, overflow_key, slot_key};
@@ -271,7 +271,8 @@ impl MemoryStore {
         let (violated, granted) = judge_all(asked, &places, &states, now, outcomes);
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
             let opened = &mut states[place];
-            let charge = charge_for(opened.state(), one, violated, granted, now);
+            let admitted = outcomes[index].allowed;
+            let charge = charge_for(opened.state(), one, admitted, violated, granted, now);
             let Some(units) = charge else { continue };
             opened.charge(one.limit, units, now);
             outcomes[index].charged = if violated == 0 { units } else { 0 };
@@ -330,7 +331,8 @@ fn judge_all(
         let ahead = (0..index).filter(|&other| places[other] == places[index]);
         let ahead = ahead.map(|other| &asked[other]).filter(|other| counts(other));
         let ahead = ahead.map(|other| other.check.cost).fold(0, u64::saturating_add);
-        let check = one.check.cost(one.check.cost.saturating_add(ahead));
+        let together = |cost: u64| if cost > 0 { cost.saturating_add(ahead) } else { 0 };
+        let check = one.check.cost(together(one.check.cost));
         let plan = Plan::new(state, one.limit, &check, now);
         let refuses = !plan.outcome.allowed;
         violated |= u16::from(refuses && !one.check.shadow) << index;
@@ -347,18 +349,23 @@ fn judge_all(
 fn charge_for(
     state: &Held<'_>,
     one: &Asked<'_>,
+    admitted: bool,
     violated: u16,
     granted: u64,
     now: Micros,
 ) -> Option<u64> {
-    let plan = Plan::new(state, one.limit, &one.check, now);
+    // Whoever cannot wait was judged before this request was charged: what it has charged to the
+    // same queue already does not delay it.
+    let check = Check { at_once: false, ..one.check };
+    let plan = Plan::new(state, one.limit, &check, now);
+    let admits = plan.outcome.allowed && (admitted || !one.check.at_once);
     let counts_anyway = one.check.count_denied && one.check.act != Act::Peek;
     let units = match one.check.act {
         Act::UpTo if violated == 0 => granted,
         Act::UpTo => one.check.cost.min(1),
         _ => one.check.cost,
     };
-    if violated == 0 && plan.outcome.allowed && plan.granted > 0 || counts_anyway && units > 0 {
+    if violated == 0 && admits && plan.granted > 0 || counts_anyway && units > 0 {
         Some(units)
     } else {
         plan.outcome.jumped.then_some(0)
@@ -382,7 +389,7 @@ fn settled(
     }
     // What was counted although it was refused lengthens the wait.
     let retry_after = match one.check.count_denied {
-        true => state.judge(one.limit, one.check.cost, now).retry_after,
+        true => plan::judge(state, one.limit, &one.check, now).retry_after,
         false => judged.retry_after,
     };
     Outcome { allowed: false, retry_after, ..after }
