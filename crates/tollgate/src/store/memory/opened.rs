@@ -127,9 +127,12 @@ impl MemoryStore {
                 let fresh = Opened::new(Held::fresh(limit, now, &self.arena));
                 return Opened { wrote: purpose == Purpose::Take, ..fresh };
             };
-            if purpose == Purpose::Take {
+            // A fresh state may have been forgotten as well, and then nothing would be known of the
+            // numbers that wrote it.
+            let fresh = || state.is_fresh(&old.shifted_like(limit), now);
+            if purpose == Purpose::Take || purpose == Purpose::Settle && fresh() {
                 state.renumber(old, limit, now);
-                return Opened { wrote: true, ..Opened::new(state) };
+                return Opened { wrote: purpose == Purpose::Take, ..Opened::new(state) };
             }
             debug_assert_eq!(old.kind, limit.kind, "the slot was found by the limit's id");
             let numbers = old.shifted_like(limit);

@@ -821,3 +821,23 @@ fn a_queue_in_shadow_refuses_nobody_who_cannot_wait() {
         }
     }
 }
+
+/// Whether a state that equals a fresh one is still there is not to be seen.
+#[test]
+fn what_is_forced_on_a_fresh_state_is_as_on_none() {
+    for [free, pro] in pairs() {
+        let [free, pro] = [free, pro].map(|limit| {
+            let numbers = Limit::per_day(limit.units()).algorithm(limit.algorithm());
+            built(numbers.on_change(OnChange::Scale))
+        });
+        let force = |store: &MemoryStore| {
+            let check = Check::new(&pro, "anna").act(Act::Force).cost(50);
+            store.decide_one(&check, at(86_400 * 9)).remaining()
+        };
+        let store = MemoryStore::new(100);
+        for second in 0..5 {
+            let _ = store.decide_one(&Check::new(&free, "anna").cost(20), at(600 + second));
+        }
+        assert_eq!(force(&store), force(&MemoryStore::new(100)), "{pro}");
+    }
+}
