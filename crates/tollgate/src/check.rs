@@ -149,6 +149,8 @@ pub struct Check<'a> {
     pub(crate) act: Act,
     pub(crate) shadow: bool,
     pub(crate) count_denied: bool,
+    /// Only ever set for a queue: no other limit delays.
+    pub(crate) at_once: bool,
 }
 
 impl<'a> Check<'a> {
@@ -162,6 +164,7 @@ impl<'a> Check<'a> {
             act: Act::Take,
             shadow: false,
             count_denied: false,
+            at_once: false,
         }
     }
 
@@ -192,6 +195,31 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn count_denied(mut self) -> Check<'a> {
         self.count_denied = true;
+        self
+    }
+
+    /// For a caller who cannot wait: where a queue would delay it, it is refused. `retry_after` is
+    /// then the wait until the queue is empty, which admits it without a delay, and nothing is
+    /// charged. A limit that is no queue answers as always, and so does what is forced.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Check, Limit, Limiter, Micros, Wait};
+    ///
+    /// let limiter = Limiter::with_capacity(1_000);
+    /// let queue = Limit::per_second(10).burst(5).algorithm(Algorithm::LeakyBucket).queue().build()?;
+    /// let now = limiter.at(Micros::from_secs(100));
+    /// let check = Check::new(&queue, "user:42");
+    /// assert!(now.decide(&[check.at_once()]).allowed());
+    ///
+    /// let refused = now.decide(&[check.at_once()]);
+    /// assert_eq!(refused.retry_after(), Wait::from_micros(100_000));
+    /// assert_eq!(now.decide(&[check]).delay(), Wait::from_micros(100_000));
+    /// # Ok::<(), tollgate::LimitError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn at_once(mut self) -> Check<'a> {
+        self.at_once = self.limit.is_queue();
         self
     }
 

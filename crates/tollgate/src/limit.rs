@@ -310,6 +310,11 @@ impl Limit {
         Limit { window_offset: self.options.align.offset(self.period), ..self.clone() }
     }
 
+    /// This limit with the windows of `other`, which differs from it at most in its numbers.
+    pub(crate) fn shifted_like(&self, other: &Limit) -> Limit {
+        Limit { window_offset: other.window_offset, ..self.clone() }
+    }
+
     /// This limit as it applies to `key`. The fixed windows of a staggered one are shifted by a
     /// fixed public hash of the key, so that not everybody's quota returns at the same instant.
     pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Limit> {

@@ -16,7 +16,7 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use tollgate::time::MAX_EXACT;
 use tollgate::{
-    Algorithm, Align, Limit, Limiter, MemoryStore, Micros, OnChange, Outcome, Precision,
+    Algorithm, Align, Check, Limit, Limiter, MemoryStore, Micros, OnChange, Outcome, Precision,
     SystemClock, Wait,
 };
 
@@ -803,6 +803,53 @@ proptest! {
             }
             Ok(())
         })?;
+    }
+
+    /// Who cannot wait is admitted by a queue exactly if it is not delayed; else waiting
+    /// `retry_after` admits, a microsecond less does not, and nothing was charged. Alone and
+    /// together with another limit.
+    #[test]
+    fn who_cannot_wait_is_told_when(trace in traces(&[Kind::Queue], jumping(), takes())) {
+        let store = MemoryStore::new(16);
+        let other = Limit::per_second(1_000_000).burst(1_000_000).name("other").build().unwrap();
+        let mut course = Course::of(&trace);
+        for (nth, &(when, act)) in trace.steps.iter().enumerate() {
+            let Act::Take(cost) = act else { unreachable!("a trace of takes") };
+            let (now, cost) = (course.advance(when), course.cost(cost));
+            let plain = Check::new(&trace.limit, "a").cost(cost);
+            let at_once = plain.at_once();
+            let peek = |now| store.decide_one(&at_once.act(tollgate::Act::Peek), now);
+            let expected = store.decide_one(&plain.act(tollgate::Act::Peek), now);
+            let present = store.decide_one(&plain.cost(0), now).outcome();
+            let mut outcomes = [Outcome::default(); 2];
+            let check = if nth % 3 == 0 { plain } else { at_once };
+            let decision = match nth % 3 {
+                1 => store.decide_one(&check, now),
+                _ => store.decide_each(&[check, Check::new(&other, "b")], now, &mut outcomes),
+            };
+            let got = if nth % 3 == 1 { decision.outcome() } else { outcomes[0] };
+            course.saw(got, got.allowed && cost > 0);
+            if nth % 3 == 0 {
+                continue;
+            }
+            prop_assert_eq!(got.allowed, expected.allowed() && expected.delay().is_zero());
+            prop_assert_eq!(got.allowed, decision.allowed());
+            prop_assert!(got.delay.is_zero());
+            if got.allowed {
+                continue;
+            }
+            let retry = got.retry_after;
+            prop_assert_eq!(Outcome { allowed: true, retry_after: Wait::ZERO, ..got }, present);
+            prop_assert_eq!(store.decide_one(&plain.cost(0), now).outcome(), present);
+            prop_assert_eq!(retry.is_never(), cost > trace.limit.capacity());
+            if expected.allowed() {
+                prop_assert_eq!(retry, expected.delay());
+            }
+            if let Some(at) = later(now, retry) {
+                prop_assert!(peek(at).allowed(), "{:?} is not enough", retry);
+                prop_assert!(!peek(earlier(at)).allowed(), "{:?} is too long", retry);
+            }
+        }
     }
 
     /// A state with nothing to reset answers every later question as a fresh one.

@@ -687,3 +687,38 @@ fn numbers_change_under_load_and_what_is_used_stays_used() {
         assert!(used <= granted[&100] + granted[&300], "{large}: {used} used, {granted:?} granted");
     }
 }
+
+/// A queue refuses a caller who cannot wait, again and again, while another takes the last unit of
+/// a limit asked beside it. Would catch: a charge that is taken back because of the delay, and that
+/// refuses the other meanwhile.
+#[test]
+fn who_cannot_wait_takes_nothing_from_others() {
+    let _dog = Watchdog::new("who_cannot_wait_takes_nothing_from_others");
+    let queue = Limit::per_hour(1).burst(5).algorithm(Algorithm::LeakyBucket).queue().name("line");
+    let queue = queue.build().unwrap();
+    for companion in every(2) {
+        let limiter = Limiter::with_capacity(1_000);
+        let moment = limiter.at(NOW);
+        assert!(moment.check(&queue, "line").allowed());
+        assert!(moment.check(&companion, "all").allowed());
+        let stop = AtomicBool::new(false);
+        race(2, |thread| {
+            if thread == 0 {
+                let both = [Check::new(&queue, "line").at_once(), Check::new(&companion, "all")];
+                while !stop.load(SeqCst) {
+                    let refused = moment.decide(&both);
+                    assert!(!refused.allowed() && refused.violates(0), "{refused:?}");
+                }
+                return;
+            }
+            let _end = AtEnd(&stop);
+            for nth in 0..20_000 {
+                let taken = moment.check(&companion, "all");
+                assert!(taken.allowed(), "{companion}: {nth} refused although a unit is free");
+                moment.refund(&companion, "all", taken.receipt(), 1);
+            }
+        });
+        assert_eq!(moment.peek(&companion, "all", 0).remaining(), 1, "{companion}");
+        assert_eq!(moment.peek(&queue, "line", 0).remaining(), 4, "{companion}");
+    }
+}

@@ -98,6 +98,8 @@ pub(crate) enum Held<'a> {
     Window(fixed_window::State),
     Counter(sliding_window_counter::State),
     Log(sliding_window_log::State<Log<'a>>),
+    /// A log copied out of its block: to be asked and changed, never to be written back.
+    LogApart(sliding_window_log::State),
 }
 
 macro_rules! dispatch {
@@ -108,6 +110,7 @@ macro_rules! dispatch {
             Held::Window($inner) => $step,
             Held::Counter($inner) => $step,
             Held::Log($inner) => $step,
+            Held::LogApart($inner) => $step,
         }
     };
 }
@@ -138,12 +141,23 @@ impl<'a> Held<'a> {
             Held::Window(state) => State::Window(*state),
             Held::Counter(state) => State::Counter(*state),
             Held::Log(log) => {
-                let mut copy = sliding_window_log::State::fresh(now);
-                (copy.mark, copy.base) = (log.mark, log.base);
-                copy.entries = (0..log.entries.len()).map(|index| log.entries.get(index)).collect();
+                let copy = copy_log(log);
                 debug_assert!(copy.judge(limit, 0, now) == log.judge(limit, 0, now));
                 State::Log(copy)
             }
+            Held::LogApart(log) => State::Log(log.clone()),
+        }
+    }
+
+    /// A copy whose changes are seen by nobody else: a log's would be, its entries are shared.
+    pub(crate) fn apart(&self) -> Held<'a> {
+        match self {
+            Held::Token(state) => Held::Token(*state),
+            Held::Leaky(state) => Held::Leaky(*state),
+            Held::Window(state) => Held::Window(*state),
+            Held::Counter(state) => Held::Counter(*state),
+            Held::Log(log) => Held::LogApart(copy_log(log)),
+            Held::LogApart(log) => Held::LogApart(log.clone()),
         }
     }
 
@@ -155,8 +169,14 @@ impl<'a> Held<'a> {
             Held::Window(state) => state.pack(tag),
             Held::Counter(state) => state.pack(tag),
             Held::Log(state) => arena.close(limit, tag, state),
+            Held::LogApart(_) => unreachable!("a copy is not written back"),
         }
     }
+}
+
+fn copy_log(log: &sliding_window_log::State<Log<'_>>) -> sliding_window_log::State {
+    let entries = (0..log.entries.len()).map(|index| log.entries.get(index)).collect();
+    sliding_window_log::State { mark: log.mark, base: log.base, entries }
 }
 
 impl Strategy for Held<'_> {

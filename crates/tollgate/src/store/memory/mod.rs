@@ -19,6 +19,7 @@ mod arena;
 mod blocks;
 mod held;
 mod numbers;
+mod opened;
 mod pages;
 mod plan;
 mod secret;
@@ -43,6 +44,7 @@ use crate::time::{Micros, Wait};
 use arena::Arena;
 use held::{Compact, Held};
 use numbers::{BLOCK_TAG, Numbers};
+use opened::{Opened, Purpose};
 use plan::Plan;
 use secret::Secret;
 use slot::Record;
@@ -220,7 +222,8 @@ impl MemoryStore {
         now: Micros,
         answer: impl FnOnce(Decision) -> T,
     ) -> T {
-        let plain = check.act == Act::Take && !check.count_denied && !check.shadow;
+        let usual = !check.count_denied & !check.shadow & !check.at_once;
+        let plain = check.act == Act::Take && usual;
         if !plain || self.blocked_for(subject, now).is_some() {
             return answer(self.decide_slow(check, subject, now));
         }
@@ -325,18 +328,14 @@ impl MemoryStore {
         subject: u64,
         now: Micros,
     ) -> Decision {
-        let decided = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
-            let plan = Plan::new(state, limit, check, now);
+        let (place, purpose) = (Place::TableThenOverflow, Purpose::of(check));
+        let decided = self.update(limit, subject, now, place, purpose, |opened| {
+            let plan = Plan::new(opened.state(), limit, check, now);
             if let Some(units) = plan.charge {
-                state.charge(limit, units, now);
+                opened.charge(limit, units, now);
             }
-            let outcome = plan.outcome_after(state, limit, check, now);
-            let wrote = match plan.charge {
-                Some(_) => Wrote::State,
-                None if check.act == Act::Peek || check.cost == 0 => Wrote::Nothing,
-                None => Wrote::Numbers,
-            };
-            (Decision::of_one(limit, outcome, plan.granted, now), wrote)
+            let outcome = plan.outcome_after(opened.state(), limit, check, now);
+            Decision::of_one(limit, outcome, plan.granted, now)
         });
         match decided {
             Ok((decision, decided_by)) => {
@@ -353,15 +352,17 @@ impl MemoryStore {
         }
     }
 
-    /// Runs `act` on the state of a key, under its lock. `act` says whether it wrote; a key without
-    /// a state gets one only then. `Err` is the answer when there is no room for another state.
+    /// Runs `act` on the state of a key, under its lock. A key without a state gets one only if
+    /// `act` writes. `Err` is the answer when there is no room for another state.
+    #[expect(clippy::too_many_arguments, reason = "which state, what for, and the act")]
     fn update<T>(
         &self,
         limit: &Limit,
         subject: u64,
         now: Micros,
         place: Place,
-        mut act: impl FnMut(&mut Held<'_>) -> (T, Wrote),
+        purpose: Purpose,
+        mut act: impl FnMut(&mut Opened<'_>) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
         let Some(tag) = self.tag(limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
@@ -377,7 +378,7 @@ impl MemoryStore {
                 DecidedBy::Overflow => (self.overflow(), overflow_key(subject, limit)),
                 _ => (&self.keys, slot_key(subject, limit)),
             };
-            match self.update_at(table, key, limit, tag, now, &mut act) {
+            match self.update_at(table, key, limit, tag, now, purpose, &mut act) {
                 Ok(result) => return Ok((result, decided_by)),
                 Err(wait) => soonest = soonest.min(wait),
             }
@@ -393,7 +394,8 @@ impl MemoryStore {
         limit: &Limit,
         tag: u32,
         now: Micros,
-        act: &mut impl FnMut(&mut Held<'_>) -> (T, Wrote),
+        purpose: Purpose,
+        act: &mut impl FnMut(&mut Opened<'_>) -> T,
     ) -> Result<T, Wait> {
         loop {
             if let Some(slot) = table.find(key) {
@@ -402,25 +404,21 @@ impl MemoryStore {
                 if seen.key != key {
                     continue;
                 }
-                let (mut state, renumbered) = self.open(limit, tag, seen.record(), now);
-                let (result, wrote) = act(&mut state);
-                // Whoever takes, even in vain, was told waits by the new numbers, so they stay. A
-                // log has changed in place.
-                if wrote == Wrote::State
-                    || renumbered && (wrote == Wrote::Numbers || matches!(state, Held::Log(_)))
-                {
-                    locked.write(state.close(limit, tag, &self.arena));
+                let mut opened = self.open(limit, tag, seen.record(), purpose, now);
+                let result = act(&mut opened);
+                if let Some(record) = opened.close(limit, tag, &self.arena) {
+                    locked.write(record);
                 }
                 return Ok(result);
             }
-            let mut state = Held::fresh(limit, now, &self.arena);
-            let (result, wrote) = act(&mut state);
+            let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
+            let result = act(&mut opened);
             let policy = self.policy(now);
-            if wrote != Wrote::State {
+            let Some(record) = opened.close(limit, tag, &self.arena) else {
                 // A question about a key that would find no room is one about the overflow state.
                 return table.room(key, &policy).map(|()| result);
-            }
-            match table.insert(key, state.close(limit, tag, &self.arena), &policy) {
+            };
+            match table.insert(key, record, &policy) {
                 Inserted::New => {
                     table.sweep(&policy);
                     return Ok(result);
@@ -429,22 +427,6 @@ impl MemoryStore {
                 Inserted::NoRoom(wait) => return Err(wait),
             }
         }
-    }
-
-    /// The state in a locked slot, carried over to the limit's numbers if others wrote it.
-    fn open(&self, limit: &Limit, tag: u32, record: Record, now: Micros) -> (Held<'_>, bool) {
-        if record.tag == tag {
-            let state = Held::open(limit, record, &self.arena);
-            return (state.expect("nobody else writes a locked slot"), false);
-        }
-        self.numbers.with(record.tag, |old| {
-            let opened = old.and_then(|old| Some((old, Held::open(old, record, &self.arena)?)));
-            let Some((old, mut state)) = opened else {
-                return (Held::fresh(limit, now, &self.arena), true);
-            };
-            state.renumber(old, limit, now);
-            (state, true)
-        })
     }
 
     /// The tag of a limit's numbers, given to it now if need be.
@@ -471,8 +453,8 @@ impl MemoryStore {
     pub fn balance(&self, limit: &Limit, key: Key<'_>, now: Micros) -> i64 {
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
-        let used = self.update(limit, subject, now, Place::Table, |state| {
-            (state.used(limit, now), Wrote::Nothing)
+        let used = self.update(limit, subject, now, Place::Table, Purpose::Ask, |opened| {
+            opened.state().used(limit, now)
         });
         limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
     }
@@ -498,6 +480,9 @@ impl MemoryStore {
                 if receipt.overflow { Place::Overflow } else { Place::Table },
             ),
         };
+        if units == 0 {
+            return;
+        }
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
         // A key that has no state has nothing to give back.
@@ -506,9 +491,8 @@ impl MemoryStore {
             _ => self.keys.find(slot_key(subject, limit)),
         };
         if state.is_some() {
-            let _ = self.update(limit, subject, now, place, |state| {
-                state.refund(limit, units, charged_at, now);
-                ((), Wrote::State)
+            let _ = self.update(limit, subject, now, place, Purpose::Settle, |opened| {
+                opened.refund(limit, units, charged_at, now);
             });
         }
     }
@@ -522,18 +506,20 @@ impl MemoryStore {
         if let Some(wait) = self.blocked_for(subject, now) {
             return Decision::refused(Refusal::Blocked, wait, now);
         }
-        let booked = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
+        let (place, purpose) = (Place::TableThenOverflow, Purpose::Take);
+        let booked = self.update(limit, subject, now, place, purpose, |opened| {
+            let state = opened.state();
             let asked = state.judge(limit, cost, now);
             let backlog = state.judge(limit, 0, now).reset_after;
             let wait = asked.retry_after.max(if limit.is_queue() { backlog } else { Wait::ZERO });
             if wait > max_wait {
                 let refused = Outcome { allowed: false, retry_after: wait, ..asked };
-                return (Decision::of_one(limit, refused, 0, now), Wrote::Numbers);
+                return Decision::of_one(limit, refused, 0, now);
             }
-            state.charge(limit, cost, now);
+            opened.charge(limit, cost, now);
             let (delay, served_at) = (wait, asked.served_at);
-            let after = Outcome { delay, served_at, ..state.judge(limit, 0, now) };
-            (Decision::of_one(limit, after, cost, now), Wrote::State)
+            let after = Outcome { delay, served_at, ..opened.state().judge(limit, 0, now) };
+            Decision::of_one(limit, after, cost, now)
         });
         match booked {
             Ok((decision, decided_by)) => decision.by(decided_by),
@@ -546,9 +532,9 @@ impl MemoryStore {
     pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
         let limit = &*check.limit.for_key(check.key.as_bytes());
         let subject = self.secret.hash(check.key.as_bytes());
-        let copied = self.update(limit, subject, now, Place::TableThenOverflow, |state| {
-            (state.copy(limit, now), Wrote::Nothing)
-        });
+        let (place, purpose) = (Place::TableThenOverflow, Purpose::Ask);
+        let copied = self
+            .update(limit, subject, now, place, purpose, |opened| opened.state().copy(limit, now));
         let Ok((mut state, _)) = copied else { return Wait::NEVER };
         let mut at = now;
         for &cost in costs.iter().filter(|cost| **cost > 0) {
@@ -576,15 +562,6 @@ impl MemoryStore {
 /// A key whose place is being fetched: the hash of its subject.
 #[derive(Clone, Copy)]
 pub(crate) struct Located(u64);
-
-/// What an act did to a state.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrote {
-    Nothing,
-    /// Nothing, but it answered by the limit's numbers.
-    Numbers,
-    State,
-}
 
 /// Where a state may be.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use crate::algorithm::Strategy;
 use crate::check::{Act, Check};
 use crate::decision::Outcome;
 use crate::limit::Limit;
-use crate::time::Micros;
+use crate::time::{Micros, Wait};
 
 /// The answer, and what has to be written for it.
 pub(crate) struct Plan {
@@ -29,7 +29,7 @@ impl Plan {
                 let outcome = state.judge(limit, 0, now);
                 Plan { outcome, charge: Some(check.cost), granted: check.cost }
             }
-            Act::Peek | Act::Force => Plan::unless_jumped(state.peek(limit, check.cost, now)),
+            Act::Peek | Act::Force => Plan::unless_jumped(Plan::peek(state, limit, check, now)),
             Act::UpTo => {
                 let units = check.cost.min(state.judge(limit, 0, now).remaining);
                 let least = check.cost.min(1);
@@ -40,13 +40,20 @@ impl Plan {
 
     #[inline]
     fn take(state: &impl Strategy, limit: &Limit, check: &Check<'_>, now: Micros) -> Plan {
-        let outcome = state.judge(limit, check.cost, now);
+        let outcome = judge(state, limit, check, now);
         if outcome.allowed && check.cost > 0 {
             Plan { outcome, charge: Some(check.cost), granted: check.cost }
         } else if !outcome.allowed && check.count_denied {
             Plan { outcome, charge: Some(check.cost), granted: 0 }
         } else {
             Plan::unless_jumped(outcome)
+        }
+    }
+
+    fn peek(state: &impl Strategy, limit: &Limit, check: &Check<'_>, now: Micros) -> Outcome {
+        match check.at_once && check.act == Act::Peek {
+            true => judge_at_once(state, limit, check.cost, now, Strategy::peek),
+            false => state.peek(limit, check.cost, now),
         }
     }
 
@@ -68,8 +75,40 @@ impl Plan {
         let counted = self.charge.is_some_and(|units| units > self.granted);
         match check.act {
             Act::Force => state.judge(limit, 0, now),
-            _ if counted => state.judge(limit, check.cost, now),
+            _ if counted => judge(state, limit, check, now),
             _ => self.outcome,
         }
     }
+}
+
+/// What a state says to a take of the check's cost.
+#[inline]
+pub(crate) fn judge(
+    state: &impl Strategy,
+    limit: &Limit,
+    check: &Check<'_>,
+    now: Micros,
+) -> Outcome {
+    match check.at_once {
+        true => judge_at_once(state, limit, check.cost, now, Strategy::judge),
+        false => state.judge(limit, check.cost, now),
+    }
+}
+
+/// What a queue says to a caller who cannot wait. Once its backlog is gone, whatever can fit does.
+#[cold]
+fn judge_at_once<S: Strategy>(
+    state: &S,
+    limit: &Limit,
+    cost: u64,
+    now: Micros,
+    judge: impl Fn(&S, &Limit, u64, Micros) -> Outcome,
+) -> Outcome {
+    let asked = judge(state, limit, cost, now);
+    let present = state.judge(limit, 0, now);
+    let backlog = present.reset_after;
+    if cost == 0 || backlog.is_zero() || asked.retry_after.is_never() {
+        return asked;
+    }
+    Outcome { allowed: false, retry_after: backlog, delay: Wait::ZERO, ..present }
 }

@@ -16,7 +16,8 @@ use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
 use super::held::Held;
-use super::plan::Plan;
+use super::opened::{Opened, Purpose};
+use super::plan::{self, Plan};
 use super::slot::{Locked, Record, Slot};
 use super::table::{Inserted, Policy, Table, Worth};
 use super::{Meaning, MemoryStore, overflow_key, slot_key};
@@ -253,31 +254,38 @@ impl MemoryStore {
         if targets.iter().any(|target| locked[of(target)].seen().key != target.key) {
             return None;
         }
-        let mut states: List<(Held<'_>, bool)> = order
+        let places: List<usize> = targets.iter().map(of).collect();
+        let mut states: List<Opened<'_>> = order
             .iter()
             .zip(&locked)
-            .map(|(&index, locked)| {
+            .enumerate()
+            .map(|(place, (&index, locked))| {
                 let one = &asked[index];
-                self.open(one.limit, one.tag, locked.seen().record(), now)
+                let here = asked.iter().zip(&places).filter(|(_, other)| **other == place);
+                let purpose = here.map(|(one, _)| Purpose::of(&one.check)).max();
+                let purpose = purpose.expect("who locked it asks it");
+                self.open(one.limit, one.tag, locked.seen().record(), purpose, now)
             })
             .collect();
 
-        let places: List<usize> = targets.iter().map(of).collect();
         let (violated, granted) = judge_all(asked, &places, &states, now, outcomes);
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
-            let (state, wrote) = &mut states[place];
-            let Some(units) = charge_for(state, one, violated, granted, now) else { continue };
-            state.charge(one.limit, units, now);
-            *wrote = true;
+            let opened = &mut states[place];
+            let admitted = outcomes[index].allowed;
+            let charge = charge_for(opened.state(), one, admitted, violated, granted, now);
+            let Some(units) = charge else { continue };
+            opened.charge(one.limit, units, now);
             outcomes[index].charged = if violated == 0 { units } else { 0 };
         }
         for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
-            outcomes[index] = settled(&states[place].0, one, outcomes[index], violated, now);
+            let state = states[place].state();
+            outcomes[index] = settled(state, one, outcomes[index], violated, now);
             outcomes[index].decided_by = targets[index].decided_by;
         }
-        for ((&index, locked), (state, wrote)) in order.iter().zip(&mut locked).zip(states) {
-            if wrote {
-                locked.write(state.close(asked[index].limit, asked[index].tag, &self.arena));
+        for ((&index, locked), opened) in order.iter().zip(&mut locked).zip(states) {
+            let one = &asked[index];
+            if let Some(record) = opened.close(one.limit, one.tag, &self.arena) {
+                locked.write(record);
             }
         }
         drop(locked);
@@ -308,14 +316,14 @@ fn present(state: &Held<'_>, one: &Asked<'_>, now: Micros) -> (Outcome, bool) {
 fn judge_all(
     asked: &[Asked<'_>],
     places: &[usize],
-    states: &[(Held<'_>, bool)],
+    states: &[Opened<'_>],
     now: Micros,
     outcomes: &mut [Outcome],
 ) -> (u16, u64) {
     let mut violated = 0;
     let mut granted = u64::MAX;
     for (index, one) in asked.iter().enumerate() {
-        let state = &states[places[index]].0;
+        let state = states[places[index]].state();
         // Checks of one state are judged for what they ask together.
         let counts = |other: &Asked<'_>| {
             other.check.act != Act::Peek && (one.check.shadow || !other.check.shadow)
@@ -323,7 +331,8 @@ fn judge_all(
         let ahead = (0..index).filter(|&other| places[other] == places[index]);
         let ahead = ahead.map(|other| &asked[other]).filter(|other| counts(other));
         let ahead = ahead.map(|other| other.check.cost).fold(0, u64::saturating_add);
-        let check = one.check.cost(one.check.cost.saturating_add(ahead));
+        let together = |cost: u64| if cost > 0 { cost.saturating_add(ahead) } else { 0 };
+        let check = one.check.cost(together(one.check.cost));
         let plan = Plan::new(state, one.limit, &check, now);
         let refuses = !plan.outcome.allowed;
         violated |= u16::from(refuses && !one.check.shadow) << index;
@@ -340,18 +349,23 @@ fn judge_all(
 fn charge_for(
     state: &Held<'_>,
     one: &Asked<'_>,
+    admitted: bool,
     violated: u16,
     granted: u64,
     now: Micros,
 ) -> Option<u64> {
-    let plan = Plan::new(state, one.limit, &one.check, now);
+    // Whoever cannot wait was judged before this request was charged: what it has charged to the
+    // same queue already does not delay it.
+    let check = Check { at_once: false, ..one.check };
+    let plan = Plan::new(state, one.limit, &check, now);
+    let admits = plan.outcome.allowed && (admitted || !one.check.at_once);
     let counts_anyway = one.check.count_denied && one.check.act != Act::Peek;
     let units = match one.check.act {
         Act::UpTo if violated == 0 => granted,
         Act::UpTo => one.check.cost.min(1),
         _ => one.check.cost,
     };
-    if violated == 0 && plan.outcome.allowed && plan.granted > 0 || counts_anyway && units > 0 {
+    if violated == 0 && admits && plan.granted > 0 || counts_anyway && units > 0 {
         Some(units)
     } else {
         plan.outcome.jumped.then_some(0)
@@ -375,7 +389,7 @@ fn settled(
     }
     // What was counted although it was refused lengthens the wait.
     let retry_after = match one.check.count_denied {
-        true => state.judge(one.limit, one.check.cost, now).retry_after,
+        true => plan::judge(state, one.limit, &one.check, now).retry_after,
         false => judged.retry_after,
     };
     Outcome { allowed: false, retry_after, ..after }

@@ -586,3 +586,258 @@ fn strangers_do_not_push_out_a_restored_month() {
     assert!(!take(&restored, &limit, "victim", now).allowed());
     assert!(take(&restored, &limit, "victim", hour(2_159)).allowed());
 }
+
+/// Two limits of each kind that share a state.
+fn pairs() -> Vec<[Limit; 2]> {
+    let of = |algorithm| move |units| Limit::per_day(units).algorithm(algorithm);
+    let pair = |limit: &dyn Fn(u64) -> LimitBuilder| [100, 1_000].map(|units| built(limit(units)));
+    let mut pairs: Vec<_> = Algorithm::ALL.into_iter().map(|one| pair(&of(one))).collect();
+    pairs.push(pair(&|units| of(Algorithm::LeakyBucket)(units).queue()));
+    pairs.push(pair(&|units| of(Algorithm::SlidingWindowCounter)(units).buckets(6)));
+    pairs.push(pair(&|units| of(Algorithm::FixedWindow)(units).align(Align::FirstHit)));
+    pairs.push(pair(&|units| of(Algorithm::FixedWindow)(units).stagger()));
+    pairs.push(pair(&|units| of(Algorithm::SlidingWindowLog)(units).on_change(OnChange::Scale)));
+    pairs
+}
+
+/// Everything in the table: records, and the entries of logs.
+fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, Record, algorithm::State)> {
+    let each = store.keys.each().map(|(_, seen)| (seen.key, seen.record()));
+    let of = |record| Held::open(limit, record, &store.arena).unwrap().copy(limit, at(600));
+    each.map(|(key, record)| (key, record, of(record))).collect()
+}
+
+#[test]
+fn questions_under_other_numbers_write_nothing() {
+    for [free, pro] in pairs() {
+        let store = MemoryStore::new(100);
+        let other = built(Limit::per_hour(1_000).name("other").burst(1_000));
+        for second in 0..7 {
+            let _ = store.decide_one(&Check::new(&pro, "anna").cost(100), at(590 + second));
+        }
+        let free_anna = Check::new(&free, "anna");
+        let zero = free_anna.cost(0);
+        let before = contents(&store, &pro);
+        let questions = [
+            zero,
+            zero.act(Act::Force),
+            zero.act(Act::UpTo),
+            zero.count_denied(),
+            zero.shadow(),
+            free_anna.act(Act::Peek).cost(7),
+        ];
+        for (nth, question) in questions.into_iter().enumerate() {
+            let beside = Check::new(&other, "anna").cost(0);
+            let _ = store.decide_one(&question, at(600));
+            assert_eq!(contents(&store, &pro), before, "{pro}: {nth} alone");
+            let _ = store.decide_now(&[question, question], at(600));
+            assert_eq!(contents(&store, &pro), before, "{pro}: {nth} twice");
+            let _ = store.decide_now(&[question, beside], at(600));
+            let after = contents(&store, &pro);
+            assert!(before.iter().all(|one| after.contains(one)), "{pro}: {nth} with another");
+            store.reset(&other, "anna".into(), at(600));
+        }
+        let receipt = store.decide_one(&zero, at(600)).receipt();
+        store.refund(&free, "anna".into(), Some(receipt), 5, at(600));
+        store.refund(&free, "anna".into(), None, 0, at(600));
+        let _ = store.balance(&free, "anna".into(), at(600));
+        let _ = store.wait_in_line(&free_anna, &[1, 2], at(600));
+        assert_eq!(contents(&store, &pro), before, "{pro}");
+        // A question sees the state as its own numbers would have it.
+        let left = store.decide_one(&zero, at(600)).remaining();
+        assert!(left <= 30, "{pro}: {left} left of {free}");
+    }
+}
+
+#[test]
+fn settling_keeps_the_numbers_of_the_state() {
+    for [free, pro] in pairs() {
+        if free.on_change() != OnChange::Keep {
+            continue;
+        }
+        let left = |store: &MemoryStore| {
+            store.decide_one(&Check::new(&pro, "anna").cost(0), at(600)).remaining()
+        };
+        let start = || {
+            let store = MemoryStore::new(100);
+            let receipt = store.decide_one(&Check::new(&free, "anna").cost(10), at(600)).receipt();
+            assert!(store.decide_one(&Check::new(&pro, "anna").cost(500), at(600)).allowed());
+            assert_eq!(left(&store), 490, "{pro}");
+            (store, receipt)
+        };
+        let (store, receipt) = start();
+        store.refund(&free, "anna".into(), Some(receipt), 1, at(600));
+        assert_eq!(left(&store), 491, "{pro}: a refund");
+        store.refund(&free, "anna".into(), None, 3, at(600));
+        assert_eq!(left(&store), 494, "{pro}: a grant");
+
+        let (store, _) = start();
+        let force = Check::new(&free, "anna").act(Act::Force).cost(2);
+        let forced = store.decide_one(&force, at(600));
+        assert_eq!((forced.allowed(), forced.granted()), (true, 2), "{pro}");
+        assert_eq!((forced.capacity(), forced.remaining()), (100, 0), "{pro}");
+        assert_eq!(left(&store), 488, "{pro}: a force");
+        // Its receipt gives it back.
+        store.refund(&free, "anna".into(), Some(forced.receipt()), 9, at(600));
+        assert_eq!(left(&store), 490, "{pro}: a force taken back");
+
+        let other = built(Limit::per_hour(1_000).name("other").burst(1_000));
+        for beside in [Check::new(&other, "anna"), force.cost(1), force.cost(0)] {
+            let (store, _) = start();
+            let mut outcomes = [Outcome::default(); 2];
+            let forced = store.decide_each(&[force, beside], at(600), &mut outcomes);
+            assert!(forced.allowed(), "{pro}");
+            assert_eq!((outcomes[0].charged, outcomes[0].remaining), (2, 0), "{pro}");
+            let more = if beside.limit.id() == free.id() { outcomes[1].charged } else { 0 };
+            assert_eq!(left(&store), 488 - more, "{pro}: a force with another");
+        }
+    }
+}
+
+/// The one thing that a question writes: the state follows a clock that jumped, by its own numbers.
+#[test]
+fn a_question_under_other_numbers_follows_the_clock() {
+    let bucket = |units| built(Limit::per_second(10).burst(units));
+    let (free, pro) = (bucket(5), bucket(50));
+    for together in [false, true] {
+        let store = MemoryStore::new(100);
+        let _ = store.decide_one(&Check::new(&pro, "anna").cost(40), at(10_000));
+        let peek = Check::new(&free, "anna").act(Act::Peek);
+        let told = match together {
+            true => store.decide_now(&[peek, peek], at(10)),
+            false => store.decide_one(&peek, at(10)),
+        };
+        assert_eq!(told.retry_after(), Wait::from_micros(S / 10));
+        let ask = Check::new(&pro, "anna").cost(0);
+        assert_eq!(store.decide_one(&ask, at(10)).remaining(), 10);
+        assert_eq!(store.decide_one(&ask, at(11)).remaining(), 20);
+    }
+}
+
+/// Ten a second, up to 5 at once, one every tenth of a second.
+fn queue() -> Limit {
+    built(Limit::per_second(10).burst(5).algorithm(Algorithm::LeakyBucket).queue())
+}
+
+#[test]
+fn who_cannot_wait_is_refused_by_a_queue() {
+    let (queue, other) = (queue(), built(Limit::per_hour(100).burst(100)));
+    let wait = |tenths: u64| Wait::from_micros(tenths * S / 10);
+    for together in [false, true] {
+        let store = MemoryStore::new(100);
+        let beside = Check::new(&other, "anna");
+        let ask = |check: Check<'_>, now| match together {
+            true => store.decide_now(&[check, beside], now),
+            false => store.decide_one(&check, now),
+        };
+        let check = Check::new(&queue, "anna");
+        let at_once = check.at_once();
+        let left = |limit: &Limit, now| {
+            store.decide_one(&Check::new(limit, "anna").cost(0), now).remaining()
+        };
+        assert!(ask(at_once, at(10)).allowed(), "an empty queue delays nobody");
+        assert_eq!(ask(check, at(10)).delay(), wait(1));
+        let others = left(&other, at(10));
+        // act | allowed, wait in tenths
+        let rows = [
+            (at_once, false, 2),
+            (at_once.cost(5), false, 2),
+            (at_once.act(Act::UpTo).cost(4), false, 2),
+            (at_once.act(Act::Peek), false, 2),
+            (at_once.cost(0), true, 0),
+            (at_once.act(Act::Peek).cost(0), true, 0),
+        ];
+        for (nth, (check, allowed, tenths)) in rows.into_iter().enumerate() {
+            let decision = ask(check, at(10));
+            let told = (decision.allowed(), decision.retry_after(), decision.delay());
+            assert_eq!(told, (allowed, wait(tenths), Wait::ZERO), "row {nth}");
+            if !allowed {
+                let state = (decision.remaining(), decision.reset_after(), decision.granted());
+                assert_eq!(state, (3, wait(2), 0), "row {nth}");
+                assert_eq!(decision.binding(), 0, "row {nth}");
+            }
+            assert_eq!(left(&queue, at(10)), 3, "row {nth}: nothing is charged");
+        }
+        // The questions took one unit each beside a take of the other limit, no refusal did.
+        assert_eq!(others - left(&other, at(10)), if together { 2 } else { 0 });
+        assert!(ask(at_once.cost(6), at(10)).retry_after().is_never());
+
+        let forced = ask(at_once.act(Act::Force).cost(1), at(10));
+        assert!(forced.allowed() && left(&queue, at(10)) == 2, "it has happened");
+        let told = ask(at_once.count_denied(), at(10));
+        assert_eq!((told.allowed(), told.retry_after()), (false, wait(4)), "refused, and counted");
+        assert_eq!(left(&queue, at(10)), 1);
+        let ready = at(10).after(told.retry_after());
+        let early = Micros::new(ready.as_u64() - 1);
+        assert!(!ask(at_once.act(Act::Peek), early).allowed());
+        assert!(ask(at_once.count_denied(), ready).allowed());
+    }
+}
+
+#[test]
+fn who_cannot_wait_and_is_not_asked_to_passes() {
+    let store = MemoryStore::new(100);
+    // No other limit delays: they answer as always.
+    for limit in kinds().into_iter().filter(|limit| !limit.is_queue()) {
+        let [plain, at_once] = ["anna", "ben"].map(|key| Check::new(&limit, key));
+        let at_once = Check { key: plain.key, ..at_once.at_once() };
+        let other = MemoryStore::new(100);
+        for nth in 0..7 {
+            let answer = other.decide_one(&at_once, at(600 + nth));
+            assert_eq!(answer, store.decide_one(&plain, at(600 + nth)), "{limit}");
+        }
+    }
+    // One request that asks one queue twice is one request: it does not delay itself.
+    let queue = queue();
+    let two = [Check::new(&queue, "anna").at_once(), Check::new(&queue, "anna").at_once().cost(2)];
+    let mut outcomes = [Outcome::default(); 2];
+    for _ in 0..2 {
+        let decision = store.decide_each(&two, at(700), &mut outcomes);
+        if decision.allowed() {
+            assert_eq!((outcomes[0].charged, outcomes[1].charged), (1, 2));
+        }
+        assert_eq!(store.decide_one(&two[0].cost(0), at(700)).remaining(), 2);
+    }
+    assert!(!store.decide_now(&two, at(700)).allowed());
+}
+
+#[test]
+fn a_queue_in_shadow_refuses_nobody_who_cannot_wait() {
+    let (queue, other) = (queue(), built(Limit::per_hour(100).burst(100)));
+    let shadow = Check::new(&queue, "anna").at_once().shadow();
+    for checks in [vec![shadow], vec![shadow, Check::new(&other, "anna")]] {
+        let store = MemoryStore::new(100);
+        let mut outcomes = [Outcome::default(); 2];
+        for nth in 0..4 {
+            let decision = store.decide_each(&checks, at(10), &mut outcomes);
+            assert!(decision.allowed() && decision.delay().is_zero(), "{nth}");
+            let would = (outcomes[0].allowed, outcomes[0].charged, outcomes[0].remaining);
+            assert_eq!(would, if nth == 0 { (true, 1, 4) } else { (false, 0, 4) }, "{nth}");
+            let retry = if nth == 0 { 0 } else { S / 10 };
+            assert_eq!(outcomes[0].retry_after, Wait::from_micros(retry), "{nth}");
+        }
+        if let [_, other] = checks[..] {
+            assert_eq!(store.decide_one(&other.cost(0), at(10)).remaining(), 96);
+        }
+    }
+}
+
+/// Whether a state that equals a fresh one is still there is not to be seen.
+#[test]
+fn what_is_forced_on_a_fresh_state_is_as_on_none() {
+    for [free, pro] in pairs() {
+        let [free, pro] = [free, pro].map(|limit| {
+            let numbers = Limit::per_day(limit.units()).algorithm(limit.algorithm());
+            built(numbers.on_change(OnChange::Scale))
+        });
+        let force = |store: &MemoryStore| {
+            let check = Check::new(&pro, "anna").act(Act::Force).cost(50);
+            store.decide_one(&check, at(86_400 * 9)).remaining()
+        };
+        let store = MemoryStore::new(100);
+        for second in 0..5 {
+            let _ = store.decide_one(&Check::new(&free, "anna").cost(20), at(600 + second));
+        }
+        assert_eq!(force(&store), force(&MemoryStore::new(100)), "{pro}");
+    }
+}

@@ -66,6 +66,10 @@ impl MemoryStore {
             return None;
         }
         let (outcome, record) = take(one.limit, record, check.cost, now)?;
+        // What a caller who cannot wait is told instead is not what was judged here.
+        if check.at_once && !(outcome.allowed && outcome.delay.is_zero()) {
+            return None;
+        }
         match outcome.allowed {
             true => {
                 let outcome = Outcome { charged: check.cost, ..outcome };
