@@ -72,7 +72,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
         idle: settings.idle_timeout,
         body: settings.body_timeout,
     };
-    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, patience };
+    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens };
     let control = ControlPlane { tokens: admin_tokens, stopping: stopping.clone() };
     let server = Server {
         settings,
