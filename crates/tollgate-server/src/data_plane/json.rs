@@ -111,10 +111,11 @@ pub(super) struct Asked<'a> {
 impl<'a> Asked<'a> {
     /// Reads a body that may have these fields; an empty one has none.
     pub(super) fn read(body: &'a [u8], fields: Fields) -> Result<Asked<'a>, String> {
-        if body.is_empty() {
-            return Ok(Asked::default());
+        let mut asked = Asked::default();
+        if !body.is_empty() {
+            reader::read(body, |reader| reader.question(fields, &mut asked))?;
         }
-        reader::read(body, |reader| reader.question(fields))
+        Ok(asked)
     }
 
     /// Whether it has a fact or a cost, not only a reservation.
@@ -144,10 +145,11 @@ impl<'a> Reader<'a> {
                 let place = self.place();
                 return Err(self.wrong(place, format!("there are more than {BATCH_MAX} checks")));
             }
-            batch.push(self.question(CHECK).map_err(|mut mistake| {
+            let asked = batch.push_mut(Asked::default());
+            self.question(CHECK, asked).map_err(|mut mistake| {
                 mistake.problem = format!("in check {index}, {}", mistake.problem);
                 mistake
-            })?);
+            })?;
             if self.takes(b']') {
                 return Ok(batch);
             }
@@ -157,15 +159,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One question: an object of these fields.
-    fn question(&mut self, fields: Fields) -> Result<Asked<'a>, Mistake> {
-        let mut asked = Asked::default();
+    /// One question: an object of these fields. Filled in place: it is large.
+    fn question(&mut self, fields: Fields, asked: &mut Asked<'a>) -> Result<(), Mistake> {
         let mut seen = Fields(0);
         if !self.takes(b'{') {
             return Err(self.expected(&format!("an object with any of {}", fields.told())));
         }
         if self.takes(b'}') {
-            return Ok(asked);
+            return Ok(());
         }
         loop {
             let (name_at, name) = self.name()?;
@@ -178,9 +179,9 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong(name_at, format!("{name:?} stands twice")));
             }
             seen = seen.and(field);
-            self.field(field, &mut asked)?;
+            self.field(field, asked)?;
             if !self.another()? {
-                return Ok(asked);
+                return Ok(());
             }
         }
     }

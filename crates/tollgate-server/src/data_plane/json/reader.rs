@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use tollgate::time::MAX_EXACT;
 
+use crate::reply::plain_bytes;
+
 /// The most characters of a wrong value that are shown.
 const SHOWN_CHARS_MAX: usize = 60;
 
@@ -45,6 +47,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(super) fn text_or_null(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Mistake> {
         match self.peek() {
             Some(b'"') => self.string().map(Some),
@@ -86,6 +89,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether there is another member, or the object ends.
+    #[inline]
     pub(super) fn another(&mut self) -> Result<bool, Mistake> {
         if self.takes(b',') {
             return Ok(true);
@@ -97,6 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The string that begins here.
+    #[inline]
     fn string(&mut self) -> Result<Cow<'a, str>, Mistake> {
         let start = self.at + 1;
         let end = start + plain_bytes(&self.text.as_bytes()[start..]);
@@ -149,6 +154,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next byte that is not space.
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         loop {
             match self.text.as_bytes().get(self.at) {
@@ -159,6 +165,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the next byte is this one; if so, goes on behind it.
+    #[inline]
     pub(super) fn takes(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -201,12 +208,6 @@ impl<'a> Reader<'a> {
             Some((cut, _)) => format!("{}…", &rest[..cut]),
         }
     }
-}
-
-/// How many bytes of a string stand for themselves.
-fn plain_bytes(text: &[u8]) -> usize {
-    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-    text.iter().position(special).unwrap_or(text.len())
 }
 
 /// The character of the escape that a text begins with, and the bytes it takes.
