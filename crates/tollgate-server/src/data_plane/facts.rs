@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_rules::{Facts, Gatekeeper, Headers, Identity};
 
 use super::json::Asked;
@@ -11,22 +11,22 @@ use super::json::Asked;
 pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
 
 impl RequestHeaders<'_> {
-    /// The value of the first field of this name, which is in small letters.
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.texts(name).next().flatten()
+    /// The value of the first field of this name.
+    pub(super) fn text(&self, name: &HeaderName) -> Option<&str> {
+        let mut named = self.0.iter().filter(|(field, _)| *field == name);
+        named.next().and_then(|(_, value)| text(value))
     }
 
-    /// The values of all fields of this name. A request has a handful of fields: looking at each
-    /// is faster than hashing the name.
+    /// The values of all fields of this name, which is in small letters. A request has a handful of
+    /// fields: looking at each is faster than hashing the name.
     fn texts(&self, name: &str) -> impl Iterator<Item = Option<&str>> {
-        let named = self.0.iter().filter(move |(field, _)| field.as_str() == name);
-        named.map(|(_, value)| std::str::from_utf8(value.as_bytes()).ok())
+        self.0.iter().filter(move |(field, _)| field.as_str() == name).map(|(_, value)| text(value))
     }
 }
 
 impl Headers for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.text(name).map(Cow::Borrowed)
+        self.texts(name).next().flatten().map(Cow::Borrowed)
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -38,6 +38,10 @@ impl Headers for RequestHeaders<'_> {
         }
         Some(list)
     }
+}
+
+fn text(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok()
 }
 
 /// The header fields of a question. Its reader saw to it that none stands twice.
