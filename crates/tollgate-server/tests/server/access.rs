@@ -168,6 +168,27 @@ fn checks_work_over_tls() {
 }
 
 #[test]
+fn the_demo_suggests_what_works_at_this_door() {
+    let directory = tempdir().unwrap();
+    let (_, [cert, key]) = certificate(directory.path());
+    let tokens = file(directory.path(), "token", TOKEN);
+    let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
+    let token = ["--auth-token-file", text(&tokens)];
+    let ask = |http: &str| format!("tollgate ask --server http://{http}");
+    for (flags, with_tls, with_token) in
+        [(&tls[..], true, false), (&token, false, true), (&[&tls[..], &token].concat(), true, true)]
+    {
+        let server = Server::start(flags);
+        let http = server.http().to_string();
+        let told = server.stop().stderr;
+        assert_eq!(told.contains(&format!("--insecure https://{http}/")), with_tls, "{told}");
+        assert_eq!(told.contains(&ask(&http)), !with_tls, "{told}");
+        assert_eq!(told.contains("-H \"Authorization: Bearer $(head -n 1 "), with_token, "{told}");
+        assert!(!told.contains(TOKEN), "{told}");
+    }
+}
+
+#[test]
 fn broken_certificates_are_told() {
     let directory = tempdir().unwrap();
     let (_, [cert, key]) = certificate(directory.path());
