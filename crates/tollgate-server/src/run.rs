@@ -30,6 +30,7 @@ use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
 use crate::telemetry::{LogFormat, Logs};
+use crate::warnings::{self, Warnings};
 use crate::{access, rules};
 
 /// How long requests may take to finish once the server is asked to stop.
@@ -73,7 +74,8 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
         idle: settings.idle_timeout,
         body: settings.body_timeout,
     };
-    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens };
+    let warnings = Warnings::new(logs);
+    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, warnings };
     let control = ControlPlane { tokens: admin_tokens, stopping: stopping.clone() };
     let server = Server {
         settings,
@@ -116,9 +118,10 @@ impl Server<'_> {
         let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
         let admin = self.open(admin, &self.control, 1, caps, None)?;
         let keeper = settings.snapshot.clone().map(|path| {
-            Keeper::start(gatekeeper, path, settings.snapshot_interval, self.logs.clone())
+            Keeper::start(gatekeeper.clone(), path, settings.snapshot_interval, self.logs.clone())
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
+        tokio::spawn(warnings::watch_left_out(gatekeeper, self.logs.clone()));
         announce(addresses, settings);
 
         let signal = signals.next(self.logs).await;

@@ -15,6 +15,7 @@ use tollgate_rules::{Ask, Facts, Gatekeeper, Headers};
 use super::answer::{Content, respond, write_display};
 use super::facts::RequestHeaders;
 use crate::doors::connection::Body;
+use crate::warnings::Warnings;
 
 /// Room for most problem documents.
 const PROBLEM_BYTES: usize = 480;
@@ -33,6 +34,7 @@ pub(super) fn answer(
     head: &request::Parts,
     peer: IpAddr,
     style: Style,
+    warnings: &Warnings,
 ) -> Response<Body> {
     let headers = RequestHeaders(&head.headers);
     let rules = gatekeeper.rules();
@@ -40,7 +42,10 @@ pub(super) fn answer(
     let identity = identify.identify(peer, &headers);
     let original = match identify.trusts(peer.to_canonical()) {
         true => Original::of(&headers, style),
-        false => Original::default(),
+        false => {
+            warnings.untrusted_proxy(peer, gatekeeper.now());
+            Original::default()
+        }
     };
     let facts = Facts {
         method: original.method,

@@ -11,6 +11,7 @@ use super::{batch, check, forward_auth, reserve};
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
 use crate::reply;
+use crate::warnings::Warnings;
 
 /// The most bytes of one question.
 const CHECK_BYTES_MAX: usize = 64 << 10;
@@ -29,6 +30,7 @@ pub(crate) struct DataPlane {
     pub(crate) gatekeeper: Arc<Gatekeeper>,
     /// Who may ask; `None`: whoever reaches the door.
     pub(crate) tokens: Option<Tokens>,
+    pub(crate) warnings: Warnings,
 }
 
 /// What a path means.
@@ -131,7 +133,9 @@ impl DataPlane {
             Route::Reserve => reserve::reserve(gatekeeper, body),
             Route::Commit => reserve::commit(gatekeeper, body),
             Route::Refund => reserve::refund(gatekeeper, body),
-            Route::ForwardAuth(style) => forward_auth::answer(gatekeeper, head, peer.ip(), style),
+            Route::ForwardAuth(style) => {
+                forward_auth::answer(gatekeeper, head, peer.ip(), style, &self.warnings)
+            }
             Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }
