@@ -38,7 +38,8 @@ pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
 
 /// No token, or a wrong one: which is nobody's business.
 pub(crate) fn unauthorized() -> Response<Body> {
-    let message = "This door takes a token: send `Authorization: Bearer <token>`.";
+    let message = "This door takes a token: send `Authorization: Bearer <token>`, or \
+        `X-Tollgate-Token: <token>` where `Authorization` is taken.";
     let mut response = error(StatusCode::UNAUTHORIZED, message);
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response

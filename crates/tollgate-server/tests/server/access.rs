@@ -37,6 +37,13 @@ fn the_data_door_takes_tokens() {
             }
         }
     }
+    // Behind a proxy, `Authorization` is its client's.
+    let client = ("authorization", "Bearer of-the-client-of-a-proxy");
+    let (good, wrong) = (("x-tollgate-token", TOKEN), ("x-tollgate-token", "wrong"));
+    for (headers, status) in [(&[client, good][..], 200), (&[client, wrong], 401), (&[good], 200)] {
+        let answer = server.request("GET", "/v1/forward-auth", headers, "");
+        assert_eq!(answer.status, status, "{headers:?}");
+    }
     assert_eq!(server.post("/no/such/path", "").status, 401, "strangers learn nothing");
     assert_eq!(server.admin_get("/readyz", &[]).status, 200, "the other door is not concerned");
     let ended = server.stop();
