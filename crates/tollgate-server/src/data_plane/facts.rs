@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tollgate_rules::{Facts, Gatekeeper, Headers, Identity};
+use tollgate_rules::{Facts, Gatekeeper, Headers};
 
 use super::json::Asked;
 
@@ -44,40 +44,24 @@ fn text(value: &HeaderValue) -> Option<&str> {
     std::str::from_utf8(value.as_bytes()).ok()
 }
 
-/// The header fields of a question. Its reader saw to it that none stands twice.
-struct AskedHeaders<'a>(&'a [(Cow<'a, str>, Cow<'a, str>)]);
-
-impl Headers for AskedHeaders<'_> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let named = self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| Cow::Borrowed(&**value))
-    }
-
-    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.header(name)
-    }
-}
-
-/// Calls `with` with the facts of a question. Who is calling follows from the header fields where
-/// the question does not say so itself; as everywhere, only if the address it names is trusted.
+/// Calls `with` with the facts of a question.
 pub(super) fn with_facts<T>(
     gatekeeper: &Gatekeeper,
     asked: &Asked<'_>,
     with: impl FnOnce(Facts<'_>) -> T,
 ) -> T {
-    let fields = AskedHeaders(&asked.headers);
-    let headers = (!asked.headers.is_empty()).then_some(&fields as &dyn Headers);
-    let identity = match (headers, asked.ip) {
-        (Some(headers), Some(ip)) => gatekeeper.rules().settings().identify.identify(ip, headers),
-        _ => Identity::default(),
-    };
-    with(Facts {
+    let headers = (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers);
+    let stated = Facts {
         method: asked.method.as_deref(),
         path: asked.path.as_deref(),
         ip: asked.ip,
-        user: asked.user.as_deref().or(identity.user.as_deref()),
-        tier: asked.tier.as_deref().or(identity.tier.as_deref()),
-        api_key: asked.api_key.as_deref().or(identity.api_key.as_deref()),
+        user: asked.user.as_deref(),
+        tier: asked.tier.as_deref(),
+        api_key: asked.api_key.as_deref(),
         headers,
-    })
+    };
+    match headers {
+        Some(_) => gatekeeper.rules().settings().identify.complete(stated, with),
+        None => with(stated),
+    }
 }
