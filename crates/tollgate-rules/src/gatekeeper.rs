@@ -136,19 +136,13 @@ impl<C: Clock> Gatekeeper<C> {
     fn act_at(&self, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
         let rules = self.rules.load();
         let plan = Plan::new(&rules, ask, now);
-        let answer = self.ask(&plan, ask, act, now);
+        let answer = self.ask(&plan, act, now);
         drop(plan);
         Answer::new(rules, answer)
     }
 
     /// Puts a plan to the store.
-    pub(crate) fn ask(
-        &self,
-        plan: &Plan<'_>,
-        ask: &Ask<'_>,
-        act: Act,
-        now: Micros,
-    ) -> (Told, Entries) {
+    pub(crate) fn ask(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
         self.count(plan);
         if plan.too_many {
             return self.too_many(now);
@@ -159,15 +153,12 @@ impl<C: Clock> Gatekeeper<C> {
         {
             return refusal;
         }
-        // Whoever cannot wait has to know of delays; nobody else pays for looking.
-        let impatient = ask.cannot_wait;
         match &plan.limits[..] {
             // Nearly every request: no list of outcomes to fill, and the store's shortest way.
             [only] if only.standing == Standing::Enforced => {
                 let decision = moment.decide(&[plan.check(only, act)]);
-                let mut outcomes = [decision.outcome()];
                 let told = Told::new(&decision, Some(Binding::Limit(0)));
-                self.settle(plan, moment, (told, impatient, act), &mut outcomes)
+                self.settle(plan, moment, (told, act), &[decision.outcome()])
             }
             several => {
                 let mut outcomes = [Outcome::default(); MAX_LIMITS];
@@ -175,24 +166,20 @@ impl<C: Clock> Gatekeeper<C> {
                 let enforced = several.iter().any(|one| one.standing == Standing::Enforced);
                 let binding = enforced.then_some(Binding::Limit(decision.binding()));
                 let told = Told::new(&decision, binding);
-                let outcomes = &mut outcomes[..several.len()];
-                self.settle(plan, moment, (told, impatient, act), outcomes)
+                self.settle(plan, moment, (told, act), &outcomes[..several.len()])
             }
         }
     }
 
-    /// What follows from a decision: a delay that is a refusal, a refusal that counts towards a ban.
+    /// What follows from a decision: a refusal may count towards a ban.
     #[inline]
     fn settle(
         &self,
         plan: &Plan<'_>,
         moment: Moment<'_, C>,
-        (mut told, impatient, act): (Told, bool, Act),
-        outcomes: &mut [Outcome],
+        (mut told, act): (Told, Act),
+        outcomes: &[Outcome],
     ) -> (Told, Entries) {
-        if impatient && !told.outcome.delay.is_zero() {
-            take_back(plan, moment, &mut told, outcomes);
-        }
         if told.refusal == Some(Refusal::OverLimit)
             && act == Act::Take
             && let Some(block) = self.ban(plan, moment, outcomes)
@@ -313,37 +300,6 @@ impl<C: Clock> Gatekeeper<C> {
     /// Reads the clock, for several questions about one instant.
     pub fn now(&self) -> Micros {
         self.limiter.clock().now()
-    }
-}
-
-/// Makes a refusal of a delay: gives back what was charged, and says when to come again.
-fn take_back<C: Clock>(
-    plan: &Plan<'_>,
-    moment: Moment<'_, C>,
-    told: &mut Told,
-    outcomes: &mut [Outcome],
-) {
-    for (planned, outcome) in plan.limits.iter().zip(outcomes.iter()) {
-        let (limit, key) = (plan.limit(planned), plan.key_for(planned));
-        moment.refund(limit, key, outcome.receipt(), outcome.charged);
-    }
-    let _ = moment.decide_each(&plan.checks(Act::Peek), outcomes);
-    for (planned, outcome) in plan.limits.iter().zip(outcomes.iter_mut()) {
-        let holds_up = planned.standing == Standing::Enforced && !outcome.delay.is_zero();
-        if holds_up {
-            outcome.allowed = false;
-            outcome.retry_after = outcome.delay;
-        }
-        outcome.delay = Wait::ZERO;
-    }
-    let refuses =
-        |one: &usize| plan.limits[*one].standing == Standing::Enforced && !outcomes[*one].allowed;
-    let refusing = (0..outcomes.len()).rev().filter(refuses);
-    if let Some(binding) = refusing.max_by_key(|one| outcomes[*one].retry_after) {
-        told.refusal = Some(Refusal::OverLimit);
-        told.binding = Some(Binding::Limit(binding));
-        told.outcome = outcomes[binding];
-        told.capacity = plan.limit(&plan.limits[binding]).capacity();
     }
 }
 

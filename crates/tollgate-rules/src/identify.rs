@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::facts::Headers;
+use crate::facts::{Facts, Headers};
 use crate::matcher::contains;
 
 /// How callers are recognised.
@@ -102,6 +102,20 @@ impl Identify {
             api_key,
             tier: header(&self.tier_header),
         }
+    }
+
+    /// Calls `with` with facts that somebody states, completed: who is calling follows from the header
+    /// fields where the facts do not say so themselves. As everywhere, user and tier only if the
+    /// address they name is trusted; the address itself stays as stated.
+    pub fn complete<T>(&self, stated: Facts<'_>, with: impl FnOnce(Facts<'_>) -> T) -> T {
+        let (Some(ip), Some(headers)) = (stated.ip, stated.headers) else { return with(stated) };
+        let identity = self.identify(ip, headers);
+        with(Facts {
+            user: stated.user.or(identity.user.as_deref()),
+            tier: stated.tier.or(identity.tier.as_deref()),
+            api_key: stated.api_key.or(identity.api_key.as_deref()),
+            ..stated
+        })
     }
 
     /// The client that a trusted peer asks for.
@@ -258,5 +272,30 @@ mod tests {
             (proxy.user.as_deref(), proxy.tier.as_deref()),
             (Some("42"), Some("enterprise"))
         );
+    }
+
+    #[test]
+    fn stated_facts_win_over_headers_and_are_completed_by_them() {
+        let identify = Identify { api_key_header: Some("x-api-key".into()), ..identify() };
+        let headers = vec![("X-User-Id", "42"), ("X-Tier", "pro"), ("X-Api-Key", "k")];
+        let headers: &dyn Headers = &headers;
+        let complete = |ip: Option<&str>, user, headers| {
+            let stated = Facts { ip: ip.map(self::ip), user, headers, ..Facts::default() };
+            identify.complete(stated, |facts| {
+                assert_eq!(facts.ip, stated.ip, "the address stays");
+                [facts.user, facts.tier, facts.api_key].map(|fact| fact.map(str::to_string))
+            })
+        };
+        // ip, user, headers | user, tier, API key
+        let rows = [
+            (Some("10.0.0.1"), None, Some(headers), [Some("42"), Some("pro"), Some("k")]),
+            (Some("10.0.0.1"), Some("7"), Some(headers), [Some("7"), Some("pro"), Some("k")]),
+            (Some("203.0.113.1"), None, Some(headers), [None, None, Some("k")]),
+            (None, None, Some(headers), [None, None, None]),
+            (Some("10.0.0.1"), Some("7"), None, [Some("7"), None, None]),
+        ];
+        for (ip, user, headers, want) in rows {
+            assert_eq!(complete(ip, user, headers), want.map(|fact| fact.map(str::to_string)));
+        }
     }
 }

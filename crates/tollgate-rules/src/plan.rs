@@ -19,6 +19,8 @@ const KEYS: usize = 4;
 /// The limits that apply to one request, and the keys they count.
 pub(crate) struct Plan<'a> {
     rules: &'a RuleSet,
+    /// The asker cannot wait.
+    at_once: bool,
     /// One for each different template among the rules that apply, and one more where tiers count on
     /// their own.
     keys: Vec<Made<'a>>,
@@ -92,6 +94,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
         let mut plan = Plan {
             rules,
+            at_once: ask.cannot_wait,
             keys: Vec::with_capacity(KEYS),
             limits: ArrayVec::new(),
             without_fact: 0,
@@ -231,6 +234,7 @@ impl<'a> Plan<'a> {
         let check = Check::new(self.limit(planned), self.key_for(planned));
         let check = check.cost(planned.cost).act(act);
         let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
+        let check = if self.at_once { check.at_once() } else { check };
         match self.rule(planned).count_denied && act == Act::Take {
             true => check.count_denied(),
             false => check,

@@ -160,14 +160,14 @@ impl<C: Clock> Gatekeeper<C> {
             return Err(TableFull);
         }
         if let Some(busy) = table.busy(&plan) {
-            let (mut told, entries) = self.ask(&plan, ask, Act::Peek, now);
+            let (mut told, entries) = self.ask(&plan, Act::Peek, now);
             if told.refusal.is_none() {
                 busy.tell(&mut told);
             }
             drop((table, plan));
             return Ok(Reserved { answer: Answer::new(rules, (told, entries)), id: None });
         }
-        let (told, entries) = self.ask(&plan, ask, Act::Take, now);
+        let (told, entries) = self.ask(&plan, Act::Take, now);
         let id = told.refusal.is_none().then(|| {
             let mut open = Open::new(&rules, &plan, ask.cost.is_some(), entries.outcomes());
             open.deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));

@@ -13,6 +13,7 @@ mod settings;
 mod shutdown;
 mod snapshot;
 mod telemetry;
+mod warnings;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
@@ -29,6 +30,7 @@ use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
 use crate::telemetry::{LogFormat, Logs};
+use crate::warnings::{self, Warnings};
 use crate::{access, rules};
 
 /// How long requests may take to finish once the server is asked to stop.
@@ -72,7 +74,8 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
         idle: settings.idle_timeout,
         body: settings.body_timeout,
     };
-    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, patience };
+    let warnings = Warnings::new(logs);
+    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, warnings };
     let control = ControlPlane { tokens: admin_tokens, stopping: stopping.clone() };
     let server = Server {
         settings,
@@ -115,18 +118,19 @@ impl Server<'_> {
         let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
         let admin = self.open(admin, &self.control, 1, caps, None)?;
         let keeper = settings.snapshot.clone().map(|path| {
-            Keeper::start(gatekeeper, path, settings.snapshot_interval, self.logs.clone())
+            Keeper::start(gatekeeper.clone(), path, settings.snapshot_interval, self.logs.clone())
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
+        tokio::spawn(warnings::watch_left_out(gatekeeper, self.logs.clone()));
         announce(addresses, settings);
 
-        let signal = signals.next().await;
+        let signal = signals.next(self.logs).await;
         self.logs.info("stopping: requests may finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
         tokio::select! {
             () = self.drain(http, admin) => {}
             // Asked twice: whoever asks knows best. The snapshot of the last interval stays.
-            _ = signals.next() => {
+            _ = signals.next(self.logs) => {
                 self.logs.warn("stopping at once", &[]);
                 return Ok(());
             }
@@ -193,14 +197,7 @@ fn announce(addresses: [Option<io::Result<SocketAddr>>; 2], settings: &Settings)
         && settings.is_demo()
         && settings.log_format == LogFormat::Text
     {
-        let scheme = if settings.tls_cert.is_some() { "https" } else { "http" };
-        let _ = write!(
-            io::stderr(),
-            "No --rules and no --limit: these are demo rules. Try them:\n\
-             \n  curl -i -d '{{\"path\":\"/api/search\",\"user\":\"42\"}}' {scheme}://{http}/v1/check\
-             \n  tollgate ask --server {scheme}://{http} --path /login --method POST --ip 192.0.2.1\n\
-             \nYour own: tollgate serve --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
-        );
+        let _ = write!(io::stderr(), "{}", how_to_try(http, settings));
     }
     let mut out = io::stdout().lock();
     for (name, address) in [("http", http), ("admin", admin)] {
@@ -210,6 +207,33 @@ fn announce(addresses: [Option<io::Result<SocketAddr>>; 2], settings: &Settings)
     }
     // Whoever started us may have closed standard output: that is no reason not to serve.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
+}
+
+/// Commands that work as they stand, with the door as it is.
+fn how_to_try(http: SocketAddr, settings: &Settings) -> String {
+    let token_file = settings.auth_token_file.as_deref().map(Path::display);
+    let mut curl = String::from("curl -i");
+    if let Some(file) = &token_file {
+        curl += &format!(" -H \"Authorization: Bearer $(head -n 1 '{file}')\"");
+    }
+    curl += " -d '{\"path\":\"/api/search\",\"user\":\"42\"}'";
+    // The certificate is for a name that is not known here, and may be nobody's but ours.
+    curl += &match settings.tls_cert {
+        Some(_) => format!(" --insecure https://{http}/v1/check"),
+        None => format!(" http://{http}/v1/check"),
+    };
+    let mut ask = String::new();
+    if settings.tls_cert.is_none() {
+        ask = format!(
+            "\n  tollgate ask --server http://{http} --path /login --method POST --ip 192.0.2.1"
+        );
+        ask += &token_file.map_or(String::new(), |file| format!(" --token-file '{file}'"));
+    }
+    format!(
+        "No --rules and no --limit: these are demo rules. Try them:\n\
+         \n  {curl}{ask}\n\
+         \nYour own: tollgate serve --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
+    )
 }
 
 /// Panics are bugs that answer 500: the log says where they are.

@@ -1,9 +1,12 @@
-//! Signals: the first asks the server to finish what it has begun, the second ends it at once.
+//! Signals: the first asks the server to finish what it has begun, the second ends it at once. A
+//! hangup asks for neither: it comes when a terminal closes, or from somebody who expects a reload.
 
 use std::io;
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::telemetry::Logs;
 
 /// Waits for requests to stop. Made before the doors open, so that no signal is missed.
 pub(crate) struct Signals {
@@ -11,15 +14,18 @@ pub(crate) struct Signals {
     terminate: Signal,
     #[cfg(unix)]
     interrupt: Signal,
+    #[cfg(unix)]
+    hangup: Signal,
 }
 
 impl Signals {
-    /// Takes over SIGTERM and SIGINT.
+    /// Takes over SIGTERM, SIGINT and SIGHUP.
     #[cfg(unix)]
     pub(crate) fn install() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
@@ -31,8 +37,14 @@ impl Signals {
 
     /// The next request to stop; its name.
     #[cfg(unix)]
-    pub(crate) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self, logs: &Logs) -> &'static str {
         std::future::poll_fn(|context| {
+            while self.hangup.poll_recv(context).is_ready() {
+                logs.info(
+                    "ignored: new rules and settings need a restart",
+                    &[("signal", &"SIGHUP")],
+                );
+            }
             if self.terminate.poll_recv(context).is_ready() {
                 return std::task::Poll::Ready("SIGTERM");
             }
@@ -43,7 +55,7 @@ impl Signals {
 
     /// The next request to stop; its name.
     #[cfg(not(unix))]
-    pub(crate) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self, _: &Logs) -> &'static str {
         // Without the handler only the end of the process stops the server.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

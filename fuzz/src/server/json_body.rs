@@ -170,7 +170,7 @@ fn asked(tree: &Tree, fields: Fields) -> Result<Asked<'static>, Refused> {
     let mut wrong = Vec::new();
     for (index, (name, value)) in entries.iter().enumerate() {
         let again = entries[..index].iter().any(|(other, _)| other == name);
-        let known = fields.contains(&name.as_str());
+        let known = fields.names().contains(&name.as_str());
         if again || !known || !set(&mut asked, name, value) {
             wrong.push(name.clone());
         }

@@ -4,7 +4,7 @@
 #![allow(dead_code, unused_imports)]
 
 // The server is a program, not a library: its reader is taken as it stands.
-#[path = "../../../crates/tollgate-server/src/data_plane/json.rs"]
+#[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
 #[path = "../source.rs"]

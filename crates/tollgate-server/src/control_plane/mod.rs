@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use http::header::HOST;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Response, StatusCode, request};
 
-use crate::doors::connection::{Body, Handler};
+use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
 use crate::reply;
 
@@ -25,8 +24,13 @@ pub(crate) struct ControlPlane {
 }
 
 impl Handler for ControlPlane {
-    async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> Response<Body> {
-        reply::no_store(self.act(&request))
+    async fn answer(
+        &self,
+        head: &request::Parts,
+        _: &mut RequestBody,
+        _: SocketAddr,
+    ) -> Response<Body> {
+        reply::no_store(self.act(head))
     }
 
     fn panicked(&self) -> Response<Body> {
@@ -35,27 +39,27 @@ impl Handler for ControlPlane {
 }
 
 impl ControlPlane {
-    fn act<B>(&self, request: &Request<B>) -> Response<Body> {
+    fn act(&self, head: &request::Parts) -> Response<Body> {
         // A page on the internet can make a browser ask this machine, under a name of its own.
-        if self.tokens.is_none() && !names_loopback(request) {
+        if self.tokens.is_none() && !names_loopback(head) {
             return reply::error(
                 StatusCode::FORBIDDEN,
                 "Without --admin-token-file this door answers to localhost and loopback addresses \
                  only: use one of them as the host.",
             );
         }
-        let path = request.uri().path();
+        let path = head.uri.path();
         let health = match path {
             "/livez" => Some(health::live()),
             "/readyz" => Some(health::ready(&self.stopping)),
             _ => None,
         };
         if let Some(health) = health {
-            let method = request.method();
+            let method = &head.method;
             let read = method == Method::GET || method == Method::HEAD;
             return if read { health } else { reply::method_not_allowed("GET, HEAD") };
         }
-        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(request.headers())) {
+        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(&head.headers)) {
             return reply::unauthorized();
         }
         reply::error(StatusCode::NOT_FOUND, PATHS)
@@ -63,10 +67,10 @@ impl ControlPlane {
 }
 
 /// Whether the request was addressed to this machine by a name that only this machine has.
-fn names_loopback<B>(request: &Request<B>) -> bool {
-    let host = match request.uri().authority() {
+fn names_loopback(head: &request::Parts) -> bool {
+    let host = match head.uri.authority() {
         Some(authority) => Some(authority.as_str()),
-        None => only_host(request.headers()),
+        None => only_host(&head.headers),
     };
     host.is_some_and(is_loopback)
 }

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use http::HeaderMap;
-use tollgate_rules::{Facts, Gatekeeper, Headers, Identity};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate_rules::{Facts, Gatekeeper, Headers};
 
 use super::json::Asked;
 
@@ -11,69 +11,54 @@ use super::json::Asked;
 pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
 
 impl RequestHeaders<'_> {
-    /// The value of the first field of this name, which is in small letters.
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.texts(name).next().flatten()
+    /// The value of the first field of this name.
+    pub(super) fn text(&self, name: &HeaderName) -> Option<&str> {
+        let mut named = self.0.iter().filter(|(field, _)| *field == name);
+        named.next().and_then(|(_, value)| text(value))
     }
 
-    /// The values of all fields of this name. A request has a handful of fields: looking at each
-    /// is faster than hashing the name.
+    /// The values of all fields of this name, which is in small letters. A request has a handful of
+    /// fields: looking at each is faster than hashing the name.
     fn texts(&self, name: &str) -> impl Iterator<Item = Option<&str>> {
-        let named = self.0.iter().filter(move |(field, _)| field.as_str() == name);
-        named.map(|(_, value)| std::str::from_utf8(value.as_bytes()).ok())
+        self.0.iter().filter(move |(field, _)| field.as_str() == name).map(|(_, value)| text(value))
     }
 }
 
 impl Headers for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.text(name).map(Cow::Borrowed)
+        self.texts(name).next().flatten().map(Cow::Borrowed)
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        let mut texts = self.texts(name);
-        let mut list = Cow::Borrowed(texts.next()??);
-        for text in texts {
-            // A list with a part that is no text is no text.
-            list = Cow::Owned(format!("{list},{}", text?));
-        }
-        Some(list)
+        let mut lines =
+            self.0.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+        let first = lines.next()?;
+        Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
     }
 }
 
-/// The header fields of a question. Its reader saw to it that none stands twice.
-struct AskedHeaders<'a>(&'a [(Cow<'a, str>, Cow<'a, str>)]);
-
-impl Headers for AskedHeaders<'_> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let named = self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| Cow::Borrowed(&**value))
-    }
-
-    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.header(name)
-    }
+fn text(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok()
 }
 
-/// Calls `with` with the facts of a question. Who is calling follows from the header fields where
-/// the question does not say so itself; as everywhere, only if the address it names is trusted.
+/// Calls `with` with the facts of a question.
 pub(super) fn with_facts<T>(
     gatekeeper: &Gatekeeper,
     asked: &Asked<'_>,
     with: impl FnOnce(Facts<'_>) -> T,
 ) -> T {
-    let fields = AskedHeaders(&asked.headers);
-    let headers = (!asked.headers.is_empty()).then_some(&fields as &dyn Headers);
-    let identity = match (headers, asked.ip) {
-        (Some(headers), Some(ip)) => gatekeeper.rules().settings().identify.identify(ip, headers),
-        _ => Identity::default(),
-    };
-    with(Facts {
+    let headers = (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers);
+    let stated = Facts {
         method: asked.method.as_deref(),
         path: asked.path.as_deref(),
         ip: asked.ip,
-        user: asked.user.as_deref().or(identity.user.as_deref()),
-        tier: asked.tier.as_deref().or(identity.tier.as_deref()),
-        api_key: asked.api_key.as_deref().or(identity.api_key.as_deref()),
+        user: asked.user.as_deref(),
+        tier: asked.tier.as_deref(),
+        api_key: asked.api_key.as_deref(),
         headers,
-    })
+    };
+    match headers {
+        Some(_) => gatekeeper.rules().settings().identify.complete(stated, with),
+        None => with(stated),
+    }
 }

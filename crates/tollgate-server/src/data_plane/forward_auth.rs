@@ -15,6 +15,7 @@ use tollgate_rules::{Ask, Facts, Gatekeeper, Headers};
 use super::answer::{Content, respond, write_display};
 use super::facts::RequestHeaders;
 use crate::doors::connection::Body;
+use crate::warnings::Warnings;
 
 /// Room for most problem documents.
 const PROBLEM_BYTES: usize = 480;
@@ -33,6 +34,7 @@ pub(super) fn answer(
     head: &request::Parts,
     peer: IpAddr,
     style: Style,
+    warnings: &Warnings,
 ) -> Response<Body> {
     let headers = RequestHeaders(&head.headers);
     let rules = gatekeeper.rules();
@@ -40,7 +42,10 @@ pub(super) fn answer(
     let identity = identify.identify(peer, &headers);
     let original = match identify.trusts(peer.to_canonical()) {
         true => Original::of(&headers, style),
-        false => Original::default(),
+        false => {
+            warnings.untrusted_proxy(peer, gatekeeper.now());
+            Original::default()
+        }
     };
     let facts = Facts {
         method: original.method,
@@ -67,7 +72,7 @@ pub(super) fn answer(
         }
     });
     if style == Style::Nginx {
-        let name = HeaderName::from_static("x-tollgate-status");
+        let name = const { HeaderName::from_static("x-tollgate-status") };
         response.headers_mut().insert(name, HeaderValue::from_static("429"));
     }
     response
@@ -80,20 +85,23 @@ struct Original<'a> {
     path: Option<&'a str>,
 }
 
-type Pair = [&'static str; 2];
-const FORWARDED: Pair = ["x-forwarded-method", "x-forwarded-uri"];
-const ORIGINAL: Pair = ["x-original-method", "x-original-uri"];
+/// Method and path.
+type Pair = [HeaderName; 2];
+static FORWARDED: Pair =
+    [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-forwarded-uri")];
+static ORIGINAL: Pair =
+    [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-original-uri")];
 
 impl<'a> Original<'a> {
     /// Both come from one pair of headers, first the one that this kind of proxy writes: the other
     /// may be the client's.
     fn of(headers: &'a RequestHeaders<'_>, style: Style) -> Original<'a> {
         let (own, other) = match style {
-            Style::PassedOn => (FORWARDED, ORIGINAL),
-            Style::Nginx => (ORIGINAL, FORWARDED),
+            Style::PassedOn => (&FORWARDED, &ORIGINAL),
+            Style::Nginx => (&ORIGINAL, &FORWARDED),
         };
-        let pair = |names: Pair| {
-            let [method, path] = names.map(|name| headers.text(name));
+        let pair = |names: &Pair| {
+            let [method, path] = names.each_ref().map(|name| headers.text(name));
             Original { method, path: path.map(without_query) }
         };
         let first = pair(own);

@@ -3,16 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::http::{Method, Request, Response, StatusCode, request};
+use ::http::{Method, Response, StatusCode, request};
 use bytes::Bytes;
-use hyper::body::Incoming;
 use tollgate_rules::Gatekeeper;
 
 use super::{batch, check, forward_auth, reserve};
-use crate::doors::connection::{Body, Handler, read_body};
-use crate::doors::patrol::Patience;
+use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
 use crate::reply;
+use crate::warnings::Warnings;
 
 /// The most bytes of one question.
 const CHECK_BYTES_MAX: usize = 64 << 10;
@@ -31,7 +30,7 @@ pub(crate) struct DataPlane {
     pub(crate) gatekeeper: Arc<Gatekeeper>,
     /// Who may ask; `None`: whoever reaches the door.
     pub(crate) tokens: Option<Tokens>,
-    pub(crate) patience: Patience,
+    pub(crate) warnings: Warnings,
 }
 
 /// What a path means.
@@ -89,8 +88,12 @@ impl Route {
 }
 
 impl Handler for DataPlane {
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
-        let (head, body) = request.into_parts();
+    async fn answer(
+        &self,
+        head: &request::Parts,
+        body: &mut RequestBody,
+        peer: SocketAddr,
+    ) -> Response<Body> {
         if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(&head.headers)) {
             return reply::unauthorized();
         }
@@ -102,12 +105,12 @@ impl Handler for DataPlane {
         }
         let body = match route.body_bytes_max() {
             None => Bytes::new(),
-            Some(bytes_max) => match read_body(body, bytes_max, &self.patience).await {
+            Some(bytes_max) => match body.read(bytes_max).await {
                 Ok(body) => body,
                 Err(problem) => return reply::no_body(&problem, bytes_max),
             },
         };
-        self.act(route, &head, &body, peer)
+        self.act(route, head, &body, peer)
     }
 
     fn panicked(&self) -> Response<Body> {
@@ -130,7 +133,9 @@ impl DataPlane {
             Route::Reserve => reserve::reserve(gatekeeper, body),
             Route::Commit => reserve::commit(gatekeeper, body),
             Route::Refund => reserve::refund(gatekeeper, body),
-            Route::ForwardAuth(style) => forward_auth::answer(gatekeeper, head, peer.ip(), style),
+            Route::ForwardAuth(style) => {
+                forward_auth::answer(gatekeeper, head, peer.ip(), style, &self.warnings)
+            }
             Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }

@@ -2,11 +2,11 @@
 //! the answer into a reply; what is decided is the gatekeeper's business.
 
 pub(crate) mod http;
+pub(crate) mod json;
 
 mod answer;
 mod batch;
 mod check;
 mod facts;
 mod forward_auth;
-mod json;
 mod reserve;

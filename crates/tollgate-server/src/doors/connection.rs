@@ -9,16 +9,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version};
+use http::header::{CONNECTION, EXPECT, HeaderValue};
+use http::{Request, Response, Version, request};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use super::patrol::{Order, Patience, Pulse};
 
@@ -28,12 +30,17 @@ const HEAD_BYTES_MAX: u32 = 16 << 10;
 /// The most requests at once on a connection of HTTP/2.
 const STREAMS_MAX: u32 = 100;
 
+/// The most bytes of a body that are read only to be thrown away.
+const DISCARD_BYTES_MAX: usize = 8 << 20;
+
 /// Answers requests: a plane.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// The answer. Whatever is wrong with the request is an answer too.
+    /// The answer. Whatever is wrong with the request is an answer too, and a body that does not
+    /// matter need not be read.
     fn answer(
         &self,
-        request: Request<Incoming>,
+        head: &request::Parts,
+        body: &mut RequestBody,
         peer: SocketAddr,
     ) -> impl Future<Output = Response<Body>> + Send;
 
@@ -114,15 +121,24 @@ async fn answer<H: Handler>(
     request: Request<Incoming>,
     peer: SocketAddr,
 ) -> Result<Response<Body>, Infallible> {
-    let http2 = request.version() == Version::HTTP_2;
-    let mut answer = pin!(site.handler.answer(request, peer));
-    let mut response = poll_fn(|context| {
-        // A bug in one answer must not end the connection, let alone the worker.
-        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
-        polled.unwrap_or_else(|_| Poll::Ready(site.handler.panicked()))
-    })
-    .await;
-    if !http2 && site.stopping.load(Ordering::Relaxed) {
+    let (head, incoming) = request.into_parts();
+    let mut body = RequestBody::new(incoming, site.patience.body);
+    let mut response = {
+        let mut answer = pin!(site.handler.answer(&head, &mut body, peer));
+        poll_fn(|context| {
+            // A bug in one answer must not end the connection, let alone the worker.
+            let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+            polled.unwrap_or_else(|_| Poll::Ready(site.handler.panicked()))
+        })
+        .await
+    };
+    if head.version == Version::HTTP_2 {
+        // A body that is dropped half-way resets its stream, and many clients then throw away the
+        // answer that came before. One who waits to be told to go on has sent nothing.
+        if !head.headers.contains_key(EXPECT) {
+            body.discard().await;
+        }
+    } else if site.stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     drop(answering);
@@ -185,44 +201,75 @@ pub(crate) enum BodyError {
     Broken,
 }
 
-/// The whole body, at most `bytes_max` of it.
-pub(crate) async fn read_body(
-    body: Incoming,
-    bytes_max: usize,
-    patience: &Patience,
-) -> Result<Bytes, BodyError> {
-    let hint = body.size_hint();
-    if hint.lower() > bytes_max as u64 {
-        return Err(BodyError::TooLarge);
-    }
-    let mut read = pin!(collect(body, bytes_max));
-    // Nearly every body comes with its head: the timer is for the others.
-    let at_once = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
-    if let Poll::Ready(bytes) = at_once {
-        return bytes;
-    }
-    tokio::time::timeout(patience.body, read).await.unwrap_or(Err(BodyError::TooSlow))
+/// The body of a request, as far as it has not been read. All of it has one deadline.
+pub(crate) struct RequestBody {
+    incoming: Incoming,
+    patience: Duration,
+    /// Nearly every body comes with its head: the timer is for the others.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, BodyError> {
-    let mut whole = Bytes::new();
-    let mut parts = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
-        if whole.len() + parts.len() + data.len() > bytes_max {
+impl RequestBody {
+    fn new(incoming: Incoming, patience: Duration) -> RequestBody {
+        RequestBody { incoming, patience, timer: None }
+    }
+
+    /// The whole body, at most `bytes_max` of it.
+    pub(crate) async fn read(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+        if self.incoming.size_hint().lower() > bytes_max as u64 {
             return Err(BodyError::TooLarge);
         }
-        if whole.is_empty() && parts.is_empty() {
-            whole = data;
-            if body.is_end_stream() {
-                break;
+        let mut whole = Bytes::new();
+        let mut parts = Vec::new();
+        while let Some(data) = self.next().await {
+            let data = data?;
+            if whole.len() + parts.len() + data.len() > bytes_max {
+                return Err(BodyError::TooLarge);
             }
-            continue;
+            if whole.is_empty() && parts.is_empty() {
+                whole = data;
+                if self.incoming.is_end_stream() {
+                    break;
+                }
+                continue;
+            }
+            parts.extend_from_slice(&std::mem::take(&mut whole));
+            parts.extend_from_slice(&data);
         }
-        parts.extend_from_slice(&std::mem::take(&mut whole));
-        parts.extend_from_slice(&data);
+        Ok(if parts.is_empty() { whole } else { parts.into() })
     }
-    Ok(if parts.is_empty() { whole } else { parts.into() })
+
+    /// Reads what is left for nothing, if that ends soon.
+    async fn discard(&mut self) {
+        let mut left = DISCARD_BYTES_MAX;
+        if self.incoming.size_hint().lower() > left as u64 {
+            return;
+        }
+        while !self.incoming.is_end_stream()
+            && let Some(Ok(data)) = self.next().await
+            && data.len() <= left
+        {
+            left -= data.len();
+        }
+    }
+
+    /// The next piece, which is empty if it is no data.
+    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+        poll_fn(|context| {
+            if self.timer.as_ref().is_some_and(|timer| timer.is_elapsed()) {
+                return Poll::Ready(Some(Err(BodyError::TooSlow)));
+            }
+            if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
+                return Poll::Ready(frame.map(|frame| match frame {
+                    Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
+                    Err(_) => Err(BodyError::Broken),
+                }));
+            }
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+            timer.as_mut().poll(context).map(|()| Some(Err(BodyError::TooSlow)))
+        })
+        .await
+    }
 }
 
 /// A stream that tells the pulse when bytes come in.
@@ -279,7 +326,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::time::Duration;
 
     use http::StatusCode;
 
@@ -292,8 +338,13 @@ mod tests {
     struct Buggy;
 
     impl Handler for Buggy {
-        async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> Response<Body> {
-            assert_ne!(request.uri().path(), "/bug", "this test's bug");
+        async fn answer(
+            &self,
+            head: &request::Parts,
+            _: &mut RequestBody,
+            _: SocketAddr,
+        ) -> Response<Body> {
+            assert_ne!(head.uri.path(), "/bug", "this test's bug");
             reply::json(StatusCode::OK, "{}")
         }
 

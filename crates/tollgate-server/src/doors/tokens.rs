@@ -5,8 +5,8 @@ use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 
 use crate::cli::Report;
 use crate::telemetry::Logs;
@@ -19,6 +19,9 @@ const TOKEN_BYTES_MAX: usize = 4_096;
 
 /// The most tokens in a file: each is compared with what is presented.
 const TOKENS_MAX: usize = 16;
+
+/// Where a token can be if `Authorization` is taken.
+static X_TOLLGATE_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-token");
 
 /// Any of these is good. More than one is for rotation: the new beside the old, until all callers
 /// have changed.
@@ -74,19 +77,31 @@ impl Tokens {
         }
     }
 
-    /// Whether a request carries one, as `Authorization: Bearer …`.
+    /// Whether a request carries one, as `Authorization: Bearer …` or as `X-Tollgate-Token: …`: the
+    /// first may be that of a proxy's client.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
-        // Two of them could be read as one or the other.
-        let mut fields = headers.get_all(AUTHORIZATION).iter();
-        let (Some(field), None) = (fields.next(), fields.next()) else { return false };
-        let Some((scheme, token)) = field.as_bytes().split_at_checked(7) else { return false };
-        scheme.eq_ignore_ascii_case(b"bearer ") && self.contains(token.trim_ascii())
+        let bearer = only(headers, &AUTHORIZATION).and_then(|field| {
+            let (scheme, token) = field.split_at_checked(7)?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+        });
+        let own = only(headers, &X_TOLLGATE_TOKEN);
+        // Both are always looked at.
+        let admits =
+            |token: Option<&[u8]>| token.is_some_and(|token| self.contains(token.trim_ascii()));
+        admits(bearer) | admits(own)
     }
 
     /// Compares with every token and every byte: the time tells only the length.
     fn contains(&self, presented: &[u8]) -> bool {
         self.0.iter().fold(false, |found, token| found | equal(token, presented))
     }
+}
+
+/// The field of this name, if there is one: two could be read as one or the other.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut fields = headers.get_all(name).iter();
+    let field = fields.next()?;
+    fields.next().is_none().then_some(field.as_bytes())
 }
 
 fn equal(one: &[u8], other: &[u8]) -> bool {
@@ -139,6 +154,23 @@ mod tests {
                 headers.append(AUTHORIZATION, field.parse().unwrap());
             }
             assert_eq!(tokens.admit(&headers), admitted, "{fields:?}");
+        }
+        // Authorization, X-Tollgate-Token
+        let rows: [(&str, &[&str], bool); 6] = [
+            ("Bearer of-a-client", &["fedcba9876543210"], true),
+            ("Bearer of-a-client", &["fedcba987654321"], false),
+            ("Bearer of-a-client", &["Bearer fedcba9876543210"], false),
+            ("Bearer of-a-client", &["fedcba9876543210", "fedcba9876543210"], false),
+            ("Bearer of-a-client", &[""], false),
+            ("Bearer fedcba9876543210", &["wrong"], true),
+        ];
+        for (authorization, fields, admitted) in rows {
+            let mut headers = HeaderMap::new();
+            headers.append(AUTHORIZATION, authorization.parse().unwrap());
+            for field in fields {
+                headers.append(&X_TOLLGATE_TOKEN, field.parse().unwrap());
+            }
+            assert_eq!(tokens.admit(&headers), admitted, "{authorization} {fields:?}");
         }
         assert_eq!(format!("{tokens:?}"), "Tokens(2 of them)");
     }

@@ -37,6 +37,13 @@ fn the_data_door_takes_tokens() {
             }
         }
     }
+    // Behind a proxy, `Authorization` is its client's.
+    let client = ("authorization", "Bearer of-the-client-of-a-proxy");
+    let (good, wrong) = (("x-tollgate-token", TOKEN), ("x-tollgate-token", "wrong"));
+    for (headers, status) in [(&[client, good][..], 200), (&[client, wrong], 401), (&[good], 200)] {
+        let answer = server.request("GET", "/v1/forward-auth", headers, "");
+        assert_eq!(answer.status, status, "{headers:?}");
+    }
     assert_eq!(server.post("/no/such/path", "").status, 401, "strangers learn nothing");
     assert_eq!(server.admin_get("/readyz", &[]).status, 200, "the other door is not concerned");
     let ended = server.stop();
@@ -165,6 +172,27 @@ fn checks_work_over_tls() {
     let mut plain = Client::connect(server.http());
     plain.send(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     assert!(!plain.until_closed().contains("HTTP/1.1 200"));
+}
+
+#[test]
+fn the_demo_suggests_what_works_at_this_door() {
+    let directory = tempdir().unwrap();
+    let (_, [cert, key]) = certificate(directory.path());
+    let tokens = file(directory.path(), "token", TOKEN);
+    let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
+    let token = ["--auth-token-file", text(&tokens)];
+    let ask = |http: &str| format!("tollgate ask --server http://{http}");
+    for (flags, with_tls, with_token) in
+        [(&tls[..], true, false), (&token, false, true), (&[&tls[..], &token].concat(), true, true)]
+    {
+        let server = Server::start(flags);
+        let http = server.http().to_string();
+        let told = server.stop().stderr;
+        assert_eq!(told.contains(&format!("--insecure https://{http}/")), with_tls, "{told}");
+        assert_eq!(told.contains(&ask(&http)), !with_tls, "{told}");
+        assert_eq!(told.contains("-H \"Authorization: Bearer $(head -n 1 "), with_token, "{told}");
+        assert!(!told.contains(TOKEN), "{told}");
+    }
 }
 
 #[test]

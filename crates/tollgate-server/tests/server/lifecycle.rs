@@ -44,6 +44,19 @@ fn a_port_in_use_is_told_with_a_way_out() {
     assert!(!ended.stdout.contains("ready"), "{ended:?}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_hangup_ends_nothing() {
+    let mut server = Server::start(&["--limit", "5/day burst 5"]);
+    assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 4);
+    for _ in 0..2 {
+        server.signal("HUP");
+        server.wait_for_log("SIGHUP");
+    }
+    assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 3, "counters stay");
+    assert_eq!(server.stop().code, Some(0));
+}
+
 #[test]
 fn counters_outlive_a_restart() {
     let directory = tempdir().unwrap();

@@ -7,6 +7,7 @@ mod check;
 mod connections;
 mod forward_auth;
 mod harness;
+mod http2;
 mod lifecycle;
 mod reserve;
 mod rules;

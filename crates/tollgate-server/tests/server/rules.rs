@@ -173,3 +173,32 @@ fn directories_and_lists_of_files_are_read() {
     let config = file(directory.path(), "settings.txt", config);
     assert_eq!(rules_of(Server::start(&["--config", text(&config)])), want);
 }
+
+#[test]
+fn a_proxy_that_is_not_trusted_is_told_of_once() {
+    let (mut server, _rules) = serve(
+        "identify: { trusted_peers: [10.0.0.0/8] }
+rules:
+  - { name: api, key: '{ip}', limits: [9/hour] }
+",
+    );
+    for _ in 0..5 {
+        let headers = [("x-forwarded-for", "192.0.2.1"), ("x-forwarded-uri", "/secret")];
+        assert_eq!(server.request("GET", "/v1/forward-auth", &headers, "").status, 200);
+    }
+    server.wait_for_log("identify.trusted_peers");
+    let told = server.stop().stderr;
+    assert_eq!(told.matches("identify.trusted_peers").count(), 1, "{told}");
+    assert!(told.contains("127.0.0.1") && !told.contains("secret"), "{told}");
+}
+
+#[test]
+fn limits_that_are_left_out_are_told() {
+    let rules: String = (0..17)
+        .map(|n| format!("  - {{ name: rule-{n}, key: '{{user}}', limits: [9/hour] }}\n"))
+        .collect();
+    let (mut server, _rules) = serve(&format!("rules:\n{rules}"));
+    assert_eq!(server.check(r#"{"user":"alice"}"#)["limits"].as_array().unwrap().len(), 16);
+    server.wait_for_log("more than 16 limits apply to a request");
+    assert!(!server.stop().stderr.contains("alice"), "no key is named");
+}

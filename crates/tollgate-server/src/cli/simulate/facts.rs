@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::value::RawValue;
 use tollgate::{ManualClock, Micros};
-use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers, Identity};
+use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers};
 
 use super::Failure;
 use super::trace::fields::{Fields, text};
@@ -67,25 +67,20 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// What these rules answer. Who is calling follows from the header fields where the facts do
-    /// not say so themselves, if the address they name is trusted.
+    /// What these rules answer.
     pub(super) fn decide(&self, gatekeeper: &Gatekeeper<ManualClock>, at: Micros) -> Answer {
-        let headers = (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers);
-        let rules = gatekeeper.rules();
-        let identity = match (self.ip, headers) {
-            (Some(ip), Some(headers)) => rules.settings().identify.identify(ip, headers),
-            _ => Identity::default(),
-        };
-        let facts = Facts {
+        let stated = Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
             ip: self.ip,
-            user: self.user.as_deref().or(identity.user.as_deref()),
-            tier: self.tier.as_deref().or(identity.tier.as_deref()),
-            api_key: self.api_key.as_deref().or(identity.api_key.as_deref()),
-            headers,
+            user: self.user.as_deref(),
+            tier: self.tier.as_deref(),
+            api_key: self.api_key.as_deref(),
+            headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
         };
-        gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
+        gatekeeper.rules().settings().identify.complete(stated, |facts| {
+            gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
+        })
     }
 }
 

@@ -1,0 +1,357 @@
+//! What callers send, as JSON: read in place, and strictly, because a misspelt field that is
+//! ignored would be a limit that is not applied.
+//!
+//! The shapes are here, the letters in `reader.rs`. Both are written by hand and for these bodies
+//! only: every value has one type, so nothing is skipped and nothing nests. What is taken is what a
+//! general reader of JSON takes, which `against_serde.rs` checks.
+
+#[cfg(test)]
+mod against_serde;
+mod plain;
+mod reader;
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use self::reader::{Mistake, Reader};
+
+pub(crate) use self::plain::plain_bytes;
+
+/// The most header fields of one question.
+const HEADERS_MAX: usize = 100;
+
+/// The most questions of a batch.
+pub(super) const BATCH_MAX: usize = 1_000;
+
+/// Every field that a body can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Method,
+    Path,
+    Ip,
+    User,
+    Tier,
+    ApiKey,
+    Headers,
+    Cost,
+    ExpiresInMs,
+    Reservation,
+}
+
+/// The same, by name and in this order.
+const NAMES: [&str; 10] = [
+    "method",
+    "path",
+    "ip",
+    "user",
+    "tier",
+    "api_key",
+    "headers",
+    "cost",
+    "expires_in_ms",
+    "reservation",
+];
+
+impl Field {
+    fn of(name: &str) -> Option<Field> {
+        Some(match name {
+            "method" => Field::Method,
+            "path" => Field::Path,
+            "ip" => Field::Ip,
+            "user" => Field::User,
+            "tier" => Field::Tier,
+            "api_key" => Field::ApiKey,
+            "headers" => Field::Headers,
+            "cost" => Field::Cost,
+            "expires_in_ms" => Field::ExpiresInMs,
+            "reservation" => Field::Reservation,
+            _ => return None,
+        })
+    }
+}
+
+/// A set of fields, one bit each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields(u16);
+
+pub(super) const CHECK: Fields = Fields(0xff);
+pub(super) const RESERVE: Fields = CHECK.and(Field::ExpiresInMs);
+pub(super) const COMMIT: Fields = Fields(0).and(Field::Cost).and(Field::Reservation);
+pub(super) const REFUND: Fields = CHECK.and(Field::Reservation);
+
+impl Fields {
+    const fn and(self, field: Field) -> Fields {
+        Fields(self.0 | 1 << field as u16)
+    }
+
+    fn has(self, field: Field) -> bool {
+        self.0 >> field as u16 & 1 == 1
+    }
+
+    /// Their names.
+    pub(super) fn names(self) -> Vec<&'static str> {
+        let known = NAMES.iter().enumerate().filter(|(index, _)| self.0 >> index & 1 == 1);
+        known.map(|(_, name)| *name).collect()
+    }
+}
+
+/// A question as it was sent. Everything is optional, and `null` is nothing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked<'a> {
+    pub(super) method: Option<Cow<'a, str>>,
+    pub(super) path: Option<Cow<'a, str>>,
+    pub(super) ip: Option<IpAddr>,
+    pub(super) user: Option<Cow<'a, str>>,
+    pub(super) tier: Option<Cow<'a, str>>,
+    pub(super) api_key: Option<Cow<'a, str>>,
+    /// Bound: `HEADERS_MAX`.
+    pub(super) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(super) cost: Option<u64>,
+    pub(super) expires_in_ms: Option<u64>,
+    pub(super) reservation: Option<Cow<'a, str>>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a body that may have these fields; an empty one has none.
+    pub(super) fn read(body: &'a [u8], fields: Fields) -> Result<Asked<'a>, String> {
+        let mut asked = Asked::default();
+        if !body.is_empty() {
+            reader::read(body, |reader| reader.question(fields, &mut asked))?;
+        }
+        Ok(asked)
+    }
+
+    /// Whether it has a fact or a cost, not only a reservation.
+    pub(super) fn is_a_check(&self) -> bool {
+        *self != Asked { reservation: self.reservation.clone(), ..Asked::default() }
+    }
+}
+
+/// Reads a batch of checks.
+pub(super) fn read_batch(body: &[u8]) -> Result<Vec<Asked<'_>>, String> {
+    reader::read(body, Reader::batch)
+}
+
+impl<'a> Reader<'a> {
+    /// A list of checks.
+    fn batch(&mut self) -> Result<Vec<Asked<'a>>, Mistake> {
+        if !self.takes(b'[') {
+            return Err(self.expected(&format!("an array of at most {BATCH_MAX} checks")));
+        }
+        let mut batch = Vec::new();
+        if self.takes(b']') {
+            return Ok(batch);
+        }
+        loop {
+            let index = batch.len();
+            if index == BATCH_MAX {
+                let place = self.place();
+                return Err(self.wrong(place, format!("there are more than {BATCH_MAX} checks")));
+            }
+            let asked = batch.push_mut(Asked::default());
+            self.question(CHECK, asked).map_err(|mut mistake| {
+                mistake.problem = format!("in check {index}, {}", mistake.problem);
+                mistake
+            })?;
+            if self.takes(b']') {
+                return Ok(batch);
+            }
+            if !self.takes(b',') {
+                return Err(self.expected("`,` or `]`"));
+            }
+        }
+    }
+
+    /// One question: an object of these fields. Filled in place: it is large.
+    fn question(&mut self, fields: Fields, asked: &mut Asked<'a>) -> Result<(), Mistake> {
+        let mut seen = Fields(0);
+        if !self.takes(b'{') {
+            return Err(
+                self.expected(&format!("an object with any of {}", fields.names().join(", ")))
+            );
+        }
+        if self.takes(b'}') {
+            return Ok(());
+        }
+        loop {
+            let (name_at, name) = self.name()?;
+            let Some(field) = Field::of(&name).filter(|field| fields.has(*field)) else {
+                let known = fields.names().join(", ");
+                let problem = format!("there is no field {name:?}: write any of {known}");
+                return Err(self.wrong(name_at, problem));
+            };
+            if seen.has(field) {
+                return Err(self.wrong(name_at, format!("{name:?} stands twice")));
+            }
+            seen = seen.and(field);
+            self.field(field, asked)?;
+            if !self.another()? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn field(&mut self, field: Field, asked: &mut Asked<'a>) -> Result<(), Mistake> {
+        let name = NAMES[field as usize];
+        match field {
+            Field::Method => asked.method = self.text_or_null(name)?.map(in_capitals),
+            Field::Path => asked.path = self.text_or_null(name)?,
+            Field::Ip => asked.ip = self.address_or_null()?,
+            Field::User => asked.user = self.text_or_null(name)?,
+            Field::Tier => asked.tier = self.text_or_null(name)?,
+            Field::ApiKey => asked.api_key = self.text_or_null(name)?,
+            Field::Headers => asked.headers = self.headers_or_null()?,
+            Field::Cost => asked.cost = self.number_or_null(name)?,
+            Field::ExpiresInMs => asked.expires_in_ms = self.number_or_null(name)?,
+            Field::Reservation => asked.reservation = self.text_or_null(name)?,
+        }
+        Ok(())
+    }
+
+    fn headers_or_null(&mut self) -> Result<Vec<(Cow<'a, str>, Cow<'a, str>)>, Mistake> {
+        let mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
+        if !self.takes(b'{') {
+            return match self.null() {
+                true => Ok(headers),
+                false => Err(self.expected("an object of strings for \"headers\"")),
+            };
+        }
+        if self.takes(b'}') {
+            return Ok(headers);
+        }
+        loop {
+            let (name_at, name) = self.name()?;
+            if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
+                return Err(self.wrong(name_at, format!("the header {name:?} stands twice")));
+            }
+            if headers.len() == HEADERS_MAX {
+                let problem = format!("\"headers\" has more than {HEADERS_MAX} fields");
+                return Err(self.wrong(name_at, problem));
+            }
+            if let Some(value) = self.text_or_null("a header")? {
+                headers.push((name, value));
+            }
+            if !self.another()? {
+                return Ok(headers);
+            }
+        }
+    }
+
+    fn address_or_null(&mut self) -> Result<Option<IpAddr>, Mistake> {
+        let at = self.place();
+        let Some(text) = self.text_or_null("ip")? else { return Ok(None) };
+        let Ok(ip) = text.parse::<IpAddr>() else {
+            self.back_to(at);
+            return Err(self.expected("an address for \"ip\", such as 192.0.2.1 or 2001:db8::1"));
+        };
+        Ok(Some(ip.to_canonical()))
+    }
+}
+
+/// Rules know methods in capitals.
+fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
+    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        true => Cow::Owned(method.to_ascii_uppercase()),
+        false => method,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::time::MAX_EXACT;
+
+    use super::*;
+
+    #[test]
+    fn every_field_is_read_and_none_is_needed() {
+        let text = r#" {"method":"get","path":"/a\u00e9","ip":"::ffff:192.0.2.1","user":"42",
+            "tier":null,"api_key":"k","headers":{"X-A":"1","x-b":"2"},"cost":9007199254740991} "#;
+        let asked = Asked::read(text.as_bytes(), CHECK).unwrap();
+        assert_eq!(asked.method.as_deref(), Some("GET"));
+        assert_eq!(asked.path.as_deref(), Some("/a\u{e9}"));
+        assert_eq!(asked.ip, Some("192.0.2.1".parse().unwrap()));
+        assert!(matches!(asked.user, Some(Cow::Borrowed("42"))), "read in place");
+        assert_eq!((asked.tier, asked.cost), (None, Some(MAX_EXACT)));
+        assert_eq!(asked.headers, [("X-A".into(), "1".into()), ("x-b".into(), "2".into())]);
+        for nothing in ["", "{}", r#"{"user":null,"headers":null,"cost":null,"ip":null}"#] {
+            assert_eq!(Asked::read(nothing.as_bytes(), CHECK), Ok(Asked::default()), "{nothing}");
+        }
+        for (index, name) in NAMES.iter().enumerate() {
+            assert_eq!(Field::of(name).map(|field| field as usize), Some(index), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let many = (0..101).map(|n| format!("\"h{n}\":\"\"")).collect::<Vec<_>>().join(",");
+        let many = format!("{{\"headers\":{{{many}}}}}");
+        let whole = "expected a whole number from 0 to 9007199254740991 for \"cost\", found";
+        let rows = [
+            (
+                "[]",
+                "column 1: expected an object with any of method, path, ip, user, tier, api_key, headers, cost, found an array.",
+            ),
+            ("{", "column 2: expected the name of a field, in quotes, found the end of the body."),
+            ("{} x", "column 4: expected the end of the body, found `x`."),
+            (r#"{"user":"a",}"#, "column 13: expected the name of a field, in quotes, found `}`."),
+            (r#"{"user" "a"}"#, "column 9: expected `:`, found `\"a\"`."),
+            (r#"{"user":"a" "tier":"b"}"#, "column 13: expected `,` or `}`, found `\"tier\"`."),
+            (
+                r#"{"pth":"/"}"#,
+                "column 2: there is no field \"pth\": write any of method, path, ip, user, tier, api_key, headers, cost.",
+            ),
+            (
+                r#"{"reservation":"/"}"#,
+                "column 2: there is no field \"reservation\": write any of method",
+            ),
+            (r#"{"path":5}"#, "column 9: expected a string for \"path\", found `5`."),
+            (r#"{"path":nul}"#, "column 9: expected a string for \"path\", found `nul`."),
+            (r#"{"path":"a}"#, "column 9: this string does not end."),
+            (r#"{"path":"\ud83d"}"#, "column 10: there is no such escape."),
+            (r#"{"user":"a","user":"b"}"#, "column 13: \"user\" stands twice."),
+            (r#"{"cost":-1}"#, &format!("column 9: {whole} `-1`.")),
+            (r#"{"cost":1.0}"#, &format!("column 9: {whole} `1.0`.")),
+            (r#"{"cost":01}"#, &format!("column 9: {whole} `01`.")),
+            (r#"{"cost":9007199254740992}"#, &format!("column 9: {whole} `9007199254740992`.")),
+            (r#"{"cost":"1"}"#, &format!("column 9: {whole} `\"1\"`.")),
+            (
+                r#"{"ip":"300.0.0.1"}"#,
+                "column 7: expected an address for \"ip\", such as 192.0.2.1 or 2001:db8::1, found `\"300.0.0.1\"`.",
+            ),
+            (
+                r#"{"headers":[]}"#,
+                "column 12: expected an object of strings for \"headers\", found an array.",
+            ),
+            (r#"{"headers":{"a":1}}"#, "column 17: expected a string for \"a header\", found `1`."),
+            (r#"{"headers":{"A":"","a":""}}"#, "column 20: the header \"a\" stands twice."),
+            ("{\"path\":\"\u{e9}\u{1}\"}", "column 11: control character in a string"),
+            (&many, "column 903: \"headers\" has more than 100 fields."),
+        ];
+        for (text, want) in rows {
+            let problem = Asked::read(text.as_bytes(), CHECK).expect_err(text);
+            assert!(problem.starts_with(&format!("Line 1, {want}")), "{text}:\n{problem}\n{want}");
+        }
+        let problem = Asked::read(b"{\n \"path\": tru}", CHECK).unwrap_err();
+        assert!(problem.starts_with("Line 2, column 10: expected a string"), "{problem}");
+    }
+
+    #[test]
+    fn batches_name_the_check() {
+        assert_eq!(read_batch(b"[]").unwrap().len(), 0);
+        assert_eq!(read_batch(br#"[{},{"user":"1"}]"#).unwrap()[1].user.as_deref(), Some("1"));
+        let full = format!("[{}]", vec!["{}"; 1_000].join(","));
+        assert_eq!(read_batch(full.as_bytes()).unwrap().len(), 1_000);
+        let more = format!("[{}]", vec!["{}"; 1_001].join(","));
+        let rows = [
+            ("{}", "Line 1, column 1: expected an array of at most 1000 checks, found an object."),
+            (r#"[{},{"cost":-1}]"#, "Line 1, column 13: in check 1, expected a whole number"),
+            ("[{},]", "Line 1, column 5: in check 1, expected an object with any of"),
+            ("[{}", "Line 1, column 4: expected `,` or `]`, found the end of the body."),
+            (&more, "Line 1, column 3002: there are more than 1000 checks."),
+        ];
+        for (text, want) in rows {
+            let problem = read_batch(text.as_bytes()).expect_err(text);
+            assert!(problem.starts_with(want), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Strict JSON (RFC 8259), read from left to right: strings, whole numbers, null, and what stands
+//! between them. Strings are borrowed unless they have escapes.
+
+use std::borrow::Cow;
+
+use tollgate::time::MAX_EXACT;
+
+use super::plain_bytes;
+
+/// The most characters of a wrong value that are shown.
+const SHOWN_CHARS_MAX: usize = 60;
+
+pub(super) fn read<'a, T>(
+    body: &'a [u8],
+    what: impl FnOnce(&mut Reader<'a>) -> Result<T, Mistake>,
+) -> Result<T, String> {
+    // Looked at once as a whole, so that no string need be.
+    let text = std::str::from_utf8(body)
+        .map_err(|error| format!("The body is not UTF-8: see byte {}.", error.valid_up_to()))?;
+    let mut reader = Reader { text, at: 0 };
+    let read = what(&mut reader).and_then(|value| match reader.peek() {
+        None => Ok(value),
+        Some(_) => Err(reader.expected("the end of the body")),
+    });
+    read.map_err(|mistake| {
+        let before = &text[..mistake.at];
+        let line_at = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.matches('\n').count() + 1;
+        let column = before[line_at..].chars().count() + 1;
+        format!("Line {line}, column {column}: {}.", mistake.problem)
+    })
+}
+
+/// What is wrong, and at which byte. In a box, because it is rare and readers return it often.
+pub(super) type Mistake = Box<Wrong>;
+
+#[derive(Debug)]
+pub(super) struct Wrong {
+    at: usize,
+    pub(super) problem: String,
+}
+
+/// Reads a text from left to right.
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    #[inline]
+    pub(super) fn text_or_null(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Mistake> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Some),
+            _ if self.null() => Ok(None),
+            _ => Err(self.expected(&format!("a string for {name:?}"))),
+        }
+    }
+
+    /// A whole number; `1.0` and `1e3` are none.
+    pub(super) fn number_or_null(&mut self, name: &str) -> Result<Option<u64>, Mistake> {
+        if self.peek() == Some(b'n') && self.null() {
+            return Ok(None);
+        }
+        let rest = &self.text.as_bytes()[self.at..];
+        let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (digits, next) = (&self.text[self.at..self.at + length], rest.get(length));
+        let padded = length > 1 && digits.starts_with('0');
+        let number = digits.parse().ok().filter(|number| *number <= MAX_EXACT);
+        match number {
+            Some(number) if !padded && !matches!(next, Some(b'.' | b'e' | b'E')) => {
+                self.at += length;
+                Ok(Some(number))
+            }
+            _ => Err(self.expected(&format!("a whole number from 0 to {MAX_EXACT} for {name:?}"))),
+        }
+    }
+
+    /// The name of a member, where it stands, and the colon behind it.
+    pub(super) fn name(&mut self) -> Result<(usize, Cow<'a, str>), Mistake> {
+        if self.peek() != Some(b'"') {
+            return Err(self.expected("the name of a field, in quotes"));
+        }
+        let at = self.at;
+        let name = self.string()?;
+        match self.takes(b':') {
+            true => Ok((at, name)),
+            false => Err(self.expected("`:`")),
+        }
+    }
+
+    /// Whether there is another member, or the object ends.
+    #[inline]
+    pub(super) fn another(&mut self) -> Result<bool, Mistake> {
+        if self.takes(b',') {
+            return Ok(true);
+        }
+        if self.takes(b'}') {
+            return Ok(false);
+        }
+        Err(self.expected("`,` or `}`"))
+    }
+
+    /// The string that begins here.
+    #[inline]
+    fn string(&mut self) -> Result<Cow<'a, str>, Mistake> {
+        let start = self.at + 1;
+        let end = start + plain_bytes(&self.text.as_bytes()[start..]);
+        if self.text.as_bytes().get(end) == Some(&b'"') {
+            self.at = end + 1;
+            return Ok(Cow::Borrowed(&self.text[start..end]));
+        }
+        self.string_with_escapes(end).map(Cow::Owned)
+    }
+
+    /// The same, if it is not plain: up to `end` it is.
+    #[cold]
+    fn string_with_escapes(&mut self, mut end: usize) -> Result<String, Mistake> {
+        let begin = self.at;
+        let mut start = begin + 1;
+        let mut whole = String::new();
+        loop {
+            whole += &self.text[start..end];
+            match self.text.as_bytes().get(end) {
+                None => return Err(self.wrong(begin, "this string does not end".into())),
+                Some(b'"') => {
+                    self.at = end + 1;
+                    return Ok(whole);
+                }
+                Some(b'\\') => {
+                    let (c, length) = unescaped(&self.text[end..])
+                        .ok_or_else(|| self.wrong(end, "there is no such escape".into()))?;
+                    whole.push(c);
+                    start = end + length;
+                }
+                Some(_) => {
+                    let problem =
+                        "control character in a string: write it as an escape, such as \\n";
+                    return Err(self.wrong(end, problem.into()));
+                }
+            }
+            end = start + plain_bytes(&self.text.as_bytes()[start..]);
+        }
+    }
+
+    /// Where the next thing stands.
+    pub(super) fn place(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
+    /// Goes back to a place, to say what is wrong there.
+    pub(super) fn back_to(&mut self, place: usize) {
+        self.at = place;
+    }
+
+    /// The next byte that is not space.
+    #[inline]
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.text.as_bytes().get(self.at) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                byte => return byte.copied(),
+            }
+        }
+    }
+
+    /// Whether the next byte is this one; if so, goes on behind it.
+    #[inline]
+    pub(super) fn takes(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    pub(super) fn null(&mut self) -> bool {
+        let is_next = self.text.as_bytes()[self.at..].starts_with(b"null");
+        self.at += if is_next { 4 } else { 0 };
+        is_next
+    }
+
+    #[cold]
+    pub(super) fn wrong(&self, at: usize, problem: String) -> Mistake {
+        Box::new(Wrong { at, problem })
+    }
+
+    /// Something else should stand here.
+    #[cold]
+    pub(super) fn expected(&self, what: &str) -> Mistake {
+        let found = match self.text.as_bytes().get(self.at) {
+            None => "the end of the body".into(),
+            Some(b'{') => "an object".into(),
+            Some(b'[') => "an array".into(),
+            Some(_) => format!("`{}`", self.token()),
+        };
+        self.wrong(self.at, format!("expected {what}, found {found}"))
+    }
+
+    /// What stands here, as it was written.
+    fn token(&self) -> String {
+        let rest = &self.text[self.at..];
+        let is_string = rest.starts_with('"');
+        let ends =
+            |c: char| if is_string { c == '"' } else { c.is_whitespace() || ",:]}".contains(c) };
+        let behind = rest.char_indices().skip(1).find(|(_, c)| ends(*c));
+        let end = behind.map_or(rest.len(), |(end, _)| end + usize::from(is_string));
+        match rest[..end].char_indices().nth(SHOWN_CHARS_MAX) {
+            None => rest[..end].into(),
+            Some((cut, _)) => format!("{}…", &rest[..cut]),
+        }
+    }
+}
+
+/// The character of the escape that a text begins with, and the bytes it takes.
+fn unescaped(text: &str) -> Option<(char, usize)> {
+    let simple = match text.as_bytes().get(1)? {
+        b'"' => '"',
+        b'\\' => '\\',
+        b'/' => '/',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => return unescaped_unicode(text),
+        _ => return None,
+    };
+    Some((simple, 2))
+}
+
+/// `\u0041`, or a pair such as `\ud83d\ude00`.
+fn unescaped_unicode(text: &str) -> Option<(char, usize)> {
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        let all = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        all.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+    };
+    match unit(0)? {
+        high @ 0xd800..0xdc00 => {
+            let low = unit(6).filter(|low| (0xdc00..0xe000).contains(low))?;
+            Some((char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00))?, 12))
+        }
+        // A low half alone is no character.
+        code => Some((char::from_u32(code)?, 6)),
+    }
+}

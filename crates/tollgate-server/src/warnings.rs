@@ -1,0 +1,106 @@
+//! Warnings about what would go wrong unseen: of each kind at most one line a minute, because
+//! whoever sends requests can cause them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tollgate::Micros;
+use tollgate::decision::MAX_LIMITS;
+use tollgate_rules::Gatekeeper;
+
+use crate::telemetry::Logs;
+
+/// Between two lines of one kind.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How often is looked at what only counts.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the data plane warns about.
+pub(crate) struct Warnings {
+    logs: Logs,
+    untrusted: Sampled,
+}
+
+impl Warnings {
+    pub(crate) fn new(logs: &Logs) -> Warnings {
+        Warnings { logs: logs.clone(), untrusted: Sampled::default() }
+    }
+
+    /// A proxy asks whom the rules do not trust: what it says about its client is not believed, and
+    /// all its clients count as one.
+    #[cold]
+    pub(crate) fn untrusted_proxy(&self, peer: IpAddr, now: Micros) {
+        if self.untrusted.is_due(now) {
+            self.logs.warn(
+                "forward-auth is asked by a peer that is not trusted, and its X-Forwarded-* and \
+                 X-Original-* are ignored: if it is your proxy, add it to identify.trusted_peers",
+                &[("peer", &peer)],
+            );
+        }
+    }
+}
+
+/// Warns of limits that were left out, as long as the runtime lives.
+pub(crate) async fn watch_left_out(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
+    let (sampled, mut told) = (Sampled::default(), 0);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let left_out = gatekeeper.stats().left_out;
+        if left_out > told && sampled.is_due(gatekeeper.now()) {
+            let event = format!(
+                "more than {MAX_LIMITS} limits apply to a request, and the others were left out: \
+                 narrow the rules down"
+            );
+            logs.warn(&event, &[("left_out", &(left_out - told))]);
+            told = left_out;
+        }
+    }
+}
+
+/// Says when the next line is due.
+#[derive(Debug, Default)]
+struct Sampled {
+    /// The instant of the last line, in microseconds; 0 before the first.
+    last_us: AtomicU64,
+}
+
+impl Sampled {
+    /// Whether a line may be written now; only one of those who ask at once may.
+    fn is_due(&self, now: Micros) -> bool {
+        let (last_us, now_us) = (self.last_us.load(Ordering::Relaxed), now.as_u64().max(1));
+        // A clock that was set back must not make it silent for as long.
+        let silent_us = last_us.abs_diff(now_us);
+        if last_us > 0 && silent_us < SILENCE.as_micros() as u64 {
+            return false;
+        }
+        let order = Ordering::Relaxed;
+        self.last_us.compare_exchange(last_us, now_us, order, order).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_minute_is_due() {
+        let sampled = Sampled::default();
+        // at_us, due
+        let rows = [
+            (0, true),
+            (1, false),
+            (60_000_000, false),
+            (60_000_001, true),
+            (120_000_000, false),
+            (180_000_000, true),
+            (150_000_000, false),
+            (100_000_000, true),
+        ];
+        for (at_us, due) in rows {
+            assert_eq!(sampled.is_due(Micros::new(at_us)), due, "{at_us}");
+        }
+    }
+}
