@@ -127,31 +127,47 @@ impl Model {
         (what, cost): (Act, u64),
         now: Micros,
     ) -> Answer {
-        let before = self.states.get(&place).cloned();
+        // Only who takes carries the state over: who asks writes nothing, and what is forced is moved
+        // under the numbers that wrote the state.
+        if what == Act::Peek || cost == 0 {
+            let mut state = self.seen(place, limit, now);
+            return act(limit, &mut state, what, cost, now).0;
+        }
+        if what == Act::Force {
+            // A fresh state is as good as none.
+            self.states.retain(|at, (numbers, state)| {
+                *at != place || !algorithm::judge(numbers, state, 0, now).reset_after.is_zero()
+            });
+            let fresh = || (limit.clone(), State::fresh(limit, now));
+            let (numbers, state) = self.states.entry(place).or_insert_with(fresh);
+            algorithm::charge(numbers, state, cost, now);
+            let after = self.seen(place, limit, now);
+            return answer(&algorithm::judge(limit, &after, 0, now), cost);
+        }
         let (mut state, _) = self.open(place, limit, now);
         let (answer, wrote) = act(limit, &mut state, what, cost, now);
-        // Who only asks does not make new numbers stay, but for logs, which change in place.
-        let only_asks = what == Act::Peek || cost == 0;
         if wrote {
             self.states.insert(place, (limit.clone(), state));
-        } else if only_asks && !matches!(state, State::Log(_)) {
-            before.map(|before| self.states.insert(place, before));
         }
         answer
     }
 
-    fn refund(
-        &mut self,
-        place: (usize, usize),
-        limit: &Limit,
-        (units, at): (u64, Option<Micros>),
-        now: Micros,
-    ) {
-        let (mut state, there) = self.open(place, limit, now);
-        let fresh = algorithm::judge(limit, &state, 0, now).reset_after.is_zero();
-        if there && !fresh {
-            algorithm::refund(limit, &mut state, units, at, now);
-            self.states.insert(place, (limit.clone(), state));
+    /// The state of a key as these numbers would have it; it stays as it is.
+    fn seen(&self, place: (usize, usize), limit: &Limit, now: Micros) -> State {
+        let Some((old, state)) = self.states.get(&place) else { return State::fresh(limit, now) };
+        let mut state = state.clone();
+        if old != limit {
+            algorithm::renumber(&mut state, old, limit, now);
+        }
+        state
+    }
+
+    /// Under the numbers that wrote the state.
+    fn refund(&mut self, place: (usize, usize), (units, at): (u64, Option<Micros>), now: Micros) {
+        let Some((numbers, state)) = self.states.get_mut(&place) else { return };
+        let fresh = algorithm::judge(numbers, state, 0, now).reset_after.is_zero();
+        if units > 0 && !fresh {
+            algorithm::refund(numbers, state, units, at, now);
         }
     }
 
@@ -212,7 +228,7 @@ impl Room {
             9 | 10 => self.refund(source, cost),
             11 => {
                 self.limiter.at(self.now).grant(&limit, &name(key), cost);
-                self.model.refund((key, which), &limit, (cost, None), self.now);
+                self.model.refund((key, which), (cost, None), self.now);
             }
             12 => {
                 let had = self.limiter.at(self.now).reset(&limit, &name(key));
@@ -277,7 +293,7 @@ impl Room {
         let limit = self.limits[which][0].clone();
         let back = (units.min(receipt.granted()), Some(receipt.charged_at()));
         self.limiter.at(self.now).refund(&limit, &name(key), receipt, units);
-        self.model.refund((key, which), &limit, back, self.now);
+        self.model.refund((key, which), back, self.now);
     }
 
     fn block(&mut self, key: usize, micros: u64) {
@@ -328,11 +344,14 @@ impl Room {
         outcomes: &[Outcome],
     ) {
         let now = self.now;
-        let judge = |model: &mut Model, cost: u64| -> Vec<Outcome> {
+        let judge = |model: &mut Model, judged: u64| -> Vec<Outcome> {
             let each = asked.iter().zip(limits);
             each.map(|(place, limit)| {
-                let (state, _) = model.open(*place, limit, now);
-                algorithm::judge(limit, &state, cost, now)
+                let state = match cost {
+                    0 => model.seen(*place, limit, now),
+                    _ => model.open(*place, limit, now).0,
+                };
+                algorithm::judge(limit, &state, judged, now)
             })
             .collect()
         };
