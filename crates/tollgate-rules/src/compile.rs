@@ -31,6 +31,7 @@ use crate::tier::Multiplier;
 use crate::yaml::{self, Node};
 
 use context::{Context, Shared};
+use limits::Spec;
 use overrides::Known;
 use tiers::Tiers;
 
@@ -78,7 +79,8 @@ pub(crate) struct Written<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) name_span: Span,
     pub(crate) key_span: Span,
-    pub(crate) limit_spans: Vec<Span>,
+    /// The limits of callers without a tier, in the order of the rule's.
+    pub(crate) specs: Vec<Spec>,
     pub(crate) rule: Rule,
 }
 
@@ -186,6 +188,7 @@ impl Files<'_, '_> {
         };
         let overrides: Vec<_> =
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
+        overrides::check_count(&overrides);
         overrides::check_twice(&overrides);
         // Who is identified by a token is found elsewhere.
         let identify = self.only("identify").map(|(_, node)| node);
@@ -222,11 +225,13 @@ impl Files<'_, '_> {
         }
     }
 
-    /// Multipliers act on rules that ask for them.
+    /// Multipliers act on rules that ask for them, and on all of the short form.
     fn check_tiers(&self, tiers: &Tiers<'_>) {
         let is_tiered = |rule: &Node| rule.get("tiered").and_then(Node::boolean) == Some(true);
-        let mut rules = self.files.iter().filter_map(|file| file.root.get("rules"));
-        let used = rules.any(|rules| rules.items().iter().any(is_tiered));
+        let used = self.files.iter().any(|File { root, .. }| {
+            let rules = root.get("rules").map(Node::items).unwrap_or_default();
+            root.entry("rate_limits").is_some() || rules.iter().any(is_tiered)
+        });
         let multiplies = tiers.iter().any(|tier| tier.multiplier != Multiplier::ONE);
         if !used
             && multiplies

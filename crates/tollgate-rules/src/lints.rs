@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tollgate::decision::MAX_LIMITS;
+use tollgate::limit::Precision;
 use tollgate::{Algorithm, Limit};
 
 use crate::Problem;
@@ -185,16 +186,17 @@ fn check_binding(written: &Written<'_>) {
             one.text, stricter.text
         ))
         .hint("remove it, or correct the numbers");
-        let (context, spans) = (written.context, &written.limit_spans);
-        let diagnostic = Diagnostic::warning(context.source, spans[index], problem);
-        context.push(diagnostic.also(context.source, spans[other], "the stricter one is here"));
+        let (context, specs) = (written.context, &written.specs);
+        let diagnostic = Diagnostic::warning(context.source, specs[index].span, problem);
+        let place = specs[other].span;
+        context.push(diagnostic.also(context.source, place, "the stricter one is here"));
     }
 }
 
 /// Whether whatever `strict` admits is within `wide`.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
-    // Two that share one count are an error anyway.
-    if strict.id() == wide.id() {
+    // Two that share one count are an error anyway; and a queue is there to delay, not to refuse.
+    if strict.id() == wide.id() || wide.is_queue() {
         return false;
     }
     if strict.calendar().is_some() || wide.calendar().is_some() || strict.period() < wide.period() {
@@ -219,15 +221,23 @@ fn peak(limit: &Limit, within: Duration) -> u128 {
     match limit.algorithm() {
         // The end of one window and the beginning of the next.
         Algorithm::FixedWindow => 2 * capacity,
+        // It takes the use of the last window for even: what came at its end has half left by the
+        // middle of this one, when all of it is still within one period.
+        Algorithm::SlidingWindowCounter if limit.precision() == Precision::Estimate => 2 * capacity,
         _ => capacity,
     }
 }
 
-/// A fallback that another rule leaves no path.
+/// A fallback that another rule leaves no request.
 fn check_fallbacks(rules: &[Written<'_>]) {
+    // What has a path came over HTTP, so that it has an address, too; all else may be missing.
+    let is_there = |fact: &String| matches!(&**fact, "ip" | "path");
     let covering = rules.iter().find(|written| {
         let rule = &written.rule;
-        !rule.fallback && rule.mode == Mode::Enforce && rule.when.as_ref().is_some_and(always)
+        !rule.fallback
+            && (rule.mode, rule.soft) == (Mode::Enforce, false)
+            && rule.when.as_ref().is_some_and(always)
+            && rule.key.parts().all(|facts| facts.iter().any(is_there))
     });
     let Some(covering) = covering else { return };
     for written in rules.iter().filter(|written| written.rule.fallback) {
