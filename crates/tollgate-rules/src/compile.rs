@@ -201,7 +201,7 @@ impl Files<'_, '_> {
         let overrides = overrides.into_iter().map(|written| written.one).collect();
         let compiled = rules.iter().map(|written| written.rule.clone()).collect();
         let set = RuleSet::new(compiled, &tiers.names(), overrides, settings);
-        lints::check_overlaps(&rules, &set);
+        lints::overlaps::check(&rules, &set);
         Some(set)
     }
 
