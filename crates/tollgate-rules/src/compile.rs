@@ -117,7 +117,8 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
 }
 
 fn is_empty(source: &Source) -> Box<Diagnostic> {
-    let what = match source.text().trim().is_empty() {
+    let text = source.text().trim();
+    let what = match text.is_empty() || text.ends_with('}') {
         true => "the file is empty",
         false => "the file has only comments",
     };
@@ -130,6 +131,7 @@ fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
     let error = |span, problem| Box::new(Diagnostic::error(source, span, problem));
     match &root.value {
         yaml::Value::Null => return Err(is_empty(source)),
+        yaml::Value::Map(entries) if entries.is_empty() => return Err(is_empty(source)),
         yaml::Value::Map(_) => {}
         yaml::Value::List(_) => {
             let problem = Problem::new("the file is a list; it should be a map of fields")

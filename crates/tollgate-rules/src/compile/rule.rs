@@ -173,11 +173,6 @@ fn check_elsewhere(context: Context<'_>, node: &Node) {
     {
         entry.node.get("leased").map(|node| context.read(node, quantities::share));
         entry.node.get("local_sync").map(|node| context.read(node, quantities::duration));
-        if entry.node.entries().len() != 1 {
-            let problem = Problem::new("a `consistency` has exactly one field")
-                .hint("write `strict`, `{ leased: 1% }` or `{ local_sync: 1s }`");
-            context.error(entry.node.span, problem);
-        }
         context.no_effect(entry.key_span, "consistency", shared);
     }
     if let Some(entry) = node.entry("store")
