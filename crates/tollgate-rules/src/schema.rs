@@ -84,7 +84,7 @@ fn of_kind(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Valu
         Kind::Choice(["true"]) => json!({ "const": true }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::List(_, kind) => json!({ "type": "array", "items": of_kind(kind, definitions) }),
-        Kind::Some(_, kind, most) => {
+        Kind::Several(_, kind, most) => {
             let items = of_kind(kind, definitions);
             json!({ "type": "array", "items": items, "minItems": 1, "maxItems": most })
         }

@@ -69,7 +69,7 @@ pub(crate) enum Kind {
     /// A list of what the text says.
     List(&'static str, &'static Kind),
     /// A list that has from one to so many. Its length is checked later.
-    Some(&'static str, &'static Kind, usize),
+    Several(&'static str, &'static Kind, usize),
     Object(&'static Object),
     /// One of these, told apart by their form: scalar, list or map.
     Either(&'static [Kind]),
@@ -101,7 +101,7 @@ impl Kind {
             | Kind::Whole(..)
             | Kind::Boolean
             | Kind::Choice(_) => form == Form::Scalar,
-            Kind::List(..) | Kind::Some(..) => form == Form::List,
+            Kind::List(..) | Kind::Several(..) => form == Form::List,
             Kind::Object(_) => form == Form::Map,
             Kind::Either(kinds) => kinds.iter().any(|kind| kind.has_form(form)),
         }
@@ -116,7 +116,7 @@ impl Kind {
             Kind::Choice(words) => {
                 words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
             }
-            Kind::List(what, _) | Kind::Some(what, ..) => format!("a list of {what}"),
+            Kind::List(what, _) | Kind::Several(what, ..) => format!("a list of {what}"),
             Kind::Object(object) if object.fields.is_empty() => format!("a map, {}", object.noun),
             Kind::Object(object) => format!("a map with the fields of {}", object.noun),
             Kind::Either(kinds) => {
@@ -229,7 +229,7 @@ impl Checker<'_> {
             Kind::Whole(from, to) => self.whole(node, *from, *to, named),
             Kind::Boolean => self.boolean(node, named),
             Kind::Choice(words) => self.choice(node, words, named),
-            Kind::List(_, kind) | Kind::Some(_, kind, _) => {
+            Kind::List(_, kind) | Kind::Several(_, kind, _) => {
                 for item in node.items() {
                     self.value(item, item.span, kind, named);
                 }

@@ -2,29 +2,31 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use tollgate_rules::{Source, compile};
 
-/// What is said about a text, and that it is said soon. On a machine that is busy with other things
-/// the first try may take longer, and the next ones count.
+/// What is said about a text, and that it is said soon.
 fn said(name: &str, text: &str) -> String {
-    for attempt in 1..=5 {
-        #[expect(clippy::disallowed_methods, reason = "a bound on time is what is tested")]
-        let start = std::time::Instant::now();
-        let said = match Source::from_bytes("rules.yaml", text.as_bytes()) {
-            Ok(source) => compile(&[source]).diagnostics.to_string(),
-            Err(diagnostic) => diagnostic.to_string(),
-        };
-        #[expect(clippy::disallowed_methods, reason = "a bound on time is what is tested")]
-        let took = start.elapsed();
-        println!("{name}: {took:?}");
-        assert!(said.len() < 200_000, "{name}: {} bytes", said.len());
-        if took.as_millis() < 1_000 {
-            return said;
-        }
-        assert!(attempt < 5 && took.as_secs() < 10, "{name} took {took:?}");
-    }
-    unreachable!("the last attempt returns or fails")
+    let before = time_on_processor();
+    let said = match Source::from_bytes("rules.yaml", text.as_bytes()) {
+        Ok(source) => compile(&[source]).diagnostics.to_string(),
+        Err(diagnostic) => diagnostic.to_string(),
+    };
+    let took = time_on_processor().saturating_sub(before);
+    println!("{name}: {took:?}");
+    // Several times what an idle machine needs; the most limits of all take longest.
+    assert!(took.as_secs() < 3, "{name} took {took:?}");
+    assert!(said.len() < 200_000, "{name}: {} bytes", said.len());
+    said
+}
+
+/// How long this thread has been at work: what else the machine does must not fail a test. Zero where
+/// the system does not tell.
+fn time_on_processor() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split_whitespace().next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
 fn rules(count: usize, rule: impl Fn(usize) -> String) -> String {
@@ -86,6 +88,14 @@ fn large_files_of_every_kind_are_answered_soon() {
                     format!("{}, match: {{ any: [{any}] }}", plain(n))
                 }
                 _ => format!("{}, match: {{ path: \"/p{n}/{}\" }}", plain(n), "a".repeat(60)),
+            }),
+            "",
+        ),
+        (
+            "methods without a path",
+            rules(12_000, |n| {
+                let method: String = n.to_string().bytes().map(|b| char::from(b + 17)).collect();
+                format!("{}, match: {{ method: {method} }}", plain(n))
             }),
             "",
         ),

@@ -46,8 +46,11 @@ pub(crate) fn check(rules: &[Written<'_>], set: &RuleSet) {
     let full = Sample::full(rules, search.tiers.first().copied(), &headers);
     let bare = Sample { headers: Vec::new(), caller: None, ..full.clone() };
     let methods: BTreeSet<&str> =
-        rules.iter().flat_map(|one| methods(one.rule.when.as_ref())).map(|name| &**name).collect();
+        rules.iter().flat_map(|one| methods(one.rule.when.as_ref())).collect();
     for method in methods.into_iter().chain(["GET"]) {
+        if search.is_over() {
+            return;
+        }
         search.examine(&Sample { method, ..full.clone() });
     }
     search.examine(&bare);
@@ -57,7 +60,7 @@ pub(crate) fn check(rules: &[Written<'_>], set: &RuleSet) {
             if !search.examine(&full.fitted(when, pattern)).contains(&(number as u32)) {
                 search.examine(&bare.fitted(when, pattern));
             }
-            if search.tried > MAX_TRIED || search.errors.len() == MAX_REPORTED {
+            if search.is_over() {
                 return;
             }
         }
@@ -230,6 +233,10 @@ impl<'a, 'w> Search<'a, 'w> {
             }
         }
         search
+    }
+
+    fn is_over(&self) -> bool {
+        self.tried > MAX_TRIED || self.errors.len() == MAX_REPORTED
     }
 
     /// The patterns of a rule; one `None` if it needs none.
@@ -473,9 +480,9 @@ fn required_patterns(when: Option<&Condition>) -> Option<&[Pattern]> {
 }
 
 /// The methods that a condition names.
-fn methods(when: Option<&Condition>) -> Vec<&Box<str>> {
+fn methods(when: Option<&Condition>) -> Vec<&str> {
     match when {
-        Some(Condition::Method(methods)) => methods.iter().collect(),
+        Some(Condition::Method(methods)) => methods.iter().map(|name| &**name).collect(),
         Some(Condition::All(several) | Condition::Any(several)) => {
             several.iter().flat_map(|one| methods(Some(one))).collect()
         }

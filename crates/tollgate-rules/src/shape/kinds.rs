@@ -37,7 +37,7 @@ pub(super) const ALGORITHM: Kind = Kind::Choice(&[
 ]);
 pub(super) const LIMIT: Kind = Kind::Either(&[RATE, Kind::Object(&LIMIT_FIELDS)]);
 pub(super) const LIMITS: Kind =
-    Kind::Either(&[RATE, Kind::Some("limits", &LIMIT, MAX_LIMITS), Kind::Object(&LIMIT_FIELDS)]);
+    Kind::Either(&[RATE, Kind::Several("limits", &LIMIT, MAX_LIMITS), Kind::Object(&LIMIT_FIELDS)]);
 pub(super) const TEXTS: Kind =
     Kind::Either(&[WORD, Kind::List("texts", &WORD), Kind::Object(&TEXT_TEST)]);
 pub(super) const MULTIPLIER: Kind = Kind::Decimal("a number above 0 such as `1.5`");
