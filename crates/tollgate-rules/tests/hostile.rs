@@ -143,7 +143,7 @@ fn large_files_of_every_kind_are_answered_soon() {
         ),
         (
             "overrides",
-            rules(5_000, plain)
+            rules(5_000, |n| format!("{}, match: {{ path: /{n} }}", plain(n)))
                 + "overrides:\n"
                 + &(0..5_000)
                     .map(|n| format!("  - {{ rule: r{n}, key: global, limits: 1/s }}\n"))
