@@ -22,11 +22,15 @@ pub struct ZonedCalendar {
 impl ZonedCalendar {
     /// Of a zone by its name in the time zone database, such as `Europe/Berlin`.
     pub fn new(unit: CalendarUnit, zone: &str) -> Result<ZonedCalendar, Problem> {
-        let rules = TimeZone::get(zone).map_err(|_| {
+        // `Etc/Unknown` is what programs say that do not know theirs.
+        let rules = TimeZone::get(zone).ok().filter(|rules| !rules.is_unknown());
+        let rules = rules.ok_or_else(|| {
             Problem::new(format!("there is no time zone {zone:?}"))
                 .hint("write a name such as `UTC`, `Europe/Berlin` or `America/New_York`")
         })?;
-        Ok(ZonedCalendar { unit, zone: zone.into(), rules })
+        // As the database spells it: the name is part of a limit's identity.
+        let zone = rules.iana_name().unwrap_or(zone).into();
+        Ok(ZonedCalendar { unit, zone, rules })
     }
 
     /// The first day of the window that holds a day, and the first after it.
@@ -142,7 +146,21 @@ mod tests {
                 }
             }
         }
-        let problem = ZonedCalendar::new(CalendarUnit::Day, "Europe/Berlino").unwrap_err();
-        assert!(problem.message.contains("no time zone"));
+    }
+
+    #[test]
+    fn a_zone_has_one_spelling() {
+        let cases = [
+            ("europe/berlin", "Europe/Berlin"),
+            ("EUROPE/BERLIN", "Europe/Berlin"),
+            ("utc", "UTC"),
+        ];
+        for (given, want) in cases {
+            assert_eq!(ZonedCalendar::new(CalendarUnit::Day, given).unwrap().zone(), want);
+        }
+        for zone in ["Europe/Berlino", "Etc/Unknown", "etc/unknown", "", "+01:00"] {
+            let problem = ZonedCalendar::new(CalendarUnit::Day, zone).unwrap_err();
+            assert!(problem.message.contains("no time zone"), "{zone}");
+        }
     }
 }

@@ -31,6 +31,7 @@ use crate::tier::Multiplier;
 use crate::yaml::{self, Node};
 
 use context::{Context, Shared};
+use limits::Spec;
 use overrides::Known;
 use tiers::Tiers;
 
@@ -78,7 +79,8 @@ pub(crate) struct Written<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) name_span: Span,
     pub(crate) key_span: Span,
-    pub(crate) limit_spans: Vec<Span>,
+    /// The limits of callers without a tier, in the order of the rule's.
+    pub(crate) specs: Vec<Spec>,
     pub(crate) rule: Rule,
 }
 
@@ -115,7 +117,8 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
 }
 
 fn is_empty(source: &Source) -> Box<Diagnostic> {
-    let what = match source.text().trim().is_empty() {
+    let text = source.text().trim();
+    let what = match text.is_empty() || text.ends_with('}') {
         true => "the file is empty",
         false => "the file has only comments",
     };
@@ -128,6 +131,7 @@ fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
     let error = |span, problem| Box::new(Diagnostic::error(source, span, problem));
     match &root.value {
         yaml::Value::Null => return Err(is_empty(source)),
+        yaml::Value::Map(entries) if entries.is_empty() => return Err(is_empty(source)),
         yaml::Value::Map(_) => {}
         yaml::Value::List(_) => {
             let problem = Problem::new("the file is a list; it should be a map of fields")
@@ -186,6 +190,7 @@ impl Files<'_, '_> {
         };
         let overrides: Vec<_> =
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
+        overrides::check_count(&overrides);
         overrides::check_twice(&overrides);
         // Who is identified by a token is found elsewhere.
         let identify = self.only("identify").map(|(_, node)| node);
@@ -198,7 +203,7 @@ impl Files<'_, '_> {
         let overrides = overrides.into_iter().map(|written| written.one).collect();
         let compiled = rules.iter().map(|written| written.rule.clone()).collect();
         let set = RuleSet::new(compiled, &tiers.names(), overrides, settings);
-        lints::check_overlaps(&rules, &set);
+        lints::overlaps::check(&rules, &set);
         Some(set)
     }
 
@@ -222,11 +227,13 @@ impl Files<'_, '_> {
         }
     }
 
-    /// Multipliers act on rules that ask for them.
+    /// Multipliers act on rules that ask for them, and on all of the short form.
     fn check_tiers(&self, tiers: &Tiers<'_>) {
         let is_tiered = |rule: &Node| rule.get("tiered").and_then(Node::boolean) == Some(true);
-        let mut rules = self.files.iter().filter_map(|file| file.root.get("rules"));
-        let used = rules.any(|rules| rules.items().iter().any(is_tiered));
+        let used = self.files.iter().any(|File { root, .. }| {
+            let rules = root.get("rules").map(Node::items).unwrap_or_default();
+            root.entry("rate_limits").is_some() || rules.iter().any(is_tiered)
+        });
         let multiplies = tiers.iter().any(|tier| tier.multiplier != Multiplier::ONE);
         if !used
             && multiplies

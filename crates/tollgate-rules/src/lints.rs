@@ -1,30 +1,21 @@
 //! What is well formed and still cannot be meant: rules that never apply, limits that never bind,
-//! keys that nothing provides, more limits at once than are judged together.
+//! keys that nothing provides; and, in `overlaps`, more limits at once than are judged together.
+
+pub(crate) mod overlaps;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tollgate::decision::MAX_LIMITS;
+use tollgate::limit::Precision;
 use tollgate::{Algorithm, Limit};
 
 use crate::Problem;
 use crate::compile::{Written, unknown_tier};
 use crate::diagnostic::Diagnostic;
-use crate::facts::Facts;
 use crate::matcher::{Condition, TextTest};
 use crate::pattern::Pattern;
 use crate::rule::Mode;
-use crate::rule_set::{RuleSet, Settings};
-
-/// How many sets of rules with too many limits are reported.
-const MAX_OVERLAPS: usize = 10;
-
-/// How many rules of such a set are named.
-const NAMED_MAX: usize = 20;
-
-/// How many conditions the search for overlaps may try: rules without a path are tried for every
-/// sample.
-const MAX_TRIED: usize = 3_000_000;
+use crate::rule_set::Settings;
 
 /// Everything that can be told without trying requests.
 pub(crate) fn check(
@@ -185,16 +176,17 @@ fn check_binding(written: &Written<'_>) {
             one.text, stricter.text
         ))
         .hint("remove it, or correct the numbers");
-        let (context, spans) = (written.context, &written.limit_spans);
-        let diagnostic = Diagnostic::warning(context.source, spans[index], problem);
-        context.push(diagnostic.also(context.source, spans[other], "the stricter one is here"));
+        let (context, specs) = (written.context, &written.specs);
+        let diagnostic = Diagnostic::warning(context.source, specs[index].span, problem);
+        let place = specs[other].span;
+        context.push(diagnostic.also(context.source, place, "the stricter one is here"));
     }
 }
 
 /// Whether whatever `strict` admits is within `wide`.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
-    // Two that share one count are an error anyway.
-    if strict.id() == wide.id() {
+    // Two that share one count are an error anyway; and a queue is there to delay, not to refuse.
+    if strict.id() == wide.id() || wide.is_queue() {
         return false;
     }
     if strict.calendar().is_some() || wide.calendar().is_some() || strict.period() < wide.period() {
@@ -219,15 +211,23 @@ fn peak(limit: &Limit, within: Duration) -> u128 {
     match limit.algorithm() {
         // The end of one window and the beginning of the next.
         Algorithm::FixedWindow => 2 * capacity,
+        // It takes the use of the last window for even: what came at its end has half left by the
+        // middle of this one, when all of it is still within one period.
+        Algorithm::SlidingWindowCounter if limit.precision() == Precision::Estimate => 2 * capacity,
         _ => capacity,
     }
 }
 
-/// A fallback that another rule leaves no path.
+/// A fallback that another rule leaves no request.
 fn check_fallbacks(rules: &[Written<'_>]) {
+    // What has a path came over HTTP, so that it has an address, too; all else may be missing.
+    let is_there = |fact: &String| matches!(&**fact, "ip" | "path");
     let covering = rules.iter().find(|written| {
         let rule = &written.rule;
-        !rule.fallback && rule.mode == Mode::Enforce && rule.when.as_ref().is_some_and(always)
+        !rule.fallback
+            && (rule.mode, rule.soft) == (Mode::Enforce, false)
+            && rule.when.as_ref().is_some_and(always)
+            && rule.key.parts().all(|facts| facts.iter().any(is_there))
     });
     let Some(covering) = covering else { return };
     for written in rules.iter().filter(|written| written.rule.fallback) {
@@ -239,86 +239,5 @@ fn check_fallbacks(rules: &[Written<'_>]) {
         let (context, other) = (written.context, covering.context);
         let diagnostic = Diagnostic::warning(context.source, written.name_span, problem);
         context.push(diagnostic.also(other.source, covering.name_span, "the other rule is here"));
-    }
-}
-
-/// Requests that meet more limits than are judged together: each rule's own patterns are tried.
-pub(crate) fn check_overlaps(rules: &[Written<'_>], set: &RuleSet) {
-    let limits =
-        |number: usize| rules[number].rule.limits.all().map(<[_]>::len).max().unwrap_or_default();
-    // Most files are small: their rules together have no more.
-    if (0..rules.len()).map(limits).sum::<usize>() <= MAX_LIMITS {
-        return;
-    }
-    let pathless = rules.iter().filter(|one| patterns(one.rule.when.as_ref()).is_empty()).count();
-    let samples = rules.iter().flat_map(|written| {
-        let when = written.rule.when.as_ref();
-        let method = methods(when).first().map_or("GET", |method| &**method);
-        patterns(when).iter().map(move |pattern| (pattern.sample(), method))
-    });
-    let mut tried = 0;
-    let mut reported = BTreeSet::new();
-    for (path, method) in samples {
-        let facts = Facts { path: Some(&path), method: Some(method), ..Facts::default() };
-        let matching = set.matching(&facts);
-        tried += pathless + matching.len() + 1;
-        let met = matching.iter().filter(|rule| !rule.fallback);
-        let count: usize = met.clone().map(|rule| rule.limits.plain().len()).sum();
-        if count > MAX_LIMITS {
-            let names: Vec<&str> = met.map(|rule| &*rule.name).collect();
-            report_overlap(rules, (method, &path), count, &names, &mut reported);
-        }
-        if tried > MAX_TRIED || reported.len() == MAX_OVERLAPS {
-            return;
-        }
-    }
-}
-
-fn report_overlap(
-    rules: &[Written<'_>],
-    (method, path): (&str, &str),
-    count: usize,
-    names: &[&str],
-    reported: &mut BTreeSet<String>,
-) {
-    let last = names.last().copied().unwrap_or_default();
-    let Some(written) = rules.iter().find(|written| &*written.rule.name == last) else { return };
-    let mut list = names[..names.len().min(NAMED_MAX)].join(", ");
-    if names.len() > NAMED_MAX {
-        list += &format!(" and {} more", names.len() - NAMED_MAX);
-    }
-    if !reported.insert(list.clone()) {
-        return;
-    }
-    let problem = Problem::new(format!(
-        "{method} {path} meets {count} limits, and at most {MAX_LIMITS} are judged together"
-    ))
-    .hint(format!("narrow the `match` of some of these rules: {list}"));
-    written.context.error(written.name_span, problem);
-}
-
-/// The patterns that a condition needs one of.
-fn patterns(when: Option<&Condition>) -> &[Pattern] {
-    match when {
-        Some(Condition::Path(patterns)) => patterns,
-        Some(Condition::All(all)) => all
-            .iter()
-            .find_map(|one| match one {
-                Condition::Path(patterns) => Some(&patterns[..]),
-                _ => None,
-            })
-            .unwrap_or_default(),
-        _ => &[],
-    }
-}
-
-/// The methods that a condition needs one of.
-fn methods(when: Option<&Condition>) -> &[Box<str>] {
-    match when {
-        Some(Condition::Method(methods)) => methods,
-        Some(Condition::All(all)) => {
-            all.iter().map(|one| methods(Some(one))).find(|found| !found.is_empty()).unwrap_or(&[])
-        }
-        _ => &[],
     }
 }

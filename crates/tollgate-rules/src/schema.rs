@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::shape::{FILE, Kind, Object};
+use crate::shape::{FILE, Kind, Object, Spelling};
 
 /// The JSON Schema (draft 2020-12) of a rules file.
 pub fn schema() -> Value {
@@ -16,6 +16,7 @@ pub fn schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tollgate rules file",
         "$ref": reference(&FILE),
+        "minProperties": 1,
         "$defs": definitions,
     })
 }
@@ -44,13 +45,23 @@ fn define(object: &Object, definitions: &mut BTreeMap<&'static str, Value>) {
         value["description"] = format!("{} Example: {}", others.doc, others.example).into();
         value
     });
-    let value = json!({
+    let mut value = json!({
         "type": "object",
         "description": object.doc,
         "properties": properties,
         "required": required,
-        "additionalProperties": others,
     });
+    match object.others.and_then(|others| others.pattern) {
+        Some(pattern) => {
+            value["patternProperties"] = json!({ pattern: others });
+            value["additionalProperties"] = false.into();
+        }
+        None => value["additionalProperties"] = others,
+    }
+    if object.one_field.is_some() {
+        value["minProperties"] = 1.into();
+        value["maxProperties"] = 1.into();
+    }
     definitions.insert(object.id, value);
 }
 
@@ -58,12 +69,25 @@ fn of_kind(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Valu
     match kind {
         // Without quotes YAML takes `42` for a number; to us it is a text.
         Kind::Text(_) => json!({ "type": ["string", "number", "boolean"] }),
-        Kind::Decimal(_) => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Kind::Spelled(_, Spelling::Loose(pattern)) => {
+            json!({ "type": ["string", "number", "boolean"], "pattern": pattern })
+        }
+        Kind::Spelled(_, Spelling::Strict(pattern)) => {
+            json!({ "type": "string", "pattern": pattern })
+        }
+        Kind::Decimal(_) => json!({ "anyOf": [
+            { "type": "number", "exclusiveMinimum": 0 },
+            { "type": "string", "pattern": r"^[0-9]+(\.[0-9]*)?$" },
+        ] }),
         Kind::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Choice(["true"]) => json!({ "const": true }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::List(_, kind) => json!({ "type": "array", "items": of_kind(kind, definitions) }),
+        Kind::Several(_, kind, most) => {
+            let items = of_kind(kind, definitions);
+            json!({ "type": "array", "items": items, "minItems": 1, "maxItems": most })
+        }
         Kind::Object(object) => {
             define(object, definitions);
             json!({ "$ref": reference(object) })
@@ -81,6 +105,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::compile::compile;
     use crate::diagnostic::Diagnostics;
     use crate::source::Source;
     use crate::yaml::{self, Node};
@@ -206,8 +231,13 @@ mod tests {
             let mut diagnostics = Diagnostics::default();
             crate::shape::check_file(&source, variant, &mut diagnostics);
             let value = to_json(variant);
-            assert_eq!(diagnostics.is_empty(), validator.is_valid(&value), "{diagnostics}{value}");
-            accepted += usize::from(diagnostics.is_empty());
+            let valid = validator.is_valid(&value);
+            assert!(diagnostics.is_empty() || !valid, "{diagnostics}{value}");
+            // What the schema refuses, the reader refuses, if not by its form then by its meaning.
+            let text = value.to_string();
+            let refused = || compile(&[Source::from_text("full.json", &text)]).rules.is_none();
+            assert!(valid || !diagnostics.is_empty() || refused(), "{text}");
+            accepted += usize::from(valid);
         }
         // Both kinds occur.
         assert!(
@@ -215,6 +245,56 @@ mod tests {
             "{accepted} of {}",
             variants.len()
         );
+    }
+
+    #[test]
+    fn the_schema_refuses_what_can_mean_nothing() {
+        let validator = jsonschema::draft202012::new(&schema()).expect("the schema is one");
+        let rule = |field: &str, value: Value| {
+            let mut rule = json!({ "name": "a", "key": "{user}", "limits": ["1/s"] });
+            rule[field] = value;
+            json!({ "rules": [rule] })
+        };
+        let short = |endpoint: &str, multiplier: Value| {
+            let limit = json!({ "requests": 1, "window": 60 });
+            json!({ "rate_limits": {
+                "endpoints": { endpoint: limit },
+                "tiers": { "free": { "multiplier": multiplier } },
+            } })
+        };
+        let cases = [
+            (rule("name", json!(42)), true),
+            (rule("name", json!("")), false),
+            (rule("name", json!("a b")), false),
+            (rule("key", json!("global")), true),
+            (rule("key", json!("user")), false),
+            (rule("key", json!(42)), false),
+            (rule("limits", json!("5 per 90s")), true),
+            (rule("limits", json!([])), false),
+            (rule("limits", json!(vec!["1/s"; 17])), false),
+            (rule("limits", json!([{ "rate": 5 }])), false),
+            (rule("match", json!({ "path": "api" })), false),
+            (rule("match", json!({ "path": ["/api", "api"] })), false),
+            (rule("match", json!({ "regex": ".*/api" })), true),
+            (rule("match", json!({ "user": { "glob": "a", "regex": "b" } })), false),
+            (rule("match", json!({ "user": {} })), false),
+            (rule("mode", json!({ "enforce": "12.5%" })), true),
+            (rule("mode", json!({ "enforce": 25 })), false),
+            (rule("consistency", json!({})), false),
+            (rule("cost", json!({ "POST /x": 1, "default": 1 })), true),
+            (rule("cost", json!({ "x": 3 })), false),
+            (rule("ban", json!({ "after": 1, "within": 60, "for": "1m" })), false),
+            (short("/x", json!("1.5")), true),
+            (short("/x", json!(1.5)), true),
+            (short("GET /x", json!("fast")), false),
+            (short("x", json!(1)), false),
+            (json!({}), false),
+        ];
+        for (value, want) in cases {
+            assert_eq!(validator.is_valid(&value), want, "{value}");
+            let source = Source::from_text("t.json", &value.to_string());
+            assert_eq!(compile(&[source]).rules.is_some(), want, "{value}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Object {
     pub(crate) fields: &'static [Field],
     /// Names that the writer chooses, beside the fields.
     pub(crate) others: Option<&'static Others>,
+    /// If exactly one field is to be given: what to write.
+    pub(crate) one_field: Option<&'static str>,
 }
 
 /// One field of an object.
@@ -47,12 +49,16 @@ pub(crate) struct Others {
     pub(crate) doc: &'static str,
     pub(crate) kind: Kind,
     pub(crate) example: &'static str,
+    /// What all of them fit, for the schema. `compile` says more about those that do not.
+    pub(crate) pattern: Option<&'static str>,
 }
 
 /// What a value may be.
 pub(crate) enum Kind {
     /// Any scalar; the text says what it is, with its article. Its meaning is checked later.
     Text(&'static str),
+    /// The same of which the schema says more.
+    Spelled(&'static str, Spelling),
     /// A decimal number; its meaning is checked later.
     Decimal(&'static str),
     /// A whole number from, to.
@@ -62,9 +68,20 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// A list of what the text says.
     List(&'static str, &'static Kind),
+    /// A list that has from one to so many. Its length is checked later.
+    Several(&'static str, &'static Kind, usize),
     Object(&'static Object),
     /// One of these, told apart by their form: scalar, list or map.
     Either(&'static [Kind]),
+}
+
+/// What a text fits that means anything, as far as a regular expression can tell.
+#[derive(Clone, Copy)]
+pub(crate) enum Spelling {
+    /// Also what YAML takes for a number or a boolean without quotes.
+    Loose(&'static str),
+    /// Never that.
+    Strict(&'static str),
 }
 
 /// How a value is written.
@@ -79,11 +96,12 @@ impl Kind {
     fn has_form(&self, form: Form) -> bool {
         match self {
             Kind::Text(_)
+            | Kind::Spelled(..)
             | Kind::Decimal(_)
             | Kind::Whole(..)
             | Kind::Boolean
             | Kind::Choice(_) => form == Form::Scalar,
-            Kind::List(..) => form == Form::List,
+            Kind::List(..) | Kind::Several(..) => form == Form::List,
             Kind::Object(_) => form == Form::Map,
             Kind::Either(kinds) => kinds.iter().any(|kind| kind.has_form(form)),
         }
@@ -92,13 +110,13 @@ impl Kind {
     /// What it is, for a message.
     fn describe(&self) -> String {
         match self {
-            Kind::Text(what) | Kind::Decimal(what) => (*what).into(),
+            Kind::Text(what) | Kind::Spelled(what, _) | Kind::Decimal(what) => (*what).into(),
             Kind::Whole(..) => "a whole number".into(),
             Kind::Boolean => "`true` or `false`".into(),
             Kind::Choice(words) => {
                 words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
             }
-            Kind::List(what, _) => format!("a list of {what}"),
+            Kind::List(what, _) | Kind::Several(what, ..) => format!("a list of {what}"),
             Kind::Object(object) if object.fields.is_empty() => format!("a map, {}", object.noun),
             Kind::Object(object) => format!("a map with the fields of {}", object.noun),
             Kind::Either(kinds) => {
@@ -149,6 +167,10 @@ impl Checker<'_> {
             } else {
                 self.unknown_field(&entry.key, entry.key_span, object);
             }
+        }
+        if let Some(hint) = object.one_field.filter(|_| node.entries().len() != 1) {
+            let problem = format!("{} has exactly one field", object.noun);
+            self.error(node.span, Problem::new(problem).hint(hint));
         }
         for field in object.fields.iter().filter(|field| field.required) {
             // Under a misspelt name it is there.
@@ -203,11 +225,11 @@ impl Checker<'_> {
             return self.error(node.span, problem);
         }
         match kind {
-            Kind::Text(_) | Kind::Decimal(_) => {}
+            Kind::Text(_) | Kind::Spelled(..) | Kind::Decimal(_) => {}
             Kind::Whole(from, to) => self.whole(node, *from, *to, named),
             Kind::Boolean => self.boolean(node, named),
             Kind::Choice(words) => self.choice(node, words, named),
-            Kind::List(_, kind) => {
+            Kind::List(_, kind) | Kind::Several(_, kind, _) => {
                 for item in node.items() {
                     self.value(item, item.span, kind, named);
                 }

@@ -7,8 +7,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_rules::compile::compile_at;
-use tollgate_rules::{Diagnostics, Facts, RuleSet, Severity, Source, compile};
+use tollgate_rules::{Ask, Diagnostics, Facts, Gatekeeper, RuleSet, Severity, Source, compile};
 
 fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
@@ -203,7 +204,7 @@ fn an_override_that_has_ended_is_warned_about_if_the_time_is_told() {
                 overrides: [{ rule: a, key: '4', limits: 2/s, until: 2020-01-01T00:00:00Z }]";
     let sources = [Source::from_text("rules.yaml", text)];
     assert!(compile(&sources).diagnostics.is_empty());
-    let now = tollgate::Micros::new(1_700_000_000_000_000);
+    let now = Micros::new(1_700_000_000_000_000);
     let compiled = compile_at(&sources, Some(now));
     assert!(compiled.rules.is_some());
     assert!(compiled.diagnostics.to_string().contains("this override has ended"));
@@ -305,4 +306,127 @@ fn more_rules_than_the_most_are_an_error() {
     let compiled = compile(&sources);
     assert!(compiled.rules.is_none());
     assert!(compiled.diagnostics.to_string().contains("there are more than 20000 rules"));
+}
+
+#[test]
+fn more_overrides_than_the_most_are_an_error() {
+    let rule = "rules: [{ name: api, key: '{user}', limits: 1/s }]\n";
+    let overrides = |part: usize, count: usize| {
+        let one = |n| format!("- {{ rule: api, key: u{part}-{n}, limits: 2/s }}\n");
+        format!("overrides:\n{}", (0..count).map(one).collect::<String>())
+    };
+    let compiled = |second: usize| {
+        compile(&[
+            Source::from_text("a.yaml", &(rule.to_owned() + &overrides(1, 10_000))),
+            Source::from_text("b.yaml", &overrides(2, second)),
+        ])
+    };
+    assert_eq!(compiled(10_000).rules.unwrap().overrides().len(), 20_000);
+    let said = compiled(10_001).diagnostics.to_string();
+    let want = "there are more than 20000 overrides\n     --> b.yaml:10002:21";
+    assert!(said.contains(want), "{said}");
+}
+
+#[test]
+fn stand_ins_count_the_way_of_the_limit_they_stand_in_for() {
+    // The rule's limits, those of the override and of the tier, and what they are.
+    let cases = [
+        ("{ rate: 10/day, algorithm: fixed_window }", "100/day", "100/day fixed_window"),
+        ("10/second burst 20", "50/second", "50/second burst 50"),
+        ("10/second burst 20", "50/second burst 70", "50/second burst 70"),
+        (
+            "{ rate: 2/s, burst: 9, algorithm: leaky_bucket, queue: true }",
+            "4/s burst 30",
+            "4/second burst 30 leaky_bucket queue",
+        ),
+        (
+            "{ rate: 2/s, burst: 9, algorithm: leaky_bucket, queue: true }",
+            "{ rate: 4/s, queue: false }",
+            "4/second burst 4 leaky_bucket",
+        ),
+        // Said otherwise, of another period, or not possible so.
+        (
+            "{ rate: 10/day, algorithm: fixed_window }",
+            "{ rate: 100/day, algorithm: sliding_window_log }",
+            "100/day sliding_window_log",
+        ),
+        ("{ rate: 10/day, algorithm: fixed_window }", "100/hour", "100/hour"),
+        ("{ rate: 10/day, algorithm: fixed_window }", "100/day burst 5", "100/day burst 5"),
+        // Each of the rule's limits serves one.
+        (
+            "10/s burst 5, { rate: 9/s, algorithm: sliding_window_log }",
+            "{ rate: 50/s, algorithm: token_bucket }, 40/s",
+            "50/second burst 50, 40/second sliding_window_log",
+        ),
+        (
+            "10/s burst 5, { rate: 9/s, algorithm: sliding_window_log }",
+            "40/s, { rate: 50/s, algorithm: token_bucket }",
+            "40/second sliding_window_log, 50/second burst 50",
+        ),
+    ];
+    for (rule, other, want) in cases {
+        let rules = rules_of(&format!(
+            "tiers: {{ pro: {{ api: [{other}] }} }}\n\
+             rules: [{{ name: api, key: '{{user}}', limits: [{rule}] }}]\n\
+             overrides: [{{ rule: api, key: '42', limits: [{other}] }}]\n"
+        ));
+        let limits = rules.overrides()[0].limits.iter().map(|limit| &*limit.text);
+        assert_eq!(limits.collect::<Vec<_>>().join(", "), want, "{rule} -> {other}");
+        assert_eq!(texts(&rules, "api")[1], want, "{rule} -> {other}");
+    }
+}
+
+#[test]
+fn stand_ins_share_the_count_of_the_rule() {
+    for (rule, other) in [
+        ("{ rate: 10/day, algorithm: fixed_window, align: first_hit }", "100/day"),
+        ("{ rate: 10/day, align: calendar, time_zone: Europe/Berlin }", "100/day"),
+        (
+            "{ rate: 10/day, align: calendar, time_zone: Europe/Berlin }",
+            "{ rate: 100/day, time_zone: europe/berlin }",
+        ),
+        ("{ rate: 10/month, time_zone: Asia/Tokyo }", "100/month"),
+        (
+            "{ rate: 10/day, algorithm: fixed_window, stagger: true }",
+            "{ rate: 100/day, algorithm: fixed_window }",
+        ),
+        ("{ rate: 10/day, buckets: 24 }", "100/day"),
+        ("10/day burst 20", "{ rate: 100/day, burst: 30 }"),
+    ] {
+        let rules = rules_of(&format!(
+            "rules: [{{ name: api, key: '{{user}}', limits: [{rule}] }}]\n\
+             overrides: [{{ rule: api, key: '42', limits: [{other}] }}]\n"
+        ));
+        let plain = rules.rule("api").unwrap().limits.plain();
+        assert_eq!(rules.overrides()[0].limits[0].limit.id(), plain[0].limit.id(), "{rule}");
+    }
+}
+
+#[test]
+fn whoever_had_an_override_has_no_second_quota_after_it() {
+    let rules = rules_of(
+        "rules: [{ name: api, key: '{user}', limits: [{ rate: 10/day, algorithm: fixed_window }] }]\n\
+         overrides: [{ rule: api, key: '42', limits: [100/day], until: 2026-11-15T12:00:10Z }]\n",
+    );
+    let limiter = Limiter::new(MemoryStore::new(100), ManualClock::new(Micros::ZERO));
+    let gatekeeper = Gatekeeper::new(rules, limiter);
+    let facts = Facts { user: Some("42"), ..Facts::default() };
+    let ask = Ask { facts, ..Ask::default() };
+    let noon = 1_794_744_000;
+    let passing = |second: u64| {
+        let now = Micros::from_secs(noon + second);
+        (0..200).filter(|_| gatekeeper.decide_at(&ask, now).allowed()).count()
+    };
+    assert_eq!((passing(0), passing(11)), (100, 0));
+}
+
+#[test]
+fn the_short_form_is_always_tiered() {
+    let sources = [
+        Source::from_text("tiers.yaml", "tiers: { free: 1, pro: 10 }"),
+        Source::from_text("rules.yaml", "rate_limits: { default: { requests: 5, window: 60 } }"),
+    ];
+    let compiled = compile(&sources);
+    assert!(compiled.diagnostics.is_empty(), "{}", compiled.diagnostics);
+    assert_eq!(texts(&compiled.rules.unwrap(), "default"), ["5/minute", "5/minute", "50/minute"]);
 }

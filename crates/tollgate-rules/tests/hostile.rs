@@ -2,24 +2,31 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use tollgate_rules::{Source, compile};
 
 /// What is said about a text, and that it is said soon.
 fn said(name: &str, text: &str) -> String {
-    #[expect(clippy::disallowed_methods, reason = "a bound on time is what is tested")]
-    let start = std::time::Instant::now();
+    let before = time_on_processor();
     let said = match Source::from_bytes("rules.yaml", text.as_bytes()) {
         Ok(source) => compile(&[source]).diagnostics.to_string(),
         Err(diagnostic) => diagnostic.to_string(),
     };
-    #[expect(clippy::disallowed_methods, reason = "a bound on time is what is tested")]
-    let took = start.elapsed();
+    let took = time_on_processor().saturating_sub(before);
     println!("{name}: {took:?}");
-    // Many times what an idle machine needs.
-    assert!(took.as_secs() < 30, "{name} took {took:?}");
+    // Several times what an idle machine needs; the most limits of all take longest.
+    assert!(took.as_secs() < 3, "{name} took {took:?}");
     assert!(said.len() < 200_000, "{name}: {} bytes", said.len());
     said
+}
+
+/// How long this thread has been at work: what else the machine does must not fail a test. Zero where
+/// the system does not tell.
+fn time_on_processor() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split_whitespace().next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
 fn rules(count: usize, rule: impl Fn(usize) -> String) -> String {
@@ -32,7 +39,7 @@ fn rules(count: usize, rule: impl Fn(usize) -> String) -> String {
 #[test]
 fn large_files_of_every_kind_are_answered_soon() {
     let plain = |n: usize| format!("name: r{n}, key: global, limits: 1/s");
-    let cases: [(&str, String, &str); 14] = [
+    let cases = [
         (
             "expressions",
             rules(8_000, |n| format!("{}, match: {{ regex: \"(a|b){{1,90}}x{n}\" }}", plain(n))),
@@ -72,6 +79,35 @@ fn large_files_of_every_kind_are_answered_soon() {
             "",
         ),
         (
+            "paths beside many expressions",
+            rules(13_000, |n| match n {
+                0 => {
+                    let any: String = (0..990)
+                        .map(|n| format!("{{ regex: '.*[a-z]{{5}}.*[b-z]{{3}}.*x{n}y' }}, "))
+                        .collect();
+                    format!("{}, match: {{ any: [{any}] }}", plain(n))
+                }
+                _ => format!("{}, match: {{ path: \"/p{n}/{}\" }}", plain(n), "a".repeat(60)),
+            }),
+            "",
+        ),
+        (
+            "methods without a path",
+            rules(12_000, |n| {
+                let method: String = n.to_string().bytes().map(|b| char::from(b + 17)).collect();
+                format!("{}, match: {{ method: {method} }}", plain(n))
+            }),
+            "",
+        ),
+        (
+            "paths that many rules share, and methods that they do not",
+            rules(12_000, |n| {
+                let method: String = n.to_string().bytes().map(|b| char::from(b + 17)).collect();
+                format!("{}, match: {{ path: \"/a/{{*rest}}\", method: {method} }}", plain(n))
+            }),
+            "",
+        ),
+        (
             "tiers",
             format!(
                 "tiers: {{ {} }}\n{}",
@@ -93,7 +129,7 @@ fn large_files_of_every_kind_are_answered_soon() {
             "unknown fields",
             rules(1, |n| {
                 let fields: String =
-                    (0..60_000).map(|n| format!(", unknown_field_number_{n}: 1")).collect();
+                    (0..20_000).map(|n| format!(", unknown_field_number_{n}: 1")).collect();
                 plain(n) + &fields
             }),
             "more",
@@ -107,7 +143,7 @@ fn large_files_of_every_kind_are_answered_soon() {
         ),
         (
             "overrides",
-            rules(5_000, plain)
+            rules(5_000, |n| format!("{}, match: {{ path: /{n} }}", plain(n)))
                 + "overrides:\n"
                 + &(0..5_000)
                     .map(|n| format!("  - {{ rule: r{n}, key: global, limits: 1/s }}\n"))

@@ -310,9 +310,15 @@ impl Limit {
         Limit { window_offset: self.options.align.offset(self.period), ..self.clone() }
     }
 
-    /// This limit with the windows of `other`, which differs from it at most in its numbers.
+    /// This limit with the windows of `other`, which differs from it at most in its numbers: with
+    /// the shift of its key, and its calendar, which a snapshot does not know.
     pub(crate) fn shifted_like(&self, other: &Limit) -> Limit {
-        Limit { window_offset: other.window_offset, ..self.clone() }
+        Limit {
+            window_offset: other.window_offset,
+            window_longest: other.window_longest,
+            calendar: other.calendar.clone(),
+            ..self.clone()
+        }
     }
 
     /// This limit as it applies to `key`. The fixed windows of a staggered one are shifted by a

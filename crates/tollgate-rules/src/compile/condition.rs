@@ -56,8 +56,8 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
     let node = &entry.node;
     Some(match &*entry.key {
         "path" => Condition::Path(context.read_each(node, Pattern::parse)?),
-        "glob" => path_text(expressions(context, node, Expression::glob)?),
-        "regex" => path_text(expressions(context, node, Expression::regex)?),
+        "glob" => path_text(path_expressions(context, node, Expression::glob, why_no_glob)?),
+        "regex" => path_text(path_expressions(context, node, Expression::regex, why_no_regex)?),
         "method" => Condition::Method(context.read_each(node, parse_method)?),
         "header" => headers(context, node)?,
         "user" => Condition::User(text_test(context, node)?),
@@ -77,13 +77,74 @@ fn several(context: Context<'_>, node: &Node) -> Option<Vec<Condition>> {
     each.into_iter().collect()
 }
 
-fn expressions(
+/// Reads globs or regular expressions on the path; `why_not` says why one fits no path.
+fn path_expressions(
     context: Context<'_>,
     node: &Node,
     read: fn(&str) -> Result<Expression, Problem>,
+    why_not: fn(&str) -> Option<Oddity>,
 ) -> Option<Vec<Expression>> {
-    let each: Vec<_> = node.each().iter().map(|node| expression(context, node, read)).collect();
+    let each: Vec<_> = node
+        .each()
+        .iter()
+        .map(|node| {
+            let expression = expression(context, node, read)?;
+            if let Some((reason, hint)) = node.text().and_then(why_not) {
+                let problem = Problem::new(format!("no path fits this: {reason}")).hint(hint);
+                context.warn(node.span, problem);
+            }
+            Some(expression)
+        })
+        .collect();
     each.into_iter().collect()
+}
+
+/// Why a text is not part of any path in its one spelling, and what to write.
+type Oddity = (&'static str, &'static str);
+
+const ENDS: Oddity = ("paths are compared without a `/` at their end", "leave the last `/` out");
+const TWICE: Oddity = ("paths are compared with single slashes", "write `/` in place of `//`");
+const SPACE: Oddity = ("in a path a space is `%20`", "write `%20` in place of the space");
+const BEGINS: Oddity = ("a path begins with `/`", "write a `/` before it, or `**` for anything");
+const BEGINS_REGEX: Oddity =
+    ("a path begins with `/`, and the whole path has to fit", "write `/` or `.*` before it");
+
+/// Why a glob fits no path. What a set such as `[ab]` has is not looked at.
+fn why_no_glob(text: &str) -> Option<Oddity> {
+    let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
+    match text {
+        _ if text.contains('[') => None,
+        _ if text.starts_with(is_word) => Some(BEGINS),
+        _ if ends => Some(ENDS),
+        _ if text.contains("//") => Some(TWICE),
+        _ if text.contains(' ') => Some(SPACE),
+        _ => None,
+    }
+}
+
+/// Why a regular expression fits no path. Only what is plain to see: where there are alternatives,
+/// sets or flags, another part may fit.
+fn why_no_regex(text: &str) -> Option<Oddity> {
+    if text.contains(['|', '[']) || text.contains("(?") {
+        return None;
+    }
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    // What a `?`, `*` or `{0}` follows may be absent.
+    let is_needed = |at: usize| !text[at..].starts_with(['?', '*', '{']);
+    let needs = |part: &str| text.match_indices(part).any(|(at, _)| is_needed(at + part.len()));
+    let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
+    match text {
+        _ if text.starts_with(is_word) && is_needed(1) => Some(BEGINS_REGEX),
+        _ if ends => Some(ENDS),
+        _ if needs("//") => Some(TWICE),
+        _ if needs(" ") => Some(SPACE),
+        _ => None,
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric()
 }
 
 fn expression(
@@ -118,19 +179,60 @@ fn headers(context: Context<'_>, node: &Node) -> Option<Condition> {
 
 fn text_test(context: Context<'_>, node: &Node) -> Option<TextTest> {
     let Value::Map(entries) = &node.value else {
+        if matches!(&node.value, Value::Plain(text) if &**text == "present") {
+            let problem = Problem::new("this holds of the text `present` only, not of any text")
+                .hint("write `{ present: true }`; or `\"present\"` in quotes if you mean the word");
+            context.warn(node.span, problem);
+        }
         return context.read_each(node, |text| Ok(text.into())).map(TextTest::OneOf);
     };
-    let [entry] = &entries[..] else {
-        let problem = Problem::new("a condition on a text has exactly one field").hint(
-            "write `{ present: true }`, `{ glob: \"bot-*\" }` or `{ regex: \"bot-[0-9]+\" }`",
-        );
-        context.error(node.span, problem);
-        return None;
-    };
+    // `shape` has reported any other number of fields.
+    let [entry] = &entries[..] else { return None };
     match &*entry.key {
         "present" => Some(TextTest::Present),
         "glob" => Some(TextTest::Like(expression(context, &entry.node, Expression::glob)?)),
         "regex" => Some(TextTest::Like(expression(context, &entry.node, Expression::regex)?)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_that_fit_no_path_are_told_from_those_that_may() {
+        let globs = [
+            ("/api/", Some(ENDS)),
+            ("/a b/*", Some(SPACE)),
+            ("/a//b", Some(TWICE)),
+            ("api/*", Some(BEGINS)),
+            ("/", None),
+            ("**/", None),
+            ("/files/*.json", None),
+            ("/a[ /]b", None),
+        ];
+        for (text, want) in globs {
+            assert_eq!(why_no_glob(text), want, "{text}");
+        }
+        let regexes = [
+            ("/api/", Some(ENDS)),
+            ("^/v[0-9]+/$", None),
+            ("^/api/$", Some(ENDS)),
+            ("/api/?", None),
+            ("/a b", Some(SPACE)),
+            ("/a ?b", None),
+            ("/a//b", Some(TWICE)),
+            ("/a//?b", None),
+            ("api/.*", Some(BEGINS_REGEX)),
+            ("a?/api", None),
+            ("/api/|/b", None),
+            ("(?i)/api/", None),
+            (".*", None),
+            ("/", None),
+        ];
+        for (text, want) in regexes {
+            assert_eq!(why_no_regex(text), want, "{text}");
+        }
     }
 }

@@ -124,6 +124,18 @@ impl Context<'_> {
     }
 }
 
+/// What `read` makes of a field that may be left out: `Some(None)` if it is. `None`: it is there and
+/// could not be read.
+pub(crate) fn optional<T>(
+    node: Option<&Node>,
+    read: impl FnOnce(&Node) -> Option<T>,
+) -> Option<Option<T>> {
+    match node {
+        Some(node) => read(node).map(Some),
+        None => Some(None),
+    }
+}
+
 /// Texts of the core say what to write at their end; here that is the hint.
 fn with_hint(problem: Problem) -> Problem {
     let message = &problem.message;

@@ -3,10 +3,10 @@
 use crate::Problem;
 use crate::matcher::parse_header_name;
 use crate::pattern::{ByEndpoint, Endpoint};
-use crate::rule::Cost;
+use crate::rule::{Cost, TierLimits};
 use crate::yaml::{Entry, Node, Value};
 
-use super::context::Context;
+use super::context::{Context, optional};
 
 /// The most that a cost by endpoint may have: they are all looked through when rules are loaded.
 const MAX_ENDPOINTS: usize = 1_000;
@@ -29,7 +29,7 @@ pub(super) fn read(context: Context<'_>, node: &Node) -> Option<Cost> {
 }
 
 fn reserved(context: Context<'_>, node: &Node, reserve: &Entry) -> Option<Cost> {
-    let actual = node.get("actual").map(|actual| context.read(actual, response_header));
+    let actual = optional(node.get("actual"), |actual| context.read(actual, response_header));
     let other = node.entries().iter().find(|entry| !matches!(&*entry.key, "reserve" | "actual"));
     if let Some(entry) = other {
         let problem = Problem::new(format!("`{}` cannot stand beside `reserve`", entry.key))
@@ -37,11 +37,7 @@ fn reserved(context: Context<'_>, node: &Node, reserve: &Entry) -> Option<Cost> 
         context.error(entry.key_span, problem);
         return None;
     }
-    let actual = match actual {
-        Some(header) => Some(header?),
-        None => None,
-    };
-    Some(Cost::Reserve { reserve: reserve.node.whole()?, actual })
+    Some(Cost::Reserve { reserve: reserve.node.whole()?, actual: actual? })
 }
 
 fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
@@ -69,6 +65,30 @@ fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
         return None;
     }
     Some(Cost::PerEndpoint { default: default?, endpoints: ByEndpoint::new(endpoints) })
+}
+
+/// A request that costs more than a limit ever has never passes. Silent where a tier has room for it:
+/// that may be what the tier is for.
+pub(super) fn check_capacity(context: Context<'_>, node: &Node, limits: &TierLimits) {
+    let costs = match &node.value {
+        Value::Map(entries) => entries.iter().map(|entry| &entry.node).collect(),
+        _ => vec![node],
+    };
+    for node in costs {
+        let Some(cost) = node.whole() else { continue };
+        let mut lists =
+            limits.all().map(|list| list.iter().find(|one| one.limit.capacity() < cost));
+        let Some(Some(first)) = lists.next() else { continue };
+        if lists.all(|too_small| too_small.is_some()) {
+            let problem = Problem::new(format!(
+                "a cost of {cost} never passes: `{}` has room for {} at most",
+                first.text,
+                first.limit.capacity()
+            ))
+            .hint("lower the cost, or raise the limit or its burst");
+            context.warn(node.span, problem);
+        }
+    }
 }
 
 /// What has no slash is not meant to be an endpoint.

@@ -1,8 +1,8 @@
 //! `limits:` becomes a list of limits, and one list more for each tier that changes them.
 
-use tollgate::OnChange;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::limit::{is_monthly, parse_calendar_rate, parse_rate};
+use tollgate::limit::{CalendarUnit, is_monthly, parse_calendar_rate, parse_rate};
+use tollgate::{Algorithm, OnChange};
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
@@ -11,7 +11,7 @@ use crate::rule::TierLimits;
 use crate::tier::Multiplier;
 use crate::yaml::{Node, Value};
 
-use super::context::Context;
+use super::context::{Context, optional};
 use super::quantities;
 use super::tiers::{Tier, Tiers};
 
@@ -24,12 +24,12 @@ pub(super) struct Owner<'a> {
 }
 
 /// One limit as it is written, and where.
-pub(super) struct Spec {
-    pub(super) spec: LimitSpec,
-    pub(super) span: Span,
+pub(crate) struct Spec {
+    pub(crate) spec: LimitSpec,
+    pub(crate) span: Span,
 }
 
-/// The limits of a rule for all tiers, and the places of the plain ones. `None`: reported.
+/// The limits of a rule for all tiers. `None`: reported.
 pub(super) fn of_rule(
     context: Context<'_>,
     specs: &[Spec],
@@ -45,7 +45,9 @@ pub(super) fn of_rule(
     }
     let lists = tiers.iter().enumerate().map(|(index, tier)| {
         match owns.iter().find(|(tier, _)| *tier == index) {
-            Some((_, node)) => read(tiers.context()?, node, owner),
+            Some((_, node)) => {
+                read(tiers.context()?, node, owner, &Replaced { specs, plain: &plain })
+            }
             None => of_tier(context, specs, &plain, owner, tier),
         }
     });
@@ -78,13 +80,93 @@ fn of_tier(
     built.collect()
 }
 
-/// Limits that stand alone: of a tier for a rule, of an override.
-pub(super) fn read(context: Context<'_>, node: &Node, owner: Owner<'_>) -> Option<Vec<RuleLimit>> {
-    let specs = specs(context, node)?;
+/// A rule's limits that others stand in for: as they are written, and what they became.
+pub(super) struct Replaced<'a> {
+    pub(super) specs: &'a [Spec],
+    pub(super) plain: &'a [RuleLimit],
+}
+
+/// Limits that stand in for those of a rule: of a tier, of an override.
+pub(super) fn read(
+    context: Context<'_>,
+    node: &Node,
+    owner: Owner<'_>,
+    replaced: &Replaced<'_>,
+) -> Option<Vec<RuleLimit>> {
+    let mut specs = specs(context, node)?;
+    replaced.complete(node.each(), &mut specs);
     let blamed = |problem: &Problem, index: usize| blame(problem, &node.each()[index]);
     let built = build_all(context, &specs, &blamed, owner, Multiplier::ONE)?;
     check_shared(context, &specs, &built);
     Some(built)
+}
+
+impl Replaced<'_> {
+    /// Gives limits that do not say how they count the way of the rule's limit of the same period:
+    /// the same count goes on then, and nobody has a second quota when an override ends.
+    fn complete(&self, nodes: &[Node], specs: &mut [Spec]) {
+        let algorithm_of = |index: usize| self.plain[index].limit.algorithm();
+        let mut free: Vec<usize> = (0..self.plain.len()).collect();
+        let mut take = |wanted: &dyn Fn(usize) -> bool| {
+            let place = free.iter().position(|index| wanted(*index))?;
+            Some(free.remove(place))
+        };
+        // Each of the rule's limits serves one, and first those that name its algorithm.
+        for named in [true, false] {
+            for (one, node) in specs.iter_mut().zip(nodes) {
+                let given = one.spec.algorithm;
+                if node.get("algorithm").is_some() != named {
+                    continue;
+                }
+                let fits = |index| {
+                    self.fits(index, &one.spec) && given.is_none_or(|it| it == algorithm_of(index))
+                };
+                if let Some(source) = take(&fits) {
+                    self.inherit(source, node, &mut one.spec);
+                }
+            }
+        }
+    }
+
+    /// Whether a limit counts in the same period as one of the rule's, and can count as it does.
+    fn fits(&self, index: usize, spec: &LimitSpec) -> bool {
+        let limit = &self.plain[index].limit;
+        let of_month = limit.calendar().is_some_and(|one| one.unit() == CalendarUnit::Month);
+        if is_monthly(&spec.rate) || of_month {
+            return is_monthly(&spec.rate) && of_month;
+        }
+        let given = parse_rate(&spec.rate).and_then(|rate| rate.build());
+        let has_burst = spec.burst.is_some()
+            || given.as_ref().is_ok_and(|given| given.algorithm() == Algorithm::TokenBucket);
+        given.is_ok_and(|given| given.period() == limit.period())
+            && (!has_burst || limit.algorithm().is_bucket())
+    }
+
+    /// What the limit at `index` has and `node` does not say.
+    fn inherit(&self, index: usize, node: &Node, spec: &mut LimitSpec) {
+        let (from, limit) = (&self.specs[index].spec, &self.plain[index].limit);
+        let is_given = |field: &str| node.get(field).is_some();
+        // A month says by itself who counts.
+        if !is_monthly(&spec.rate) {
+            spec.algorithm = Some(limit.algorithm());
+        }
+        if !is_given("align") {
+            spec.align = from.align;
+        }
+        let by_calendar = spec.align == AlignSpec::Calendar || is_monthly(&spec.rate);
+        if !is_given("time_zone") && by_calendar {
+            spec.time_zone.clone_from(&from.time_zone);
+        }
+        if !is_given("stagger") && !by_calendar {
+            spec.stagger = from.stagger;
+        }
+        if !is_given("queue") {
+            spec.queue = from.queue;
+        }
+        if !is_given("buckets") {
+            spec.buckets = from.buckets;
+        }
+    }
 }
 
 /// What is written under `limits`. `None`: something was reported.
@@ -116,16 +198,13 @@ fn spec(context: Context<'_>, node: &Node) -> Option<LimitSpec> {
         return Some(LimitSpec { rate: rate.into(), ..LimitSpec::default() });
     }
     let flag = |name| node.get(name).map_or(Some(false), Node::boolean);
-    let number = |name| node.get(name).map_or(Some(None), |node| node.whole().map(Some));
+    let number = |name| optional(node.get(name), Node::whole);
     let text = |name| node.get(name).and_then(Node::text);
     let align = node.get("align").map_or(Some(AlignSpec::Epoch), |node| context.read(node, align));
     Some(LimitSpec {
         rate: text("rate")?.into(),
         burst: number("burst")?,
-        algorithm: match text("algorithm") {
-            Some(name) => Some(name.parse().ok()?),
-            None => None,
-        },
+        algorithm: optional(node.get("algorithm"), |node| node.text()?.parse().ok())?,
         queue: flag("queue")?,
         align: align?,
         time_zone: text("time_zone").map(Into::into),

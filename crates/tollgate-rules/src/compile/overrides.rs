@@ -9,9 +9,13 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::rule_set::Override;
 use crate::yaml::Node;
 
-use super::context::Context;
-use super::limits::{self, Owner};
+use super::context::{Context, optional};
+use super::limits::{self, Owner, Replaced};
 use super::{Names, Written, quantities};
+
+/// The most overrides of all files together: each takes about 500 bytes, and they are read again with
+/// every reload.
+const MAX_OVERRIDES: usize = 20_000;
 
 /// An override and where it was written.
 pub(super) struct WrittenOverride<'a> {
@@ -43,7 +47,7 @@ fn one<'a>(
     node: &Node,
     known: &Known<'_, '_>,
 ) -> Option<WrittenOverride<'a>> {
-    let until = node.get("until").map(|node| until(context, node, known.now));
+    let until = optional(node.get("until"), |node| until(context, node, known.now));
     let rule_node = node.get("rule")?;
     let rule = rule_node.text()?;
     let written = known.rules.get(rule).copied();
@@ -60,15 +64,16 @@ fn one<'a>(
         .map(|limit| limit.limit.on_change())
         .unwrap_or_default();
     let owner = Owner { rule, on_change, tiered: false };
-    let limits = node.get("limits").and_then(|limits| limits::read(context, limits, owner));
+    let replaced = Replaced {
+        specs: written.map(|written| &written.specs[..]).unwrap_or_default(),
+        plain: written.map(|written| written.rule.limits.plain()).unwrap_or_default(),
+    };
+    let limits =
+        node.get("limits").and_then(|limits| limits::read(context, limits, owner, &replaced));
     let key_node = node.get("key")?;
     let template = &written?.rule.key;
     let key = context.read(key_node, |text| template.parse_key(text, known.ipv6_prefix));
-    let until = match until {
-        Some(until) => Some(until?),
-        None => None,
-    };
-    let one = Override { rule: rule.into(), key: key?, limits: limits?, until };
+    let one = Override { rule: rule.into(), key: key?, limits: limits?, until: until? };
     Some(WrittenOverride { context, span: key_node.span, one })
 }
 
@@ -79,6 +84,15 @@ fn until(context: Context<'_>, node: &Node, now: Option<Micros>) -> Option<Micro
         context.warn(node.span, problem);
     }
     Some(until)
+}
+
+/// Not too many.
+pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
+    if let Some(written) = overrides.get(MAX_OVERRIDES) {
+        let problem = Problem::new(format!("there are more than {MAX_OVERRIDES} overrides"))
+            .hint("give the callers a tier with limits of its own, in place of one override each");
+        written.context.error(written.span, problem);
+    }
 }
 
 /// Of two overrides for one caller only the last would count.

@@ -1,15 +1,15 @@
 //! An entry of `rules:` becomes a [`Rule`].
 
 use tollgate::limit::parse_rate;
-use tollgate::{Algorithm, Limit, OnChange};
+use tollgate::{Algorithm, KeyBuf, Limit, OnChange};
 
 use crate::Problem;
 use crate::key_template::KeyTemplate;
-use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, StoreFailure};
+use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, StoreFailure, TierLimits};
 use crate::yaml::Node;
 
-use super::context::Context;
-use super::limits::{self, Owner};
+use super::context::{Context, optional};
+use super::limits::{self, Owner, Spec};
 use super::tiers::Tiers;
 use super::{Written, condition, cost, quantities};
 
@@ -20,57 +20,79 @@ pub(super) fn read<'a>(
     tiers: &Tiers<'_>,
 ) -> Option<Written<'a>> {
     // Everything is read before anything is given up, so that every error is reported.
-    let name_node = node.get("name");
+    let (name_node, key_node) = (node.get("name"), node.get("key"));
     let name = name_node.and_then(|name| context.read(name, check_name));
-    let when = node.get("match").map(|node| condition::read_match(context, node));
-    let key_node = node.get("key");
+    let when = optional(node.get("match"), |node| condition::read_match(context, node));
     let key = key_node.and_then(|key| context.read(key, KeyTemplate::parse));
     let cost = node.get("cost").map_or(Some(Cost::Fixed(1)), |node| cost::read(context, node));
     let mode = mode(context, node);
     let rule_name = name.as_deref().unwrap_or("rule");
-    let ban = node.get("ban").map(|node| ban(context, node, rule_name));
-    let owner = Owner { rule: rule_name, on_change: on_change(node), tiered: flag(node, "tiered") };
-    let specs = node.get("limits").and_then(|limits| limits::specs(context, limits));
-    let limits = node.get("limits").zip(specs.as_ref()).and_then(|(limits, specs)| {
-        let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
-        limits::of_rule(context, specs, blame, owner, tiers)
-    });
+    let ban = optional(node.get("ban"), |node| ban(context, node, rule_name));
+    let limits = limits_of(context, node, rule_name, tiers);
     check_elsewhere(context, node);
-    if owner.tiered
-        && tiers.is_empty()
-        && let Some(entry) = node.entry("tiered")
+    let (name, (specs, limits)) = (name?, limits?);
+    let rule = Rule {
+        when: when?,
+        fallback: flag(node, "fallback"),
+        key: key?,
+        limits,
+        cost: cost?,
+        mode: mode?,
+        soft: flag(node, "soft"),
+        count_denied: flag(node, "count_denied"),
+        ban: ban?,
+        on_store_failure: on_store_failure(node),
+        concurrency: concurrency(node, &name),
+        name: name.into(),
+    };
+    check_together(context, node, &rule);
+    let (name_span, key_span) = (name_node?.span, key_node?.span);
+    Some(Written { context, name_span, key_span, specs, rule })
+}
+
+/// The limits of a rule as they are written, and what they become.
+fn limits_of(
+    context: Context<'_>,
+    node: &Node,
+    rule: &str,
+    tiers: &Tiers<'_>,
+) -> Option<(Vec<Spec>, TierLimits)> {
+    let tiered = node.entry("tiered").filter(|_| flag(node, "tiered"));
+    if tiers.is_empty()
+        && let Some(entry) = tiered
     {
         let problem = Problem::new("there are no `tiers`, so `tiered` changes nothing")
             .hint("write `tiers: { free: 1, pro: 10 }`, or leave it out");
         context.warn(entry.key_span, problem);
     }
-    let name = name?;
-    Some(Written {
-        context,
-        name_span: name_node?.span,
-        key_span: key_node?.span,
-        limit_spans: specs?.iter().map(|one| one.span).collect(),
-        rule: Rule {
-            when: match when {
-                Some(when) => Some(when?),
-                None => None,
-            },
-            fallback: flag(node, "fallback"),
-            key: key?,
-            limits: limits?,
-            cost: cost?,
-            mode: mode?,
-            soft: flag(node, "soft"),
-            count_denied: flag(node, "count_denied"),
-            ban: match ban {
-                Some(ban) => Some(ban?),
-                None => None,
-            },
-            on_store_failure: on_store_failure(node),
-            concurrency: concurrency(node, &name),
-            name: name.into(),
-        },
-    })
+    let owner = Owner { rule, on_change: on_change(node), tiered: tiered.is_some() };
+    let limits = node.get("limits")?;
+    let specs = limits::specs(context, limits)?;
+    let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
+    let built = limits::of_rule(context, &specs, blame, owner, tiers)?;
+    Some((specs, built))
+}
+
+/// Values that are possible by themselves and cannot be meant together.
+fn check_together(context: Context<'_>, node: &Node, rule: &Rule) {
+    if rule.mode == Mode::Off {
+        return;
+    }
+    if let Some(node) = node.get("cost") {
+        cost::check_capacity(context, node, &rule.limits);
+    }
+    let share = node.get("mode").and_then(|mode| mode.get("enforce"));
+    if let (Mode::Share(1..=9_999), true, Some(share)) = (rule.mode, rule.key.is_global(), share) {
+        let what = match rule.mode.enforces(&rule.name, &KeyBuf::new().with("global", "")) {
+            true => "enforced for all",
+            false => "not enforced for anybody",
+        };
+        let problem = Problem::new(format!(
+            "`enforce` takes a share of keys, and `key: global` is one key: the rule is {what}"
+        ))
+        .hint("write `mode: enforce` or `mode: shadow`, or a key such as `{user|ip}`");
+        context.warn(share.span, problem);
+    }
 }
 
 /// Names appear in headers, metrics and paths.
@@ -120,16 +142,17 @@ fn mode(context: Context<'_>, node: &Node) -> Option<Mode> {
 }
 
 fn ban(context: Context<'_>, node: &Node, rule: &str) -> Option<Ban> {
-    let within = node.get("within").map(|node| context.read(node, quantities::duration));
-    let block = node.get("for").map(|node| context.read(node, quantities::duration));
+    let duration = |node| context.read(node, quantities::duration);
+    let within = node.get("within").and_then(duration);
+    let block = node.get("for").and_then(duration);
     let after = node.get("after")?;
     // A log: the refusal that is counted last is the one that earns the block, not one nearby.
-    let refusals = Limit::per(after.whole()?, within??)
+    let refusals = Limit::per(after.whole()?, within?)
         .algorithm(Algorithm::SlidingWindowLog)
         .name(rule)
         .build()
         .map_err(|error| context.error(after.span, error.into()));
-    Some(Ban { refusals: refusals.ok()?, block: block?? })
+    Some(Ban { refusals: refusals.ok()?, block: block? })
 }
 
 /// Fields that are checked here and act elsewhere.
@@ -150,11 +173,6 @@ fn check_elsewhere(context: Context<'_>, node: &Node) {
     {
         entry.node.get("leased").map(|node| context.read(node, quantities::share));
         entry.node.get("local_sync").map(|node| context.read(node, quantities::duration));
-        if entry.node.entries().len() != 1 {
-            let problem = Problem::new("a `consistency` has exactly one field")
-                .hint("write `strict`, `{ leased: 1% }` or `{ local_sync: 1s }`");
-            context.error(entry.node.span, problem);
-        }
         context.no_effect(entry.key_span, "consistency", shared);
     }
     if let Some(entry) = node.entry("store")

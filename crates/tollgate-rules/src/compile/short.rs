@@ -83,7 +83,7 @@ impl<'a> Reader<'a, '_> {
             context: self.context,
             name_span: entry.key_span,
             key_span: entry.key_span,
-            limit_spans: vec![entry.node.span],
+            specs: specs.into(),
             rule: Rule {
                 name: name.into(),
                 when: None,

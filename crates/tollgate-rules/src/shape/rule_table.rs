@@ -1,8 +1,8 @@
 //! The table, continued: what is inside a rule.
 
 use super::kinds::{
-    ALGORITHM, CIDR, DURATION, LIMITS, METHOD, MOST, PATH, RATE, TEXTS, WORD, field, map, object,
-    required,
+    ALGORITHM, CIDR, DURATION, ENDPOINT_PATTERN, KEY, LIMITS, METHOD, MOST, NAME, PATH,
+    PATH_EXPRESSION, RATE, SHARE, TEXTS, WORD, field, map, object, one_of, required,
 };
 use super::{Kind, Object, Others};
 
@@ -11,7 +11,7 @@ pub(super) static RULE: Object = object(
     "a rule",
     "When it applies, whose use it counts, and how much is allowed.",
     &[
-        required("name", WORD, "Unique: letters, digits, `_` and `-`, at most 64.", "name: api"),
+        required("name", NAME, "Unique: letters, digits, `_` and `-`, at most 64.", "name: api"),
         field(
             "match",
             Kind::Object(&MATCH),
@@ -26,7 +26,7 @@ pub(super) static RULE: Object = object(
         ),
         required(
             "key",
-            Kind::Text("a key such as `\"{user|ip}\"`"),
+            KEY,
             "Whose use is counted: `{user|ip}` is the first fact present, `{user}:{path}` combines, global is one key for all.",
             "key: \"{user|ip}\"",
         ),
@@ -123,13 +123,13 @@ pub(super) static MATCH: Object = object(
         ),
         field(
             "glob",
-            Kind::Either(&[PATH, Kind::List("globs", &PATH)]),
+            Kind::Either(&[PATH_EXPRESSION, Kind::List("globs", &PATH_EXPRESSION)]),
             "Globs on the path; one must fit.",
             "glob: \"/files/*.json\"",
         ),
         field(
             "regex",
-            Kind::Either(&[PATH, Kind::List("regular expressions", &PATH)]),
+            Kind::Either(&[PATH_EXPRESSION, Kind::List("regular expressions", &PATH_EXPRESSION)]),
             "Regular expressions on the whole path; one must fit.",
             "regex: \"/v[0-9]+/.*\"",
         ),
@@ -189,18 +189,27 @@ pub(super) static HEADER_TESTS: Object = map(
         doc: "What holds of the field's value.",
         kind: TEXTS,
         example: "x-plan: [gold, silver]",
+        pattern: None,
     },
 );
 
-pub(super) static TEXT_TEST: Object = object(
-    "text_test",
-    "a condition on a text",
-    "What holds of a text; exactly one field.",
-    &[
-        field("present", Kind::Choice(&["true"]), "There is one.", "present: true"),
-        field("glob", WORD, "It fits this glob.", "glob: \"bot-*\""),
-        field("regex", WORD, "It fits this regular expression, whole.", "regex: \"bot-[0-9]+\""),
-    ],
+pub(super) static TEXT_TEST: Object = one_of(
+    object(
+        "text_test",
+        "a condition on a text",
+        "What holds of a text; exactly one field.",
+        &[
+            field("present", Kind::Choice(&["true"]), "There is one.", "present: true"),
+            field("glob", WORD, "It fits this glob.", "glob: \"bot-*\""),
+            field(
+                "regex",
+                WORD,
+                "It fits this regular expression, whole.",
+                "regex: \"bot-[0-9]+\"",
+            ),
+        ],
+    ),
+    "write `{ present: true }`, `{ glob: \"bot-*\" }` or `{ regex: \"bot-[0-9]+\" }`",
 );
 
 pub(super) static LIMIT_FIELDS: Object = object(
@@ -247,6 +256,7 @@ pub(super) static LIMIT_FIELDS: Object = object(
 );
 
 pub(super) static COST: Object = Object {
+    one_field: None,
     id: "cost",
     noun: "a `cost`",
     doc: "Costs by endpoint, the most specific wins; or what is reserved until the true cost is known.",
@@ -269,6 +279,7 @@ pub(super) static COST: Object = Object {
         doc: "What requests to this endpoint cost.",
         kind: Kind::Whole(0, MOST),
         example: "\"POST /api/upload\": 10",
+        pattern: Some(ENDPOINT_PATTERN),
     }),
 };
 
@@ -276,12 +287,7 @@ pub(super) static MODE: Object = object(
     "mode",
     "a `mode`",
     "Enforce the rule for a share of keys, always the same ones.",
-    &[required(
-        "enforce",
-        Kind::Text("a share such as `25%`"),
-        "The share of keys.",
-        "enforce: 25%",
-    )],
+    &[required("enforce", SHARE, "The share of keys.", "enforce: 25%")],
 );
 
 pub(super) static BAN: Object = object(
@@ -333,22 +339,20 @@ pub(super) static WEBSOCKET: Object = object(
     ],
 );
 
-pub(super) static CONSISTENCY: Object = object(
-    "consistency",
-    "a `consistency`",
-    "How exactly several instances agree; exactly one field.",
-    &[
-        field(
-            "leased",
-            Kind::Text("a share such as `1%`"),
-            "Each instance borrows this share of a limit.",
-            "leased: 1%",
-        ),
-        field(
-            "local_sync",
-            DURATION,
-            "Each instance decides alone and settles this often.",
-            "local_sync: 1s",
-        ),
-    ],
+pub(super) static CONSISTENCY: Object = one_of(
+    object(
+        "consistency",
+        "a `consistency`",
+        "How exactly several instances agree; exactly one field.",
+        &[
+            field("leased", SHARE, "Each instance borrows this share of a limit.", "leased: 1%"),
+            field(
+                "local_sync",
+                DURATION,
+                "Each instance decides alone and settles this often.",
+                "local_sync: 1s",
+            ),
+        ],
+    ),
+    "write `strict`, `{ leased: 1% }` or `{ local_sync: 1s }`",
 );

@@ -1,7 +1,8 @@
 //! The table: every object and field of a rules file. What is inside a rule stands in `rule_table`.
 
 use super::kinds::{
-    CIDR, HEADER, LIMITS, MOST, MULTIPLIER, PATH, WORD, field, map, object, required,
+    CIDR, ENDPOINT_PATTERN, HEADER, LIMITS, MOST, MULTIPLIER, NAME, PATH, WORD, field, map, object,
+    required,
 };
 use super::rule_table::RULE;
 use super::{Field, Kind, Object, Others};
@@ -143,6 +144,7 @@ static ENDPOINTS: Object = map(
         doc: "The limit of this endpoint.",
         kind: Kind::Object(&ENDPOINT),
         example: "\"/api/search\": { requests: 30, window: 60 }",
+        pattern: Some(ENDPOINT_PATTERN),
     },
 );
 
@@ -154,6 +156,7 @@ static SHORT_TIERS: Object = map(
         doc: "What the numbers are multiplied by.",
         kind: Kind::Either(&[MULTIPLIER, Kind::Object(&SHORT_TIER)]),
         example: "pro: { multiplier: 10 }",
+        pattern: None,
     },
 );
 
@@ -172,10 +175,12 @@ static TIERS: Object = map(
         doc: "What the limits of rules with `tiered: true` are multiplied by, or own limits by rule.",
         kind: Kind::Either(&[MULTIPLIER, Kind::Object(&TIER)]),
         example: "pro: { multiplier: 10 }",
+        pattern: None,
     },
 );
 
 static TIER: Object = Object {
+    one_field: None,
     id: "tier",
     noun: "a tier",
     doc: "A multiplier, and own limits by the name of a rule.",
@@ -189,6 +194,7 @@ static TIER: Object = Object {
         doc: "The limits of this rule for this tier.",
         kind: LIMITS,
         example: "api: [500/minute]",
+        pattern: None,
     }),
 };
 
@@ -287,7 +293,7 @@ static TIER_OF_USER: Object = map(
     "tier_of_user",
     "users with their tiers",
     "Tiers by user.",
-    &Others { doc: "The tier of this user.", kind: WORD, example: "alice: pro" },
+    &Others { doc: "The tier of this user.", kind: WORD, example: "alice: pro", pattern: None },
 );
 
 static IP: Object = object(
@@ -335,7 +341,7 @@ static OVERRIDE: Object = object(
     "an override",
     "Other numbers for one caller.",
     &[
-        required("rule", WORD, "The name of the rule.", "rule: api"),
+        required("rule", NAME, "The name of the rule.", "rule: api"),
         required("key", WORD, "The caller: `42`, or with its fact `user=42`.", "key: \"user=42\""),
         required("limits", LIMITS, "The limits that apply instead.", "limits: [100/second]"),
         field(
@@ -355,6 +361,7 @@ static UPSTREAMS: Object = map(
         doc: "The address.",
         kind: Kind::Text("an address such as `http://127.0.0.1:3000`"),
         example: "app: \"http://127.0.0.1:3000\"",
+        pattern: None,
     },
 );
 

@@ -566,6 +566,15 @@ fn a_snapshot_keeps_a_calendar_s_count_until_its_window_ends() {
     let elsewhere = built(by(Windows { zone: "UTC", ..DAYS }, 5).name("reports"));
     let (restored, _) = restore(&bytes, last);
     assert!(restored.decide_one(&Check::new(&elsewhere, "anna").cost(5), last).allowed());
+    // What is forced or given back under other numbers is so in the calendar's window.
+    let (restored, _) = restore(&bytes, last);
+    let hundred = built(by(DAYS, 100).name("reports"));
+    let force = Check::new(&hundred, "anna").act(Act::Force);
+    let receipt = restored.decide_one(&force, last).receipt();
+    assert_eq!(ask(&restored, last), (1, Wait::from_micros(1)));
+    restored.refund(&hundred, "anna".into(), Some(receipt), 1, last);
+    assert_eq!(ask(&restored, last), (2, Wait::from_micros(1)));
+    assert_eq!(ask(&restored, end), (5, Wait::ZERO));
     // Other numbers carry over what was used, although the old ones came without their calendar.
     let (restored, _) = restore(&bytes, last);
     let ten = built(by(DAYS, 10).name("reports"));
