@@ -220,7 +220,8 @@ fn login(example: &Example) {
     let banned_until = 10 * SECOND + 15 * MINUTE;
     // After so many refusals: at, allowed, decided by, retry after.
     let table = [
-        (9, MINUTE - 1, false, "memory", 1),
+        // The tenth refusal earns the ban, and says how long it is.
+        (9, MINUTE - 1, false, "memory", 15 * MINUTE),
         (9, MINUTE, true, "memory", 0),
         (10, MINUTE, false, "block", banned_until - MINUTE),
         (10, banned_until - 1, false, "block", 1),

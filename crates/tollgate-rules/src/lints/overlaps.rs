@@ -142,6 +142,7 @@ impl<'a> Sample<'a> {
             }
             Condition::Method(methods) => self.method = methods.first().map_or("GET", |one| one),
             Condition::Header { name, value } => self.header(name, text_of(value)),
+            Condition::Upgrade(protocol) => self.header("upgrade", protocol),
             Condition::User(test) => self.caller.get_or_insert(nobody).user = text_of(test),
             Condition::Tier(test) => self.caller.get_or_insert(nobody).tier = text_of(test),
             Condition::ApiKey(test) => self.caller.get_or_insert(nobody).api_key = text_of(test),
@@ -277,7 +278,7 @@ impl<'a, 'w> Search<'a, 'w> {
     /// The numbers of the rules that apply, in order.
     fn met_by(&mut self, seen: &Seen<'_>) -> Vec<u32> {
         let mut found = self.without_path.clone();
-        if let Some(path) = seen.path() {
+        for path in seen.paths() {
             self.by_path.each_match(path, &mut |number| found.push(number));
         }
         found.sort_unstable();
@@ -426,6 +427,7 @@ fn weight(condition: &Condition) -> usize {
         Condition::Path(patterns) => patterns.len(),
         Condition::Method(methods) => methods.len(),
         Condition::Ip(nets) => nets.len(),
+        Condition::Upgrade(_) => 1,
         Condition::PathText(test)
         | Condition::User(test)
         | Condition::Tier(test)
@@ -448,7 +450,7 @@ fn certainty(condition: &Condition, seen: &Seen<'_>) -> Option<bool> {
         Condition::Path(_) | Condition::PathText(_) | Condition::Method(_) => {
             Some(condition.holds(seen))
         }
-        Condition::Header { .. } | Condition::Ip(_) => None,
+        Condition::Header { .. } | Condition::Upgrade(_) | Condition::Ip(_) => None,
         Condition::User(test) => of_text(test, seen.user().is_some()),
         Condition::Tier(test) => of_text(test, seen.tier.is_some()),
         Condition::ApiKey(test) => of_text(test, seen.api_key().is_some()),

@@ -195,7 +195,10 @@ rules:
 #[test]
 fn limits_that_are_left_out_are_told() {
     let rules: String = (0..17)
-        .map(|n| format!("  - {{ name: rule-{n}, key: '{{user}}', limits: [9/hour] }}\n"))
+        .map(|n| (n, if n < 16 { "enforce" } else { "shadow" }))
+        .map(|(n, mode)| {
+            format!("  - {{ name: r{n}, key: '{{user}}', limits: [9/hour], mode: {mode} }}\n")
+        })
         .collect();
     let (mut server, _rules) = serve(&format!("rules:\n{rules}"));
     assert_eq!(server.check(r#"{"user":"alice"}"#)["limits"].as_array().unwrap().len(), 16);

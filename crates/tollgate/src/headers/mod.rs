@@ -68,7 +68,7 @@ const FIELDS_MAX: usize = 11;
 pub struct Reply<'a> {
     /// The enforced limits, in the order of the rule. Those in shadow stay out: a client that
     /// paces itself by a limit that nobody enforces is slowed down for nothing.
-    /// Bound: [`MAX_LIMITS`], as in a decision.
+    /// Bound: [`MAX_LIMITS`](crate::decision::MAX_LIMITS), as in a decision.
     pub policies: &'a [Policy<'a>],
     /// Why the request is refused, if it is.
     pub refusal: Option<Refusal>,
