@@ -105,11 +105,14 @@ pub(super) struct Asked<'a> {
     pub(super) tier: Option<Cow<'a, str>>,
     pub(super) api_key: Option<Cow<'a, str>>,
     /// Bound: `HEADERS_MAX`.
-    pub(super) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(super) headers: Vec<HeaderField<'a>>,
     pub(super) cost: Option<u64>,
     pub(super) expires_in_ms: Option<u64>,
     pub(super) reservation: Option<Cow<'a, str>>,
 }
+
+/// Name and value.
+type HeaderField<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 impl<'a> Asked<'a> {
     /// Reads a body that may have these fields; an empty one has none.
@@ -208,8 +211,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn headers_or_null(&mut self) -> Result<Vec<(Cow<'a, str>, Cow<'a, str>)>, Mistake> {
-        let mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
+    fn headers_or_null(&mut self) -> Result<Vec<HeaderField<'a>>, Mistake> {
+        let mut headers: Vec<HeaderField<'a>> = Vec::new();
         if !self.takes(b'{') {
             return match self.null() {
                 true => Ok(headers),
