@@ -5,7 +5,6 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, KeyBuf, Limit, Micros};
 
 use crate::gatekeeper::Ask;
-use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::rule::{Cost, Rule};
 use crate::rule_set::RuleSet;
@@ -23,7 +22,7 @@ pub(crate) struct Plan<'a> {
     at_once: bool,
     /// One for each different template among the rules that apply, and one more where tiers count on
     /// their own.
-    keys: Vec<Made<'a>>,
+    keys: Vec<Made>,
     /// In rule order.
     pub(crate) limits: ArrayVec<Planned, MAX_LIMITS>,
     /// Rules that did not apply because a fact of their key is missing.
@@ -35,8 +34,8 @@ pub(crate) struct Plan<'a> {
 }
 
 /// A key that was made, or could not be because a fact is missing.
-struct Made<'a> {
-    template: &'a KeyTemplate,
+struct Made {
+    template: u16,
     by_tier: bool,
     key: Option<KeyBuf>,
 }
@@ -124,7 +123,7 @@ impl<'a> Plan<'a> {
     /// Adds a rule's limits, unless a fact of its key is missing.
     fn add(&mut self, number: u32, request: &Request<'_>) -> Option<Standing> {
         let rule = self.rules.at(number);
-        let Some(caller) = self.key_of(&rule.key, false, request) else {
+        let Some(caller) = self.key_of(number, false, request) else {
             self.without_fact += 1;
             return None;
         };
@@ -144,7 +143,7 @@ impl<'a> Plan<'a> {
                 (List::Tier(list as u16), rule.limits.of(list).len(), by_tier)
             }
         };
-        let key = if by_tier { self.key_of(&rule.key, true, request)? } else { caller };
+        let key = if by_tier { self.key_of(number, true, request)? } else { caller };
         for index in 0..limits as u8 {
             let place = Place { rule: number, list, index };
             self.push(Planned { place, key, caller, cost, standing });
@@ -169,18 +168,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The number of the key of a template, made at most once for each.
-    fn key_of(
-        &mut self,
-        template: &'a KeyTemplate,
-        by_tier: bool,
-        request: &Request<'_>,
-    ) -> Option<u16> {
-        let same = |made: &Made<'_>| made.by_tier == by_tier && made.template == template;
+    /// The number of the key of a rule, made at most once for each template.
+    fn key_of(&mut self, rule: u32, by_tier: bool, request: &Request<'_>) -> Option<u16> {
+        let template = self.rules.template_of(rule);
+        let same = |made: &Made| made.by_tier == by_tier && made.template == template;
         let number = self.keys.iter().position(same).unwrap_or_else(|| {
             let mut key = KeyBuf::with_capacity(KEY_BYTES);
             let prefix = self.rules.settings().identify.ipv6_prefix;
-            let whole = template.write(&mut key, &request.seen, prefix);
+            let whole = self.rules.at(rule).key.write(&mut key, &request.seen, prefix);
             if by_tier {
                 key.add("tier", request.seen.tier.unwrap_or_default());
             }

@@ -10,6 +10,7 @@ use tollgate::{KeyBuf, Micros};
 
 use crate::facts::Facts;
 use crate::identify::Identify;
+use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::{Condition, contains};
 use crate::pattern::{PathIndex, Pattern};
@@ -26,6 +27,8 @@ pub struct RuleSet {
     without_path: Vec<u32>,
     /// The names of tiers; their order is that of [`TierLimits`](crate::rule::TierLimits).
     tiers: HashMap<Box<str>, usize>,
+    /// The different templates of keys: a request makes the key of each at most once.
+    templates: HashMap<KeyTemplate, u16>,
     overrides: Overrides,
     settings: Settings,
 }
@@ -39,6 +42,8 @@ struct Indexed {
     /// also when their tier changes; but tiers that meet by chance under one key, such as a free and
     /// a paying user behind one address, must not cut each other's counts to their own size.
     by_tier: bool,
+    /// The number of its key's template among the different ones.
+    template: u16,
 }
 
 /// Other numbers for one caller.
@@ -105,6 +110,7 @@ impl RuleSet {
             by_path: PathIndex::default(),
             without_path: Vec::new(),
             tiers: tiers.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect(),
+            templates: HashMap::new(),
             overrides: Overrides::default(),
             settings,
         };
@@ -134,7 +140,9 @@ impl RuleSet {
             self.without_path.push(number);
         }
         let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
-        self.rules.push(Indexed { rule, rest, by_tier });
+        let next = self.templates.len() as u16;
+        let template = *self.templates.entry(rule.key.clone()).or_insert(next);
+        self.rules.push(Indexed { rule, rest, by_tier, template });
     }
 
     /// All rules, in order.
@@ -145,6 +153,11 @@ impl RuleSet {
     /// A rule by its name.
     pub fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules().find(|rule| *rule.name == *name)
+    }
+
+    /// The number of a rule's key template among the different ones; at most [`RuleSet::RULES_MAX`].
+    pub(crate) fn template_of(&self, number: u32) -> u16 {
+        self.rules[number as usize].template
     }
 
     /// Whether each tier counts on its own under this rule.
@@ -252,7 +265,11 @@ fn split_path(when: Option<Condition>) -> (Option<Vec<Pattern>>, Option<Conditio
             let path = all.iter().position(|one| matches!(one, Condition::Path(_)));
             let Some(index) = path else { return (None, Some(Condition::All(all))) };
             let Condition::Path(patterns) = all.swap_remove(index) else { return (None, None) };
-            (Some(patterns), (!all.is_empty()).then_some(Condition::All(all)))
+            let rest = match all.len() {
+                0 | 1 => all.pop(),
+                _ => Some(Condition::All(all)),
+            };
+            (Some(patterns), rest)
         }
         other => (None, other),
     }

@@ -30,10 +30,16 @@ impl Headers for RequestHeaders<'_> {
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        let mut lines =
-            self.0.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+        let named = self.0.iter().filter(|(field, _)| field.as_str() == name);
+        let mut lines = named.map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
         let first = lines.next()?;
         Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
+    }
+
+    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut texts = self.texts(name);
+        let first = texts.next().flatten()?;
+        texts.next().is_none().then_some(Cow::Borrowed(first))
     }
 }
 

@@ -75,20 +75,34 @@ impl Text for Vec<u8> {
 
     #[inline]
     fn number(&mut self, mut number: u64) {
-        // The largest has 20 digits; the last is written first.
+        // The largest has 20 digits; the last two are written first.
         let mut digits = [0; 20];
         let mut first = digits.len();
-        loop {
+        while number >= 10 {
+            let pair = (number % 100) as usize * 2;
+            number /= 100;
+            first -= 2;
+            digits[first..first + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+        }
+        if number > 0 || first == digits.len() {
             first -= 1;
-            digits[first] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
+            digits[first] = b'0' + number as u8;
         }
         self.extend_from_slice(&digits[first..]);
     }
 }
+
+/// `00` to `99`.
+const PAIRS: [u8; 200] = {
+    let mut pairs = [0; 200];
+    let mut number = 0;
+    while number < 100 {
+        pairs[2 * number] = b'0' + (number / 10) as u8;
+        pairs[2 * number + 1] = b'0' + (number % 10) as u8;
+        number += 1;
+    }
+    pairs
+};
 
 /// Wherever `fmt` can write. An error is kept, and nothing is written after it.
 struct Formatted<'f, 'b> {
@@ -141,4 +155,22 @@ fn write_list<'p, T: Text>(
 /// A structured field carries no more than 15 digits (RFC 9651, 3.3.1).
 fn integer(number: u64) -> u64 {
     number.min(999_999_999_999_999)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_fmt_writes_them() {
+        let edges = (0..20).flat_map(|power| {
+            let ten = 10u64.pow(power);
+            [ten - 1, ten, ten + 1, ten.saturating_mul(9), 123_456_789 % ten]
+        });
+        for number in edges.chain([u64::MAX, u64::MAX - 1]).chain(0..2_000) {
+            let mut bytes = Vec::new();
+            bytes.number(number);
+            assert_eq!(String::from_utf8(bytes).unwrap(), number.to_string());
+        }
+    }
 }

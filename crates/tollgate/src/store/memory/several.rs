@@ -138,12 +138,15 @@ impl MemoryStore {
         };
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers
         // would share one too; within one request that is never meant, so each gets its own.
-        let alike =
-            |asked: &&Asked<'_>| asked.subject == subject && asked.limit.id() == check.limit.id();
-        let twin = before.iter().filter(alike).find(|asked| asked.tag == tag);
-        let others = before.iter().filter(alike).count() as u64;
+        let (mut twin, mut others) = (None, 0_u64);
+        for asked in before {
+            if asked.subject == subject && asked.limit.id() == check.limit.id() {
+                others += 1;
+                twin = twin.or((asked.tag == tag).then_some(asked.key));
+            }
+        }
         let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let key = twin.map_or_else(|| slot_key(subject ^ salt, check.limit), |asked| asked.key);
+        let key = twin.unwrap_or_else(|| slot_key(subject ^ salt, check.limit));
         self.keys.prefetch(key);
         Ok(Asked { check: *check, limit, tag, subject, key })
     }
