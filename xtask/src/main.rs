@@ -29,7 +29,7 @@ Commands:
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
-                           algorithms, table or notation
+                           algorithms, table, notation, paths, rules_file, identity or json_body
   help                     print this text
 
 Options of `test`:
