@@ -1,24 +1,77 @@
 //! Rules: which limits apply to a request, and whose key they count.
+//!
+//! ```
+//! use tollgate::Limiter;
+//! use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile};
+//!
+//! let file = Source::from_text("rules.yaml", "
+//! rules:
+//!   - name: login
+//!     match: { path: /login, method: POST }
+//!     key: '{ip}'
+//!     limits: [5/minute]
+//! ");
+//! let compiled = compile(&[file]);
+//! let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+//! let gatekeeper = Gatekeeper::new(rules, Limiter::with_capacity(100_000));
+//!
+//! let facts = Facts {
+//!     method: Some("POST"),
+//!     path: Some("/login"),
+//!     ip: "192.0.2.1".parse().ok(),
+//!     ..Facts::default()
+//! };
+//! let answer = gatekeeper.decide(&Ask { facts, ..Ask::default() });
+//! assert!(answer.allowed());
+//! assert_eq!(answer.binding().map(|limit| (limit.rule, limit.limit)), Some(("login", "5/minute")));
+//! ```
+//!
+//! # Reading order
+//!
+//! [`facts`] are what is known of a request; [`path`], [`pattern`] and [`matcher`] say when a rule
+//! applies, [`key_template`] whose use it counts, [`limit_spec`], [`tier`] and [`calendar`] which
+//! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the limiter, [`answer`]
+//! tells, [`reservation`] settles later, [`identify`] finds out who is calling. A file becomes rules
+//! through [`source`] and [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema)
+//! describes it to editors. Nothing here knows a protocol.
+
+pub mod facts;
+
+pub mod path;
+
+pub mod pattern;
+
+pub mod matcher;
+
+pub mod key_template;
+
+pub mod tier;
+
+pub mod calendar;
+
+pub mod limit_spec;
+
+pub mod rule;
+
+pub mod rule_set;
+
+pub mod identify;
+
+pub mod gatekeeper;
 
 pub mod answer;
-pub mod calendar;
-pub mod compile;
-pub mod diagnostic;
-pub mod facts;
-pub mod gatekeeper;
-pub mod identify;
-pub mod key_template;
-pub mod limit_spec;
-pub mod matcher;
-pub mod path;
-pub mod pattern;
-pub mod problem;
+
 pub mod reservation;
-pub mod rule;
-pub mod rule_set;
-pub mod schema;
+
 pub mod source;
-pub mod tier;
+
+pub mod compile;
+
+pub mod diagnostic;
+
+pub mod schema;
+
+pub mod problem;
 
 mod lints;
 mod plan;

@@ -42,6 +42,25 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// A rule that applies to everything and is enforced; the rest is as a file without the fields
+    /// means it.
+    pub fn new(name: &str, key: KeyTemplate, limits: TierLimits) -> Rule {
+        Rule {
+            name: name.into(),
+            when: None,
+            fallback: false,
+            key,
+            limits,
+            cost: Cost::Fixed(1),
+            mode: Mode::Enforce,
+            soft: false,
+            count_denied: false,
+            ban: None,
+            on_store_failure: StoreFailure::Local,
+            concurrency: None,
+        }
+    }
+
     /// What a request costs under this rule, if nobody says otherwise.
     pub(crate) fn cost_of(&self, seen: &Seen<'_>) -> u64 {
         match &self.cost {

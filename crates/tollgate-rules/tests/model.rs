@@ -11,7 +11,7 @@ use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::{LimitSpec, RuleLimit};
 use tollgate_rules::matcher::Condition;
 use tollgate_rules::pattern::{ByEndpoint, Endpoint, Pattern};
-use tollgate_rules::rule::{Cost, Mode, Rule, StoreFailure, TierLimits};
+use tollgate_rules::rule::{Cost, Mode, Rule, TierLimits};
 use tollgate_rules::rule_set::{RuleSet, Settings};
 use tollgate_rules::tier::Multiplier;
 use tollgate_rules::{Ask, Facts, Gatekeeper, Standing};
@@ -117,22 +117,17 @@ impl Plain {
         }
         all.extend(self.method.map(|method| Condition::Method(vec![method.into()])));
         let endpoints = self.costs.iter().map(|(one, cost)| (Endpoint::parse(one).unwrap(), *cost));
+        let limits = TierLimits::tiered(
+            self.limits(None),
+            vec![self.limits(Some("free")), self.limits(Some("pro"))],
+        );
         Rule {
-            name: self.name.as_str().into(),
             when: (!all.is_empty()).then_some(Condition::All(all)),
             fallback: self.fallback,
-            key: KeyTemplate::parse(self.key).unwrap(),
-            limits: TierLimits::tiered(
-                self.limits(None),
-                vec![self.limits(Some("free")), self.limits(Some("pro"))],
-            ),
             cost: Cost::PerEndpoint { default: 1, endpoints: ByEndpoint::new(endpoints.collect()) },
             mode: self.mode,
             soft: self.soft,
-            count_denied: false,
-            ban: None,
-            on_store_failure: StoreFailure::Local,
-            concurrency: None,
+            ..Rule::new(&self.name, KeyTemplate::parse(self.key).unwrap(), limits)
         }
     }
 }

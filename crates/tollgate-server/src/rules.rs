@@ -6,7 +6,7 @@ use tollgate::{Clock, OnChange, SystemClock};
 use tollgate_rules::compile::compile_at;
 use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::LimitSpec;
-use tollgate_rules::rule::{Cost, Mode, StoreFailure, TierLimits};
+use tollgate_rules::rule::TierLimits;
 use tollgate_rules::tier::Multiplier;
 use tollgate_rules::{Diagnostics, Problem, Rule, RuleSet, Severity, Source};
 
@@ -67,19 +67,7 @@ pub(crate) fn check_rate(rate: &str) -> Result<String, String> {
 fn one_limit(rate: &str) -> Result<RuleSet, Problem> {
     let spec = LimitSpec { rate: rate.into(), ..LimitSpec::default() };
     let limit = spec.build("default", OnChange::default(), Multiplier::ONE)?;
-    let rule = Rule {
-        name: "default".into(),
-        when: None,
-        fallback: false,
-        key: KeyTemplate::parse("{user|ip}")?,
-        limits: TierLimits::untiered(vec![limit]),
-        cost: Cost::Fixed(1),
-        mode: Mode::Enforce,
-        soft: false,
-        count_denied: false,
-        ban: None,
-        on_store_failure: StoreFailure::Local,
-        concurrency: None,
-    };
+    let key = KeyTemplate::parse("{user|ip}")?;
+    let rule = Rule::new("default", key, TierLimits::untiered(vec![limit]));
     Ok(RuleSet::new(vec![rule], &[], Vec::new(), tollgate_rules::Settings::default()))
 }

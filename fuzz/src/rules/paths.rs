@@ -10,7 +10,7 @@ use tollgate_rules::limit_spec::LimitSpec;
 use tollgate_rules::matcher::{Condition, Expression, TextTest, parse_cidr};
 use tollgate_rules::path::normalise;
 use tollgate_rules::pattern::{ByEndpoint, Endpoint, PathIndex, Pattern};
-use tollgate_rules::rule::{Cost, Mode, Rule, StoreFailure, TierLimits};
+use tollgate_rules::rule::{Rule, TierLimits};
 use tollgate_rules::tier::Multiplier;
 use tollgate_rules::{Facts, Problem, RuleSet, Settings};
 
@@ -419,23 +419,9 @@ static LIMITS: LazyLock<TierLimits> = LazyLock::new(|| {
 
 impl LikeTest {
     fn new(expression: Expression) -> LikeTest {
-        let rule = Rule {
-            name: "like".into(),
-            when: Some(Condition::Header {
-                name: "x-like".into(),
-                value: TextTest::Like(expression),
-            }),
-            fallback: false,
-            key: KeyTemplate::parse("global").expect("a key"),
-            limits: LIMITS.clone(),
-            cost: Cost::PerEndpoint { default: 1, endpoints: ByEndpoint::default() },
-            mode: Mode::Enforce,
-            soft: false,
-            count_denied: false,
-            ban: None,
-            on_store_failure: StoreFailure::Local,
-            concurrency: None,
-        };
+        let when = Condition::Header { name: "x-like".into(), value: TextTest::Like(expression) };
+        let key = KeyTemplate::parse("global").expect("a key");
+        let rule = Rule { when: Some(when), ..Rule::new("like", key, LIMITS.clone()) };
         LikeTest(RuleSet::new(vec![rule], &[], Vec::new(), Settings::default()))
     }
 

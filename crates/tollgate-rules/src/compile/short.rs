@@ -10,7 +10,7 @@ use crate::key_template::KeyTemplate;
 use crate::limit_spec::LimitSpec;
 use crate::matcher::Condition;
 use crate::pattern::Endpoint;
-use crate::rule::{Cost, Mode, Rule, StoreFailure};
+use crate::rule::Rule;
 use crate::yaml::{Entry, Node};
 
 use super::context::Context;
@@ -84,20 +84,7 @@ impl<'a> Reader<'a, '_> {
             name_span: entry.key_span,
             key_span: entry.key_span,
             specs: specs.into(),
-            rule: Rule {
-                name: name.into(),
-                when: None,
-                fallback: false,
-                key: KeyTemplate::parse(key).expect("a template of ours"),
-                limits,
-                cost: Cost::Fixed(1),
-                mode: Mode::Enforce,
-                soft: false,
-                count_denied: false,
-                ban: None,
-                on_store_failure: StoreFailure::Local,
-                concurrency: None,
-            },
+            rule: Rule::new(name, KeyTemplate::parse(key).expect("a template of ours"), limits),
         })
     }
 
