@@ -183,7 +183,7 @@ impl<'a> Plan<'a> {
             self.keys.len() - 1
         });
         // There are at most as many as rules, and two for each.
-        self.keys[number].key.is_some().then(|| number as u16)
+        self.keys[number].key.is_some().then_some(number as u16)
     }
 
     fn key(&self, number: u16) -> &KeyBuf {
