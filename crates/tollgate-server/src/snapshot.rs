@@ -1,6 +1,8 @@
 //! Snapshots: counters that outlive a restart. A thread of its own writes them, so that no request
 //! waits for a disk.
 
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -24,7 +26,9 @@ pub(crate) fn load(
     let shown = path.display();
     // Found before anything is counted, not an hour later.
     check_directory(path)?;
-    if !path.exists() {
+    check_writable(path)?;
+    // Only what is not there is absent: what cannot be read may be what somebody has used up.
+    if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         logs.info("there is no snapshot yet, starting fresh", &[("file", &shown)]);
         return Ok(empty);
     }
@@ -52,6 +56,17 @@ fn check_directory(path: &Path) -> Result<(), Report> {
         .hint("--snapshot names a file in a directory that exists and can be written"))
 }
 
+/// Makes a file beside it, as saving will, and removes it again.
+fn check_writable(path: &Path) -> Result<(), Report> {
+    let mut probe = path.as_os_str().to_owned();
+    probe.push(format!(".probe-{}", std::process::id()));
+    let made = File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
+    made.map_err(|error| {
+        Report::new(format!("no snapshot can be written beside {}: {error}", path.display()))
+            .hint("--snapshot names a file in a directory that exists and can be written")
+    })
+}
+
 fn cannot_load(path: &Path, error: &SnapshotError) -> Report {
     let shown = path.display();
     Report::new(format!("cannot use the snapshot {shown}: {error}"))
@@ -71,7 +86,7 @@ impl Keeper {
         path: PathBuf,
         interval: Duration,
         logs: Logs,
-    ) -> std::io::Result<Keeper> {
+    ) -> io::Result<Keeper> {
         let (finish, finished) = channel::<()>();
         let keep = move || {
             let mut failing = false;

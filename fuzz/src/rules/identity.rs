@@ -159,13 +159,17 @@ fn oracle<'a>(
         let named = headers.iter().filter(|(name, _)| name.to_lowercase() == wanted);
         named.map(|(_, value)| value.as_str()).collect()
     };
+    let first = |name: &Option<Box<str>>| Some((*all(name.as_deref()?).first()?).into());
     let only = |name: &Option<Box<str>>| match all(name.as_deref()?)[..] {
         [value] => Some(value.into()),
         _ => None,
     };
     let peer = unmapped(peer);
-    let mut identity =
-        Identity { ip: Some(peer), api_key: only(&identify.api_key_header), ..Identity::default() };
+    let mut identity = Identity {
+        ip: Some(peer),
+        api_key: first(&identify.api_key_header),
+        ..Identity::default()
+    };
     if !is_trusted(identify, peer) {
         return identity;
     }

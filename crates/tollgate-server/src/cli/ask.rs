@@ -134,7 +134,7 @@ fn unexpected(status: u16, body: &str) -> Report {
     }
     let problem = serde_json::from_str::<Problem>(body);
     let message = problem.map_or_else(|_| String::new(), |problem| problem.message);
-    let report = Report::new(format!("the server answers {status}: {message}"));
+    let report = Report::new(format!("the server answers {status}: {}", printable(&message)));
     if status == 401 {
         report.hint("name a file with the token: --token-file FILE")
     } else {
@@ -184,6 +184,7 @@ impl Decision {
         let (Some(rule), Some(limit)) = (&self.rule, &self.limit) else {
             return "Allowed: no rule applies.".into();
         };
+        let (rule, limit) = (printable(rule), printable(limit));
         let number = |number: Option<u64>| number.unwrap_or_default();
         let (remaining, max) = (number(self.remaining), number(self.max));
         match (self.allowed, self.delay_ms.unwrap_or_default()) {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use tollgate_rules::{Facts, Gatekeeper, Headers};
 
 use super::json::Asked;
@@ -11,12 +11,6 @@ use super::json::Asked;
 pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
 
 impl RequestHeaders<'_> {
-    /// The value of the first field of this name.
-    pub(super) fn text(&self, name: &HeaderName) -> Option<&str> {
-        let mut named = self.0.iter().filter(|(field, _)| *field == name);
-        named.next().and_then(|(_, value)| text(value))
-    }
-
     /// The values of all fields of this name, which is in small letters. A request has a handful of
     /// fields: looking at each is faster than hashing the name.
     fn texts(&self, name: &str) -> impl Iterator<Item = Option<&str>> {

@@ -6,15 +6,17 @@
 //! with a problem document; nginx passes on only 401 and 403, so it gets 403 and is told the rest
 //! in a header.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::{HeaderName, HeaderValue, Response, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::Problem;
 use tollgate_rules::{Ask, Facts, Gatekeeper, Headers};
 
 use super::answer::{Content, respond, write_display};
 use super::facts::RequestHeaders;
 use crate::doors::connection::Body;
+use crate::reply;
 use crate::warnings::Warnings;
 
 /// Room for most problem documents.
@@ -41,15 +43,21 @@ pub(super) fn answer(
     let identify = &rules.settings().identify;
     let identity = identify.identify(peer, &headers);
     let original = match identify.trusts(peer.to_canonical()) {
-        true => Original::of(&headers, style),
+        true => match Original::of(&head.headers, style) {
+            Ok(original) => original,
+            Err(SaidTwice(name)) => {
+                let message = format!("{name} stands twice, with different values.");
+                return reply::error(StatusCode::BAD_REQUEST, &message);
+            }
+        },
         false => {
             warnings.untrusted_proxy(peer, gatekeeper.now());
             Original::default()
         }
     };
     let facts = Facts {
-        method: original.method,
-        path: original.path,
+        method: original.method.as_deref(),
+        path: original.path.as_deref(),
         ip: identity.ip,
         user: identity.user.as_deref(),
         tier: identity.tier.as_deref(),
@@ -81,9 +89,14 @@ pub(super) fn answer(
 /// The request that the proxy has.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Original<'a> {
-    method: Option<&'a str>,
-    path: Option<&'a str>,
+    method: Option<Cow<'a, str>>,
+    path: Option<Cow<'a, str>>,
 }
+
+/// A header that says what the request is stands twice, with different values: whichever was
+/// believed, a client might have chosen it.
+#[derive(Debug, PartialEq, Eq)]
+struct SaidTwice(&'static HeaderName);
 
 /// Method and path.
 type Pair = [HeaderName; 2];
@@ -95,28 +108,57 @@ static ORIGINAL: Pair =
 impl<'a> Original<'a> {
     /// Both come from one pair of headers, first the one that this kind of proxy writes: the other
     /// may be the client's.
-    fn of(headers: &'a RequestHeaders<'_>, style: Style) -> Original<'a> {
+    fn of(headers: &'a HeaderMap, style: Style) -> Result<Original<'a>, SaidTwice> {
         let (own, other) = match style {
             Style::PassedOn => (&FORWARDED, &ORIGINAL),
             Style::Nginx => (&ORIGINAL, &FORWARDED),
         };
-        let pair = |names: &Pair| {
-            let [method, path] = names.each_ref().map(|name| headers.text(name));
-            Original { method, path: path.map(without_query) }
-        };
-        let first = pair(own);
-        if first == Original::default() { pair(other) } else { first }
+        let first = Original::of_pair(headers, own)?;
+        if first == Original::default() { Original::of_pair(headers, other) } else { Ok(first) }
+    }
+
+    fn of_pair(headers: &'a HeaderMap, names: &'static Pair) -> Result<Original<'a>, SaidTwice> {
+        let [method, uri] = names;
+        let method = only(headers, method)?.map(HeaderValue::as_bytes);
+        let uri = only(headers, uri)?.map(HeaderValue::as_bytes);
+        Ok(Original { method: method.map(spelt), path: uri.map(without_query).map(spelt) })
     }
 }
 
-fn without_query(uri: &str) -> &str {
-    uri.split_once('?').map_or(uri, |(path, _)| path)
+/// The one value of a header.
+fn only<'a>(
+    headers: &'a HeaderMap,
+    name: &'static HeaderName,
+) -> Result<Option<&'a HeaderValue>, SaidTwice> {
+    let mut values = headers.iter().filter(|(field, _)| *field == name).map(|(_, value)| value);
+    let first = values.next();
+    match values.all(|other| Some(other) == first) {
+        true => Ok(first),
+        false => Err(SaidTwice(name)),
+    }
+}
+
+fn without_query(uri: &[u8]) -> &[u8] {
+    uri.split(|byte| *byte == b'?').next().unwrap_or_default()
+}
+
+/// As text. Proxies pass on whatever bytes their client sent: those that are no text are escaped, as
+/// the path's one spelling has them anyway. Odd must never mean absent, for then no rule applies.
+fn spelt(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(
+        |_| {
+            let escaped = bytes.iter().map(|byte| match byte.is_ascii() {
+                true => char::from(*byte).to_string(),
+                false => format!("%{byte:02X}"),
+            });
+            Cow::Owned(escaped.collect())
+        },
+        Cow::Borrowed,
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-
     use super::*;
 
     #[test]
@@ -140,7 +182,26 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
             let headers: HeaderMap = fields.collect();
-            assert_eq!(Original::of(&RequestHeaders(&headers), style), Original { method, path });
+            let want =
+                Original { method: method.map(Cow::Borrowed), path: path.map(Cow::Borrowed) };
+            assert_eq!(Original::of(&headers, style), Ok(want));
         }
+    }
+
+    #[test]
+    fn odd_is_not_absent_and_twice_is_not_once() {
+        let of = |values: &[&[u8]]| {
+            let value = |bytes: &&[u8]| HeaderValue::from_bytes(bytes).expect("a value");
+            let fields = values.iter().map(|bytes| (FORWARDED[1].clone(), value(bytes)));
+            let headers: HeaderMap = fields.collect();
+            Original::of(&headers, Style::PassedOn).map(|original| original.path.map(String::from))
+        };
+        let path = |path: &str| Ok(Some(path.to_string()));
+        assert_eq!(of(&[b"/login?\xff"]), path("/login"));
+        assert_eq!(of(&[b"/log\xffin"]), path("/log%FFin"));
+        assert_eq!(of(&["/caf\u{e9}?x".as_bytes()]), path("/caf\u{e9}"));
+        assert_eq!(of(&[b"/a", b"/a"]), path("/a"));
+        assert_eq!(of(&[b"/a", b"/login"]), Err(SaidTwice(&FORWARDED[1])));
+        assert_eq!(of(&[]), Ok(None));
     }
 }

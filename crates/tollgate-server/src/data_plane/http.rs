@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::http::{Method, Response, StatusCode, request};
+use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
 use tollgate_rules::Gatekeeper;
 
@@ -87,6 +87,15 @@ impl Route {
     }
 }
 
+const OF_A_PAGE: &str = "A page in a browser asks here, and without tokens this door cannot tell whose: \
+    give it tokens with --auth-token-file.";
+
+/// Whether a browser sends this for a page. Any page can make the browser of somebody on this machine
+/// post here; without tokens that must not spend or give back anybody's units.
+fn is_of_a_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN)
+}
+
 impl Handler for DataPlane {
     async fn answer(
         &self,
@@ -102,6 +111,10 @@ impl Handler for DataPlane {
         };
         if !route.takes(&head.method) {
             return reply::method_not_allowed(route.allow().unwrap_or_default());
+        }
+        if self.tokens.is_none() && route.body_bytes_max().is_some() && is_of_a_page(&head.headers)
+        {
+            return reply::error(StatusCode::FORBIDDEN, OF_A_PAGE);
         }
         let body = match route.body_bytes_max() {
             None => Bytes::new(),

@@ -65,6 +65,9 @@ pub(super) fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
         let cancel = |id: ReservationId| gatekeeper.cancel(id);
         return settled(reservation.parse().and_then(cancel), 0);
     }
+    if !asked.is_a_check() {
+        return bad_request("A refund names a \"reservation\", or has the fields of a check.");
+    }
     let answer = with_facts(gatekeeper, &asked, |facts| {
         gatekeeper.refund(&Ask { facts, cost: asked.cost, ..Ask::default() })
     });

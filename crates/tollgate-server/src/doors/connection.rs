@@ -65,7 +65,7 @@ impl<H> Site<H> {
         // cheaper than any other number.
         // A peer that has sent its request and closed its side still gets the answer.
         let mut http1 = protocols.http1();
-        http1.max_buf_size(HEAD_BYTES_MAX as usize).pipeline_flush(true).half_close(true);
+        http1.max_buf_size(HEAD_BYTES_MAX as usize).half_close(true);
         protocols
             .http2()
             .max_concurrent_streams(STREAMS_MAX)

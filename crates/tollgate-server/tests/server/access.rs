@@ -222,3 +222,14 @@ fn broken_certificates_are_told() {
     let config = file(directory.path(), "tollgate.yaml", format!("tls_key: {}\n", text(&key)));
     Server::start(&["--tls-cert", text(&cert), "--config", text(&config)]);
 }
+
+#[test]
+fn pages_in_browsers_cannot_spend_or_give_back() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let page = [("origin", "https://evil.example"), ("content-type", "text/plain")];
+    for path in ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/refund"] {
+        assert_eq!(server.request("POST", path, &page, r#"{"user":"42"}"#).status, 403, "{path}");
+    }
+    // A proxy passes on what its client sent.
+    assert_eq!(server.request("GET", "/v1/forward-auth", &page, "").status, 200);
+}

@@ -1,6 +1,6 @@
 //! `/v1/forward-auth`: what proxies send, and what they get.
 
-use crate::harness::Server;
+use crate::harness::{Client, Server};
 
 #[test]
 fn a_proxy_asks_for_its_client() {
@@ -41,4 +41,24 @@ fn nothing_is_taken_from_the_query() {
         let headers = [("x-forwarded-for", "192.0.2.1")];
         assert_eq!(server.request("GET", &path, &headers, "").status, status, "{query}");
     }
+}
+
+#[test]
+fn odd_bytes_and_second_values_do_not_escape() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/rules/login.yaml");
+    let server = Server::start(&["--rules", rules]);
+    let mut client = Client::connect(server.http());
+    let mut ask = |uri: &[u8]| {
+        let mut bytes =
+            b"GET /v1/forward-auth HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.1\r\n\
+            x-forwarded-method: POST\r\nx-forwarded-uri: "
+                .to_vec();
+        bytes.extend_from_slice(uri);
+        bytes.extend_from_slice(b"\r\n\r\n");
+        client.send(&bytes).unwrap();
+        client.receive(true).unwrap().status
+    };
+    let statuses: Vec<u16> = (0..6).map(|_| ask(b"/login?\xff")).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+    assert_eq!(ask(b"/other\r\nx-forwarded-uri: /login"), 400);
 }

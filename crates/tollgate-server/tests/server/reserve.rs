@@ -49,3 +49,11 @@ fn an_expired_reservation_stays_charged() {
     assert!(gone.message().contains("what it charged stands"), "{gone:?}");
     assert_eq!(server.check(r#"{"user":"1","cost":0}"#)["remaining"], 60);
 }
+
+#[test]
+fn a_refund_says_of_what() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    for body in ["", "{}", r#"{"reservation":null}"#] {
+        assert_eq!(server.post("/v1/refund", body).status, 400, "{body}");
+    }
+}
