@@ -101,7 +101,7 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// Decides a request under all rules that apply to it: all limits are charged, or none is.
     pub fn decide(&self, ask: &Ask<'_>) -> Answer {
-        self.decide_at(ask, self.limiter.clock().now())
+        self.decide_at(ask, self.now())
     }
 
     /// The same at an instant of your choosing.
@@ -111,26 +111,28 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// What [`Gatekeeper::decide`] would answer; charges nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Answer {
-        self.act_at(ask, Act::Peek, self.limiter.clock().now())
+        self.act_at(ask, Act::Peek, self.now())
     }
 
     /// Gives back what a request like this one costs, as if charged now; the answer tells what is
     /// there after that.
     pub fn refund(&self, ask: &Ask<'_>) -> Answer {
-        self.refund_at(ask, self.limiter.clock().now())
+        self.refund_at(ask, self.now())
     }
 
     /// The same at an instant of your choosing.
     pub fn refund_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
         let rules = self.rules.load();
-        let plan = Plan::new(&rules, ask, now);
+        let mut plan = Plan::new(&rules, ask, now);
         let moment = self.limiter.at(now);
         for planned in &plan.limits {
-            let limit = &planned.place.limit(&rules).limit;
-            moment.grant(limit, plan.key_for(planned), planned.cost);
+            moment.grant(plan.limit(planned), plan.key_for(planned), planned.cost);
         }
+        // The same limits, asked for nothing: one request sees one version of the rules.
+        plan.limits.iter_mut().for_each(|planned| planned.cost = 0);
+        let answer = self.ask(&plan, Act::Peek, now);
         drop(plan);
-        self.act_at(&Ask { cost: Some(0), ..*ask }, Act::Peek, now)
+        Answer::new(rules, answer)
     }
 
     fn act_at(&self, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {

@@ -1,5 +1,6 @@
 //! Conditions: when a rule applies.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -264,6 +265,14 @@ pub fn parse_method(text: &str) -> Result<Box<str>, Problem> {
         return Err(Problem::new(format!("{text:?} is not a method")).hint("write `GET` or `POST`"));
     }
     Ok(text.to_ascii_uppercase().into())
+}
+
+/// A method as rules know it.
+pub fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
+    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        true => Cow::Owned(method.to_ascii_uppercase()),
+        false => method,
+    }
 }
 
 /// Reads the name of a header field.

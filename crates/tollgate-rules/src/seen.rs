@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::facts::Facts;
+use crate::matcher::in_capitals;
 use crate::path::{loosen, normalise};
 
 /// The facts of one request, made ready once for all rules.
@@ -25,7 +26,7 @@ impl<'a> Seen<'a> {
         let path = facts.path.map(normalise);
         Seen {
             facts,
-            method: facts.method.map(in_capitals),
+            method: facts.method.map(|method| in_capitals(Cow::Borrowed(method))),
             loose_path: path.as_deref().and_then(loosen),
             path,
             ip: facts.ip.map(|ip| ip.to_canonical()),
@@ -54,13 +55,6 @@ impl<'a> Seen<'a> {
 
     pub(crate) fn api_key(&self) -> Option<&'a str> {
         self.facts.api_key.filter(|key| !key.is_empty())
-    }
-}
-
-fn in_capitals(method: &str) -> Cow<'_, str> {
-    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        true => Cow::Owned(method.to_ascii_uppercase()),
-        false => Cow::Borrowed(method),
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::value::RawValue;
 use tollgate::{ManualClock, Micros};
+use tollgate_rules::matcher::in_capitals;
 use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers};
 
 use super::Failure;
@@ -118,12 +119,4 @@ fn read_headers<'a>(line: &Line<'a>, value: &'a RawValue) -> Result<Vec<HeaderFi
         headers.push((name, value));
     }
     Ok(headers)
-}
-
-/// Rules know methods in capitals.
-fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
-    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        true => method.to_ascii_uppercase().into(),
-        false => method,
-    }
 }

@@ -13,6 +13,8 @@ mod reader;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use tollgate_rules::matcher::in_capitals;
+
 use self::reader::{Mistake, Reader};
 
 pub(crate) use self::plain::plain_bytes;
@@ -248,14 +250,6 @@ impl<'a> Reader<'a> {
             return Err(self.expected("an address for \"ip\", such as 192.0.2.1 or 2001:db8::1"));
         };
         Ok(Some(ip.to_canonical()))
-    }
-}
-
-/// Rules know methods in capitals.
-fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
-    match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        true => Cow::Owned(method.to_ascii_uppercase()),
-        false => method,
     }
 }
 
