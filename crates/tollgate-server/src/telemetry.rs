@@ -187,7 +187,7 @@ fn timestamp(at: Micros) -> impl fmt::Display {
 }
 
 /// Text of a stranger, safe for a terminal, cut where it becomes too long.
-struct Printable<'a>(&'a str);
+pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
