@@ -1,10 +1,14 @@
 //! The server from outside: the real program, on ports of its own, over real sockets.
 //!
-//! `harness` starts and stops it and speaks HTTP; the other modules are named after what they show.
+//! `harness` starts and stops it and speaks HTTP, `fake_door` stands in for it where a command is
+//! tested; the other modules are named after what they show.
 
 mod access;
 mod check;
+mod cli_ask;
+mod cli_keys;
 mod connections;
+mod fake_door;
 mod forward_auth;
 mod harness;
 mod http2;
