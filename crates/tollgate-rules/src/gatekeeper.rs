@@ -82,6 +82,12 @@ impl<C: Clock> Gatekeeper<C> {
         self.rules.load()
     }
 
+    /// Replaces the rules whole.
+    pub fn replace(&self, rules: RuleSet) -> crate::changes::Changes {
+        self.rules.store(Arc::new(rules));
+        crate::changes::Changes::default()
+    }
+
     /// The limiter, for whoever brings limits of their own.
     pub fn limiter(&self) -> &Limiter<MemoryStore, C> {
         &self.limiter

@@ -61,6 +61,8 @@ pub mod gatekeeper;
 
 pub mod answer;
 
+pub mod changes;
+
 pub mod reservation;
 
 pub mod source;
