@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tollgate::{Limiter, MemoryStore, SystemClock};
 use tollgate_rules::Gatekeeper;
 
+use crate::access;
 use crate::cli::{Failure, Report};
 use crate::control_plane::ControlPlane;
 use crate::data_plane::http::DataPlane;
@@ -26,12 +27,12 @@ use crate::doors::patrol::Patience;
 use crate::doors::tls;
 use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
+use crate::live::{self, LiveRules};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
 use crate::telemetry::{LogFormat, Logs};
 use crate::warnings::{self, Warnings};
-use crate::{access, rules};
 
 /// How long requests may take to finish once the server is asked to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -50,7 +51,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
 
 fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
     access::check(settings).map_err(Failure::Usage)?;
-    let rules = rules::load(settings, logs)?;
+    let (rules, first) = live::load(settings, logs)?;
     let auth_file = settings.auth_token_file.as_deref();
     let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs));
     let admin_file = settings.admin_token_file.as_deref();
@@ -67,6 +68,8 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
     let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
     let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
     let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter));
+    let live = LiveRules::start(gatekeeper.clone(), first, logs.clone());
+    let live = live.map_err(|error| cannot_start(&error))?;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let patience = Patience {
@@ -84,6 +87,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
         control: Arc::new(Site::new(control, patience, stopping.clone())),
         tls,
         stopping,
+        live,
     };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
@@ -97,6 +101,7 @@ struct Server<'a> {
     control: Arc<Site<ControlPlane>>,
     tls: Option<TlsAcceptor>,
     stopping: Arc<AtomicBool>,
+    live: LiveRules,
 }
 
 impl Server<'_> {
@@ -124,13 +129,13 @@ impl Server<'_> {
         tokio::spawn(warnings::watch_left_out(gatekeeper, self.logs.clone()));
         announce(addresses, settings);
 
-        let signal = signals.next(self.logs).await;
+        let signal = signals.next(&self.live).await;
         self.logs.info("stopping: requests may finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
         tokio::select! {
             () = self.drain(http, admin) => {}
             // Asked twice: whoever asks knows best. The snapshot of the last interval stays.
-            _ = signals.next(self.logs) => {
+            _ = signals.next(&self.live) => {
                 self.logs.warn("stopping at once", &[]);
                 return Ok(());
             }

@@ -18,7 +18,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 
 use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
-use crate::rules::check_rate;
+use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
 use duration::parse_duration;
 
@@ -41,6 +41,16 @@ pub(crate) struct Flags {
         help_heading = "Rules"
     )]
     pub(crate) limit: Option<String>,
+
+    /// How changes of rules files are noticed; SIGHUP reads them in any case
+    #[arg(
+        long,
+        value_name = "HOW",
+        env = "TOLLGATE_RULES_WATCH",
+        default_value = "events",
+        help_heading = "Rules"
+    )]
+    pub(crate) rules_watch: WatchMode,
 
     /// The check API and forward-auth; port 0 is any free one, `none` is off
     #[arg(
