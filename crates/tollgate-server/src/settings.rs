@@ -189,6 +189,10 @@ pub(crate) struct Flags {
     )]
     pub(crate) log_format: LogFormat,
 
+    /// How often rules files are looked at while the system tells of changes
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration, hide = true)]
+    pub(crate) rules_look_interval: Duration,
+
     /// How long the head of a request may take
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, hide = true)]
     pub(crate) header_timeout: Duration,

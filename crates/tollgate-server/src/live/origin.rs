@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use tollgate::{Clock, OnChange, SystemClock};
+use tollgate::{Clock, OnChange, SystemClock, Wait};
 use tollgate_rules::compile::compile_at;
 use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::LimitSpec;
@@ -14,7 +14,7 @@ use tollgate_rules::{Compiled, Diagnostic, Diagnostics, Problem, Rule, RuleSet, 
 
 use super::Origin;
 use super::prints::Prints;
-use super::watch::WatchMode;
+use super::watch::HowToWatch;
 use crate::cli::{Failure, Report};
 use crate::settings::Settings;
 use crate::telemetry::{Field, LogFormat, Logs};
@@ -28,7 +28,7 @@ pub(crate) struct RulesFrom {
     /// Files and directories; without them and without a limit, the demo.
     pub(super) paths: Vec<PathBuf>,
     pub(super) limit: Option<String>,
-    pub(super) watch: WatchMode,
+    pub(super) watch: HowToWatch,
 }
 
 /// What was found there, before it is understood. Two that are equal mean the same.
@@ -65,7 +65,10 @@ pub(crate) fn load(settings: &Settings, logs: &Logs) -> Result<(RuleSet, First),
     let from = RulesFrom {
         paths: settings.rules.clone(),
         limit: settings.limit.clone(),
-        watch: settings.rules_watch,
+        watch: HowToWatch {
+            mode: settings.rules_watch,
+            look_every: Wait::at_least(settings.rules_look_interval),
+        },
     };
     let prints = Prints::of(&from.paths);
     let found = from.read();

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, Waker};
 
-use tollgate::{Clock, Limiter, SystemClock};
+use tollgate::{Clock, Limiter, SystemClock, Wait};
 
 use super::origin::RulesFrom;
 use super::prints::Prints;
+use super::watch::HowToWatch;
 use super::*;
 use crate::telemetry::LogFormat;
 
@@ -23,10 +24,11 @@ fn rules(limit: &str) -> String {
 }
 
 impl Run {
-    fn start(watch: WatchMode) -> Run {
+    fn start(mode: WatchMode) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("rules.yaml");
         fs::write(&path, rules("1/hour")).unwrap();
+        let watch = HowToWatch { mode, look_every: Wait::from_micros(5_000_000) };
         let from = RulesFrom { paths: vec![path], limit: None, watch };
         let (prints, found) = (Prints::of(&from.paths), from.read());
         let compiled = found.compile().rules.expect("they are right");

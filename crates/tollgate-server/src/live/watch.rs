@@ -14,10 +14,7 @@ use super::places::Places;
 use super::prints::Prints;
 use super::{Watching, mounts};
 
-/// Between two looks while the system tells of changes.
-const LOOK_EVERY: Wait = Wait::from_micros(5_000_000);
-
-/// The same while it does not.
+/// Between two looks while the system does not tell of changes.
 const POLL_EVERY: Wait = Wait::from_micros(1_000_000);
 
 /// The most directories that events are asked of. Rules have one, or two with links; the system's
@@ -34,6 +31,14 @@ pub(crate) enum WatchMode {
     Poll,
     /// Not at all
     Off,
+}
+
+/// What the settings say about watching.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HowToWatch {
+    pub(super) mode: WatchMode,
+    /// Between two looks while the system tells of changes.
+    pub(super) look_every: Wait,
 }
 
 /// Tells of changes in directories, as the system does.
@@ -85,7 +90,7 @@ fn matters(event: &Event, places: &Places) -> bool {
 /// Watches over some paths.
 pub(super) struct Watch {
     paths: Vec<PathBuf>,
-    mode: WatchMode,
+    how: HowToWatch,
     make: MakeTeller,
     teller: Option<Box<dyn Teller>>,
     places: Arc<ArcSwap<Places>>,
@@ -102,26 +107,28 @@ impl Watch {
     /// Over these paths; `prints` is how they were when they were read.
     pub(super) fn new(
         paths: Vec<PathBuf>,
-        mode: WatchMode,
+        mut how: HowToWatch,
         prints: Prints,
         make: MakeTeller,
     ) -> Watch {
-        let mode = if paths.is_empty() { WatchMode::Off } else { mode };
+        if paths.is_empty() {
+            how.mode = WatchMode::Off;
+        }
         Watch {
             paths,
-            mode,
+            how,
             make,
             teller: None,
             places: Arc::default(),
             watched: BTreeMap::new(),
             prints,
-            look_again: true,
+            look_again: false,
         }
     }
 
     /// Makes sure that events come from where the paths lead today; how changes are noticed now.
     pub(super) fn follow(&mut self) -> Watching {
-        match self.mode {
+        match self.how.mode {
             WatchMode::Off => Watching::Nothing,
             WatchMode::Poll => Watching::Polling("--rules-watch poll".into()),
             WatchMode::Events => match self.ask_for_events() {
@@ -175,10 +182,10 @@ impl Watch {
 
     /// How long until the next look.
     pub(super) fn look_every(&self) -> Option<Wait> {
-        match self.mode {
+        match self.how.mode {
             WatchMode::Off => None,
-            _ if self.teller.is_none() => Some(POLL_EVERY),
-            _ => Some(LOOK_EVERY),
+            _ if self.teller.is_none() => Some(POLL_EVERY.min(self.how.look_every)),
+            _ => Some(self.how.look_every),
         }
     }
 
@@ -226,6 +233,8 @@ mod tests {
 
     use super::*;
 
+    const LOOK_EVERY: Wait = Wait::from_micros(5_000_000);
+
     /// Has a number of watches, and says which are in use.
     struct Few(usize, Arc<Mutex<Vec<PathBuf>>>);
 
@@ -249,7 +258,8 @@ mod tests {
         let used = Arc::new(Mutex::new(Vec::new()));
         let made = used.clone();
         let make: MakeTeller = Box::new(move |_| Ok(Box::new(Few(few, made.clone()))));
-        (Watch::new(paths.into(), WatchMode::Events, Prints::of(paths), make), used)
+        let how = HowToWatch { mode: WatchMode::Events, look_every: LOOK_EVERY };
+        (Watch::new(paths.into(), how, Prints::of(paths), make), used)
     }
 
     #[test]
@@ -261,7 +271,6 @@ mod tests {
         let Watching::Polling(reason) = watch.follow() else { panic!("events from nowhere") };
         assert!(reason.contains("fs.inotify.max_user_watches"), "{reason}");
         assert_eq!(watch.look_every(), Some(POLL_EVERY));
-        assert!(watch.look(), "once more, for what came while the server started");
         assert!(!watch.look());
         fs::write(&file, "12").unwrap();
         assert!(watch.look());
