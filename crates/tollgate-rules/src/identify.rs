@@ -16,7 +16,7 @@ use crate::facts::{Facts, Headers};
 use crate::matcher::contains;
 
 /// How callers are recognised.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
     /// Whose forwarding, user and tier headers count.
     pub trusted_peers: Vec<IpNet>,
