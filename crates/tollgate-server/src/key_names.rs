@@ -101,10 +101,7 @@ mod tests {
         assert_eq!(names.hash(&key), KeyNames::under(&[7; 16]).hash(&key));
         assert_ne!(names.hash(&key), names.hash(&other));
         assert_ne!(names.hash(&key), KeyNames::under(&[8; 16]).hash(&key));
-        assert_ne!(
-            KeyNames::random().unwrap().hash(&key),
-            KeyNames::random().unwrap().hash(&key)
-        );
+        assert_ne!(KeyNames::random().unwrap().hash(&key), KeyNames::random().unwrap().hash(&key));
         // HMAC-SHA-256 of no bytes under sixteen 0x0b, by another program.
         assert_eq!(KeyNames::under(&[0x0b; 16]).hash(&KeyBuf::new()), "915cb2c078aaf5df");
     }

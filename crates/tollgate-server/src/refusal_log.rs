@@ -129,12 +129,7 @@ impl Sampling {
         is_due.then(|| self.take_hidden(rule, verdict).max(1))
     }
 
-    fn at_pause<T>(
-        &self,
-        rule: &str,
-        verdict: Verdict,
-        act: impl FnOnce(&mut Pause) -> T,
-    ) -> T {
+    fn at_pause<T>(&self, rule: &str, verdict: Verdict, act: impl FnOnce(&mut Pause) -> T) -> T {
         let mut pauses = lock(self.pauses.mine());
         if let Some(of_rule) = pauses.get_mut(rule) {
             return act(&mut of_rule[verdict as usize]);

@@ -92,7 +92,12 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         timing: timing.clone(),
         doors: [http.clone(), admin.clone()],
         logs: logs.clone(),
-        rules: Box::new(move || RulesState { version: 1, loads: 1, loaded_at, ..Default::default() }),
+        rules: Box::new(move || RulesState {
+            version: 1,
+            loads: 1,
+            loaded_at,
+            ..Default::default()
+        }),
         started,
     };
     let warnings = Warnings::new(logs);

@@ -389,7 +389,8 @@ mod tests {
         for entry in entries {
             let name: u64 = entry.key.strip_prefix("user=").unwrap().parse().unwrap();
             assert!(name < 40, "{entry:?}");
-            let (requests, refusals) = (250 * THREADS, if name % 2 == 0 { 250 * THREADS } else { 0 });
+            let (requests, refusals) =
+                (250 * THREADS, if name % 2 == 0 { 250 * THREADS } else { 0 });
             for (told, truly) in [(entry.requests, requests), (entry.refusals, refusals)] {
                 assert!(told.count - told.error <= truly && truly <= told.count, "{entry:?}");
             }

@@ -1,7 +1,7 @@
 //! `GET /metrics`: the figures, in the format that the reader prefers.
 
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::Response;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use crate::doors::connection::Body;
 use crate::metrics::Metrics;

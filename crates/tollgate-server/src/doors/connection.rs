@@ -366,7 +366,7 @@ mod tests {
     fn a_panic_answers_500_and_the_connection_goes_on() {
         let second = Duration::from_secs(1);
         let patience = Patience { head: 30 * second, idle: 30 * second, body: 30 * second };
-        let site = Arc::new(Site::new(Buggy, patience, Arc::default()));
+        let site = Arc::new(Site::new(Buggy, patience, Arc::default(), Arc::default()));
         let (workers, _ended) = Workers::start("test", 1, &site, None).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -123,7 +123,8 @@ mod tests {
         assert!(d.is_some());
         drop(b);
         assert!(enter("192.0.2.1").is_none(), "two are open from there, one in another form");
-        let want = |open| ConnectionFigures { open, accepted: 4, refused_in_total: 1, refused_per_ip: 2 };
+        let want =
+            |open| ConnectionFigures { open, accepted: 4, refused_in_total: 1, refused_per_ip: 2 };
         assert_eq!(caps.figures(), want(2));
         drop((c, d));
         assert_eq!(caps.open().per_ip.len(), 0);

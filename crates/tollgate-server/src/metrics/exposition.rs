@@ -253,7 +253,10 @@ mod tests {
         let page = page.finish();
         let lines: Vec<_> = page.lines().collect();
         assert_eq!(lines.len(), 2 + BOUNDS.len() + 3);
-        assert_eq!(lines[2..4], ["a_seconds_bucket{le=\"2.5e-07\"} 0", "a_seconds_bucket{le=\"5e-07\"} 1"]);
+        assert_eq!(
+            lines[2..4],
+            ["a_seconds_bucket{le=\"2.5e-07\"} 0", "a_seconds_bucket{le=\"5e-07\"} 1"]
+        );
         assert_eq!(
             lines[lines.len() - 3..],
             ["a_seconds_bucket{le=\"+Inf\"} 2", "a_seconds_sum 2.000000300", "a_seconds_count 2"]

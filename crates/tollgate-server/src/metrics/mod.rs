@@ -36,7 +36,10 @@ pub(crate) struct Timing(Histogram);
 impl Timing {
     /// Times a decision.
     #[inline]
-    #[expect(clippy::disallowed_methods, reason = "durations are measured, nothing is decided by them")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
     pub(crate) fn of<T>(&self, decide: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let decided = decide();
@@ -193,7 +196,8 @@ impl Metrics {
         for (door, figures) in &doors {
             accepted.sample(&[("door", door.name)], figures.accepted);
         }
-        let help = "Connections that were turned away, by the setting that they would have exceeded.";
+        let help =
+            "Connections that were turned away, by the setting that they would have exceeded.";
         let mut refused = page.family("tollgate_connections_refused_total", Kind::Counter, help);
         for (door, figures) in &doors {
             let reasons = [
