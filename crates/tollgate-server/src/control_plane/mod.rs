@@ -2,6 +2,7 @@
 //! unless told otherwise, so that the data door can be exposed without it.
 
 mod health;
+mod metrics;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,15 +13,17 @@ use http::{HeaderMap, Method, Response, StatusCode, request};
 
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
+use crate::metrics::Metrics;
 use crate::reply;
 
-const PATHS: &str = "There is no such path. There are: GET /livez, GET /readyz.";
+const PATHS: &str = "There is no such path. There are: GET /livez, GET /readyz, GET /metrics.";
 
 /// Answers on the admin door.
 pub(crate) struct ControlPlane {
     /// Who may look at more than health; `None`: whoever is on this machine.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Handler for ControlPlane {
@@ -52,6 +55,7 @@ impl ControlPlane {
         let health = match path {
             "/livez" => Some(health::live()),
             "/readyz" => Some(health::ready(&self.stopping)),
+            "/metrics" => Some(metrics::page(&self.metrics, &head.headers)),
             _ => None,
         };
         if let Some(health) = health {
