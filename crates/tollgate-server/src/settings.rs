@@ -20,7 +20,7 @@ use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
-use duration::parse_duration;
+pub(crate) use duration::parse_duration;
 
 /// Everything that `serve` can be told.
 #[derive(Clone, Debug, Args)]
