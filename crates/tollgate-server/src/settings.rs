@@ -4,7 +4,7 @@
 //! read as the flag of its name would be, so that both have the same meaning and the same errors.
 //! Flags win over the environment, the environment wins over the file.
 
-pub(crate) mod duration;
+mod duration;
 mod file;
 
 use std::cmp::Ordering;

@@ -1,7 +1,6 @@
 //! `tollgate keys`: what single callers have used on a running server, and what to do about it.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use serde::de::DeserializeOwned;
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use super::Failure;
 use super::client::door::AdminArgs;
 use super::client::{Request, path_segment};
-use crate::settings::duration::parse_duration;
+use crate::settings::parse_duration;
 use report::{Done, KeyReport};
 
 mod overrides;
@@ -74,8 +73,8 @@ enum Action {
         #[command(flatten)]
         caller: Caller,
         /// How long, such as 90s, 15m, 2h or 1d
-        #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
-        time: Duration,
+        #[arg(long = "for", value_name = "TIME", value_parser = time)]
+        time: String,
     },
     /// Lift a block, also one that the caller has earned by refusals
     Unblock(Caller),
@@ -141,8 +140,7 @@ impl Action {
             Action::Show(caller) => (caller.request("GET", None), Done::Looked),
             Action::Reset(caller) => (caller.request("DELETE", None), Done::Reset),
             Action::Block { caller, time } => {
-                let body = json!({ "block": format!("{}ms", time.as_millis()) });
-                (post(caller, body), Done::Blocked)
+                (post(caller, json!({ "block": time })), Done::Blocked)
             }
             Action::Unblock(caller) => (post(caller, json!({ "block": null })), Done::Unblocked),
             Action::Grant { caller, units } => {
@@ -160,4 +158,9 @@ impl Caller {
         let path = format!("/api/keys/{rule}/{key}");
         Request { method, path, body: body.map(|body| body.to_string()) }
     }
+}
+
+/// A time that the server will understand, as it was written: its log repeats it.
+fn time(text: &str) -> Result<String, String> {
+    parse_duration(text).map(|_| text.into())
 }

@@ -73,7 +73,7 @@ fn each_command_asks_its_question() {
     let rows: [(&[&str], &str, Value); 9] = [
         (&["show"], "GET /api/keys/api/user=42", Value::Null),
         (&["reset"], "DELETE /api/keys/api/user=42", Value::Null),
-        (&["block", "--for", "15m"], "POST /api/keys/api/user=42", json!({"block": "900000ms"})),
+        (&["block", "--for", "15m"], "POST /api/keys/api/user=42", json!({"block": "15m"})),
         (&["unblock"], "POST /api/keys/api/user=42", json!({ "block": null })),
         (&["grant", "50"], "POST /api/keys/api/user=42", json!({ "grant": 50 })),
         (
@@ -348,10 +348,11 @@ fn a_protected_admin_door_wants_its_token() {
     assert!(blocked["blocked_for_ms"].is_u64(), "{blocked}");
     // The log names the caller as `show` does, and nobody's token.
     let hash = blocked["hash"].as_str().expect("a hash").to_string();
-    operated.server.wait_for_log("key blocked");
+    operated.server.wait_for_log("a key was blocked");
     let ended = operated.server.stop();
-    let line = ended.stderr.lines().find(|line| line.contains("key blocked")).expect("a line");
-    for part in ["rule=api", &hash, "by=127.0.0.1", "token=1"] {
+    let line =
+        ended.stderr.lines().find(|line| line.contains("a key was blocked")).expect("a line");
+    for part in ["rule=api", &hash, "for=1m", "by=127.0.0.1", "token=1"] {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert!(!ended.stderr.contains(TOKEN) && !ended.stderr.contains("user=42"), "{ended:?}");

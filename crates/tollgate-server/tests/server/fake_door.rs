@@ -1,7 +1,7 @@
 //! A door that gives one answer whatever it is asked, to see what a command sends and how it takes
 //! an answer that no server of ours gives.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread::{self, JoinHandle};
 

@@ -9,7 +9,7 @@ use tollgate::{Clock, Micros, SystemClock, Wait};
 
 use super::Caller;
 use super::report::Done;
-use crate::settings::duration::parse_duration;
+use crate::settings::parse_duration;
 
 /// Give a caller limits of its own, or take them back
 #[derive(Debug, clap::Args)]

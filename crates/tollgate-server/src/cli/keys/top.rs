@@ -14,7 +14,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "WHAT", default_value = "requests")]
     by: By,
 
-    /// How many callers to show
+    /// How many callers to show, at most 100
     #[arg(short, long = "number", value_name = "N", default_value = "20")]
     number: u16,
 }
