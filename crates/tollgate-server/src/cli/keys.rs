@@ -76,7 +76,7 @@ enum Action {
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         time: String,
     },
-    /// Lift a block, also one that the caller has earned by refusals
+    /// Lift a block, also one that the caller has earned; its refusals stay counted
     Unblock(Caller),
     /// Give units back to a caller, as far as they are used
     Grant {

@@ -45,6 +45,8 @@ pub(super) struct Answer {
 struct Heavy {
     rule: String,
     key: String,
+    /// The key as log lines have it.
+    hash: Option<String>,
     count: u64,
     /// The count may be too high by this.
     #[serde(default)]
@@ -76,10 +78,11 @@ impl Args {
             // Counted by refusals, the count says it.
             let refused = one.refused.filter(|_| by == By::Requests);
             let refused = refused.map(|refused| refused.to_string()).unwrap_or_default();
-            [printable(&one.rule), printable(&one.key), count, refused]
+            let hash = one.hash.as_deref().map(printable).unwrap_or_default();
+            [printable(&one.rule), printable(&one.key), count, refused, hash]
         };
         let rows: Vec<_> = answer.top.iter().map(row).collect();
-        let head = ["rule", "key", &by.to_string(), "refused"];
+        let head = ["rule", "key", &by.to_string(), "refused", "in log lines"];
         format!("The most {by}{when}.\n\n{}", table(head, &rows))
     }
 }
@@ -91,22 +94,22 @@ mod tests {
     #[test]
     fn people_get_a_table_of_callers() {
         let text = r#"{"by":"requests","window_s":60,"top":[
-            {"rule":"api","key":"user=42","count":120,"error":0,"refused":3},
+            {"rule":"api","key":"user=42","hash":"1f2e","count":120,"error":0,"refused":3},
             {"rule":"login","key":"ip=192.0.2.1\u001b[2J","count":9,"error":4,"refused":0}]}"#;
         let answer: Answer = serde_json::from_str(text).unwrap();
         let rows = [
             (
                 By::Requests,
                 "The most requests in the last 60 s.\n\n\
-                 \x20 rule   key                    requests  refused\n\
-                 \x20 api    user=42                120       3\n\
+                 \x20 rule   key                    requests  refused  in log lines\n\
+                 \x20 api    user=42                120       3        1f2e\n\
                  \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9    0\n",
             ),
             (
                 By::Refusals,
                 "The most refusals in the last 60 s.\n\n\
-                 \x20 rule   key                    refusals\n\
-                 \x20 api    user=42                120\n\
+                 \x20 rule   key                    refusals  in log lines\n\
+                 \x20 api    user=42                120       1f2e\n\
                  \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9\n",
             ),
         ];
