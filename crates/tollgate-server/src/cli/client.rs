@@ -205,9 +205,10 @@ mod tests {
 
     #[test]
     fn responses_end_where_they_say() {
-        const MORE: Option<(u16, &str)> = None;
+        type Found = Option<(u16, &'static str)>;
+        const MORE: Found = None;
         // bytes, whether the connection has ended, what is found
-        let rows: [(&str, bool, Result<Option<(u16, &str)>, &str>); 10] = [
+        let rows: [(&str, bool, Result<Found, &str>); 10] = [
             ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", false, Ok(Some((200, "{}")))),
             ("HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\n{}more", false, Ok(Some((200, "{}")))),
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", false, Ok(MORE)),

@@ -45,7 +45,7 @@ Examples
     tollgate keys top
     tollgate keys top --by refusals
 
-What is set here is in the server's memory, not in its files.";
+What is done here is not written into rules files: an override ends with the server's process.";
 
 /// Look at single callers on a running server; reset, block or grant
 #[derive(Debug, clap::Args)]

@@ -171,7 +171,12 @@ impl KeyReport {
             [
                 printable(tier),
                 printable(&one.limit),
-                if one.allowed { "allowed" } else { "refused" }.into(),
+                match (self.blocked_for_ms, one.allowed) {
+                    (Some(_), _) => "blocked",
+                    (None, true) => "allowed",
+                    (None, false) => "refused",
+                }
+                .into(),
                 left,
                 one.max.to_string(),
                 if one.allowed { "-".into() } else { wait(one.retry_after_ms) },
@@ -229,6 +234,14 @@ The table is full: what is left is counted for several callers together. Raise -
 In log lines the key is 1f2e3d4c5b6a7988.
 ";
         assert_eq!(found, want);
+    }
+
+    #[test]
+    fn nothing_is_allowed_to_a_blocked_caller() {
+        let text = report("enforce", "900000", "null", &[USED, FREE]).for_people(&Done::Looked);
+        let answers: Vec<_> = text.lines().filter(|line| line.contains(" blocked ")).collect();
+        assert_eq!(answers.len(), 3, "a sentence and two limits: {text}");
+        assert!(!text.contains("allowed") && !text.contains("refused"), "{text}");
     }
 
     #[test]
