@@ -4,6 +4,7 @@
 //! tested; the other modules are named after what they show.
 
 mod access;
+mod admin;
 mod check;
 mod cli_ask;
 mod cli_keys;
