@@ -85,7 +85,7 @@ pub use compile::{Compiled, compile};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 pub use facts::{Facts, Headers};
 pub use gatekeeper::{Ask, Gatekeeper, GatekeeperStats};
-pub use identify::{Identify, Identity};
+pub use identify::{Identify, Identity, JwtStats};
 pub use plan::Standing;
 pub use problem::Problem;
 pub use reservation::{ReservationId, Reserved, SettleError, TableFull};

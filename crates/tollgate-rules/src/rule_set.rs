@@ -195,7 +195,9 @@ impl RuleSet {
 
     /// The facts as rules see them.
     pub(crate) fn see<'a>(&'a self, facts: &'a Facts<'a>) -> Seen<'a> {
-        Seen::new(facts, self.tier_of(facts))
+        let mut seen = Seen::new(facts, self.tier_of(facts));
+        seen.ip = seen.ip.map(|ip| self.settings.identify.one_form(ip));
+        seen
     }
 
     /// The caller's tier: what the facts say, else the table, else the default.

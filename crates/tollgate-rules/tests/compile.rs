@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_rules::compile::compile_at;
+use tollgate_rules::identify::UserFrom;
 use tollgate_rules::{Ask, Diagnostics, Facts, Gatekeeper, RuleSet, Severity, Source, compile};
 
 fn directory(name: &str) -> PathBuf {
@@ -30,7 +31,7 @@ fn compile_file(path: &Path) -> (Option<RuleSet>, Diagnostics) {
     let name = path.file_name().unwrap().to_string_lossy();
     match Source::from_bytes(&name, &fs::read(path).unwrap()) {
         Ok(source) => {
-            let compiled = compile(&[source]);
+            let compiled = compile(&[source.in_folder(path.parent().unwrap())]);
             (compiled.rules, compiled.diagnostics)
         }
         Err(diagnostic) => (None, (*diagnostic).into()),
@@ -145,7 +146,7 @@ fn the_short_form_means_limits_per_endpoint_and_caller() {
     assert_eq!(matching(&rules, "POST", "/api/upload"), ["post-api-upload", "api-rest", "default"]);
     let settings = rules.settings();
     assert!(settings.dialects.is_empty() && settings.log_keys_plain);
-    assert_eq!(settings.identify.user_header.as_deref(), Some("x-user-id"));
+    assert!(matches!(&settings.identify.user, UserFrom::Header(name) if &**name == "x-user-id"));
     assert_eq!(rules.overrides().len(), 1);
 }
 

@@ -58,7 +58,7 @@ pub(super) fn with_facts<T>(
         headers,
     };
     match headers {
-        Some(_) => gatekeeper.rules().settings().identify.complete(stated, with),
+        Some(_) => gatekeeper.rules().settings().identify.complete(stated, gatekeeper.now(), with),
         None => with(stated),
     }
 }

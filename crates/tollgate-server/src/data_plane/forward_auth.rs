@@ -41,7 +41,7 @@ pub(super) fn answer(
     let headers = RequestHeaders(&head.headers);
     let rules = gatekeeper.rules();
     let identify = &rules.settings().identify;
-    let identity = identify.identify(peer, &headers);
+    let identity = identify.identify(peer, &headers, gatekeeper.now());
     let original = match identify.trusts(peer.to_canonical()) {
         true => match Original::of(&head.headers, style) {
             Ok(original) => original,
