@@ -221,10 +221,13 @@ impl Identify {
 
     /// The client that a trusted peer asks for.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        type Read = fn(&str) -> Option<IpAddr>;
+        // What an entry says, unless it is none that a proxy writes.
+        type Read = fn(&str) -> Option<Option<IpAddr>>;
         let (name, in_quotes, read): (_, _, Read) = match &self.address {
             AddressFrom::Peer => return peer,
-            AddressFrom::XForwardedFor => ("x-forwarded-for", false, address::entry),
+            AddressFrom::XForwardedFor => {
+                ("x-forwarded-for", false, |text| Some(address::entry(text)))
+            }
             AddressFrom::Forwarded => ("forwarded", true, forwarded::forwarded_for),
             // One address, not a chain: two of them are somebody's trick.
             AddressFrom::Header(name) => {
@@ -232,14 +235,14 @@ impl Identify {
             }
         };
         let Some(list) = headers.joined(name) else { return peer };
-        let mut entries = FromTheRight::new(&list, in_quotes).map(read);
+        let mut entries = FromTheRight::new(&list, in_quotes).map_while(read);
         if let Some(hops) = self.trusted_hops {
             // The last proxy wrote the last entry, the one before it that before, the first of them
             // the client's. Whoever came by a shorter way is known by the peer's address.
             return entries.nth(usize::from(hops).saturating_sub(1)).flatten().unwrap_or(peer);
         }
         let mut client = peer;
-        for ip in entries.map_while(|read| read) {
+        for ip in entries.map_while(|said| said) {
             client = ip;
             if !self.trusts(ip) {
                 break;
