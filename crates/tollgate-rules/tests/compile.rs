@@ -72,6 +72,26 @@ fn broken_files_get_answers_that_help() {
     });
 }
 
+#[cfg(feature = "jwt")]
+#[test]
+fn broken_keys_get_answers_that_help_and_show_nothing() {
+    check_all("broken_jwt", |rules, diagnostics| {
+        // What a keys file contains is nobody's business, also if it was named by mistake.
+        rules.is_none() && diagnostics.has_errors() && !diagnostics.to_string().contains("canary")
+    });
+}
+
+#[cfg(not(feature = "jwt"))]
+#[test]
+fn a_build_without_cryptography_says_so() {
+    let text = "identify: { user: { jwt: { claim: sub, keys_file: jwks.json } } }\n\
+                rules: [{ name: api, key: '{user}', limits: [1/s] }]";
+    let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+    let said = compiled.diagnostics.to_string();
+    assert!(compiled.rules.is_none() && said.contains("cannot verify signed tokens"), "{said}");
+    assert!(said.contains("rules.yaml:1:21") && !said.contains("warning"), "{said}");
+}
+
 #[test]
 fn good_files_compile() {
     check_all("good", |rules, diagnostics| rules.is_some() && !diagnostics.has_errors());

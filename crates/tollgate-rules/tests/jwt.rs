@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, encode};
 use rcgen::{KeyPair, RsaKeySize};
 use serde_json::{Value, json};
 use tollgate::Micros;
@@ -46,7 +46,14 @@ impl Signer {
     }
 
     fn jwk(&self, kid: Option<&str>) -> Value {
-        let jwk = Jwk::from_encoding_key(&self.private, self.algorithm).expect("a public key");
+        let pem = self.public_pem.as_bytes();
+        let public = match self.algorithm {
+            Algorithm::RS256 | Algorithm::PS256 => DecodingKey::from_rsa_pem(pem),
+            Algorithm::ES256 | Algorithm::ES384 => DecodingKey::from_ec_pem(pem),
+            _ => DecodingKey::from_ed_pem(pem),
+        };
+        let public = public.expect("a public key");
+        let jwk = Jwk::from_decoding_key(&public, Some(self.algorithm)).expect("a public key");
         let mut value = serde_json::to_value(jwk).unwrap();
         if let Some(kid) = kid {
             value["kid"] = kid.into();
