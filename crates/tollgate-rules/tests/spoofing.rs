@@ -6,11 +6,11 @@
 #[allow(unreachable_pub)]
 mod bodies;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use bodies::oracle;
-use tollgate::Micros;
-use tollgate_rules::{Identify, Source, compile};
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate_rules::{Ask, Facts, Gatekeeper, Identify, Source, compile};
 
 /// Configurations by name.
 const CONFIGURATIONS: [(&str, &str); 13] = [
@@ -242,4 +242,62 @@ fn lists_of_any_length_are_read_from_their_end() {
     let headers = vec![(XFF, C.to_owned() + &", 10.0.0.7".repeat(32))];
     let got = identify.identify(P.parse().unwrap(), &headers, Micros::new(0));
     assert_eq!(got.ip, "10.0.0.7".parse().ok());
+}
+
+/// A gatekeeper of one rule that allows 100 requests an hour per address, and few keys in all.
+fn by_address(ip: &str) -> Gatekeeper<ManualClock> {
+    let text = format!(
+        "identify: {{ ip: {{ {ip} }} }}\n\
+         rules: [{{ name: a, key: '{{ip}}', limits: [{{ rate: 100/hour, burst: 100 }}] }}]\n"
+    );
+    let compiled = compile(&[Source::from_text("t.yaml", &text)]);
+    let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+    let limiter = Limiter::new(MemoryStore::new(1_000), ManualClock::new(Micros::ZERO));
+    Gatekeeper::new(rules, limiter)
+}
+
+/// How many requests of these addresses pass at one instant.
+fn passing(gatekeeper: &Gatekeeper<ManualClock>, addresses: impl Iterator<Item = IpAddr>) -> usize {
+    let allowed = |ip: IpAddr| {
+        let facts = Facts { ip: Some(ip), ..Facts::default() };
+        gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, Micros::from_secs(1)).allowed()
+    };
+    addresses.filter(|ip| allowed(*ip)).count()
+}
+
+/// So many addresses of the network that this one is in, all over its 64 bits.
+fn addresses(network: &str, many: u64) -> impl Iterator<Item = IpAddr> {
+    let network = u128::from(network.parse::<Ipv6Addr>().unwrap());
+    let host = |n: u64| u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    (1..=many).map(move |n| IpAddr::V6(Ipv6Addr::from(network | host(n))))
+}
+
+#[test]
+fn a_million_addresses_of_one_network_are_one_caller() {
+    let gatekeeper = by_address("header: none");
+    assert_eq!(passing(&gatekeeper, addresses("2001:db8:0:1::", 1 << 20)), 100);
+    assert_eq!(gatekeeper.limiter().store().stats().keys, 1, "the table does not fill");
+    for neighbour in ["2001:db8::", "2001:db8:0:2::", "2001:db8:0:8001::"] {
+        assert_eq!(passing(&gatekeeper, addresses(neighbour, 1_000)), 100, "{neighbour}");
+    }
+    let stats = gatekeeper.limiter().store().stats();
+    assert_eq!((stats.keys, stats.evicted, stats.overflowed), (4, 0, 0));
+}
+
+#[test]
+fn how_much_of_an_address_is_one_caller_can_be_chosen() {
+    let networks = || ["2001:db8:0:1::", "2001:db8:0:2::", "2001:db8:1:1::"].into_iter();
+    for (ip, want) in
+        [("ipv6_prefix: 48", 200), ("ipv6_prefix: 32", 100), ("ipv6_prefix: 128", 600)]
+    {
+        let gatekeeper = by_address(ip);
+        let addresses = networks().flat_map(|network| addresses(network, 200));
+        assert_eq!(passing(&gatekeeper, addresses), want, "{ip}");
+    }
+    // IPv4 is whole, also in its two disguises.
+    let clothed = |n: u128| IpAddr::V6(Ipv6Addr::from((0xffff << 32) | 0xcb00_7100 | n));
+    assert_eq!(passing(&by_address("ipv6_prefix: 64"), (0..200).map(clothed)), 200);
+    let translated = |n: u128| IpAddr::V6(Ipv6Addr::from((0x0064_ff9b << 96) | 0xcb00_7100 | n));
+    assert_eq!(passing(&by_address("nat64: true"), (0..200).map(translated)), 200);
+    assert_eq!(passing(&by_address("nat64: false"), (0..200).map(translated)), 100);
 }
