@@ -225,6 +225,10 @@ impl Answer {
 pub(crate) struct Entries(Vec<Entry>);
 
 impl Entries {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.0.iter().map(|entry| &entry.outcome)
     }

@@ -26,7 +26,7 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::lints;
 use crate::rule::Rule;
-use crate::rule_set::RuleSet;
+use crate::rule_set::{Override, RuleSet};
 use crate::shape;
 use crate::source::Source;
 use crate::tier::Multiplier;
@@ -74,6 +74,31 @@ pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compiled {
     let mut diagnostics = shared.found.into_inner();
     diagnostics.sort(sources);
     Compiled { rules: rules.filter(|_| !diagnostics.has_errors()), diagnostics }
+}
+
+/// Reads `overrides:` of a source for rules that are compiled already, as somebody sets them at run
+/// time.
+pub(crate) fn read_overrides(
+    source: &Source,
+    rules: &RuleSet,
+    now: Micros,
+) -> Result<Vec<Override>, Diagnostics> {
+    let shared = Shared::default();
+    let files =
+        Files { files: read_all(std::slice::from_ref(source), &shared.found), shared: &shared };
+    let names = Names::default();
+    let known = Known {
+        rules: rules.rules().map(|rule| (&*rule.name, rule)).collect(),
+        names: &names,
+        ipv6_prefix: rules.settings().identify.ipv6_prefix,
+        now: Some(now),
+    };
+    let each = files.files.iter().map(|file| (files.context(file), &file.root));
+    let read = each.flat_map(|(context, root)| overrides::read(context, root, &known));
+    let overrides = read.map(|written| written.one).collect();
+    drop(files);
+    let diagnostics = shared.found.into_inner();
+    if diagnostics.is_empty() { Ok(overrides) } else { Err(diagnostics) }
 }
 
 /// A rule with the places its parts were written at.
@@ -185,7 +210,7 @@ impl Files<'_, '_> {
         self.check_tiers(&tiers);
         let settings = settings::read(self, &tiers);
         let known = Known {
-            rules: rules.iter().map(|written| (&*written.rule.name, written)).collect(),
+            rules: rules.iter().map(|written| (&*written.rule.name, &written.rule)).collect(),
             names: &names,
             ipv6_prefix: settings.identify.ipv6_prefix,
             now,
@@ -302,6 +327,7 @@ fn check_forms(context: Context<'_>, root: &Node) {
 }
 
 /// The names of all rules, also of those with errors, so that one error does not make others.
+#[derive(Default)]
 pub(crate) struct Names {
     known: HashMap<Box<str>, usize>,
 }

@@ -2,8 +2,8 @@
 
 use arc_swap::ArcSwap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{
     Act, Check, Clock, DecidedBy, KeyBuf, Limiter, MemoryStore, Micros, Moment, Outcome, Refusal,
@@ -11,19 +11,31 @@ use tollgate::{
 };
 
 use crate::answer::{Answer, Binding, Entries, Told};
+use crate::changes::Changes;
 use crate::facts::Facts;
+use crate::observer::{Decided, Observer};
 use crate::plan::{Plan, Standing};
 use crate::reservation::Reservations;
 use crate::rule::{Ban, Rule};
-use crate::rule_set::RuleSet;
+use crate::rule_set::{Override, RuleSet};
 
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<C = SystemClock> {
     rules: ArcSwap<RuleSet>,
+    /// Overrides that were set at run time, whatever the file says: they outlive a reload. Whoever
+    /// changes the rules holds this. Bound: [`RUN_TIME_OVERRIDES_MAX`].
+    overrides: Mutex<Vec<Arc<Override>>>,
     limiter: Limiter<MemoryStore, C>,
     pub(crate) reservations: Reservations,
     counts: Counts,
+    observer: Option<Arc<dyn Observer>>,
 }
+
+/// The most overrides that can be set at run time: those that stay belong into a file.
+pub const RUN_TIME_OVERRIDES_MAX: usize = 10_000;
+
+/// One version of the rules. Hold it briefly: as long as somebody does, it is not freed.
+pub type Version = arc_swap::Guard<Arc<RuleSet>>;
 
 /// The question: what is known about a request, and what its sender says about it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,15 +83,65 @@ impl<C: Clock> Gatekeeper<C> {
     pub fn new(rules: RuleSet, limiter: Limiter<MemoryStore, C>) -> Gatekeeper<C> {
         Gatekeeper {
             rules: ArcSwap::from_pointee(rules),
+            overrides: Mutex::default(),
             limiter,
             reservations: Reservations::default(),
             counts: Counts::default(),
+            observer: None,
         }
     }
 
+    /// Tells `observer` of every request that is decided.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Gatekeeper<C> {
+        Gatekeeper { observer: Some(observer), ..self }
+    }
+
     /// The rules in force.
-    pub fn rules(&self) -> arc_swap::Guard<Arc<RuleSet>> {
+    pub fn rules(&self) -> Version {
         self.rules.load()
+    }
+
+    /// Replaces the rules whole. Nobody waits: requests under way end under the version they began
+    /// with. What callers have used stays, as far as limits do; so do overrides that were set at run
+    /// time, and the tallies of rules that keep their name.
+    pub fn replace(&self, mut rules: RuleSet) -> Changes {
+        let overrides = self.changing();
+        let before = self.rules.load();
+        let changes = Changes::between(&before, &rules);
+        rules.inherit(&before);
+        if !overrides.is_empty() {
+            rules = rules.with_overrides(&overrides);
+        }
+        self.rules.store(Arc::new(rules));
+        changes
+    }
+
+    /// Changes the overrides that were set at run time; those that have ended go first. `Err` leaves
+    /// all as it was.
+    pub(crate) fn change_overrides<T, E>(
+        &self,
+        now: Micros,
+        change: impl FnOnce(&mut Vec<Arc<Override>>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut overrides = self.changing();
+        let mut changed = overrides.clone();
+        changed.retain(|one| one.until.is_none_or(|until| now < until));
+        let done = change(&mut changed)?;
+        self.rules.store(Arc::new(self.rules.load().with_overrides(&changed)));
+        *overrides = changed;
+        Ok(done)
+    }
+
+    /// The overrides that were set at run time.
+    pub fn overrides(&self) -> Vec<Arc<Override>> {
+        self.changing().clone()
+    }
+
+    /// Whoever changes rules or overrides goes alone. What a panic left is whole: it is replaced, not
+    /// changed.
+    fn changing(&self) -> MutexGuard<'_, Vec<Arc<Override>>> {
+        self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The limiter, for whoever brings limits of their own.
@@ -106,12 +168,18 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// The same at an instant of your choosing.
     pub fn decide_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.act_at(ask, Act::Take, now)
+        self.act_by(self.rules(), ask, Act::Take, now)
+    }
+
+    /// The same under the version of the rules that the facts were read by: one request sees one
+    /// version, from who is calling to what is answered.
+    pub fn decide_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.act_by(rules, ask, Act::Take, now)
     }
 
     /// What [`Gatekeeper::decide`] would answer; charges nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Answer {
-        self.act_at(ask, Act::Peek, self.now())
+        self.act_by(self.rules(), ask, Act::Peek, self.now())
     }
 
     /// Gives back what a request like this one costs, as if charged now; the answer tells what is
@@ -122,30 +190,51 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// The same at an instant of your choosing.
     pub fn refund_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        let rules = self.rules.load();
+        self.refund_by(self.rules(), ask, now)
+    }
+
+    /// The same under a version of the rules, at an instant.
+    pub fn refund_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
         let mut plan = Plan::new(&rules, ask, now);
         let moment = self.limiter.at(now);
         for planned in &plan.limits {
             moment.grant(plan.limit(planned), plan.key_for(planned), planned.cost);
         }
-        // The same limits, asked for nothing: one request sees one version of the rules.
+        // The same limits, asked for nothing.
         plan.limits.iter_mut().for_each(|planned| planned.cost = 0);
         let answer = self.ask(&plan, Act::Peek, now);
         drop(plan);
         Answer::new(rules, answer)
     }
 
-    fn act_at(&self, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
-        let rules = self.rules.load();
+    fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
         let plan = Plan::new(&rules, ask, now);
         let answer = self.ask(&plan, act, now);
         drop(plan);
         Answer::new(rules, answer)
     }
 
-    /// Puts a plan to the store.
+    /// Puts a plan to the store, and tells whoever wants to know.
+    #[inline]
     pub(crate) fn ask(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
         self.count(plan);
+        let (told, entries) = self.ask_store(plan, act, now);
+        if act == Act::Take && !plan.only_asks {
+            self.tell(plan, &told, &entries);
+        }
+        (told, entries)
+    }
+
+    /// Tells what was decided.
+    pub(crate) fn tell(&self, plan: &Plan<'_>, told: &Told, entries: &Entries) {
+        let decided = Decided::new(plan, told, entries);
+        decided.tally();
+        if let Some(observer) = &self.observer {
+            observer.decided(&decided);
+        }
+    }
+
+    fn ask_store(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
         if plan.too_many {
             return self.too_many(now);
         }

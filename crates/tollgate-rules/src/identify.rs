@@ -34,7 +34,7 @@ use jwt::Jwt;
 pub(crate) use address::ENTRIES_MAX;
 
 /// How callers are recognised.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
     /// Whose forwarding, user and tier headers count.
     pub trusted_peers: Vec<IpNet>,
@@ -60,7 +60,7 @@ pub struct Identify {
 }
 
 /// Who the user is. Exactly one place says so, as with addresses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UserFrom {
     /// Nobody says so.
@@ -298,7 +298,7 @@ impl Identify {
     pub fn go_on_from(&mut self, before: &Identify) {
         #[cfg(feature = "jwt")]
         if let (UserFrom::Jwt(new), UserFrom::Jwt(old)) = (&mut self.user, &before.user)
-            && new.is_same_as(old)
+            && new == old
         {
             *new = Arc::clone(old);
         }

@@ -178,10 +178,7 @@ impl KeyTemplate {
             }
             return Ok(key.with("global", ""));
         }
-        let texts: Vec<&str> = match self.parts.len() {
-            1 => vec![text],
-            _ => text.split(',').collect(),
-        };
+        let texts = self.split(text);
         if texts.len() != self.parts.len() {
             return Err(Problem::new(format!("the key {text:?} does not have the rule's parts"))
                 .hint(format!("write `{}`", self.example())));
@@ -209,6 +206,30 @@ impl KeyTemplate {
             }
         }
         Ok(key)
+    }
+
+    /// The texts of the parts. A comma parts them, but values may have commas, too: where the next part
+    /// is named, it begins with its name.
+    fn split<'a>(&self, text: &'a str) -> Vec<&'a str> {
+        let plain: Vec<&str> = text.split(',').collect();
+        if self.parts.len() == 1 {
+            return vec![text];
+        }
+        if plain.len() == self.parts.len() {
+            return plain;
+        }
+        let (mut texts, mut rest) = (Vec::new(), text);
+        for next in &self.parts[1..] {
+            let begins = |fact: &Fact| {
+                let name = fact.write_name(&mut String::new()).to_owned();
+                rest.find(&format!(",{name}="))
+            };
+            let Some(comma) = next.iter().filter_map(begins).min() else { return plain };
+            texts.push(&rest[..comma]);
+            rest = &rest[comma + 1..];
+        }
+        texts.push(rest);
+        texts
     }
 
     /// Which fact of a part a text gives, and its value.
@@ -318,6 +339,11 @@ mod tests {
             ("{user}:{path}", "4", Err("parts")),
             ("{user}:{path}", "4,/x/", Ok(KeyBuf::new().with("user", "4").with("path", "/x"))),
             ("{user}:{path}", "4,", Err("empty value")),
+            (
+                "{user}:{path}",
+                "user=a,b,path=/x,y",
+                Ok(KeyBuf::new().with("user", "a,b").with("path", "/x,y")),
+            ),
             ("{user}", "ip=192.0.2.1", Err("no fact `ip`")),
             ("{api_key}", "abc", Ok(KeyBuf::new().with("api_key", HASH))),
             ("{api_key|ip}", "api_key=abc", Ok(KeyBuf::new().with("api_key", HASH))),

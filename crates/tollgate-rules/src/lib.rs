@@ -31,7 +31,8 @@
 //! [`facts`] are what is known of a request; [`path`], [`pattern`] and [`matcher`] say when a rule
 //! applies, [`key_template`] whose use it counts, [`limit_spec`], [`tier`] and [`calendar`] which
 //! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the limiter, [`answer`]
-//! tells, [`reservation`] settles later, [`identify`] finds out who is calling. A file becomes rules
+//! tells, [`reservation`] settles later, [`identify`] finds out who is calling; [`changes`], [`keys`],
+//! [`tally`] and [`observer`] are for whoever runs it. A file becomes rules
 //! through [`source`] and [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema)
 //! describes it to editors. Nothing here knows a protocol.
 
@@ -59,6 +60,14 @@ pub mod identify;
 
 pub mod gatekeeper;
 
+pub mod tally;
+
+pub mod observer;
+
+pub mod changes;
+
+pub mod keys;
+
 pub mod answer;
 
 pub mod reservation;
@@ -81,15 +90,19 @@ mod suggest;
 mod yaml;
 
 pub use answer::{Answer, Judged, Policies};
+pub use changes::Changes;
 pub use compile::{Compiled, compile};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 pub use facts::{Facts, Headers};
-pub use gatekeeper::{Ask, Gatekeeper, GatekeeperStats};
+pub use gatekeeper::{Ask, Gatekeeper, GatekeeperStats, Version};
 pub use identify::{Identify, Identity, JwtStats};
+pub use keys::{Caller, KeyReport, key_text};
+pub use observer::{ByRule, Decided, Observer};
 pub use plan::Standing;
 pub use problem::Problem;
 pub use reservation::{ReservationId, Reserved, SettleError, TableFull};
 pub use rule::Rule;
-pub use rule_set::{RuleSet, Settings};
+pub use rule_set::{Override, RuleSet, Settings};
 pub use schema::schema;
 pub use source::Source;
+pub use tally::{Tally, Verdict};

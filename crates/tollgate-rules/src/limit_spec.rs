@@ -46,7 +46,7 @@ pub enum AlignSpec {
 }
 
 /// One limit of a rule, ready to be asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleLimit {
     /// What decides.
     pub limit: Limit,

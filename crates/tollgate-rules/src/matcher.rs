@@ -13,7 +13,7 @@ use crate::seen::Seen;
 
 /// Something that holds of a request or does not. A condition on a fact that is missing does not
 /// hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The path fits one of these.
     Path(Vec<Pattern>),
@@ -47,7 +47,7 @@ pub enum Condition {
 }
 
 /// What holds of a text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextTest {
     /// There is one.
     Present,
@@ -113,6 +113,15 @@ impl TextTest {
 /// whatever the text, and their compiled size is bounded.
 #[derive(Clone, Debug)]
 pub struct Expression(Regex);
+
+/// Equal if written alike.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Expression) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Expression {}
 
 impl Expression {
     /// The longest expression, in bytes.

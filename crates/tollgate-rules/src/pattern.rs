@@ -182,6 +182,15 @@ pub struct ByEndpoint<T> {
     index: PathIndex,
 }
 
+/// The index follows from the entries.
+impl<T: PartialEq> PartialEq for ByEndpoint<T> {
+    fn eq(&self, other: &ByEndpoint<T>) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl<T: Eq> Eq for ByEndpoint<T> {}
+
 impl<T> ByEndpoint<T> {
     /// Of these entries; of equally specific ones the first wins.
     pub fn new(mut entries: Vec<(Endpoint, T)>) -> ByEndpoint<T> {

@@ -20,6 +20,8 @@ pub(crate) struct Plan<'a> {
     rules: &'a RuleSet,
     /// The asker cannot wait.
     at_once: bool,
+    /// The asker wants to know, not to take.
+    pub(crate) only_asks: bool,
     /// One for each different template among the rules that apply, and one more where tiers count on
     /// their own.
     keys: Vec<Made>,
@@ -94,6 +96,7 @@ impl<'a> Plan<'a> {
         let mut plan = Plan {
             rules,
             at_once: ask.cannot_wait,
+            only_asks: ask.cost == Some(0),
             keys: Vec::with_capacity(KEYS),
             limits: ArrayVec::new(),
             without_fact: 0,
@@ -203,6 +206,15 @@ impl<'a> Plan<'a> {
 
     pub(crate) fn rule(&self, planned: &Planned) -> &'a Rule {
         self.rules.at(planned.place.rule)
+    }
+
+    pub(crate) fn rules(&self) -> &'a RuleSet {
+        self.rules
+    }
+
+    /// A limit as people read it.
+    pub(crate) fn limit_text(&self, planned: &Planned) -> &'a str {
+        &planned.place.limit(self.rules).text
     }
 
     pub(crate) fn limit(&self, planned: &Planned) -> &'a Limit {

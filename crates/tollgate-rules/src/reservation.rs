@@ -8,15 +8,14 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Act, Clock, KeyBuf, Micros, Outcome, Receipt, Refusal, Wait};
+use tollgate::{Act, Clock, KeyBuf, Limit, Micros, Outcome, Receipt, Refusal, Wait};
 
 use crate::answer::{Answer, Binding, Told};
-use crate::gatekeeper::{Ask, Gatekeeper};
-use crate::plan::{Place, Plan};
-use crate::rule_set::RuleSet;
+use crate::gatekeeper::{Ask, Gatekeeper, Version};
+use crate::plan::Plan;
 
 /// The most reservations that are open at once; about as many expired ones are remembered, to tell
 /// "too late" from "never heard of it".
@@ -98,8 +97,6 @@ struct Table {
 /// One that is open.
 #[derive(Debug)]
 struct Open {
-    /// The version that charged it.
-    rules: Arc<RuleSet>,
     charges: Vec<Charge>,
     /// The keys that it counts in flight under.
     in_flight: Vec<KeyBuf>,
@@ -108,7 +105,9 @@ struct Open {
 
 #[derive(Debug)]
 struct Charge {
-    place: Place,
+    /// As it was when it charged. Not the rules it is of: those may be replaced many times before a
+    /// reservation ends.
+    limit: Limit,
     key: KeyBuf,
     receipt: Receipt,
     /// Whether the true cost is of this limit.
@@ -137,7 +136,7 @@ impl Names {
 impl<C: Clock> Gatekeeper<C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
     pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, TableFull> {
-        self.reserve_at(ask, expires_in, self.now())
+        self.reserve_by(self.rules(), ask, expires_in, self.now())
     }
 
     /// The same at an instant of your choosing.
@@ -147,7 +146,17 @@ impl<C: Clock> Gatekeeper<C> {
         expires_in: Duration,
         now: Micros,
     ) -> Result<Reserved, TableFull> {
-        let rules = self.rules();
+        self.reserve_by(self.rules(), ask, expires_in, now)
+    }
+
+    /// The same under a version of the rules.
+    pub fn reserve_by(
+        &self,
+        rules: Version,
+        ask: &Ask<'_>,
+        expires_in: Duration,
+        now: Micros,
+    ) -> Result<Reserved, TableFull> {
         let plan = Plan::new(&rules, ask, now);
         let mut table = self.reservations.table();
         table.expire(now, EXPIRED_AT_ONCE);
@@ -164,12 +173,13 @@ impl<C: Clock> Gatekeeper<C> {
             if told.refusal.is_none() {
                 busy.tell(&mut told);
             }
+            self.tell(&plan, &told, &entries);
             drop((table, plan));
             return Ok(Reserved { answer: Answer::new(rules, (told, entries)), id: None });
         }
         let (told, entries) = self.ask(&plan, Act::Take, now);
         let id = told.refusal.is_none().then(|| {
-            let mut open = Open::new(&rules, &plan, ask.cost.is_some(), entries.outcomes());
+            let mut open = Open::new(&plan, ask.cost.is_some(), entries.outcomes());
             open.deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
             table.insert(open, &self.reservations.names)
         });
@@ -188,7 +198,7 @@ impl<C: Clock> Gatekeeper<C> {
         let open = self.reservations.table().close(id, now)?;
         let moment = self.limiter().at(now);
         for charge in open.charges.into_iter().filter(|charge| charge.settled) {
-            let limit = &charge.place.limit(&open.rules).limit;
+            let limit = &charge.limit;
             let estimate = charge.receipt.granted();
             if cost < estimate {
                 moment.refund(limit, &charge.key, charge.receipt, estimate - cost);
@@ -210,8 +220,7 @@ impl<C: Clock> Gatekeeper<C> {
         let moment = self.limiter().at(now);
         for charge in open.charges {
             let units = charge.receipt.granted();
-            let limit = &charge.place.limit(&open.rules).limit;
-            moment.refund(limit, &charge.key, charge.receipt, units);
+            moment.refund(&charge.limit, &charge.key, charge.receipt, units);
         }
         Ok(())
     }
@@ -304,7 +313,6 @@ impl Table {
 
 impl Open {
     fn new<'o>(
-        rules: &Arc<RuleSet>,
         plan: &Plan<'_>,
         explicit_cost: bool,
         outcomes: impl Iterator<Item = &'o Outcome>,
@@ -313,14 +321,13 @@ impl Open {
         // What a limit in shadow refused was not charged to it, and is not settled either.
         let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
         let charges = charged.map(|(planned, outcome)| Charge {
-            place: planned.place,
+            limit: plan.limit(planned).clone(),
             key: plan.key_for(planned).clone(),
             receipt: outcome.receipt(),
             settled: settled(planned),
         });
         let counted = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
         Open {
-            rules: Arc::clone(rules),
             charges: charges.collect(),
             in_flight: counted.map(|(_, rule, key)| rule.scoped("in_flight", key)).collect(),
             deadline: Micros::ZERO,

@@ -13,7 +13,7 @@ use crate::pattern::ByEndpoint;
 use crate::seen::Seen;
 
 /// One rule, compiled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Unique in a rule set; letters, digits, `_` and `-`, at most 64.
     pub name: Arc<str>,
@@ -84,7 +84,7 @@ impl Rule {
 }
 
 /// A rule's limits, for callers without a tier and for each tier that changes them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierLimits {
     /// First those of callers without a tier, then one list for each tier of the set; or only the
     /// first, if no tier changes anything.
@@ -125,7 +125,7 @@ impl TierLimits {
 }
 
 /// What a request costs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Always the same.
     Fixed(u64),
@@ -183,7 +183,7 @@ fn stable_hash(rule: &[u8], key: &[u8]) -> u64 {
 }
 
 /// Refusals that earn a longer block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
     /// So many refusals within its period.
     pub refusals: Limit,
@@ -192,7 +192,7 @@ pub struct Ban {
 }
 
 /// How much of one key's work may go on at once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     /// So many reservations.
     pub max: u32,

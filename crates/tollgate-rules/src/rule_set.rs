@@ -2,6 +2,7 @@
 //! the rules that its path can match.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use tollgate::decision::MAX_LIMITS;
@@ -16,10 +17,19 @@ use crate::matcher::{Condition, contains};
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule};
 use crate::seen::Seen;
+use crate::tally::Tally;
 
 /// All rules. A reload replaces the set whole.
 #[derive(Debug)]
 pub struct RuleSet {
+    /// What a file says. Shared by the sets that differ from it in overrides alone.
+    book: Arc<Book>,
+    overrides: Overrides,
+}
+
+/// What a file says.
+#[derive(Debug)]
+struct Book {
     rules: Vec<Indexed>,
     /// Rules that have a path, by path.
     by_path: PathIndex,
@@ -29,7 +39,7 @@ pub struct RuleSet {
     tiers: HashMap<Box<str>, usize>,
     /// The different templates of keys: a request makes the key of each at most once.
     templates: HashMap<KeyTemplate, u16>,
-    overrides: Overrides,
+    overrides: Vec<Arc<Override>>,
     settings: Settings,
 }
 
@@ -44,10 +54,11 @@ struct Indexed {
     by_tier: bool,
     /// The number of its key's template among the different ones.
     template: u16,
+    tally: Arc<Tally>,
 }
 
 /// Other numbers for one caller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The rule they replace the limits of.
     pub rule: Box<str>,
@@ -61,13 +72,13 @@ pub struct Override {
 
 #[derive(Debug, Default)]
 struct Overrides {
-    list: Vec<Override>,
+    list: Vec<Arc<Override>>,
     /// By rule, then by key.
     of_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
 }
 
 /// What a rules file says beside its rules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Who is calling.
     pub identify: Identify,
@@ -105,49 +116,71 @@ impl RuleSet {
         overrides: Vec<Override>,
         settings: Settings,
     ) -> RuleSet {
-        let mut set = RuleSet {
+        let mut book = Book {
             rules: Vec::with_capacity(rules.len()),
             by_path: PathIndex::default(),
             without_path: Vec::new(),
             tiers: tiers.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect(),
             templates: HashMap::new(),
-            overrides: Overrides::default(),
+            overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
         };
         for rule in rules {
-            set.push(rule);
+            book.push(rule);
         }
-        let numbers: HashMap<&str, u32> = set.rules().map(|rule| &*rule.name).zip(0..).collect();
-        let known = |one: &Override| Some(*numbers.get(&*one.rule)?);
-        let overrides: Vec<(u32, Override)> =
-            overrides.into_iter().filter_map(|one| Some((known(&one)?, one))).collect();
-        for (rule, one) in overrides {
-            let number = set.overrides.list.len() as u32;
-            set.overrides.of_rule.entry(rule).or_default().insert(one.key.clone(), number);
-            set.overrides.list.push(one);
-        }
-        set
+        RuleSet::of(Arc::new(book), &[])
     }
 
-    fn push(&mut self, rule: Rule) {
-        let number = self.rules.len() as u32;
-        let (patterns, rest) = split_path(rule.when.clone());
-        if rule.mode == Mode::Off {
-            // Nothing ever asks it.
-        } else if let Some(patterns) = patterns {
-            patterns.iter().for_each(|pattern| self.by_path.insert(pattern, number));
-        } else {
-            self.without_path.push(number);
+    /// The overrides of the file.
+    pub(crate) fn of_file(&self) -> &[Arc<Override>] {
+        &self.book.overrides
+    }
+
+    /// The same rules, with these overrides beside those of the file. Of two for one caller these win,
+    /// and of these the last.
+    pub(crate) fn with_overrides(&self, more: &[Arc<Override>]) -> RuleSet {
+        RuleSet::of(self.book.clone(), more)
+    }
+
+    fn of(book: Arc<Book>, more: &[Arc<Override>]) -> RuleSet {
+        let numbers: HashMap<&str, u32> =
+            book.rules.iter().map(|one| &*one.rule.name).zip(0..).collect();
+        let mut overrides = Overrides::default();
+        for one in book.overrides.iter().chain(more) {
+            let Some(rule) = numbers.get(&*one.rule) else { continue };
+            let number = overrides.list.len() as u32;
+            overrides.of_rule.entry(*rule).or_default().insert(one.key.clone(), number);
+            overrides.list.push(one.clone());
         }
-        let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
-        let next = self.templates.len() as u16;
-        let template = *self.templates.entry(rule.key.clone()).or_insert(next);
-        self.rules.push(Indexed { rule, rest, by_tier, template });
+        RuleSet { book, overrides }
+    }
+
+    /// Goes on where `before` is: with the counts of rules of the same name, and with tokens that the
+    /// same keys have verified. Before the set is shared.
+    pub(crate) fn inherit(&mut self, before: &RuleSet) {
+        let Some(book) = Arc::get_mut(&mut self.book) else { return };
+        book.settings.identify.go_on_from(&before.settings().identify);
+        let before: HashMap<&str, &Arc<Tally>> =
+            before.tallies().map(|(rule, tally)| (&*rule.name, tally)).collect();
+        for one in &mut book.rules {
+            if let Some(tally) = before.get(&*one.rule.name) {
+                one.tally = Arc::clone(tally);
+            }
+        }
     }
 
     /// All rules, in order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
-        self.rules.iter().map(|indexed| &indexed.rule)
+        self.book.rules.iter().map(|indexed| &indexed.rule)
+    }
+
+    /// All rules, in order, with what they have said so far.
+    pub fn tallies(&self) -> impl ExactSizeIterator<Item = (&Rule, &Arc<Tally>)> {
+        self.book.rules.iter().map(|indexed| (&indexed.rule, &indexed.tally))
+    }
+
+    pub(crate) fn tally_of(&self, number: u32) -> &Tally {
+        &self.book.rules[number as usize].tally
     }
 
     /// A rule by its name.
@@ -157,32 +190,32 @@ impl RuleSet {
 
     /// The number of a rule's key template among the different ones; at most [`RuleSet::RULES_MAX`].
     pub(crate) fn template_of(&self, number: u32) -> u16 {
-        self.rules[number as usize].template
+        self.book.rules[number as usize].template
     }
 
     /// Whether each tier counts on its own under this rule.
     pub(crate) fn counts_by_tier(&self, number: u32) -> bool {
-        self.rules[number as usize].by_tier
+        self.book.rules[number as usize].by_tier
     }
 
     pub(crate) fn at(&self, number: u32) -> &Rule {
-        &self.rules[number as usize].rule
+        &self.book.rules[number as usize].rule
     }
 
     /// What the file says beside its rules.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.book.settings
     }
 
     /// The names of all tiers, in order.
     pub fn tiers(&self) -> Vec<&str> {
-        let mut tiers: Vec<_> = self.tiers.iter().collect();
+        let mut tiers: Vec<_> = self.book.tiers.iter().collect();
         tiers.sort_unstable_by_key(|(_, index)| **index);
         tiers.into_iter().map(|(name, _)| &**name).collect()
     }
 
-    /// All overrides.
-    pub fn overrides(&self) -> &[Override] {
+    /// All overrides: of the file, then those set at run time.
+    pub fn overrides(&self) -> &[Arc<Override>] {
         &self.overrides.list
     }
 
@@ -196,14 +229,14 @@ impl RuleSet {
     /// The facts as rules see them.
     pub(crate) fn see<'a>(&'a self, facts: &'a Facts<'a>) -> Seen<'a> {
         let mut seen = Seen::new(facts, self.tier_of(facts));
-        seen.ip = seen.ip.map(|ip| self.settings.identify.one_form(ip));
+        seen.ip = seen.ip.map(|ip| self.settings().identify.one_form(ip));
         seen
     }
 
     /// The caller's tier: what the facts say, else the table, else the default.
     fn tier_of<'a>(&'a self, facts: &'a Facts<'a>) -> Option<&'a str> {
-        let identify = &self.settings.identify;
-        let known = |tier: &&str| self.tiers.is_empty() || self.tiers.contains_key(*tier);
+        let identify = &self.book.settings.identify;
+        let known = |tier: &&str| self.book.tiers.is_empty() || self.book.tiers.contains_key(*tier);
         let said = facts.tier.filter(known);
         let in_table = || match identify.tier_of_user.is_empty() {
             true => None,
@@ -214,12 +247,12 @@ impl RuleSet {
 
     /// The place of a tier in the rules' lists of limits.
     pub(crate) fn tier_index(&self, tier: Option<&str>) -> Option<usize> {
-        self.tiers.get(tier?).copied()
+        self.book.tiers.get(tier?).copied()
     }
 
     /// Whether no rule applies to this caller.
     pub(crate) fn exempts(&self, seen: &Seen<'_>) -> bool {
-        let Settings { exempt_ips, exempt_users, .. } = &self.settings;
+        let Settings { exempt_ips, exempt_users, .. } = &self.book.settings;
         let by_user = || seen.user().is_some_and(|user| exempt_users.contains(user));
         let by_ip = || seen.ip.is_some_and(|ip| contains(exempt_ips, ip));
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
@@ -229,16 +262,16 @@ impl RuleSet {
     pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<u32> {
         let mut found = Vec::with_capacity(MAX_LIMITS);
         for path in seen.paths() {
-            self.by_path.each_match(path, &mut |number| found.push(number));
+            self.book.by_path.each_match(path, &mut |number| found.push(number));
         }
-        found.extend_from_slice(&self.without_path);
+        found.extend_from_slice(&self.book.without_path);
         if found.len() > 1 {
             found.sort_unstable();
             // A rule with several patterns may have been found by each.
             found.dedup();
         }
         found.retain(|number| {
-            let rest = &self.rules[*number as usize].rest;
+            let rest = &self.book.rules[*number as usize].rest;
             rest.as_ref().is_none_or(|rest| rest.holds(seen))
         });
         found
@@ -256,6 +289,24 @@ impl RuleSet {
 
     pub(crate) fn limits_of_override(&self, number: u32) -> &[RuleLimit] {
         &self.overrides.list[number as usize].limits
+    }
+}
+
+impl Book {
+    fn push(&mut self, rule: Rule) {
+        let number = self.rules.len() as u32;
+        let (patterns, rest) = split_path(rule.when.clone());
+        if rule.mode == Mode::Off {
+            // Nothing ever asks it.
+        } else if let Some(patterns) = patterns {
+            patterns.iter().for_each(|pattern| self.by_path.insert(pattern, number));
+        } else {
+            self.without_path.push(number);
+        }
+        let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
+        let next = self.templates.len() as u16;
+        let template = *self.templates.entry(rule.key.clone()).or_insert(next);
+        self.rules.push(Indexed { rule, rest, by_tier, template, tally: Arc::default() });
     }
 }
 

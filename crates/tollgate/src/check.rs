@@ -114,6 +114,25 @@ impl KeyBuf {
         &self.0
     }
 
+    /// The facts it is made of, in order.
+    ///
+    /// ```
+    /// use tollgate::KeyBuf;
+    ///
+    /// let key = KeyBuf::new().with("user", "42").with("path", "/search");
+    /// assert_eq!(key.parts().collect::<Vec<_>>(), [("user", "42"), ("path", "/search")]);
+    /// ```
+    pub fn parts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut rest = self.0.get(1..).unwrap_or_default();
+        let mut text = move || {
+            let (length, after) = rest.split_first_chunk::<8>()?;
+            let (text, after) = after.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+            rest = after;
+            std::str::from_utf8(text).ok()
+        };
+        std::iter::from_fn(move || Some((text()?, text()?)))
+    }
+
     /// Empties it and keeps its memory, for the next request.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -2,7 +2,7 @@
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::limit::{CalendarUnit, is_monthly, parse_calendar_rate, parse_rate};
-use tollgate::{Algorithm, OnChange};
+use tollgate::{Algorithm, Align, Limit, OnChange, Precision};
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
@@ -45,9 +45,7 @@ pub(super) fn of_rule(
     }
     let lists = tiers.iter().enumerate().map(|(index, tier)| {
         match owns.iter().find(|(tier, _)| *tier == index) {
-            Some((_, node)) => {
-                read(tiers.context()?, node, owner, &Replaced { specs, plain: &plain })
-            }
+            Some((_, node)) => read(tiers.context()?, node, owner, Replaced(&plain)),
             None => of_tier(context, specs, &plain, owner, tier),
         }
     });
@@ -80,18 +78,16 @@ fn of_tier(
     built.collect()
 }
 
-/// A rule's limits that others stand in for: as they are written, and what they became.
-pub(super) struct Replaced<'a> {
-    pub(super) specs: &'a [Spec],
-    pub(super) plain: &'a [RuleLimit],
-}
+/// A rule's limits that others stand in for.
+#[derive(Clone, Copy)]
+pub(super) struct Replaced<'a>(pub(super) &'a [RuleLimit]);
 
 /// Limits that stand in for those of a rule: of a tier, of an override.
 pub(super) fn read(
     context: Context<'_>,
     node: &Node,
     owner: Owner<'_>,
-    replaced: &Replaced<'_>,
+    replaced: Replaced<'_>,
 ) -> Option<Vec<RuleLimit>> {
     let mut specs = specs(context, node)?;
     replaced.complete(node.each(), &mut specs);
@@ -104,9 +100,9 @@ pub(super) fn read(
 impl Replaced<'_> {
     /// Gives limits that do not say how they count the way of the rule's limit of the same period:
     /// the same count goes on then, and nobody has a second quota when an override ends.
-    fn complete(&self, nodes: &[Node], specs: &mut [Spec]) {
-        let algorithm_of = |index: usize| self.plain[index].limit.algorithm();
-        let mut free: Vec<usize> = (0..self.plain.len()).collect();
+    fn complete(self, nodes: &[Node], specs: &mut [Spec]) {
+        let algorithm_of = |index: usize| self.0[index].limit.algorithm();
+        let mut free: Vec<usize> = (0..self.0.len()).collect();
         let mut take = |wanted: &dyn Fn(usize) -> bool| {
             let place = free.iter().position(|index| wanted(*index))?;
             Some(free.remove(place))
@@ -122,15 +118,15 @@ impl Replaced<'_> {
                     self.fits(index, &one.spec) && given.is_none_or(|it| it == algorithm_of(index))
                 };
                 if let Some(source) = take(&fits) {
-                    self.inherit(source, node, &mut one.spec);
+                    inherit(&self.0[source].limit, node, &mut one.spec);
                 }
             }
         }
     }
 
     /// Whether a limit counts in the same period as one of the rule's, and can count as it does.
-    fn fits(&self, index: usize, spec: &LimitSpec) -> bool {
-        let limit = &self.plain[index].limit;
+    fn fits(self, index: usize, spec: &LimitSpec) -> bool {
+        let limit = &self.0[index].limit;
         let of_month = limit.calendar().is_some_and(|one| one.unit() == CalendarUnit::Month);
         if is_monthly(&spec.rate) || of_month {
             return is_monthly(&spec.rate) && of_month;
@@ -141,31 +137,38 @@ impl Replaced<'_> {
         given.is_ok_and(|given| given.period() == limit.period())
             && (!has_burst || limit.algorithm().is_bucket())
     }
+}
 
-    /// What the limit at `index` has and `node` does not say.
-    fn inherit(&self, index: usize, node: &Node, spec: &mut LimitSpec) {
-        let (from, limit) = (&self.specs[index].spec, &self.plain[index].limit);
-        let is_given = |field: &str| node.get(field).is_some();
-        // A month says by itself who counts.
-        if !is_monthly(&spec.rate) {
-            spec.algorithm = Some(limit.algorithm());
-        }
-        if !is_given("align") {
-            spec.align = from.align;
-        }
-        let by_calendar = spec.align == AlignSpec::Calendar || is_monthly(&spec.rate);
-        if !is_given("time_zone") && by_calendar {
-            spec.time_zone.clone_from(&from.time_zone);
-        }
-        if !is_given("stagger") && !by_calendar {
-            spec.stagger = from.stagger;
-        }
-        if !is_given("queue") {
-            spec.queue = from.queue;
-        }
-        if !is_given("buckets") {
-            spec.buckets = from.buckets;
-        }
+/// Gives a limit what `from` has and `node` does not say.
+fn inherit(from: &Limit, node: &Node, spec: &mut LimitSpec) {
+    let is_given = |field: &str| node.get(field).is_some();
+    // A month says by itself who counts.
+    if !is_monthly(&spec.rate) {
+        spec.algorithm = Some(from.algorithm());
+    }
+    if !is_given("align") {
+        spec.align = match from.align() {
+            _ if from.calendar().is_some() => AlignSpec::Calendar,
+            Align::FirstHit => AlignSpec::FirstHit,
+            Align::Anchor(anchor) => AlignSpec::Anchor(anchor),
+            Align::Epoch => AlignSpec::Epoch,
+        };
+    }
+    let by_calendar = spec.align == AlignSpec::Calendar || is_monthly(&spec.rate);
+    if !is_given("time_zone") && by_calendar {
+        spec.time_zone = from.calendar().map(|calendar| calendar.zone().into());
+    }
+    if !is_given("stagger") && !by_calendar {
+        spec.stagger = from.is_staggered();
+    }
+    if !is_given("queue") {
+        spec.queue = from.is_queue();
+    }
+    if !is_given("buckets") {
+        spec.buckets = match from.precision() {
+            Precision::Buckets(buckets) => Some(buckets),
+            Precision::Estimate => None,
+        };
     }
 }
 

@@ -6,12 +6,13 @@ use tollgate::Micros;
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::rule::Rule;
 use crate::rule_set::Override;
 use crate::yaml::Node;
 
 use super::context::{Context, optional};
 use super::limits::{self, Owner, Replaced};
-use super::{Names, Written, quantities};
+use super::{Names, quantities};
 
 /// The most overrides of all files together: each takes about 500 bytes, and they are read again with
 /// every reload.
@@ -25,8 +26,8 @@ pub(super) struct WrittenOverride<'a> {
 }
 
 /// What overrides are read against.
-pub(super) struct Known<'a, 'w> {
-    pub(super) rules: HashMap<&'w str, &'w Written<'a>>,
+pub(super) struct Known<'w> {
+    pub(super) rules: HashMap<&'w str, &'w Rule>,
     pub(super) names: &'w Names,
     pub(super) ipv6_prefix: u8,
     pub(super) now: Option<Micros>,
@@ -36,22 +37,18 @@ pub(super) struct Known<'a, 'w> {
 pub(super) fn read<'a>(
     context: Context<'a>,
     root: &Node,
-    known: &Known<'_, '_>,
+    known: &Known<'_>,
 ) -> Vec<WrittenOverride<'a>> {
     let nodes = root.get("overrides").map(Node::items).unwrap_or_default();
     nodes.iter().filter_map(|node| one(context, node, known)).collect()
 }
 
-fn one<'a>(
-    context: Context<'a>,
-    node: &Node,
-    known: &Known<'_, '_>,
-) -> Option<WrittenOverride<'a>> {
+fn one<'a>(context: Context<'a>, node: &Node, known: &Known<'_>) -> Option<WrittenOverride<'a>> {
     let until = optional(node.get("until"), |node| until(context, node, known.now));
     let rule_node = node.get("rule")?;
     let rule = rule_node.text()?;
-    let written = known.rules.get(rule).copied();
-    if written.is_none() && !known.names.has(rule) {
+    let found = known.rules.get(rule).copied();
+    if found.is_none() && !known.names.has(rule) {
         // Rules of the short form have no name in the file.
         let short = known.rules.keys().copied().filter(|name| !known.names.has(name));
         let names = known.names.iter().chain(short);
@@ -59,19 +56,13 @@ fn one<'a>(
         context
             .error(rule_node.span, Problem::new(format!("there is no rule `{rule}`")).hint(hint));
     }
-    let on_change = written
-        .and_then(|written| written.rule.limits.plain().first())
-        .map(|limit| limit.limit.on_change())
-        .unwrap_or_default();
+    let plain = found.map(|rule| rule.limits.plain()).unwrap_or_default();
+    let on_change = plain.first().map(|limit| limit.limit.on_change()).unwrap_or_default();
     let owner = Owner { rule, on_change, tiered: false };
-    let replaced = Replaced {
-        specs: written.map(|written| &written.specs[..]).unwrap_or_default(),
-        plain: written.map(|written| written.rule.limits.plain()).unwrap_or_default(),
-    };
     let limits =
-        node.get("limits").and_then(|limits| limits::read(context, limits, owner, &replaced));
+        node.get("limits").and_then(|limits| limits::read(context, limits, owner, Replaced(plain)));
     let key_node = node.get("key")?;
-    let template = &written?.rule.key;
+    let template = &found?.key;
     let key = context.read(key_node, |text| template.parse_key(text, known.ipv6_prefix));
     let one = Override { rule: rule.into(), key: key?, limits: limits?, until: until? };
     Some(WrittenOverride { context, span: key_node.span, one })

@@ -104,11 +104,6 @@ impl Jwt {
         &self.settings.keys_file
     }
 
-    /// Whether this one verifies the same tokens in the same way.
-    pub(super) fn is_same_as(&self, other: &Jwt) -> bool {
-        self.fingerprint == other.fingerprint
-    }
-
     pub(super) fn names_tiers(&self) -> bool {
         self.settings.tier_claim.is_some()
     }
@@ -171,6 +166,15 @@ impl Jwt {
         good.then_some(verified)
     }
 }
+
+/// Whether both verify the same tokens in the same way.
+impl PartialEq for Jwt {
+    fn eq(&self, other: &Jwt) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+}
+
+impl Eq for Jwt {}
 
 impl fmt::Debug for Jwt {
     /// Without keys and tokens.

@@ -1,0 +1,344 @@
+//! Operations on one caller under one rule: what it has used, and what somebody who runs the server
+//! can do about it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate::{Act, Check, Clock, Decision, KeyBuf, Limit, Micros, Wait};
+
+use crate::compile::read_overrides;
+use crate::diagnostic::Diagnostics;
+use crate::gatekeeper::{Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
+use crate::limit_spec::RuleLimit;
+use crate::problem::Problem;
+use crate::rule::Rule;
+use crate::rule_set::Override;
+use crate::source::Source;
+use crate::suggest::suggest;
+
+/// A key as people read it: `user=42`, `user=42,path=/x`, `global`. What
+/// [`parse_key`](crate::key_template::KeyTemplate::parse_key) reads.
+pub fn key_text(key: &KeyBuf) -> String {
+    let part = |(name, value): (&str, &str)| match name {
+        "global" => name.to_string(),
+        _ => format!("{name}={value}"),
+    };
+    key.parts().map(part).collect::<Vec<_>>().join(",")
+}
+
+/// One caller under one rule; made by [`Gatekeeper::caller`].
+#[derive(Debug)]
+pub struct Caller<'a, C> {
+    gatekeeper: &'a Gatekeeper<C>,
+    rules: Version,
+    rule: u32,
+    key: KeyBuf,
+    now: Micros,
+}
+
+/// What a caller has used under a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyReport {
+    /// How long it is still blocked.
+    pub blocked_for: Option<Wait>,
+    /// The limits that apply instead of the rule's, if there are such.
+    pub replaced_by: Option<Arc<Override>>,
+    /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
+    /// of all tiers.
+    pub limits: Vec<KeyLimit>,
+}
+
+/// What a caller has used of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyLimit {
+    /// The tier it is of; `None`: it is of callers without one, or there are none.
+    pub tier: Option<Box<str>>,
+    /// As people read it.
+    pub limit: Box<str>,
+    /// The most that can be there.
+    pub capacity: u64,
+    /// What is there; below zero in debt.
+    pub balance: i64,
+    /// What asking for one unit would be answered.
+    pub decision: Decision,
+}
+
+impl<C: Clock> Gatekeeper<C> {
+    /// A caller by the name of a rule and its key as people write it: `user=42`, or `42` where that can
+    /// mean only one thing.
+    pub fn caller(&self, rule: &str, key: &str) -> Result<Caller<'_, C>, CallerError> {
+        self.caller_at(rule, key, self.now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn caller_at(
+        &self,
+        rule: &str,
+        key: &str,
+        now: Micros,
+    ) -> Result<Caller<'_, C>, CallerError> {
+        let rules = self.rules();
+        let names = || rules.rules().map(|rule| &*rule.name);
+        let Some(number) = names().position(|name| name == rule) else {
+            let problem = Problem::new(format!("there is no rule {rule:?}"));
+            let hint = suggest(rule, names()).map(|name| format!("did you mean `{name}`?"));
+            let problem = match hint {
+                Some(hint) => problem.hint(hint),
+                None => problem,
+            };
+            return Err(CallerError::NoRule(problem));
+        };
+        let number = number as u32;
+        let prefix = rules.settings().identify.ipv6_prefix;
+        let key = rules.at(number).key.parse_key(key, prefix).map_err(CallerError::BadKey)?;
+        Ok(Caller { gatekeeper: self, rules, rule: number, key, now })
+    }
+}
+
+/// Why there is no such caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallerError {
+    /// There is no such rule.
+    NoRule(Problem),
+    /// This cannot be one of the rule's keys.
+    BadKey(Problem),
+}
+
+impl<C: Clock> Caller<'_, C> {
+    /// The rule.
+    pub fn rule(&self) -> &Rule {
+        self.rules.at(self.rule)
+    }
+
+    /// Whose use is counted.
+    pub fn key(&self) -> &KeyBuf {
+        &self.key
+    }
+
+    /// The instant that is spoken of.
+    pub fn at(&self) -> Micros {
+        self.now
+    }
+
+    /// What is used.
+    pub fn report(&self) -> KeyReport {
+        let moment = self.gatekeeper.limiter().at(self.now);
+        KeyReport {
+            blocked_for: moment.blocked_for(&self.block_key()),
+            replaced_by: self.replaced_by().cloned(),
+            limits: self.applying().iter().map(|one| self.report_of(one)).collect(),
+        }
+    }
+
+    fn report_of(&self, one: &Counted<'_>) -> KeyLimit {
+        let store = self.gatekeeper.limiter().store();
+        let check = Check::new(&one.limit.limit, &one.key).act(Act::Peek);
+        KeyLimit {
+            tier: one.tier.map(Box::from),
+            limit: one.limit.text.clone(),
+            capacity: one.limit.limit.capacity(),
+            balance: store.balance(&one.limit.limit, (&one.key).into(), self.now),
+            decision: store.decide_one(&check, self.now),
+        }
+    }
+
+    /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
+    pub fn reset(&self) -> bool {
+        let moment = self.gatekeeper.limiter().at(self.now);
+        let mut found = self.unblock();
+        for (limit, key) in self.counts() {
+            found |= moment.reset(limit, &key);
+        }
+        if let Some(ban) = &self.rule().ban {
+            found |= moment.reset(&ban.refusals, &self.rule().scoped("refusals", &self.key));
+        }
+        found
+    }
+
+    /// Gives back units of every limit, as far as they are used.
+    pub fn grant(&self, units: u64) {
+        let moment = self.gatekeeper.limiter().at(self.now);
+        for (limit, key) in self.counts() {
+            moment.grant(limit, &key, units);
+        }
+    }
+
+    /// Refuses everything under this rule, for so long; a longer block stays. `false`: the bounded
+    /// table of blocks is full.
+    pub fn block(&self, duration: Duration) -> bool {
+        let until = self.now.after(Wait::at_least(duration));
+        self.gatekeeper.limiter().at(self.now).block(&self.block_key(), until)
+    }
+
+    /// Lifts a block, also one that refusals have earned. Whether there was one.
+    pub fn unblock(&self) -> bool {
+        self.gatekeeper.limiter().at(self.now).unblock(&self.block_key())
+    }
+
+    /// Sets other limits for this caller, as `overrides:` of a file does; `fields` has `limits` and may
+    /// have `until`. They take the place of any set before.
+    pub fn set_override(&self, fields: &Value) -> Result<Arc<Override>, OverrideError> {
+        let one = self.read_override(fields).map_err(OverrideError::Wrong)?;
+        self.gatekeeper.change_overrides(self.now, |overrides| {
+            overrides.retain(|other| !self.is_mine(other));
+            if overrides.len() >= RUN_TIME_OVERRIDES_MAX {
+                return Err(OverrideError::TooMany);
+            }
+            overrides.push(one.clone());
+            Ok(one)
+        })
+    }
+
+    /// Takes back what [`set_override`](Caller::set_override) set. Whether there was one.
+    pub fn remove_override(&self) -> bool {
+        let removed = self.gatekeeper.change_overrides(self.now, |overrides| {
+            let before = overrides.len();
+            overrides.retain(|other| !self.is_mine(other));
+            Ok::<bool, OverrideError>(overrides.len() < before)
+        });
+        removed.unwrap_or(false)
+    }
+
+    fn is_mine(&self, other: &Override) -> bool {
+        *other.rule == *self.rule().name && other.key == self.key
+    }
+
+    /// As a file would have it, read as a file is.
+    fn read_override(&self, fields: &Value) -> Result<Arc<Override>, Diagnostics> {
+        let mut entry = json!({ "rule": &*self.rule().name, "key": key_text(&self.key) });
+        match (entry.as_object_mut(), fields.as_object()) {
+            (Some(entry), Some(fields)) => entry.extend(fields.clone()),
+            _ => entry["limits"] = fields.clone(),
+        }
+        let text = json!({ "overrides": [entry] }).to_string();
+        let source = Source::from_text("override", &text);
+        let mut read = read_overrides(&source, &self.rules, self.now)?;
+        let one = read.pop().expect("an entry without errors is an override");
+        Ok(Arc::new(Override {
+            rule: self.rule().name.as_ref().into(),
+            key: self.key.clone(),
+            ..one
+        }))
+    }
+
+    fn replaced_by(&self) -> Option<&Arc<Override>> {
+        let number = self.rules.override_of(self.rule, &self.key, self.now)?;
+        Some(&self.rules.overrides()[number as usize])
+    }
+
+    fn block_key(&self) -> KeyBuf {
+        self.rule().scoped("block", &self.key)
+    }
+
+    /// The limits that apply.
+    fn applying(&self) -> Vec<Counted<'_>> {
+        if let Some(other) = self.replaced_by() {
+            let counted = |limit| Counted { tier: None, limit, key: self.key.clone() };
+            return other.limits.iter().map(counted).collect();
+        }
+        let known = self.tier();
+        let all = self.of_all_tiers();
+        match known {
+            Some(tier) if all.iter().any(|one| one.tier == Some(tier)) => {
+                all.into_iter().filter(|one| one.tier == Some(tier)).collect()
+            }
+            _ => all,
+        }
+    }
+
+    /// The tier of the key's user, if the rules have a table that says so.
+    fn tier(&self) -> Option<&str> {
+        let (_, user) = self.key.parts().find(|(name, _)| *name == "user")?;
+        let tier = self.rules.settings().identify.tier_of_user.get(user)?;
+        Some(tier)
+    }
+
+    /// The limits of callers without a tier, then of each tier.
+    fn of_all_tiers(&self) -> Vec<Counted<'_>> {
+        let tiers = std::iter::once(None).chain(self.rules.tiers().into_iter().map(Some));
+        let by_tier = self.rules.counts_by_tier(self.rule);
+        let lists = self.rule().limits.all().zip(tiers);
+        lists
+            .flat_map(|(list, tier)| {
+                let mut key = self.key.clone();
+                if by_tier {
+                    key.add("tier", tier.unwrap_or_default());
+                }
+                list.iter().map(move |limit| Counted { tier, limit, key: key.clone() })
+            })
+            .collect()
+    }
+
+    /// Every count that this caller can have under the rule, each once.
+    fn counts(&self) -> Vec<(&Limit, KeyBuf)> {
+        let mut seen = HashSet::new();
+        let replaced = self.replaced_by().map(|other| &other.limits[..]).unwrap_or_default();
+        let replaced = replaced.iter().map(|one| (&one.limit, self.key.clone()));
+        let all = self.of_all_tiers();
+        let all = all.into_iter().map(|one| (&one.limit.limit, one.key));
+        all.chain(replaced).filter(|(limit, key)| seen.insert((limit.id(), key.clone()))).collect()
+    }
+}
+
+/// A limit and the key that it counts.
+struct Counted<'a> {
+    tier: Option<&'a str>,
+    limit: &'a RuleLimit,
+    key: KeyBuf,
+}
+
+/// Why an override was not set.
+#[derive(Debug)]
+pub enum OverrideError {
+    /// It says something wrong.
+    Wrong(Diagnostics),
+    /// There are [`RUN_TIME_OVERRIDES_MAX`] already.
+    TooMany,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile;
+
+    #[test]
+    fn overrides_at_run_time_are_bounded() {
+        let text = "rules: [{ name: api, key: '{user}', limits: [10/hour] }]";
+        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
+        let gatekeeper = Gatekeeper::new(rules, tollgate::Limiter::with_capacity(1_000));
+        let set = |user: usize| {
+            let caller = gatekeeper.caller("api", &format!("user={user}")).unwrap();
+            caller.set_override(&json!(["5/hour"]))
+        };
+        let one = set(0).unwrap();
+        let fill = |overrides: &mut Vec<Arc<Override>>| {
+            overrides.extend((1..RUN_TIME_OVERRIDES_MAX).map(|user| {
+                let key = KeyBuf::new().with("user", &user.to_string());
+                Arc::new(Override { key, ..(*one).clone() })
+            }));
+            Ok::<(), ()>(())
+        };
+        gatekeeper.change_overrides(gatekeeper.now(), fill).unwrap();
+        assert!(matches!(set(RUN_TIME_OVERRIDES_MAX), Err(OverrideError::TooMany)));
+        assert!(set(7).is_ok(), "one takes the place of its own");
+        assert!(gatekeeper.caller("api", "user=9").unwrap().remove_override());
+        assert!(set(RUN_TIME_OVERRIDES_MAX).is_ok());
+        assert_eq!(gatekeeper.overrides().len(), RUN_TIME_OVERRIDES_MAX);
+    }
+
+    #[test]
+    fn keys_are_written_as_they_are_read() {
+        for (template, key) in [
+            ("{user|ip}", "user=42"),
+            ("{user}:{path}", "user=a,b,path=/x"),
+            ("{header.x-a}", "header.x-a=b"),
+            ("{ip}", "ip=2001:db8::"),
+            ("global", "global"),
+        ] {
+            let template = crate::key_template::KeyTemplate::parse(template).unwrap();
+            assert_eq!(key_text(&template.parse_key(key, 64).unwrap()), key);
+        }
+    }
+}

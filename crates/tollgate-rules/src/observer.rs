@@ -1,0 +1,131 @@
+//! `Observer`: whoever wants to be told what the gatekeeper decided, such as logs and live views.
+
+use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
+
+use crate::answer::{Entries, Told};
+use crate::plan::{Plan, Planned, Standing};
+use crate::rule::Rule;
+use crate::rule_set::RuleSet;
+use crate::tally::Verdict;
+
+/// Told of every request that was decided, reservations among them; not of questions that charge
+/// nothing. Called on the thread that decides: it has to be quick and must not block.
+pub trait Observer: Send + Sync {
+    /// A request was decided.
+    fn decided(&self, decided: &Decided<'_>);
+}
+
+/// A request that was decided.
+pub struct Decided<'a> {
+    plan: &'a Plan<'a>,
+    told: &'a Told,
+    entries: &'a Entries,
+}
+
+impl std::fmt::Debug for Decided<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decided").field("told", self.told).finish_non_exhaustive()
+    }
+}
+
+/// What one rule said of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct ByRule<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// Whose use it counts.
+    pub key: &'a KeyBuf,
+    /// What it said.
+    pub verdict: Verdict,
+    /// The limit that is named as the reason, as people read it: of those that refuse the one with
+    /// the longest wait, else the one with the least left.
+    pub limit: &'a str,
+    /// The wait that this limit asks for.
+    pub retry_after: Wait,
+    /// What the request cost, or would have.
+    pub cost: u64,
+    number: u32,
+}
+
+impl<'a> Decided<'a> {
+    pub(crate) fn new(plan: &'a Plan<'a>, told: &'a Told, entries: &'a Entries) -> Decided<'a> {
+        Decided { plan, told, entries }
+    }
+
+    /// When.
+    pub fn at(&self) -> Micros {
+        self.told.at
+    }
+
+    /// Why it was refused, if it was.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.told.refusal
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.told.decided_by
+    }
+
+    /// The rules that were asked.
+    pub fn rules(&self) -> &'a RuleSet {
+        self.plan.rules()
+    }
+
+    /// What each rule said that applied, in order.
+    pub fn by_rule(&self) -> impl Iterator<Item = ByRule<'a>> {
+        let (plan, outcomes) = (self.plan, self.entries);
+        // A refusal without a limit's word, such as one for too many at once, has no outcomes.
+        let mut rest: &[Planned] = &plan.limits[..outcomes.len().min(plan.limits.len())];
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let number = rest.first()?.place.rule;
+            let limits = rest.iter().take_while(|planned| planned.place.rule == number).count();
+            let (of_rule, others) = rest.split_at(limits);
+            let found = by_rule(plan, of_rule, outcomes.outcomes().skip(done));
+            rest = others;
+            done += limits;
+            Some(found)
+        })
+    }
+
+    /// Counts what the rules said.
+    pub(crate) fn tally(&self) {
+        for one in self.by_rule() {
+            self.rules().tally_of(one.number).add(one.verdict);
+        }
+    }
+}
+
+/// What the limits of one rule said together.
+fn by_rule<'a, 'o>(
+    plan: &'a Plan<'a>,
+    limits: &'a [Planned],
+    outcomes: impl Iterator<Item = &'o Outcome>,
+) -> ByRule<'a> {
+    let reason = |(_, outcome): &(&Planned, &Outcome)| {
+        let wait = (!outcome.allowed).then_some(outcome.retry_after);
+        (wait, std::cmp::Reverse(outcome.remaining))
+    };
+    // The first of equals, as everywhere.
+    let (planned, outcome) = limits
+        .iter()
+        .zip(outcomes)
+        .reduce(|best, next| if reason(&next) > reason(&best) { next } else { best })
+        .expect("a rule that applies has limits");
+    let verdict = match planned.standing {
+        _ if outcome.allowed => Verdict::Allowed,
+        Standing::Enforced => Verdict::Refused,
+        Standing::Shadow => Verdict::Shadow,
+        Standing::Soft => Verdict::Soft,
+    };
+    ByRule {
+        rule: plan.rule(planned),
+        key: plan.caller(planned),
+        verdict,
+        limit: plan.limit_text(planned),
+        retry_after: outcome.retry_after,
+        cost: planned.cost,
+        number: planned.place.rule,
+    }
+}
