@@ -8,6 +8,7 @@ mod connections;
 mod forward_auth;
 mod harness;
 mod http2;
+mod identity;
 mod lifecycle;
 mod reserve;
 mod rules;
