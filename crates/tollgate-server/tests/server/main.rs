@@ -13,6 +13,7 @@ mod fake_door;
 mod forward_auth;
 mod harness;
 mod http2;
+mod identity;
 mod lifecycle;
 mod reserve;
 mod rules;
