@@ -9,6 +9,7 @@ mod forward_auth;
 mod harness;
 mod http2;
 mod lifecycle;
+mod reload;
 mod reserve;
 mod rules;
 mod settings;
