@@ -10,6 +10,7 @@ mod harness;
 mod http2;
 mod lifecycle;
 mod reload;
+mod reload_load;
 mod reserve;
 mod rules;
 mod settings;
