@@ -11,7 +11,7 @@ use tollgate_rules::{Compiled, Diagnostics, Gatekeeper, RuleSet, Severity};
 use super::debounce::Debounce;
 use super::origin::{First, Found, RulesFrom};
 use super::watch::{Watch, of_the_system};
-use super::{Cause, Failed, LiveRules, Message, Origin, Reloaded, Watching};
+use super::{Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
 use crate::telemetry::{Field, Logs};
 
 /// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;
@@ -54,7 +54,7 @@ impl Reloader {
     ) -> Reloader {
         let First { from, found, prints } = first;
         let hints = live.clone();
-        let teller = of_the_system(move || hints.hint(Cause::Files));
+        let teller = of_the_system(move |hint| hints.hint(hint));
         Reloader {
             gatekeeper,
             live,
@@ -90,8 +90,8 @@ impl Reloader {
     fn tick(&mut self) {
         self.retired.retain(|rules| Arc::strong_count(rules) > 1);
         let now = self.gatekeeper.now();
-        if let Some(cause) = self.live.take_hint() {
-            self.hint(cause, now);
+        for hint in self.live.clone().take_hints() {
+            self.hint(hint, now);
         }
         if self.next_look.is_some_and(|due| due <= now) {
             self.look();
@@ -111,11 +111,11 @@ impl Reloader {
         until.into_iter().chain(release).min().unwrap_or(Duration::from_secs(3_600))
     }
 
-    fn hint(&mut self, cause: Cause, now: Micros) {
-        if cause.is_asked() {
-            self.cause = cause;
+    fn hint(&mut self, hint: Hint, now: Micros) {
+        if hint.cause().is_asked() {
+            self.cause = hint.cause();
         }
-        self.debounce.hint(now);
+        self.debounce.hint(now, hint.quiet());
     }
 
     /// Looks at the files from outside.
@@ -124,7 +124,7 @@ impl Reloader {
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
         // Whoever wants nothing watched wants no surprise either.
         if self.next_look.is_some() && self.watch.look() {
-            self.hint(Cause::Files, now);
+            self.hint(Hint::Written, now);
         }
     }
 
