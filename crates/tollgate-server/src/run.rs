@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
-use tollgate::{Limiter, MemoryStore, SystemClock};
+use tollgate::{Clock, Limiter, MemoryStore, Micros, SystemClock};
 use tollgate_rules::Gatekeeper;
 
 use crate::access;
@@ -27,12 +27,15 @@ use crate::doors::patrol::Patience;
 use crate::doors::tls;
 use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
+use crate::key_names::KeyNames;
 use crate::live::{self, LiveRules};
+use crate::metrics::{DoorFigures, Metrics, RulesState, Timing};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
 use crate::telemetry::{LogFormat, Logs};
 use crate::warnings::{self, Warnings};
+use crate::watcher::Watcher;
 
 /// How long requests may take to finish once the server is asked to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -42,14 +45,14 @@ const ADMIN_CONNECTIONS_MAX: usize = 100;
 
 /// Serves until it is asked to stop.
 pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
-    let logs = Logs::to_stderr(settings.log_format);
+    let logs = Logs::to_stderr(settings.log_format, settings.log_lines_waiting.into());
     tell_of_panics(&logs);
-    let outcome = set_up_and_serve(&settings, &logs);
+    let outcome = set_up_and_serve(&settings, &logs, SystemClock.now());
     logs.flush();
     outcome
 }
 
-fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
+fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result<(), Failure> {
     access::check(settings).map_err(Failure::Usage)?;
     let (rules, first) = live::load(settings, logs)?;
     let auth_file = settings.auth_token_file.as_deref();
@@ -67,7 +70,10 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
     let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
     let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
     let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
-    let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter));
+    let names = KeyNames::new(settings.key_secret_file.as_deref()).map_err(Failure::Input)?;
+    let names = Arc::new(names);
+    let watcher = Arc::new(Watcher::new(logs, names.clone()));
+    let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
     let live = LiveRules::start(gatekeeper.clone(), first, logs.clone());
     let live = live.map_err(|error| cannot_start(&error))?;
 
@@ -77,14 +83,42 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs) -> Result<(), Failure> {
         idle: settings.idle_timeout,
         body: settings.body_timeout,
     };
+    let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
+    let caps = ConnectionCaps::new(total.get(), per_ip.get());
+    let http = DoorFigures::new("http", caps);
+    let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
+    let admin = DoorFigures::new("admin", caps);
+    let timing = Arc::<Timing>::default();
+    let metrics = Metrics {
+        gatekeeper: gatekeeper.clone(),
+        watcher,
+        timing: timing.clone(),
+        doors: [http.clone(), admin.clone()],
+        logs: logs.clone(),
+        rules: Box::new({
+            let live = live.clone();
+            move || RulesState::of(&live.status())
+        }),
+        started,
+    };
     let warnings = Warnings::new(logs);
-    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, warnings };
-    let control = ControlPlane { tokens: admin_tokens, stopping: stopping.clone() };
+    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, warnings, timing };
+    let metrics = Arc::new(metrics);
+    let control = ControlPlane {
+        tokens: admin_tokens,
+        stopping: stopping.clone(),
+        gatekeeper: gatekeeper.clone(),
+        live: live.clone(),
+        names,
+        metrics,
+        logs: logs.clone(),
+    };
     let server = Server {
         settings,
         logs,
-        data: Arc::new(Site::new(data, patience, stopping.clone())),
-        control: Arc::new(Site::new(control, patience, stopping.clone())),
+        data: Arc::new(Site::new(data, patience, stopping.clone(), http.responses)),
+        control: Arc::new(Site::new(control, patience, stopping.clone(), admin.responses)),
+        caps: [http.caps, admin.caps],
         tls,
         stopping,
         live,
@@ -99,6 +133,8 @@ struct Server<'a> {
     logs: &'a Logs,
     data: Arc<Site<DataPlane>>,
     control: Arc<Site<ControlPlane>>,
+    /// Of the door http, then of admin.
+    caps: [Arc<ConnectionCaps>; 2],
     tls: Option<TlsAcceptor>,
     stopping: Arc<AtomicBool>,
     live: LiveRules,
@@ -117,11 +153,9 @@ impl Server<'_> {
         }
         let addresses = [&http, &admin].map(|door| door.as_ref().map(Door::address));
 
-        let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
-        let caps = ConnectionCaps::new(total.get(), per_ip.get());
-        let http = self.open(http, &self.data, self.workers(), caps, self.tls.as_ref())?;
-        let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
-        let admin = self.open(admin, &self.control, 1, caps, None)?;
+        let [http_caps, admin_caps] = self.caps.clone();
+        let http = self.open(http, &self.data, self.workers(), http_caps, self.tls.as_ref())?;
+        let admin = self.open(admin, &self.control, 1, admin_caps, None)?;
         let keeper = settings.snapshot.clone().map(|path| {
             Keeper::start(gatekeeper.clone(), path, settings.snapshot_interval, self.logs.clone())
         });

@@ -20,7 +20,7 @@ use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
-use duration::parse_duration;
+pub(crate) use duration::parse_duration;
 
 /// Everything that `serve` can be told.
 #[derive(Clone, Debug, Args)]
@@ -192,6 +192,22 @@ pub(crate) struct Flags {
     /// How often rules files are looked at while the system tells of changes
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration, hide = true)]
     pub(crate) rules_look_interval: Duration,
+
+    /// A secret that callers are named by in logs, so that names outlive a restart
+    ///
+    /// At least 16 random bytes. Without it the process makes one up.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_KEY_SECRET_FILE", help_heading = "Logs")]
+    pub(crate) key_secret_file: Option<PathBuf>,
+
+    /// How many log lines may wait for whoever reads them
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1024",
+        value_parser = clap::value_parser!(u16).range(1..),
+        hide = true
+    )]
+    pub(crate) log_lines_waiting: u16,
 
     /// How long the head of a request may take
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, hide = true)]

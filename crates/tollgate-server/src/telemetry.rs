@@ -2,11 +2,11 @@
 //!
 //! A thread of its own writes, behind a bounded channel: if whoever reads standard error stops
 //! reading, lines are dropped and counted, and requests go on being served. Values are escaped,
-//! so that nothing a stranger sends can forge a line or drive a terminal. Tokens and keys of
-//! callers are never passed to this module.
+//! so that nothing a stranger sends can forge a line or drive a terminal. Tokens are never
+//! passed to this module, keys of callers only hashed, unless the rules say `log_keys: plain`.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,9 +14,6 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::{Clock, Micros, SystemClock};
-
-/// Lines that wait for the writer. Bound of the channel; one more is dropped and counted.
-const WAITING_LINES_MAX: usize = 1_024;
 
 /// The most characters of one value.
 const VALUE_CHARS_MAX: usize = 256;
@@ -60,6 +57,7 @@ pub(crate) type Field<'a> = (&'static str, &'a dyn fmt::Display);
 pub(crate) struct Logs {
     format: LogFormat,
     lines: SyncSender<Line>,
+    /// Lines that found no room, or that nobody took.
     dropped: Arc<AtomicU64>,
 }
 
@@ -70,12 +68,17 @@ enum Line {
 }
 
 impl Logs {
-    /// Logs in this form to standard error.
-    pub(crate) fn to_stderr(format: LogFormat) -> Logs {
-        let (lines, waiting) = sync_channel(WAITING_LINES_MAX);
+    /// Logs in this form to standard error. At most so many lines wait for the writer: one more is
+    /// dropped and counted.
+    pub(crate) fn to_stderr(format: LogFormat, lines_waiting_max: usize) -> Logs {
+        Logs::to(format, lines_waiting_max, io::stderr())
+    }
+
+    fn to(format: LogFormat, lines_waiting_max: usize, out: impl Write + Send + 'static) -> Logs {
+        let (lines, waiting) = sync_channel(lines_waiting_max);
         let dropped = Arc::new(AtomicU64::new(0));
         let logs = Logs { format, lines, dropped: dropped.clone() };
-        let write = move || write_lines(format, &waiting, &dropped);
+        let write = move || write_lines(format, &waiting, &dropped, out);
         // Without its thread the channel is closed, and every line counts as dropped.
         let _ = thread::Builder::new().name("logs".into()).spawn(write);
         logs
@@ -100,6 +103,11 @@ impl Logs {
         }
     }
 
+    /// Lines that were never written, so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// Waits until what was told is written, but not for a reader who does not read.
     pub(crate) fn flush(&self) {
         let (done, written) = sync_channel(1);
@@ -109,18 +117,30 @@ impl Logs {
     }
 }
 
-fn write_lines(format: LogFormat, waiting: &Receiver<Line>, dropped: &AtomicU64) {
+fn write_lines(
+    format: LogFormat,
+    waiting: &Receiver<Line>,
+    dropped: &AtomicU64,
+    mut out: impl Write,
+) {
+    let mut told = 0;
     while let Ok(line) = waiting.recv() {
-        let lost = dropped.swap(0, Ordering::Relaxed);
+        let lost = dropped.load(Ordering::Relaxed) - told;
         if lost > 0 {
             let fields: [Field<'_>; 1] = [("lines", &lost)];
             let line =
                 render(format, SystemClock.now(), Level::Warn, "log lines were dropped", &fields);
-            let _ = io::stderr().write_all(line.as_bytes());
+            if out.write_all(line.as_bytes()).is_ok() {
+                told += lost;
+            }
         }
         match line {
-            // If standard error is closed there is nobody left to tell.
-            Line::Text(text) => drop(io::stderr().write_all(text.as_bytes())),
+            Line::Text(text) => {
+                // A full disk, or a reader that has gone.
+                if out.write_all(text.as_bytes()).is_err() {
+                    dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
             Line::Flush(done) => drop(done.try_send(())),
         }
     }
@@ -180,7 +200,7 @@ fn write_json(
 }
 
 /// `2026-11-15T12:02:40.123Z`.
-fn timestamp(at: Micros) -> impl fmt::Display {
+pub(crate) fn timestamp(at: Micros) -> impl fmt::Display {
     let at_us = i64::try_from(at.as_u64()).expect("instants end below 2^53");
     let time = jiff::Timestamp::from_microsecond(at_us).unwrap_or_default();
     fmt::from_fn(move |f| write!(f, "{time:.3}"))

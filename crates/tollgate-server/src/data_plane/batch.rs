@@ -1,10 +1,11 @@
 //! `POST /v1/check/batch`: many questions, decided in order at one instant.
 
 use http::{Response, StatusCode};
-use tollgate_rules::{Ask, Gatekeeper};
+use tollgate_rules::Ask;
 
 use super::answer::write_decision;
 use super::facts::with_facts;
+use super::http::DataPlane;
 use super::json::read_batch;
 use crate::doors::connection::Body;
 use crate::reply;
@@ -12,21 +13,21 @@ use crate::reply;
 /// Room for one decision.
 const DECISION_BYTES: usize = 512;
 
-pub(super) fn answer(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+pub(super) fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
     // All are read before the first is decided: a batch with an error in it charges nothing.
     let batch = match read_batch(body) {
         Ok(batch) => batch,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let now = gatekeeper.now();
+    let now = plane.gatekeeper.now();
     let mut out = Vec::with_capacity(2 + batch.len() * DECISION_BYTES);
     out.push(b'[');
     for (index, asked) in batch.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        let answer = with_facts(gatekeeper, asked, |facts| {
-            gatekeeper.decide_at(&Ask { facts, cost: asked.cost, ..Ask::default() }, now)
+        let answer = with_facts(plane.gatekeeper.rules(), asked, |rules, facts| {
+            plane.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now)
         });
         let policies = answer.policies();
         write_decision(&mut out, &answer, &answer.reply(&policies), None);

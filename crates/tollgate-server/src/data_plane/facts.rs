@@ -1,9 +1,10 @@
 //! Facts from what was sent: a body of JSON, or the head of a request.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use tollgate_rules::{Facts, Gatekeeper, Headers};
+use tollgate_rules::{Facts, Headers, Version};
 
 use super::json::Asked;
 
@@ -41,11 +42,11 @@ fn text(value: &HeaderValue) -> Option<&str> {
     std::str::from_utf8(value.as_bytes()).ok()
 }
 
-/// Calls `with` with the facts of a question.
+/// Calls `with` with the facts of a question, and with the version of the rules they were found by.
 pub(super) fn with_facts<T>(
-    gatekeeper: &Gatekeeper,
+    rules: Version,
     asked: &Asked<'_>,
-    with: impl FnOnce(Facts<'_>) -> T,
+    with: impl FnOnce(Version, Facts<'_>) -> T,
 ) -> T {
     let headers = (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers);
     let stated = Facts {
@@ -58,7 +59,10 @@ pub(super) fn with_facts<T>(
         headers,
     };
     match headers {
-        Some(_) => gatekeeper.rules().settings().identify.complete(stated, with),
-        None => with(stated),
+        Some(_) => {
+            let settings = Arc::clone(&rules);
+            settings.settings().identify.complete(stated, |facts| with(rules, facts))
+        }
+        None => with(rules, stated),
     }
 }

@@ -11,13 +11,13 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::Problem;
-use tollgate_rules::{Ask, Facts, Gatekeeper, Headers};
+use tollgate_rules::{Ask, Facts, Headers};
 
 use super::answer::{Content, respond, write_display};
 use super::facts::RequestHeaders;
+use super::http::DataPlane;
 use crate::doors::connection::Body;
 use crate::reply;
-use crate::warnings::Warnings;
 
 /// Room for most problem documents.
 const PROBLEM_BYTES: usize = 480;
@@ -32,14 +32,13 @@ pub(super) enum Style {
 }
 
 pub(super) fn answer(
-    gatekeeper: &Gatekeeper,
+    plane: &DataPlane,
     head: &request::Parts,
     peer: IpAddr,
     style: Style,
-    warnings: &Warnings,
 ) -> Response<Body> {
     let headers = RequestHeaders(&head.headers);
-    let rules = gatekeeper.rules();
+    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
     let identify = &rules.settings().identify;
     let identity = identify.identify(peer, &headers);
     let original = match identify.trusts(peer.to_canonical()) {
@@ -51,7 +50,7 @@ pub(super) fn answer(
             }
         },
         false => {
-            warnings.untrusted_proxy(peer, gatekeeper.now());
+            plane.warnings.untrusted_proxy(peer, now);
             Original::default()
         }
     };
@@ -64,7 +63,7 @@ pub(super) fn answer(
         api_key: identity.api_key.as_deref(),
         headers: Some(&headers as &dyn Headers),
     };
-    let answer = gatekeeper.decide(&Ask { facts, cannot_wait: true, ..Ask::default() });
+    let answer = plane.decide(rules, &Ask { facts, cannot_wait: true, ..Ask::default() }, now);
     if answer.allowed() {
         return respond(StatusCode::OK, Content::none(), &answer, |_, _| {});
     }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
-use tollgate_rules::Gatekeeper;
+use tollgate::Micros;
+use tollgate_rules::{Answer, Ask, Gatekeeper, Version};
 
 use super::{batch, check, forward_auth, reserve};
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
+use crate::metrics::Timing;
 use crate::reply;
 use crate::warnings::Warnings;
 
@@ -31,6 +33,7 @@ pub(crate) struct DataPlane {
     /// Who may ask; `None`: whoever reaches the door.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) warnings: Warnings,
+    pub(crate) timing: Arc<Timing>,
 }
 
 /// What a path means.
@@ -103,7 +106,7 @@ impl Handler for DataPlane {
         body: &mut RequestBody,
         peer: SocketAddr,
     ) -> Response<Body> {
-        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(&head.headers)) {
+        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
             return reply::unauthorized();
         }
         let Some(route) = Route::of(head.uri.path()) else {
@@ -132,6 +135,11 @@ impl Handler for DataPlane {
 }
 
 impl DataPlane {
+    /// Decides under the rules that the facts were read by.
+    pub(super) fn decide(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.timing.of(|| self.gatekeeper.decide_by(rules, ask, now))
+    }
+
     fn act(
         &self,
         route: Route,
@@ -141,14 +149,12 @@ impl DataPlane {
     ) -> Response<Body> {
         let gatekeeper = &self.gatekeeper;
         match route {
-            Route::Check => check::answer(gatekeeper, body),
-            Route::Batch => batch::answer(gatekeeper, body),
-            Route::Reserve => reserve::reserve(gatekeeper, body),
+            Route::Check => check::answer(self, body),
+            Route::Batch => batch::answer(self, body),
+            Route::Reserve => reserve::reserve(self, body),
             Route::Commit => reserve::commit(gatekeeper, body),
             Route::Refund => reserve::refund(gatekeeper, body),
-            Route::ForwardAuth(style) => {
-                forward_auth::answer(gatekeeper, head, peer.ip(), style, &self.warnings)
-            }
+            Route::ForwardAuth(style) => forward_auth::answer(self, head, peer.ip(), style),
             Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }

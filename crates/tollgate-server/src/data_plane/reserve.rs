@@ -8,6 +8,7 @@ use tollgate_rules::{Ask, Gatekeeper, ReservationId, SettleError};
 
 use super::answer;
 use super::facts::with_facts;
+use super::http::DataPlane;
 use super::json::{Asked, COMMIT, REFUND, RESERVE};
 use crate::doors::connection::Body;
 use crate::reply;
@@ -16,7 +17,7 @@ use crate::reply;
 const EXPIRES_IN_MS: u64 = 60_000;
 
 /// Takes an estimate, and names it.
-pub(super) fn reserve(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+pub(super) fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
     let asked = match Asked::read(body, RESERVE) {
         Ok(asked) => asked,
         Err(problem) => return bad_request(&problem),
@@ -26,8 +27,10 @@ pub(super) fn reserve(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
         let most_ms = EXPIRES_IN_MAX.as_millis();
         return bad_request(&format!("\"expires_in_ms\" has to be from 1 to {most_ms}."));
     }
-    let reserved = with_facts(gatekeeper, &asked, |facts| {
-        gatekeeper.reserve(&Ask { facts, cost: asked.cost, ..Ask::default() }, expires_in)
+    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    let reserved = with_facts(rules, &asked, |rules, facts| {
+        let ask = Ask { facts, cost: asked.cost, ..Ask::default() };
+        plane.timing.of(|| plane.gatekeeper.reserve_by(rules, &ask, expires_in, now))
     });
     match reserved {
         Ok(reserved) => reply::no_store(answer::decision(&reserved.answer, reserved.id)),
@@ -68,8 +71,9 @@ pub(super) fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
     if !asked.is_a_check() {
         return bad_request("A refund names a \"reservation\", or has the fields of a check.");
     }
-    let answer = with_facts(gatekeeper, &asked, |facts| {
-        gatekeeper.refund(&Ask { facts, cost: asked.cost, ..Ask::default() })
+    let answer = with_facts(gatekeeper.rules(), &asked, |rules, facts| {
+        let ask = Ask { facts, cost: asked.cost, ..Ask::default() };
+        gatekeeper.refund_by(rules, &ask, gatekeeper.now())
     });
     answer::decision(&answer, None)
 }

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::patrol::{Order, Patience, Pulse};
+use crate::metrics::responses::Responses;
 
 /// The most bytes of a request's head, and of what is buffered to be written.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
@@ -55,11 +56,18 @@ pub(crate) struct Site<H> {
     pub(crate) patience: Patience,
     /// Set while the server stops: peers are asked to leave after their next answer.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// What was answered.
+    responses: Arc<Responses>,
     protocols: auto::Builder<TokioExecutor>,
 }
 
 impl<H> Site<H> {
-    pub(crate) fn new(handler: H, patience: Patience, stopping: Arc<AtomicBool>) -> Site<H> {
+    pub(crate) fn new(
+        handler: H,
+        patience: Patience,
+        stopping: Arc<AtomicBool>,
+        responses: Arc<Responses>,
+    ) -> Site<H> {
         let mut protocols = auto::Builder::new(TokioExecutor::new());
         // No timers of hyper's: the patrol closes what is slow. 100 headers are its default, and
         // cheaper than any other number.
@@ -71,7 +79,7 @@ impl<H> Site<H> {
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_BYTES_MAX)
             .max_send_buf_size(HEAD_BYTES_MAX as usize);
-        Site { handler, patience, stopping, protocols }
+        Site { handler, patience, stopping, responses, protocols }
     }
 }
 
@@ -132,6 +140,7 @@ async fn answer<H: Handler>(
         })
         .await
     };
+    site.responses.count(response.status());
     if head.version == Version::HTTP_2 {
         // A body that is dropped half-way resets its stream, and many clients then throw away the
         // answer that came before. One who waits to be told to go on has sent nothing.
@@ -357,7 +366,7 @@ mod tests {
     fn a_panic_answers_500_and_the_connection_goes_on() {
         let second = Duration::from_secs(1);
         let patience = Patience { head: 30 * second, idle: 30 * second, body: 30 * second };
-        let site = Arc::new(Site::new(Buggy, patience, Arc::default()));
+        let site = Arc::new(Site::new(Buggy, patience, Arc::default(), Arc::default()));
         let (workers, _ended) = Workers::start("test", 1, &site, None).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

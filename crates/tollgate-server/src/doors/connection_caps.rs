@@ -14,8 +14,24 @@ pub(crate) struct ConnectionCaps {
 #[derive(Default)]
 struct Open {
     total: usize,
+    accepted: u64,
+    refused_in_total: u64,
+    refused_per_ip: u64,
     /// Connections of each address. Bound: `total_max` entries, since each has a connection.
     per_ip: HashMap<IpAddr, usize>,
+}
+
+/// What has come so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionFigures {
+    /// Connections that are open.
+    pub(crate) open: usize,
+    /// Connections that got a place.
+    pub(crate) accepted: u64,
+    /// Those that did not, because too many were open,
+    pub(crate) refused_in_total: u64,
+    /// or too many from their address.
+    pub(crate) refused_per_ip: u64,
 }
 
 /// A place among the open connections; dropping it makes room.
@@ -34,15 +50,29 @@ impl ConnectionCaps {
         let ip = holder(peer);
         let mut open = self.open();
         if open.total >= self.total_max {
+            open.refused_in_total += 1;
             return None;
         }
         let from_ip = open.per_ip.entry(ip).or_default();
         if *from_ip >= self.per_ip_max {
+            open.refused_per_ip += 1;
             return None;
         }
         *from_ip += 1;
         open.total += 1;
+        open.accepted += 1;
         Some(Place { caps: self.clone(), ip })
+    }
+
+    /// What has come so far.
+    pub(crate) fn figures(&self) -> ConnectionFigures {
+        let open = self.open();
+        ConnectionFigures {
+            open: open.total,
+            accepted: open.accepted,
+            refused_in_total: open.refused_in_total,
+            refused_per_ip: open.refused_per_ip,
+        }
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Open> {
@@ -93,7 +123,11 @@ mod tests {
         assert!(d.is_some());
         drop(b);
         assert!(enter("192.0.2.1").is_none(), "two are open from there, one in another form");
+        let want =
+            |open| ConnectionFigures { open, accepted: 4, refused_in_total: 1, refused_per_ip: 2 };
+        assert_eq!(caps.figures(), want(2));
         drop((c, d));
         assert_eq!(caps.open().per_ip.len(), 0);
+        assert_eq!(caps.figures(), want(0));
     }
 }

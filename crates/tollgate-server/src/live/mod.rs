@@ -4,8 +4,6 @@
 //! two replacements never mix, nobody who serves ever waits, and what happened can be looked at any
 //! time in [`Status`]. Rules that are wrong never replace rules that are right.
 
-#![cfg_attr(not(test), allow(dead_code, reason = "until the admin door asks"))]
-
 mod debounce;
 mod mounts;
 mod origin;

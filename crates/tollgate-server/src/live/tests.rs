@@ -33,7 +33,7 @@ impl Run {
         let (prints, found) = (Prints::of(&from.paths), from.read());
         let compiled = found.compile().rules.expect("they are right");
         let gatekeeper = Arc::new(Gatekeeper::new(compiled, Limiter::with_capacity(100)));
-        let logs = Logs::to_stderr(LogFormat::Text);
+        let logs = Logs::to_stderr(LogFormat::Text, 1_024);
         let first = First { from, found, prints };
         let live = LiveRules::start(gatekeeper.clone(), first, logs).unwrap();
         Run { directory, gatekeeper, live }

@@ -1,0 +1,277 @@
+//! What the server counts, for whoever watches it: `GET /metrics` of the admin door.
+//!
+//! Everything is counted where it happens; here it is only read and written down. Labels come from
+//! closed sets: doors, outcomes, reasons, statuses and, up to a bound, names of rules. Nothing that a
+//! caller sends is ever a label.
+
+pub(crate) mod exposition;
+pub(crate) mod histogram;
+pub(crate) mod responses;
+pub(crate) mod stripes;
+
+mod process;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollgate::Micros;
+use tollgate_rules::{Gatekeeper, RuleSet, Verdict};
+
+use crate::doors::connection_caps::ConnectionCaps;
+use crate::live::Status;
+use crate::telemetry::Logs;
+use crate::watcher::{REASONS, Watcher};
+use exposition::{Format, Kind, Page, Value};
+use histogram::Histogram;
+use responses::Responses;
+
+/// The most rules that have series of their own; the others are summed up,
+const RULES_MAX: usize = 1_000;
+/// under a name that no rule can have.
+const OTHER_RULES: &str = "(other)";
+
+/// How long decisions take.
+#[derive(Debug, Default)]
+pub(crate) struct Timing(Histogram);
+
+impl Timing {
+    /// Times a decision.
+    #[inline]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) fn of<T>(&self, decide: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let decided = decide();
+        self.0.observe(began.elapsed());
+        decided
+    }
+}
+
+/// A door as metrics see it.
+#[derive(Clone)]
+pub(crate) struct DoorFigures {
+    pub(crate) name: &'static str,
+    pub(crate) caps: Arc<ConnectionCaps>,
+    pub(crate) responses: Arc<Responses>,
+}
+
+impl DoorFigures {
+    pub(crate) fn new(name: &'static str, caps: Arc<ConnectionCaps>) -> DoorFigures {
+        DoorFigures { name, caps, responses: Arc::default() }
+    }
+}
+
+/// How the rules came to be what they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RulesState {
+    /// 1 at the start, one more with each set that replaced another.
+    pub(crate) version: u64,
+    /// Sets that were taken, the first included.
+    pub(crate) loads: u64,
+    /// Sets that could not be.
+    pub(crate) failures: u64,
+    /// Times that nothing had changed.
+    pub(crate) unchanged: u64,
+    /// When the set in force was taken.
+    pub(crate) loaded_at: Micros,
+    /// Whether a newer set could not be taken.
+    pub(crate) failing: bool,
+}
+
+impl RulesState {
+    pub(crate) fn of(status: &Status) -> RulesState {
+        RulesState {
+            version: status.version,
+            loads: status.loads + 1,
+            failures: status.failures,
+            unchanged: status.unchanged,
+            loaded_at: status.loaded_at,
+            failing: status.failed.is_some(),
+        }
+    }
+}
+
+/// All that is counted, to be read.
+pub(crate) struct Metrics {
+    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    pub(crate) watcher: Arc<Watcher>,
+    pub(crate) timing: Arc<Timing>,
+    pub(crate) doors: [DoorFigures; 2],
+    pub(crate) logs: Logs,
+    pub(crate) rules: Box<dyn Fn() -> RulesState + Send + Sync>,
+    /// When the process began.
+    pub(crate) started: Micros,
+}
+
+impl Metrics {
+    /// All figures at this moment.
+    pub(crate) fn page(&self, format: Format) -> String {
+        let mut page = Page::new(format);
+        decisions(&mut page, &self.gatekeeper.rules());
+        self.requests(&mut page);
+        self.beside_decisions(&mut page);
+        self.store(&mut page);
+        reloads(&mut page, &(self.rules)(), self.gatekeeper.rules().rules().len());
+        self.doors(&mut page);
+        page.one(
+            "tollgate_log_lines_dropped_total",
+            Kind::Counter,
+            self.logs.dropped(),
+            "Log lines that nobody took in time.",
+        );
+        page.family("tollgate_build_info", Kind::Info, "Which program this is.")
+            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
+        process::write(&mut page, self.started);
+        page.finish()
+    }
+
+    fn requests(&self, page: &mut Page) {
+        let outcomes = self.watcher.outcomes();
+        page.family("tollgate_requests_total", Kind::Counter, "Requests decided, by outcome.")
+            .sample(&[("outcome", "allowed")], outcomes.allowed)
+            .sample(&[("outcome", "refused")], outcomes.refused.iter().sum::<u64>());
+        let mut family =
+            page.family("tollgate_refusals_total", Kind::Counter, "Requests refused, by reason.");
+        for ((_, reason), count) in REASONS.iter().zip(outcomes.refused) {
+            family.sample(&[("reason", reason)], count);
+        }
+        page.family("tollgate_decision_seconds", Kind::Histogram, "How long decisions take.")
+            .buckets(&self.timing.0.buckets());
+    }
+
+    fn beside_decisions(&self, page: &mut Page) {
+        let stats = self.gatekeeper.stats();
+        let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
+        one(
+            "tollgate_missing_facts_total",
+            Kind::Counter,
+            stats.without_fact.into(),
+            "Rules that did not apply because a fact of their key was missing.",
+        );
+        one(
+            "tollgate_left_out_limits_total",
+            Kind::Counter,
+            stats.left_out.into(),
+            "Shadow and soft limits left out because too many applied to one request.",
+        );
+        let bans = "Callers that refusals got blocked.";
+        one("tollgate_bans_total", Kind::Counter, stats.bans.into(), bans);
+        one(
+            "tollgate_bans_without_room_total",
+            Kind::Counter,
+            stats.bans_without_room.into(),
+            "Callers that should have been blocked while the table of blocks was full.",
+        );
+        let open = "Reservations that are open.";
+        one("tollgate_reservations", Kind::Gauge, stats.reservations.into(), open);
+    }
+
+    fn store(&self, page: &mut Page) {
+        let stats = self.gatekeeper.limiter().store().stats();
+        page.family("tollgate_store_up", Kind::Gauge, "Whether the store answers.")
+            .sample(&[("store", "memory")], true);
+        let help = "Decisions made without the store, by what its failure policy says.";
+        let mut family = page.family("tollgate_degraded_total", Kind::Counter, help);
+        for policy in ["local", "open", "closed"] {
+            // The store of this version is in the process and does not fail.
+            family.sample(&[("policy", policy)], 0_u64);
+        }
+        let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
+        let help = "Keys in the table: one caller under one limit is one.";
+        one("tollgate_keys", Kind::Gauge, stats.keys.into(), help);
+        one("tollgate_keys_capacity", Kind::Gauge, stats.slots.into(), "Places of the table.");
+        one(
+            "tollgate_keys_evicted_total",
+            Kind::Counter,
+            stats.evicted.into(),
+            "Keys that had used something and had to make room.",
+        );
+        one(
+            "tollgate_overflow_decisions_total",
+            Kind::Counter,
+            stats.overflowed.into(),
+            "Decisions for keys that found no room, made together with others like them.",
+        );
+        one("tollgate_blocks", Kind::Gauge, stats.blocked.into(), "Places in the table of blocks.");
+        let help = "Memory of the entries of sliding logs.";
+        one("tollgate_log_entries_bytes", Kind::Gauge, stats.log_bytes.into(), help);
+    }
+
+    fn doors(&self, page: &mut Page) {
+        let doors: Vec<_> = self.doors.iter().map(|door| (door, door.caps.figures())).collect();
+        let mut open = page.family("tollgate_connections", Kind::Gauge, "Open connections.");
+        for (door, figures) in &doors {
+            open.sample(&[("door", door.name)], figures.open);
+        }
+        let help = "Connections that were let in.";
+        let mut accepted = page.family("tollgate_connections_accepted_total", Kind::Counter, help);
+        for (door, figures) in &doors {
+            accepted.sample(&[("door", door.name)], figures.accepted);
+        }
+        let help =
+            "Connections that were turned away, by the setting that they would have exceeded.";
+        let mut refused = page.family("tollgate_connections_refused_total", Kind::Counter, help);
+        for (door, figures) in &doors {
+            let reasons = [
+                ("max_connections", figures.refused_in_total),
+                ("max_connections_per_ip", figures.refused_per_ip),
+            ];
+            for (reason, count) in reasons {
+                refused.sample(&[("door", door.name), ("reason", reason)], count);
+            }
+        }
+        let help = "Responses, by door and status.";
+        let mut sent = page.family("tollgate_http_responses_total", Kind::Counter, help);
+        for (door, _) in &doors {
+            for (code, count) in door.responses.sums() {
+                sent.sample(&[("door", door.name), ("code", code)], count);
+            }
+        }
+    }
+}
+
+/// What each rule said. The first rules of the file have series of their own.
+fn decisions(page: &mut Page, rules: &RuleSet) {
+    let help = "What each rule said of the requests it applied to, by rule and outcome.";
+    let mut family = page.family("tollgate_decisions_total", Kind::Counter, help);
+    let mut others = [0_u64; Verdict::ALL.len()];
+    for (index, (rule, tally)) in rules.tallies().enumerate() {
+        for (other, verdict) in others.iter_mut().zip(Verdict::ALL) {
+            let count = tally.count(verdict);
+            if index < RULES_MAX {
+                family.sample(&[("rule", &rule.name), ("outcome", verdict.name())], count);
+            } else {
+                *other += count;
+            }
+        }
+    }
+    if rules.rules().len() > RULES_MAX {
+        for (count, verdict) in others.into_iter().zip(Verdict::ALL) {
+            family.sample(&[("rule", OTHER_RULES), ("outcome", verdict.name())], count);
+        }
+    }
+}
+
+fn reloads(page: &mut Page, state: &RulesState, rules: usize) {
+    page.family("tollgate_reloads_total", Kind::Counter, "Times that rules were read, by result.")
+        .sample(&[("result", "loaded")], state.loads)
+        .sample(&[("result", "failed")], state.failures)
+        .sample(&[("result", "unchanged")], state.unchanged);
+    page.one("tollgate_rules", Kind::Gauge, rules, "Rules in force.");
+    let help = "Which version of the rules is in force, counted from the start.";
+    page.one("tollgate_rules_version", Kind::Gauge, state.version, help);
+    page.one(
+        "tollgate_rules_last_reload_successful",
+        Kind::Gauge,
+        !state.failing,
+        "Whether the rules in force are those that were last given.",
+    );
+    page.one(
+        "tollgate_rules_last_reload_success_timestamp_seconds",
+        Kind::Gauge,
+        Value::Micros(state.loaded_at.as_u64()),
+        "When the rules in force were read, in seconds since the Unix epoch.",
+    );
+}

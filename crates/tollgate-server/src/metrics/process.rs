@@ -1,0 +1,79 @@
+//! What the system says about this process: memory, processor time, descriptors, when it began.
+//! Read from `/proc`; where there is none, these families are left out.
+
+use std::fs;
+
+use tollgate::Micros;
+
+use super::exposition::{Kind, Page, Value};
+
+/// Ticks of `/proc/PID/stat` in a second: the kernel's `USER_HZ`, the same wherever Rust runs.
+const TICKS: u64 = 100;
+
+/// Writes the families of the process. Their names are those that dashboards know.
+pub(crate) fn write(page: &mut Page, started: Micros) {
+    page.one(
+        "process_start_time_seconds",
+        Kind::Gauge,
+        Value::Micros(started.as_u64()),
+        "When the process began, in seconds since the Unix epoch.",
+    );
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if let Some(resident) = resident_bytes(&status) {
+        let help = "Memory that the process holds.";
+        page.one("process_resident_memory_bytes", Kind::Gauge, resident, help);
+    }
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    if let Some(ticks) = cpu_ticks(&stat) {
+        let time = Value::Micros(ticks * (1_000_000 / TICKS));
+        let help = "Processor time of all threads, in the kernel and outside of it.";
+        page.one("process_cpu_seconds_total", Kind::Counter, time, help);
+    }
+    // The listing itself has one open.
+    let open = fs::read_dir("/proc/self/fd").ok().map(|list| list.count().saturating_sub(1));
+    if let Some(open) = open {
+        page.one("process_open_fds", Kind::Gauge, open, "Descriptors that are open.");
+    }
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    if let Some(most) = descriptors_max(&limits) {
+        page.one("process_max_fds", Kind::Gauge, most, "Descriptors that may be open.");
+    }
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The name of the process is in brackets and may have any character, so fields are counted from the
+/// last one.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let [user, system] = [fields.next()?, fields.next()?].map(str::parse::<u64>);
+    Some(user.ok()? + system.ok()?)
+}
+
+/// `None` also if there is no limit.
+fn descriptors_max(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_proc_are_read() {
+        let stat = "42 (a) b) c) S 1 42 42 0 -1 4194560 2301 0 0 0 125 75 0 0 20 0 9 0 8 9";
+        assert_eq!(cpu_ticks(stat), Some(200));
+        assert_eq!(cpu_ticks("42 (a) S 1"), None);
+        assert_eq!(cpu_ticks(""), None);
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   12 kB\nThreads:\t1\n"), Some(12 << 10));
+        assert_eq!(resident_bytes("VmRSS: lots"), None);
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  4096  files\n";
+        assert_eq!(descriptors_max(limits), Some(1_024));
+        assert_eq!(descriptors_max("Max open files  unlimited  unlimited  files"), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Refusals in the log: at most one line a second for each rule, and not many of all rules together,
+//! because whoever sends requests can cause them. A line says how many there have been since the last.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tollgate::{Micros, Wait};
+use tollgate_rules::{ByRule, Decided, RuleSet, Verdict, key_text};
+
+use crate::key_names::KeyNames;
+use crate::metrics::stripes::Stripes;
+use crate::telemetry::{Field, Logs};
+
+/// Between two lines of one rule and verdict.
+const SILENCE_US: u64 = 1_000_000;
+
+/// Lines of all rules in a second.
+const LINES_MAX: u32 = 50;
+
+/// Rules that one stripe remembers to be silent about.
+const PAUSES_MAX: usize = 1_024;
+
+/// Writes refusals into the log.
+pub(crate) struct RefusalLog {
+    logs: Logs,
+    names: Arc<KeyNames>,
+    sampling: Sampling,
+}
+
+impl RefusalLog {
+    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> RefusalLog {
+        RefusalLog { logs: logs.clone(), names, sampling: Sampling::default() }
+    }
+
+    /// Tells of a rule that did not allow, if a line is due; `reason` is why the whole request was
+    /// refused, if it was.
+    pub(crate) fn tell(&self, decided: &Decided<'_>, one: &ByRule<'_>, reason: &str) {
+        if let Some(since) = self.sampling.due(&one.rule.name, one.verdict, decided.at()) {
+            self.write(decided, one, reason, since);
+        }
+    }
+
+    /// Tells of a request that was refused without the word of a rule, such as one that more limits
+    /// apply to than can be asked.
+    pub(crate) fn tell_of_none(&self, decided: &Decided<'_>, reason: &str) {
+        let rule = format!("({reason})");
+        if let Some(since) = self.sampling.due(&rule, Verdict::Refused, decided.at()) {
+            let fields: [Field<'_>; 2] = [("reason", &reason), ("refused_since", &since)];
+            self.logs.warn("a request was refused", &fields);
+        }
+    }
+
+    #[cold]
+    fn write(&self, decided: &Decided<'_>, one: &ByRule<'_>, reason: &str, since: u64) {
+        let key = match decided.rules().settings().log_keys_plain {
+            true => key_text(one.key),
+            false => self.names.hash(one.key),
+        };
+        let wait = wait_text(one.retry_after);
+        let (rule, verdict) = (&*one.rule.name, one.verdict.name());
+        let fields: [Field<'_>; 7] = [
+            ("rule", &rule),
+            ("limit", &one.limit),
+            ("verdict", &verdict),
+            ("retry_after", &wait),
+            ("key", &key),
+            ("refused_since", &since),
+            ("reason", &reason),
+        ];
+        match one.verdict {
+            Verdict::Refused => self.logs.warn("a request was refused", &fields),
+            // Why the whole was refused, if it was, is not this rule's doing.
+            Verdict::Shadow => self.logs.info("a rule in shadow would have refused", &fields[..6]),
+            Verdict::Soft => self.logs.info("a soft limit is exceeded", &fields[..6]),
+            Verdict::Allowed => {}
+        }
+    }
+}
+
+fn wait_text(wait: Wait) -> String {
+    wait.millis().map_or_else(|| "never".into(), |millis| format!("{millis}ms"))
+}
+
+/// Says when a line is due.
+#[derive(Default)]
+struct Sampling {
+    /// What each thread knows. Bound: [`PAUSES_MAX`] rules for each stripe; one more, and all are
+    /// forgotten.
+    pauses: Stripes<Mutex<HashMap<Box<str>, PerVerdict<Pause>>>>,
+    shown: Mutex<Shown>,
+}
+
+/// One for each verdict.
+type PerVerdict<T> = [T; Verdict::ALL.len()];
+
+/// No line between two instants: until then the other threads need not be asked. (Two, because a
+/// clock can be set back.)
+#[derive(Clone, Copy, Debug, Default)]
+struct Pause {
+    from_us: u64,
+    until_us: u64,
+    /// How many came since the last line.
+    hidden: u64,
+}
+
+/// What all threads have written.
+#[derive(Default)]
+struct Shown {
+    /// When each rule had its last line. Bound: [`RuleSet::RULES_MAX`]; one more, and all are forgotten.
+    lines_us: HashMap<Box<str>, PerVerdict<Option<u64>>>,
+    /// The second under way, and the lines in it.
+    second: u64,
+    in_second: u32,
+}
+
+impl Sampling {
+    /// Counts one, and says how many there were since the last line if another may be written now.
+    fn due(&self, rule: &str, verdict: Verdict, now: Micros) -> Option<u64> {
+        let now_us = now.as_u64();
+        let is_due = self.at_pause(rule, verdict, |pause| {
+            pause.hidden += 1;
+            !(pause.from_us..pause.until_us).contains(&now_us)
+        });
+        if !is_due {
+            return None;
+        }
+        let (is_due, until_us) = lock(&self.shown).due(rule, verdict, now_us);
+        self.at_pause(rule, verdict, |pause| (pause.from_us, pause.until_us) = (now_us, until_us));
+        is_due.then(|| self.take_hidden(rule, verdict).max(1))
+    }
+
+    fn at_pause<T>(&self, rule: &str, verdict: Verdict, act: impl FnOnce(&mut Pause) -> T) -> T {
+        let mut pauses = lock(self.pauses.mine());
+        if let Some(of_rule) = pauses.get_mut(rule) {
+            return act(&mut of_rule[verdict as usize]);
+        }
+        if pauses.len() >= PAUSES_MAX {
+            pauses.clear();
+        }
+        act(&mut pauses.entry(rule.into()).or_default()[verdict as usize])
+    }
+
+    /// Of all threads.
+    fn take_hidden(&self, rule: &str, verdict: Verdict) -> u64 {
+        let take = |stripe| {
+            let mut pauses = lock::<HashMap<_, PerVerdict<Pause>>>(stripe);
+            let of_rule = pauses.get_mut(rule);
+            of_rule.map_or(0, |of_rule| std::mem::take(&mut of_rule[verdict as usize].hidden))
+        };
+        self.pauses.all().map(take).sum()
+    }
+}
+
+impl Shown {
+    /// Whether a line may be written, and until when nobody need ask again.
+    fn due(&mut self, rule: &str, verdict: Verdict, now_us: u64) -> (bool, u64) {
+        let last_us = self.lines_us.get(rule).and_then(|lines| lines[verdict as usize]);
+        if let Some(last_us) = last_us
+            && last_us.abs_diff(now_us) < SILENCE_US
+        {
+            return (false, last_us + SILENCE_US);
+        }
+        let second = now_us / SILENCE_US;
+        if self.second != second {
+            (self.second, self.in_second) = (second, 0);
+        }
+        if self.in_second >= LINES_MAX {
+            return (false, (second + 1) * SILENCE_US);
+        }
+        self.in_second += 1;
+        if self.lines_us.len() >= RuleSet::RULES_MAX && !self.lines_us.contains_key(rule) {
+            self.lines_us.clear();
+        }
+        self.lines_us.entry(rule.into()).or_default()[verdict as usize] = Some(now_us);
+        (true, now_us + SILENCE_US)
+    }
+}
+
+/// What is behind these locks is right after every statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_a_line_a_second_and_says_how_many_there_were() {
+        let sampling = Sampling::default();
+        // at_us, verdict, how many come | since the last line, if the last one is due
+        let rows = [
+            (0, Verdict::Refused, 1, Some(1)),
+            (1, Verdict::Refused, 2, None),
+            (1, Verdict::Shadow, 1, Some(1)),
+            (999_999, Verdict::Refused, 37, None),
+            (1_000_000, Verdict::Refused, 1, Some(40)),
+            (1_500_000, Verdict::Shadow, 1, Some(1)),
+            (9_000_000, Verdict::Refused, 1, Some(1)),
+            // The clock was set back.
+            (8_500_000, Verdict::Refused, 1, None),
+            (2_000_000, Verdict::Refused, 1, Some(2)),
+        ];
+        for (at_us, verdict, count, due) in rows {
+            let due_now = || sampling.due("api", verdict, Micros::new(at_us));
+            let told = (0..count).map(|_| due_now()).last().unwrap();
+            assert_eq!(told, due, "{at_us} {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn all_rules_together_have_fifty_lines_a_second() {
+        let sampling = Sampling::default();
+        for second in 0..3 {
+            let mut lines = 0;
+            for turn in 0..6_000 {
+                let now = Micros::new(second * 1_000_000 + turn * 100);
+                let rule = format!("r{}", turn % 3_000);
+                lines += u32::from(sampling.due(&rule, Verdict::Refused, now).is_some());
+            }
+            assert_eq!(lines, LINES_MAX, "{second}");
+            assert!(lock(sampling.pauses.mine()).len() <= PAUSES_MAX);
+        }
+    }
+
+    #[test]
+    fn rules_that_come_and_go_leave_nothing_behind() {
+        let sampling = Sampling::default();
+        for turn in 0..RuleSet::RULES_MAX as u64 + 10 {
+            let now = Micros::new(turn * 100_000);
+            assert!(sampling.due(&format!("r{turn}"), Verdict::Soft, now).is_some());
+        }
+        assert_eq!(lock(&sampling.shown).lines_us.len(), 10);
+    }
+
+    #[test]
+    fn threads_share_the_silence_and_the_count() {
+        let sampling = Sampling::default();
+        let due = |at_us| sampling.due("api", Verdict::Refused, Micros::new(at_us));
+        let lines = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| due(5))).collect();
+            let due = threads.into_iter().filter_map(|thread| thread.join().unwrap());
+            due.collect::<Vec<_>>()
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(due(1_000_005), Some(8 - lines[0] + 1), "each is told of once");
+    }
+}

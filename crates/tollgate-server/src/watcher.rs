@@ -1,0 +1,88 @@
+//! `Watcher`: sees every decision, on the thread that makes it, and counts it: for metrics, for the
+//! list of heavy callers and for the log.
+
+use std::sync::Arc;
+
+use tollgate::{Micros, Refusal};
+use tollgate_rules::{Decided, Observer, Verdict};
+
+use crate::key_names::KeyNames;
+use crate::metrics::stripes::Counters;
+use crate::refusal_log::RefusalLog;
+use crate::telemetry::Logs;
+use crate::top::{By, Top, TopEntry};
+
+/// Why requests are refused, and what metrics call it.
+pub(crate) const REASONS: [(Refusal, &str); 6] = [
+    (Refusal::OverLimit, "over_limit"),
+    (Refusal::NeverFits, "never_fits"),
+    (Refusal::Blocked, "blocked"),
+    (Refusal::Busy, "busy"),
+    (Refusal::TooManyLimits, "too_many_limits"),
+    (Refusal::EmptyKey, "empty_key"),
+];
+
+/// Where the allowed ones are counted.
+const ALLOWED: usize = REASONS.len();
+
+/// Sees every decision.
+pub(crate) struct Watcher {
+    outcomes: Counters<{ ALLOWED + 1 }>,
+    top: Top,
+    refusals: RefusalLog,
+}
+
+/// Requests by what became of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcomes {
+    pub(crate) allowed: u64,
+    /// In the order of [`REASONS`].
+    pub(crate) refused: [u64; REASONS.len()],
+}
+
+impl Watcher {
+    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> Watcher {
+        Watcher {
+            outcomes: Counters::default(),
+            top: Top::new(names.clone()),
+            refusals: RefusalLog::new(logs, names),
+        }
+    }
+
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        let sums = self.outcomes.sums();
+        let mut refused = [0; REASONS.len()];
+        refused.copy_from_slice(&sums[..ALLOWED]);
+        Outcomes { allowed: sums[ALLOWED], refused }
+    }
+
+    /// The heaviest callers of the last minute or two, the heaviest first.
+    pub(crate) fn hottest(&self, most: usize, by: By, now: Micros) -> Vec<TopEntry> {
+        self.top.hottest(most, by, now)
+    }
+}
+
+impl Observer for Watcher {
+    fn decided(&self, decided: &Decided<'_>) {
+        let place = decided.refusal().map_or(ALLOWED, |refusal| {
+            let place = REASONS.iter().position(|(reason, _)| *reason == refusal);
+            place.expect("every refusal has its name")
+        });
+        self.outcomes.add(place, 1);
+        let reason = REASONS.get(place).map(|(_, reason)| *reason);
+        let mut by_a_rule = false;
+        for one in decided.by_rule() {
+            let refused = one.verdict == Verdict::Refused;
+            by_a_rule |= refused;
+            self.top.count(&one.rule.name, one.key, refused, decided.at());
+            if one.verdict != Verdict::Allowed {
+                self.refusals.tell(decided, &one, reason.unwrap_or_default());
+            }
+        }
+        if let Some(reason) = reason
+            && !by_a_rule
+        {
+            self.refusals.tell_of_none(decided, reason);
+        }
+    }
+}
