@@ -187,6 +187,9 @@ impl Reloader {
             ("unchanged", &changes.unchanged),
             ("warnings", &warnings),
         ];
+        for (name, changed) in [("settings", changes.settings), ("overrides", changes.overrides)] {
+            fields.extend(changed.then_some((name, &"changed" as _)));
+        }
         if !fresh.is_empty() {
             fields.push(("start_fresh", &fresh));
         }

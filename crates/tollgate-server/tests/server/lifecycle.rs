@@ -159,7 +159,8 @@ fn a_restart_with_a_hundred_thousand_keys_is_ready_soon() {
     assert!(line.contains("keys=100000"), "{line}");
     assert_eq!(server.check(r#"{"user":"99999","cost":0}"#)["remaining"], 4);
     eprintln!("ready after {took:?}");
-    // 50 ms on a quiet machine; 300 ms are promised, and a busy one may take its time.
+    // 300 ms are the goal, and half of it was measured on a busy machine; a busier one may take
+    // its time.
     assert!(took < Duration::from_secs(5), "ready after {took:?}");
 }
 
