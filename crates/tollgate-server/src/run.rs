@@ -68,6 +68,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     );
 
     let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
+    let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
     let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
     let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
     let names = KeyNames::new(settings.key_secret_file.as_deref()).map_err(Failure::Input)?;

@@ -12,7 +12,7 @@ use super::debounce::Debounce;
 use super::origin::{First, Found, RulesFrom};
 use super::prints::Prints;
 use super::watch::{Watch, of_the_system};
-use super::{Cause, Failed, LiveRules, Message, Origin, Reloaded, Watching};
+use super::{Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
 use crate::telemetry::{Field, Logs};
 
 /// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;
@@ -57,7 +57,7 @@ impl Reloader {
     ) -> Reloader {
         let First { from, found, prints } = first;
         let hints = live.clone();
-        let teller = of_the_system(move || hints.hint(Cause::Files));
+        let teller = of_the_system(move |hint| hints.hint(hint));
         Reloader {
             gatekeeper,
             live,
@@ -95,8 +95,8 @@ impl Reloader {
     fn tick(&mut self) {
         self.retired.retain(|rules| Arc::strong_count(rules) > 1);
         let now = self.gatekeeper.now();
-        if let Some(cause) = self.live.take_hint() {
-            self.hint(cause, now);
+        for hint in self.live.clone().take_hints() {
+            self.hint(hint, now);
         }
         if self.next_look.is_some_and(|due| due <= now) {
             self.look();
@@ -116,11 +116,11 @@ impl Reloader {
         until.into_iter().chain(release).min().unwrap_or(Duration::from_secs(3_600))
     }
 
-    fn hint(&mut self, cause: Cause, now: Micros) {
-        if cause.is_asked() {
-            self.cause = cause;
+    fn hint(&mut self, hint: Hint, now: Micros) {
+        if hint.cause().is_asked() {
+            self.cause = hint.cause();
         }
-        self.debounce.hint(now);
+        self.debounce.hint(now, hint.quiet());
     }
 
     /// Looks at the files from outside.
@@ -129,7 +129,7 @@ impl Reloader {
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
         // Whoever wants nothing watched wants no surprise either.
         if self.next_look.is_some() && self.watch.look() {
-            self.hint(Cause::Files, now);
+            self.hint(Hint::Written, now);
         }
     }
 
@@ -198,6 +198,9 @@ impl Reloader {
             ("unchanged", &changes.unchanged),
             ("warnings", &warnings),
         ];
+        for (name, changed) in [("settings", changes.settings), ("overrides", changes.overrides)] {
+            fields.extend(changed.then_some((name, &"changed" as _)));
+        }
         if !fresh.is_empty() {
             fields.push(("start_fresh", &fresh));
         }

@@ -15,6 +15,8 @@ mod harness;
 mod http2;
 mod identity;
 mod lifecycle;
+mod reload;
+mod reload_load;
 mod reserve;
 mod rules;
 mod settings;
