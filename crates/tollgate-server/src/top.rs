@@ -141,7 +141,7 @@ impl Top {
         let hash = self.hashes.hash(rule, key.as_bytes());
         let mut windows = lock(self.stripes.mine());
         let window = windows.at(now);
-        let name = |old: Option<Name>| self.name(old.unwrap_or_default(), rule, key);
+        let name = |name: &mut Name| self.write_name(name, rule, key);
         window.requests.count(hash, name);
         if refused {
             window.refusals.count(hash, name);
@@ -149,7 +149,7 @@ impl Top {
     }
 
     /// Writes who it is, into the room of whoever was there.
-    fn name(&self, mut name: Name, rule: &Arc<str>, key: &KeyBuf) -> Name {
+    fn write_name(&self, name: &mut Name, rule: &Arc<str>, key: &KeyBuf) {
         if name.rule.as_ref().is_none_or(|old| !Arc::ptr_eq(old, rule)) {
             name.rule = Some(rule.clone());
         }
@@ -162,7 +162,6 @@ impl Top {
                 name.cut = Some(Box::new((cut(&key_text(key), &hash), hash)));
             }
         }
-        name
     }
 
     /// The heaviest callers of the last minute or two, the heaviest first.
@@ -211,9 +210,9 @@ impl Top {
                         continue;
                     }
                     let (sketch, floor) = (window.sketch(by), window.sketch(by).floor());
-                    let numbers = |held: &Held<Name>| (held.hash(), held.count, held.error);
+                    let numbers = |held: Held<'_, Name>| (held.hash, held.count, held.error);
                     copied.clear();
-                    copied.extend(sketch.held().iter().map(numbers));
+                    copied.extend(sketch.held().map(numbers));
                     drop(windows);
                     list.add(&copied, floor);
                 }
@@ -408,7 +407,7 @@ mod tests {
             for refused in [false, true] {
                 let began = std::time::Instant::now();
                 for turn in 0..2_000_000_usize {
-                    let key = &keys[turn.wrapping_mul(7_919) % callers];
+                    let key = &keys[turn % callers];
                     top.count(&rule, key, refused, Micros::new(1));
                 }
                 let ns = began.elapsed().as_nanos() / 2_000_000;
