@@ -5,10 +5,13 @@
 mod access;
 mod check;
 mod connections;
+mod exposition;
 mod forward_auth;
 mod harness;
 mod http2;
 mod lifecycle;
+mod logs;
+mod metrics;
 mod reserve;
 mod rules;
 mod settings;
