@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     fn top() -> Top {
-        Top::new(Arc::new(KeyNames::new(None).unwrap()))
+        Top::new(Arc::new(KeyNames::random().unwrap()))
     }
 
     fn user(name: impl ToString) -> KeyBuf {
