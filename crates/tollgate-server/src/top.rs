@@ -377,7 +377,7 @@ mod tests {
                             0 => user(turn / 2 % 40),
                             _ => user(1_000 + thread * 20_000 + turn),
                         };
-                        top.count(rule, &key, turn % 4 == 0, now);
+                        top.count(rule, &key, turn.is_multiple_of(4), now);
                     }
                 });
             }
@@ -389,7 +389,7 @@ mod tests {
             let name: u64 = entry.key.strip_prefix("user=").unwrap().parse().unwrap();
             assert!(name < 40, "{entry:?}");
             let (requests, refusals) =
-                (250 * THREADS, if name % 2 == 0 { 250 * THREADS } else { 0 });
+                (250 * THREADS, if name.is_multiple_of(2) { 250 * THREADS } else { 0 });
             for (told, truly) in [(entry.requests, requests), (entry.refusals, refusals)] {
                 assert!(told.count - told.error <= truly && truly <= told.count, "{entry:?}");
             }
