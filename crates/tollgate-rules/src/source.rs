@@ -20,7 +20,7 @@ pub const MAX_FILES: usize = 1_000;
 const BINARY_PROBE_BYTES: usize = 8 << 10;
 
 /// The text of a rules file and its name. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
@@ -56,12 +56,14 @@ impl Source {
 
     /// Reads a file; or all `*.yaml` and `*.yml` files of a directory, sorted by name.
     pub fn read(path: &Path) -> Result<Vec<Source>, Box<Diagnostic>> {
-        let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
-        if !metadata.is_dir() {
-            return Ok(vec![Source::read_file(path)?]);
-        }
-        let files = yaml_files(path)?;
+        let files = Source::files(path)?;
         files.iter().map(|file| Source::read_file(file)).collect()
+    }
+
+    /// The files that [`Source::read`] reads.
+    pub fn files(path: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
+        let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
+        if metadata.is_dir() { yaml_files(path) } else { Ok(vec![path.into()]) }
     }
 
     fn read_file(path: &Path) -> Result<Source, Box<Diagnostic>> {

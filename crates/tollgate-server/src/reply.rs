@@ -29,6 +29,14 @@ pub(crate) fn error(status: StatusCode, message: &str) -> Response<Body> {
     json(status, text)
 }
 
+/// Rules that are wrong: a message, and all that was found as text.
+pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<Body> {
+    let error = StatusCode::BAD_REQUEST.canonical_reason();
+    let document =
+        serde_json::json!({ "error": error, "message": message, "diagnostics": diagnostics });
+    json(StatusCode::BAD_REQUEST, document.to_string())
+}
+
 /// The path is known, the method is not.
 pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
     let message = format!("This path takes {allow}.");

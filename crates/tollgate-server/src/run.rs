@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tollgate::{Clock, Limiter, MemoryStore, Micros, SystemClock};
 use tollgate_rules::Gatekeeper;
 
+use crate::access;
 use crate::cli::{Failure, Report};
 use crate::control_plane::ControlPlane;
 use crate::data_plane::http::DataPlane;
@@ -27,6 +28,7 @@ use crate::doors::tls;
 use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
 use crate::key_names::KeyNames;
+use crate::live::{self, LiveRules};
 use crate::metrics::{DoorFigures, Metrics, RulesState, Timing};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
@@ -34,7 +36,6 @@ use crate::snapshot::{self, Keeper};
 use crate::telemetry::{LogFormat, Logs};
 use crate::warnings::{self, Warnings};
 use crate::watcher::Watcher;
-use crate::{access, rules};
 
 /// How long requests may take to finish once the server is asked to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
 
 fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result<(), Failure> {
     access::check(settings).map_err(Failure::Usage)?;
-    let rules = rules::load(settings, logs)?;
+    let (rules, first) = live::load(settings, logs)?;
     let auth_file = settings.auth_token_file.as_deref();
     let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs));
     let admin_file = settings.admin_token_file.as_deref();
@@ -71,8 +72,10 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
     let names = KeyNames::new(settings.key_secret_file.as_deref(), logs);
     let names = Arc::new(names.map_err(Failure::Input)?);
-    let watcher = Arc::new(Watcher::new(logs, names));
+    let watcher = Arc::new(Watcher::new(logs, names.clone()));
     let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
+    let live = LiveRules::start(gatekeeper.clone(), first, logs.clone());
+    let live = live.map_err(|error| cannot_start(&error))?;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let patience = Patience {
@@ -85,7 +88,6 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let http = DoorFigures::new("http", caps);
     let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
     let admin = DoorFigures::new("admin", caps);
-    let loaded_at = gatekeeper.now();
     let timing = Arc::<Timing>::default();
     let metrics = Metrics {
         gatekeeper: gatekeeper.clone(),
@@ -93,18 +95,24 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         timing: timing.clone(),
         doors: [http.clone(), admin.clone()],
         logs: logs.clone(),
-        rules: Box::new(move || RulesState {
-            version: 1,
-            loads: 1,
-            loaded_at,
-            ..Default::default()
+        rules: Box::new({
+            let live = live.clone();
+            move || RulesState::of(&live.status())
         }),
         started,
     };
     let warnings = Warnings::new(logs);
     let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, warnings, timing };
     let metrics = Arc::new(metrics);
-    let control = ControlPlane { tokens: admin_tokens, stopping: stopping.clone(), metrics };
+    let control = ControlPlane {
+        tokens: admin_tokens,
+        stopping: stopping.clone(),
+        gatekeeper: gatekeeper.clone(),
+        live: live.clone(),
+        names,
+        metrics,
+        logs: logs.clone(),
+    };
     let server = Server {
         settings,
         logs,
@@ -113,6 +121,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         caps: [http.caps, admin.caps],
         tls,
         stopping,
+        live,
     };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
@@ -128,6 +137,7 @@ struct Server<'a> {
     caps: [Arc<ConnectionCaps>; 2],
     tls: Option<TlsAcceptor>,
     stopping: Arc<AtomicBool>,
+    live: LiveRules,
 }
 
 impl Server<'_> {
@@ -153,13 +163,13 @@ impl Server<'_> {
         tokio::spawn(warnings::watch_left_out(gatekeeper, self.logs.clone()));
         announce(addresses, settings);
 
-        let signal = signals.next(self.logs).await;
+        let signal = signals.next(&self.live).await;
         self.logs.info("stopping: requests may finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
         tokio::select! {
             () = self.drain(http, admin) => {}
             // Asked twice: whoever asks knows best. The snapshot of the last interval stays.
-            _ = signals.next(self.logs) => {
+            _ = signals.next(&self.live) => {
                 self.logs.warn("stopping at once", &[]);
                 return Ok(());
             }

@@ -18,9 +18,9 @@ use clap::{ArgMatches, Args, FromArgMatches};
 
 use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
-use crate::rules::check_rate;
+use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
-use duration::parse_duration;
+pub(crate) use duration::parse_duration;
 
 /// Everything that `serve` can be told.
 #[derive(Clone, Debug, Args)]
@@ -41,6 +41,16 @@ pub(crate) struct Flags {
         help_heading = "Rules"
     )]
     pub(crate) limit: Option<String>,
+
+    /// How changes of rules files are noticed; SIGHUP reads them in any case
+    #[arg(
+        long,
+        value_name = "HOW",
+        env = "TOLLGATE_RULES_WATCH",
+        default_value = "events",
+        help_heading = "Rules"
+    )]
+    pub(crate) rules_watch: WatchMode,
 
     /// The check API and forward-auth; port 0 is any free one, `none` is off
     #[arg(
@@ -178,6 +188,10 @@ pub(crate) struct Flags {
         help_heading = "Logs"
     )]
     pub(crate) log_format: LogFormat,
+
+    /// How often rules files are looked at while the system tells of changes
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration, hide = true)]
+    pub(crate) rules_look_interval: Duration,
 
     /// A secret that callers are named by in logs, so that names outlive a restart
     ///

@@ -1,12 +1,12 @@
 //! Signals: the first asks the server to finish what it has begun, the second ends it at once. A
-//! hangup asks for neither: it comes when a terminal closes, or from somebody who expects a reload.
+//! hangup asks for neither: the rules are read again.
 
 use std::io;
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::telemetry::Logs;
+use crate::live::{Cause, LiveRules};
 
 /// Waits for requests to stop. Made before the doors open, so that no signal is missed.
 pub(crate) struct Signals {
@@ -35,15 +35,12 @@ impl Signals {
         Ok(Signals {})
     }
 
-    /// The next request to stop; its name.
+    /// The next request to stop; its name. Hangups on the way are passed on.
     #[cfg(unix)]
-    pub(crate) async fn next(&mut self, logs: &Logs) -> &'static str {
+    pub(crate) async fn next(&mut self, rules: &LiveRules) -> &'static str {
         std::future::poll_fn(|context| {
             while self.hangup.poll_recv(context).is_ready() {
-                logs.info(
-                    "ignored: new rules and settings need a restart",
-                    &[("signal", &"SIGHUP")],
-                );
+                rules.hint(Cause::Signal);
             }
             if self.terminate.poll_recv(context).is_ready() {
                 return std::task::Poll::Ready("SIGTERM");
@@ -55,7 +52,7 @@ impl Signals {
 
     /// The next request to stop; its name.
     #[cfg(not(unix))]
-    pub(crate) async fn next(&mut self, _: &Logs) -> &'static str {
+    pub(crate) async fn next(&mut self, _: &LiveRules) -> &'static str {
         // Without the handler only the end of the process stops the server.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

@@ -226,7 +226,7 @@ fn write_json(
 }
 
 /// `2026-11-15T12:02:40.123Z`.
-fn timestamp(at: Micros) -> impl fmt::Display {
+pub(crate) fn timestamp(at: Micros) -> impl fmt::Display {
     let at_us = i64::try_from(at.as_u64()).expect("instants end below 2^53");
     let time = jiff::Timestamp::from_microsecond(at_us).unwrap_or_default();
     fmt::from_fn(move |f| write!(f, "{time:.3}"))

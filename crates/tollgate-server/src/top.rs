@@ -26,7 +26,7 @@ const HELD_MAX: u16 = 1_024;
 const KEY_BYTES_MAX: usize = 256;
 
 /// A window. The one under way and the one before count.
-const WINDOW_US: u64 = 60_000_000;
+pub(crate) const WINDOW_US: u64 = 60_000_000;
 
 /// What callers are listed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,6 @@ impl Watcher {
     }
 
     /// The heaviest callers of the last minute or two, the heaviest first.
-    #[expect(dead_code, reason = "the admin API will ask")]
     pub(crate) fn hottest(&self, most: usize, by: By, now: Micros) -> Vec<TopEntry> {
         self.top.hottest(most, by, now)
     }

@@ -1,39 +1,59 @@
-//! The control plane: how operators look at a running server. It has a door of its own, on loopback
-//! unless told otherwise, so that the data door can be exposed without it.
+//! The control plane: how operators look at a running server, and change it. It has a door of its own,
+//! on loopback unless told otherwise, so that the data door can be exposed without it.
 
+mod guard;
 mod health;
+mod keys;
 mod metrics;
+mod rules;
+mod status;
+mod top;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use http::header::HOST;
-use http::{HeaderMap, Method, Response, StatusCode, request};
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, request};
+use tollgate_rules::Gatekeeper;
+use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
+use crate::key_names::KeyNames;
+use crate::live::LiveRules;
 use crate::metrics::Metrics;
 use crate::reply;
+use crate::telemetry::{Field, Logs};
+use guard::By;
+use keys::Act;
 
-const PATHS: &str = "There is no such path. There are: GET /livez, GET /readyz, GET /metrics.";
+/// The most bytes of a change to a key.
+const CHANGE_BYTES_MAX: usize = 64 << 10;
+
+const PATHS: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
+    /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
 /// Answers on the admin door.
 pub(crate) struct ControlPlane {
-    /// Who may look at more than health; `None`: whoever is on this machine.
+    /// Who may use more than health and metrics; `None`: whoever is on this machine.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    pub(crate) live: LiveRules,
+    pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) logs: Logs,
 }
 
 impl Handler for ControlPlane {
     async fn answer(
         &self,
         head: &request::Parts,
-        _: &mut RequestBody,
-        _: SocketAddr,
+        body: &mut RequestBody,
+        peer: SocketAddr,
     ) -> Response<Body> {
-        reply::no_store(self.act(head))
+        reply::no_store(self.act(head, body, peer).await)
     }
 
     fn panicked(&self) -> Response<Body> {
@@ -42,80 +62,84 @@ impl Handler for ControlPlane {
 }
 
 impl ControlPlane {
-    fn act(&self, head: &request::Parts) -> Response<Body> {
-        // A page on the internet can make a browser ask this machine, under a name of its own.
-        if self.tokens.is_none() && !names_loopback(head) {
-            return reply::error(
-                StatusCode::FORBIDDEN,
-                "Without --admin-token-file this door answers to localhost and loopback addresses \
-                 only: use one of them as the host.",
-            );
+    async fn act(
+        &self,
+        head: &request::Parts,
+        body: &mut RequestBody,
+        peer: SocketAddr,
+    ) -> Response<Body> {
+        if let Err(refused) = guard::check_host(self.tokens.as_ref(), head) {
+            return refused;
         }
-        let path = head.uri.path();
-        let health = match path {
-            "/livez" => Some(health::live()),
-            "/readyz" => Some(health::ready(&self.stopping)),
-            "/metrics" => Some(metrics::page(&self.metrics, &head.headers)),
-            _ => None,
+        if let Some(open) = self.open_to_all(head) {
+            return open;
+        }
+        match guard::admit(self.tokens.as_ref(), head, peer) {
+            Ok(by) => self.route(head, body, by).await,
+            Err(refused) => refused,
+        }
+    }
+
+    /// What needs no token: whoever watches a server should not be able to change it.
+    fn open_to_all(&self, head: &request::Parts) -> Option<Response<Body>> {
+        let answer: &dyn Fn() -> Response<Body> = match head.uri.path() {
+            "/livez" => &health::live,
+            "/readyz" => &|| health::ready(&self.stopping),
+            "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
+            _ => return None,
         };
-        if let Some(health) = health {
-            let method = &head.method;
-            let read = method == Method::GET || method == Method::HEAD;
-            return if read { health } else { reply::method_not_allowed("GET, HEAD") };
+        let reads = head.method == Method::GET || head.method == Method::HEAD;
+        Some(if reads { answer() } else { reply::method_not_allowed("GET, HEAD") })
+    }
+
+    async fn route(&self, head: &request::Parts, body: &mut RequestBody, by: By) -> Response<Body> {
+        let path = head.uri.path();
+        let reads = head.method == Method::GET || head.method == Method::HEAD;
+        match (path, &head.method) {
+            ("/api/status", _) if reads => self.status(),
+            ("/api/top", _) if reads => self.top(head.uri.query()),
+            ("/api/status" | "/api/top", _) => reply::method_not_allowed("GET, HEAD"),
+            ("/api/rules", _) if reads => self.rules(),
+            ("/api/rules", &Method::PUT) => match read(body, RULES_BYTES_MAX as usize).await {
+                Ok(text) => self.put_rules(text, by).await,
+                Err(refused) => refused,
+            },
+            ("/api/rules", _) => reply::method_not_allowed("GET, HEAD, PUT"),
+            ("/api/reload", &Method::POST) => self.reload(by).await,
+            ("/api/reload", _) => reply::method_not_allowed("POST"),
+            _ => match path.strip_prefix("/api/keys/") {
+                Some(key) => self.key_by_method(key, head, body, by).await,
+                None => reply::error(StatusCode::NOT_FOUND, PATHS),
+            },
         }
-        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(&head.headers)) {
-            return reply::unauthorized();
+    }
+
+    async fn key_by_method(
+        &self,
+        key: &str,
+        head: &request::Parts,
+        body: &mut RequestBody,
+        by: By,
+    ) -> Response<Body> {
+        match head.method {
+            Method::GET | Method::HEAD => self.key(key, Act::Show, by),
+            Method::DELETE => self.key(key, Act::Reset, by),
+            Method::POST => match read(body, CHANGE_BYTES_MAX).await {
+                Ok(change) => self.key(key, Act::Change(&change), by),
+                Err(refused) => refused,
+            },
+            _ => reply::method_not_allowed("GET, HEAD, POST, DELETE"),
         }
-        reply::error(StatusCode::NOT_FOUND, PATHS)
+    }
+
+    /// A line for the audit: what was done, and by whom.
+    fn tell(&self, event: &str, by: By, fields: &[Field<'_>]) {
+        let token = by.token.map_or_else(|| "none".to_string(), |number| number.to_string());
+        let who: [Field<'_>; 2] = [("by", &by.peer), ("token", &token)];
+        self.logs.info(event, &[fields, &who].concat());
     }
 }
 
-/// Whether the request was addressed to this machine by a name that only this machine has.
-fn names_loopback(head: &request::Parts) -> bool {
-    let host = match head.uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => only_host(&head.headers),
-    };
-    host.is_some_and(is_loopback)
-}
-
-fn only_host(headers: &HeaderMap) -> Option<&str> {
-    let mut hosts = headers.get_all(HOST).iter();
-    let host = hosts.next()?.to_str().ok()?;
-    hosts.next().is_none().then_some(host)
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let by_address = || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    name.eq_ignore_ascii_case("localhost") || by_address()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_names_are_loopback() {
-        let rows = [
-            ("localhost", true),
-            ("LOCALHOST:9090", true),
-            ("127.0.0.1:9090", true),
-            ("127.9.9.9", true),
-            ("[::1]:9090", true),
-            ("[::ffff:127.0.0.1]", true),
-            ("localhost.example.com", false),
-            ("127.0.0.1.example.com", false),
-            ("192.0.2.1", false),
-            ("0.0.0.0", false),
-            ("user@127.0.0.1", false),
-            ("", false),
-        ];
-        for (host, loopback) in rows {
-            assert_eq!(is_loopback(host), loopback, "{host}");
-        }
-    }
+async fn read(body: &mut RequestBody, bytes_max: usize) -> Result<Bytes, Response<Body>> {
+    body.read(bytes_max).await.map_err(|problem| reply::no_body(&problem, bytes_max))
 }

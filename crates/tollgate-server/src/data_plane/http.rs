@@ -106,7 +106,7 @@ impl Handler for DataPlane {
         body: &mut RequestBody,
         peer: SocketAddr,
     ) -> Response<Body> {
-        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admit(&head.headers)) {
+        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
             return reply::unauthorized();
         }
         let Some(route) = Route::of(head.uri.path()) else {

@@ -77,23 +77,26 @@ impl Tokens {
         }
     }
 
-    /// Whether a request carries one, as `Authorization: Bearer …` or as `X-Tollgate-Token: …`: the
+    /// The number of the one that a request carries, from 1: as `Authorization: Bearer …` or as `X-Tollgate-Token: …`: the
     /// first may be that of a proxy's client.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<usize> {
         let bearer = only(headers, &AUTHORIZATION).and_then(|field| {
             let (scheme, token) = field.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
         let own = only(headers, &X_TOLLGATE_TOKEN);
         // Both are always looked at.
-        let admits =
-            |token: Option<&[u8]>| token.is_some_and(|token| self.contains(token.trim_ascii()));
-        admits(bearer) | admits(own)
+        let number = |token: Option<&[u8]>| token.and_then(|token| self.find(token.trim_ascii()));
+        let (bearer, own) = (number(bearer), number(own));
+        bearer.or(own)
     }
 
     /// Compares with every token and every byte: the time tells only the length.
-    fn contains(&self, presented: &[u8]) -> bool {
-        self.0.iter().fold(false, |found, token| found | equal(token, presented))
+    fn find(&self, presented: &[u8]) -> Option<usize> {
+        let each = self.0.iter().zip(1..);
+        each.fold(None, |found, (token, number)| {
+            equal(token, presented).then_some(number).or(found)
+        })
     }
 }
 
@@ -153,7 +156,7 @@ mod tests {
             for field in fields {
                 headers.append(AUTHORIZATION, field.parse().unwrap());
             }
-            assert_eq!(tokens.admit(&headers), admitted, "{fields:?}");
+            assert_eq!(tokens.admit(&headers).is_some(), admitted, "{fields:?}");
         }
         // Authorization, X-Tollgate-Token
         let rows: [(&str, &[&str], bool); 6] = [
@@ -170,7 +173,7 @@ mod tests {
             for field in fields {
                 headers.append(&X_TOLLGATE_TOKEN, field.parse().unwrap());
             }
-            assert_eq!(tokens.admit(&headers), admitted, "{authorization} {fields:?}");
+            assert_eq!(tokens.admit(&headers).is_some(), admitted, "{authorization} {fields:?}");
         }
         assert_eq!(format!("{tokens:?}"), "Tokens(2 of them)");
     }

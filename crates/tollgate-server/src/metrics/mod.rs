@@ -18,6 +18,7 @@ use tollgate::Micros;
 use tollgate_rules::{Gatekeeper, RuleSet, Verdict};
 
 use crate::doors::connection_caps::ConnectionCaps;
+use crate::live::Status;
 use crate::telemetry::Logs;
 use crate::watcher::{REASONS, Watcher};
 use exposition::{Format, Kind, Page, Value};
@@ -51,7 +52,7 @@ impl Timing {
 /// A door as metrics see it.
 #[derive(Clone)]
 pub(crate) struct DoorFigures {
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) caps: Arc<ConnectionCaps>,
     pub(crate) responses: Arc<Responses>,
 }
@@ -77,6 +78,19 @@ pub(crate) struct RulesState {
     pub(crate) loaded_at: Micros,
     /// Whether a newer set could not be taken.
     pub(crate) failing: bool,
+}
+
+impl RulesState {
+    pub(crate) fn of(status: &Status) -> RulesState {
+        RulesState {
+            version: status.version,
+            loads: status.loads + 1,
+            failures: status.failures,
+            unchanged: status.unchanged,
+            loaded_at: status.loaded_at,
+            failing: status.failed.is_some(),
+        }
+    }
 }
 
 /// All that is counted, to be read.

@@ -139,6 +139,11 @@ impl Server {
         Client::connect(self.admin()).request("GET", path, headers, "")
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
@@ -146,14 +151,14 @@ impl Server {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Waits until it has logged a line with this text.
-    pub(crate) fn wait_for_log(&mut self, text: &str) {
+    /// Waits until it has logged a line with this text; the line.
+    pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
         loop {
             let line = self.logs.recv_timeout(DEADLINE);
             let line = line.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.logged));
             self.logged += &format!("{line}\n");
             if line.contains(text) {
-                return;
+                return line;
             }
         }
     }

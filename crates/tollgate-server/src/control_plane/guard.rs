@@ -1,0 +1,160 @@
+//! Who may use the control plane.
+//!
+//! Without tokens the door is on loopback, but that alone keeps nobody out who can make a browser on
+//! this machine send a request: a page under a name of its own that resolves to loopback, or a form
+//! of any page. The first is told by the host it asks for, the second by what a form cannot send.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request};
+
+use crate::doors::connection::Body;
+use crate::doors::tokens::Tokens;
+use crate::reply;
+
+/// What a write carries where no token is needed: a form of another site cannot send it.
+static X_TOLLGATE_ADMIN: HeaderName = HeaderName::from_static("x-tollgate-admin");
+
+/// What browsers say about who made them ask.
+static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Who asks, as the audit log names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct By {
+    pub(super) peer: SocketAddr,
+    /// The number of the token in its file, from 1.
+    pub(super) token: Option<usize>,
+}
+
+/// Refuses whoever came under a name that is not this machine's, if no tokens guard the door.
+pub(super) fn check_host(
+    tokens: Option<&Tokens>,
+    head: &request::Parts,
+) -> Result<(), Response<Body>> {
+    if tokens.is_some() || names_loopback(head) {
+        return Ok(());
+    }
+    Err(reply::error(
+        StatusCode::FORBIDDEN,
+        "Without --admin-token-file this door answers to localhost and loopback addresses only: \
+         use one of them as the host.",
+    ))
+}
+
+/// Admits whoever may look and, if the request changes something, may do that.
+pub(super) fn admit(
+    tokens: Option<&Tokens>,
+    head: &request::Parts,
+    peer: SocketAddr,
+) -> Result<By, Response<Body>> {
+    let token = match tokens {
+        None => None,
+        Some(tokens) => Some(tokens.admit(&head.headers).ok_or_else(reply::unauthorized)?),
+    };
+    if is_from_another_site(head) {
+        return Err(reply::error(
+            StatusCode::FORBIDDEN,
+            "A page of another site makes a browser ask this: the control plane answers none.",
+        ));
+    }
+    let reads = head.method == Method::GET || head.method == Method::HEAD;
+    let marked = head.headers.get(&X_TOLLGATE_ADMIN).is_some_and(|value| value == "1");
+    if tokens.is_none() && !reads && !marked {
+        return Err(reply::error(
+            StatusCode::FORBIDDEN,
+            "Without --admin-token-file a request that changes something needs the header \
+             `X-Tollgate-Admin: 1`, which a form of another site cannot send.",
+        ));
+    }
+    Ok(By { peer, token })
+}
+
+/// Browsers say so themselves; programs say nothing.
+fn is_from_another_site(head: &request::Parts) -> bool {
+    let site = head.headers.get(&SEC_FETCH_SITE).map(|value| value.as_bytes());
+    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return true;
+    }
+    let Some(origin) = head.headers.get(ORIGIN) else { return false };
+    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    origin.is_none_or(|(_, host)| Some(host) != host_of(head))
+}
+
+/// Whether the request was addressed to this machine by a name that only this machine has.
+fn names_loopback(head: &request::Parts) -> bool {
+    host_of(head).is_some_and(is_loopback)
+}
+
+fn host_of(head: &request::Parts) -> Option<&str> {
+    match head.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => only_host(&head.headers),
+    }
+}
+
+fn only_host(headers: &HeaderMap) -> Option<&str> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next()?.to_str().ok()?;
+    hosts.next().is_none().then_some(host)
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let by_address = || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    name.eq_ignore_ascii_case("localhost") || by_address()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_are_loopback() {
+        let rows = [
+            ("localhost", true),
+            ("LOCALHOST:9090", true),
+            ("127.0.0.1:9090", true),
+            ("127.9.9.9", true),
+            ("[::1]:9090", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("localhost.example.com", false),
+            ("127.0.0.1.example.com", false),
+            ("192.0.2.1", false),
+            ("0.0.0.0", false),
+            ("user@127.0.0.1", false),
+            ("", false),
+        ];
+        for (host, loopback) in rows {
+            assert_eq!(is_loopback(host), loopback, "{host}");
+        }
+    }
+
+    #[test]
+    fn other_sites_are_told_by_what_browsers_say() {
+        // Headers; from another site
+        let rows: [(&[(&str, &str)], bool); 10] = [
+            (&[], false),
+            (&[("origin", "http://localhost:9090")], false),
+            (&[("origin", "http://localhost:9091")], true),
+            (&[("origin", "https://evil.example")], true),
+            (&[("origin", "null")], true),
+            (&[("sec-fetch-site", "same-origin")], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("sec-fetch-site", "cross-site")], true),
+            (&[("sec-fetch-site", "same-site")], true),
+            (&[("sec-fetch-site", "none"), ("origin", "http://evil.example")], true),
+        ];
+        for (fields, other) in rows {
+            let mut request = http::Request::post("/api/reload").header(HOST, "localhost:9090");
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(is_from_another_site(&head), other, "{fields:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! `/api/keys/{rule}/{key}`: one caller under one rule, looked at or changed.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+use tollgate::{SystemClock, Wait};
+use tollgate_rules::keys::{CallerError, KeyLimit, OverrideError};
+use tollgate_rules::{Caller, Override, key_text};
+
+use super::ControlPlane;
+use super::guard::By;
+use crate::doors::connection::Body;
+use crate::reply;
+use crate::settings::parse_duration;
+use crate::telemetry::{Field, timestamp};
+
+/// The most units that a grant can give: more than any limit has.
+const GRANT_MAX: u64 = 1 << 53;
+
+/// What to write after `/api/keys`.
+const FORM: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42.";
+
+/// What to send to it.
+const CHANGES: &str = "Send one of {\"block\":\"15m\"}, {\"block\":null}, {\"grant\":50}, \
+    {\"override\":{\"limits\":[\"100/minute\"],\"until\":\"2027-01-01T00:00:00Z\"}}, \
+    {\"override\":null}.";
+
+/// What is to be done.
+pub(super) enum Act<'a> {
+    Show,
+    Reset,
+    /// As the body says.
+    Change(&'a [u8]),
+}
+
+impl ControlPlane {
+    /// Does it; `path` is what follows `/api/keys/`.
+    pub(super) fn key(&self, path: &str, act: Act<'_>, by: By) -> Response<Body> {
+        let done = self.caller(path).and_then(|caller| match act {
+            Act::Show => Ok(self.report(&caller)),
+            Act::Reset => {
+                let reset = caller.reset();
+                self.audit("a key was reset", by, &caller, &[]);
+                let mut report = self.report(&caller);
+                report.insert("reset".into(), reset.into());
+                Ok(report)
+            }
+            Act::Change(body) => {
+                self.change(&caller, body, by)?;
+                // What was set is part of a newer version of the rules.
+                self.caller(path).map(|caller| self.report(&caller))
+            }
+        });
+        match done {
+            Ok(report) => reply::json(StatusCode::OK, Value::Object(report).to_string()),
+            Err(refused) => refused.0,
+        }
+    }
+
+    fn caller(&self, path: &str) -> Result<Caller<'_, SystemClock>, Refused> {
+        let parts =
+            path.split_once('/').and_then(|(rule, key)| Some((decode(rule)?, decode(key)?)));
+        let Some((rule, key)) = parts.filter(|(rule, key)| !rule.is_empty() && !key.is_empty())
+        else {
+            return Err(bad(FORM));
+        };
+        self.gatekeeper.caller(&rule, &key).map_err(|error| match error {
+            CallerError::NoRule(problem) => {
+                Refused::of(StatusCode::NOT_FOUND, &problem.to_string())
+            }
+            CallerError::BadKey(problem) => bad(&problem.to_string()),
+        })
+    }
+
+    fn change(&self, caller: &Caller<'_, SystemClock>, body: &[u8], by: By) -> Result<(), Refused> {
+        let body: Map<String, Value> = serde_json::from_slice(body).map_err(|_| bad(CHANGES))?;
+        let mut fields = body.iter();
+        let (Some((name, value)), None) = (fields.next(), fields.next()) else {
+            return Err(bad(CHANGES));
+        };
+        match (name.as_str(), value) {
+            ("block", Value::Null) => {
+                caller.unblock();
+                self.audit("a block was lifted", by, caller, &[]);
+            }
+            ("block", Value::String(text)) => self.block(caller, text, by)?,
+            ("grant", Value::Number(units)) => {
+                let units = units.as_u64().filter(|units| (1..=GRANT_MAX).contains(units));
+                let units = units.ok_or_else(|| {
+                    bad(&format!("A grant is a whole number from 1 to {GRANT_MAX}."))
+                })?;
+                caller.grant(units);
+                self.audit("a key was granted units", by, caller, &[("units", &units)]);
+            }
+            ("override", Value::Null) => {
+                caller.remove_override();
+                self.audit("an override was removed", by, caller, &[]);
+            }
+            ("override", fields) => self.set_override(caller, fields, by)?,
+            _ => return Err(bad(CHANGES)),
+        }
+        Ok(())
+    }
+
+    fn block(&self, caller: &Caller<'_, SystemClock>, text: &str, by: By) -> Result<(), Refused> {
+        let duration =
+            parse_duration(text).map_err(|problem| bad(&format!("block: {problem}.")))?;
+        if duration < Duration::from_millis(1) {
+            return Err(bad("A block lasts at least 1ms; {\"block\":null} lifts it."));
+        }
+        if !caller.block(duration) {
+            return Err(Refused::of(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The table of blocks is full: lift some, or start with a larger --max-keys.",
+            ));
+        }
+        self.audit("a key was blocked", by, caller, &[("for", &text)]);
+        Ok(())
+    }
+
+    fn set_override(
+        &self,
+        caller: &Caller<'_, SystemClock>,
+        fields: &Value,
+        by: By,
+    ) -> Result<(), Refused> {
+        let set = caller.set_override(fields).map_err(|error| match error {
+            OverrideError::Wrong(diagnostics) => Refused(reply::rules_refused(
+                "The override is wrong; nothing was set.",
+                &diagnostics.to_string(),
+            )),
+            OverrideError::TooMany => Refused::of(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "There are too many overrides set at run time: remove some, or write them into a \
+                 rules file.",
+            ),
+        })?;
+        let limits = texts(&set).join(", ");
+        self.audit("an override was set", by, caller, &[("limits", &limits)]);
+        Ok(())
+    }
+
+    /// Who did what to whom.
+    fn audit(&self, event: &str, by: By, caller: &Caller<'_, SystemClock>, more: &[Field<'_>]) {
+        let plain = self.gatekeeper.rules().settings().log_keys_plain;
+        let key = if plain { key_text(caller.key()) } else { self.names.hash(caller.key()) };
+        let fields: [Field<'_>; 2] = [("rule", &caller.rule().name), ("key", &key)];
+        self.tell(event, by, &[&fields, more].concat());
+    }
+
+    fn report(&self, caller: &Caller<'_, SystemClock>) -> Map<String, Value> {
+        let report = caller.report();
+        let limits: Vec<Value> = report.limits.iter().map(limit).collect();
+        let document = json!({
+            "rule": &*caller.rule().name,
+            "key": key_text(caller.key()),
+            "hash": self.names.hash(caller.key()),
+            "mode": super::rules::mode(caller.rule().mode),
+            "blocked_for_ms": report.blocked_for.and_then(Wait::millis),
+            "override": report.replaced_by.map(|other| self.override_of(&other)),
+            "limits": limits,
+        });
+        match document {
+            Value::Object(report) => report,
+            _ => Map::new(),
+        }
+    }
+
+    /// An override, and whether it was set at run time.
+    pub(super) fn override_of(&self, other: &Override) -> Value {
+        let run_time = self.gatekeeper.overrides();
+        json!({
+            "limits": texts(other),
+            "until": other.until.map(|until| timestamp(until).to_string()),
+            "run_time": run_time.iter().any(|one| **one == *other),
+        })
+    }
+}
+
+/// What one limit says of a caller.
+fn limit(one: &KeyLimit) -> Value {
+    let decision = &one.decision;
+    json!({
+        "tier": one.tier,
+        "limit": one.limit,
+        "max": one.capacity,
+        "remaining": decision.remaining(),
+        "balance": one.balance,
+        "allowed": decision.allowed(),
+        "retry_after_ms": decision.retry_after().millis(),
+        "reset_after_ms": decision.reset_after().millis(),
+        "decided_by": decision.decided_by().name(),
+    })
+}
+
+fn texts(other: &Override) -> Vec<&str> {
+    other.limits.iter().map(|limit| &*limit.text).collect()
+}
+
+/// A part of a path; `None` if it is not UTF-8.
+fn decode(part: &str) -> Option<Cow<'_, str>> {
+    if !part.contains('%') {
+        return Some(part.into());
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    while let [byte, after @ ..] = rest {
+        let escaped = (*byte == b'%').then(|| after.get(..2)).flatten();
+        let escaped = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+/// Why nothing was done.
+struct Refused(Response<Body>);
+
+impl Refused {
+    fn of(status: StatusCode, message: &str) -> Refused {
+        Refused(reply::error(status, message))
+    }
+}
+
+fn bad(message: &str) -> Refused {
+    Refused::of(StatusCode::BAD_REQUEST, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_paths_are_decoded() {
+        let rows = [
+            ("user=42", Some("user=42")),
+            ("user%3D42", Some("user=42")),
+            ("a%2Fb%2fc", Some("a/b/c")),
+            ("100%", Some("100%")),
+            ("%zz%4", Some("%zz%4")),
+            ("%+1", Some("%+1")),
+            ("%C3%A9", Some("\u{e9}")),
+            ("%FF", None),
+        ];
+        for (part, want) in rows {
+            assert_eq!(decode(part).as_deref(), want, "{part}");
+        }
+    }
+}

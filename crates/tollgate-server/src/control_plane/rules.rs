@@ -1,0 +1,141 @@
+//! `/api/rules` and `/api/reload`: which rules are in force, and how others come in.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+use tollgate_rules::limit_spec::RuleLimit;
+use tollgate_rules::rule::Mode;
+use tollgate_rules::{Changes, Rule, RuleSet, Tally, Verdict, key_text};
+
+use super::ControlPlane;
+use super::guard::By;
+use crate::doors::connection::Body;
+use crate::live::{Origin, Reloaded};
+use crate::reply;
+
+/// What whoever sends rules has to know.
+const NOT_WRITTEN: &str = "In force until the files change, a reload or a restart: it was not \
+    written to any file.";
+
+impl ControlPlane {
+    /// All rules, with what they have said so far.
+    pub(super) fn rules(&self) -> Response<Body> {
+        let (status, rules) = (self.live.status(), self.gatekeeper.rules());
+        let listed: Vec<Value> =
+            rules.tallies().map(|(one, tally)| rule(&rules, one, tally)).collect();
+        let overrides = rules.overrides().iter().map(|other| {
+            let mut entry = self.override_of(other);
+            entry["rule"] = (*other.rule).into();
+            entry["key"] = key_text(&other.key).into();
+            entry
+        });
+        let document = json!({
+            "version": status.version,
+            "origin": origin(&status.origin),
+            "tiers": rules.tiers(),
+            "rules": listed,
+            "overrides": overrides.collect::<Vec<_>>(),
+        });
+        reply::json(StatusCode::OK, document.to_string())
+    }
+
+    /// Puts other rules in force.
+    pub(super) async fn put_rules(&self, text: Bytes, by: By) -> Response<Body> {
+        let outcome = self.live.put(text).await;
+        self.reloaded("rules were put in force", outcome, by, Some(NOT_WRITTEN))
+    }
+
+    /// Reads the files again.
+    pub(super) async fn reload(&self, by: By) -> Response<Body> {
+        let outcome = self.live.reload().await;
+        self.reloaded("a reload was asked for", outcome, by, None)
+    }
+
+    fn reloaded(
+        &self,
+        event: &str,
+        outcome: Reloaded,
+        by: By,
+        message: Option<&str>,
+    ) -> Response<Body> {
+        let (result, document) = match outcome {
+            Reloaded::Loaded { version, changes, warnings } => {
+                let changes = changes_of(&changes);
+                let result = json!({ "version": version, "result": "loaded", "changes": changes,
+                    "warnings": warnings });
+                ("loaded", result)
+            }
+            Reloaded::Unchanged { version } => {
+                ("unchanged", json!({ "version": version, "result": "unchanged" }))
+            }
+            Reloaded::Refused { diagnostics, errors } => {
+                self.tell(event, by, &[("result", &"refused")]);
+                let plural = if errors == 1 { "" } else { "s" };
+                let message =
+                    format!("The rules have {errors} error{plural}; those in force stay.");
+                return reply::rules_refused(&message, &diagnostics);
+            }
+        };
+        self.tell(event, by, &[("result", &result)]);
+        let mut document = document;
+        if let Some(message) = message {
+            document["message"] = message.into();
+        }
+        reply::json(StatusCode::OK, document.to_string())
+    }
+}
+
+fn rule(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
+    let texts = |list: &[RuleLimit]| -> Vec<Value> {
+        list.iter().map(|limit| Value::from(&*limit.text)).collect()
+    };
+    let tiers = rules.tiers().into_iter().zip(rule.limits.all().skip(1));
+    let tiers: Map<String, Value> =
+        tiers.map(|(tier, list)| (tier.into(), texts(list).into())).collect();
+    let counts = Verdict::ALL.map(|verdict| (verdict.name().into(), tally.count(verdict).into()));
+    json!({
+        "name": &*rule.name,
+        "key": rule.key.to_string(),
+        "limits": texts(rule.limits.plain()),
+        "tiers": tiers,
+        "mode": mode(rule.mode),
+        "soft": rule.soft,
+        "fallback": rule.fallback,
+        "tally": Map::from_iter(counts),
+    })
+}
+
+/// A mode as a rules file has it; a share as its percentage.
+pub(super) fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Enforce => "enforce".into(),
+        Mode::Shadow => "shadow".into(),
+        Mode::Off => "off".into(),
+        Mode::Share(share) => format!("{}%", f64::from(share) / 100.0),
+    }
+}
+
+pub(super) fn origin(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Files(_) => "files",
+        Origin::Limit => "limit",
+        Origin::Demo => "demo",
+        Origin::Put => "api",
+    }
+}
+
+fn changes_of(changes: &Changes) -> Value {
+    let Changes { added, removed, changed, fresh, unchanged, settings, overrides } = changes;
+    let names = |names: &[std::sync::Arc<str>]| -> Vec<Value> {
+        names.iter().map(|name| Value::from(&**name)).collect()
+    };
+    json!({
+        "added": names(added),
+        "removed": names(removed),
+        "changed": names(changed),
+        "fresh": names(fresh),
+        "unchanged": unchanged,
+        "settings": settings,
+        "overrides": overrides,
+    })
+}

@@ -1,0 +1,89 @@
+//! `/api/status`: how it stands with the whole server.
+
+use std::sync::atomic::Ordering;
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::{ControlPlane, rules};
+use crate::doors::connection::Body;
+use crate::live::{Failed, Origin, Watching};
+use crate::reply;
+use crate::telemetry::timestamp;
+
+impl ControlPlane {
+    pub(super) fn status(&self) -> Response<Body> {
+        let now = self.gatekeeper.now();
+        let started = self.metrics.started;
+        let outcomes = self.metrics.watcher.outcomes();
+        let doors = self.metrics.doors.iter();
+        let connections =
+            doors.map(|door| (door.name.to_string(), door.caps.figures().open.into()));
+        let document = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "started_at": timestamp(started).to_string(),
+            "uptime_s": now.as_u64().saturating_sub(started.as_u64()) / 1_000_000,
+            "ready": !self.stopping.load(Ordering::Relaxed),
+            "rules": self.rules_status(),
+            "store": self.store_status(),
+            "decisions": {
+                "allowed": outcomes.allowed,
+                "refused": outcomes.refused.iter().sum::<u64>(),
+            },
+            "reservations": self.gatekeeper.stats().reservations,
+            "connections": Value::Object(connections.collect()),
+        });
+        reply::json(StatusCode::OK, document.to_string())
+    }
+
+    fn rules_status(&self) -> Value {
+        let (status, rules) = (self.live.status(), self.gatekeeper.rules());
+        let paths: Vec<String> = match &status.origin {
+            Origin::Files(paths) => paths.iter().map(|path| path.display().to_string()).collect(),
+            Origin::Limit | Origin::Demo | Origin::Put => Vec::new(),
+        };
+        let (watching, because) = match &status.watching {
+            Watching::Events => ("events", None),
+            Watching::Polling(reason) => ("polling", Some(reason)),
+            Watching::Nothing => ("off", None),
+        };
+        let run_time = self.gatekeeper.overrides().len();
+        json!({
+            "version": status.version,
+            "count": rules.rules().len(),
+            "loaded_at": timestamp(status.loaded_at).to_string(),
+            "origin": rules::origin(&status.origin),
+            "paths": paths,
+            "watching": watching,
+            "polling_because": because,
+            "overrides": {
+                "file": rules.overrides().len().saturating_sub(run_time),
+                "run_time": run_time,
+            },
+            "failed": status.failed.as_ref().map(failed),
+        })
+    }
+
+    fn store_status(&self) -> Value {
+        let stats = self.gatekeeper.limiter().store().stats();
+        json!({
+            "kind": "memory",
+            "up": true,
+            "keys": stats.keys,
+            "slots": stats.slots,
+            "evicted": stats.evicted,
+            "overflow_decisions": stats.overflowed,
+            "blocked": stats.blocked,
+            "log_bytes": stats.log_bytes,
+        })
+    }
+}
+
+fn failed(failed: &Failed) -> Value {
+    json!({
+        "at": timestamp(failed.at).to_string(),
+        "cause": failed.cause.as_str(),
+        "errors": failed.errors,
+        "diagnostics": failed.diagnostics,
+    })
+}

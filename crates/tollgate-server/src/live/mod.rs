@@ -1,0 +1,249 @@
+//! Live rules: how the rules of a run come in, and how they are replaced while it serves.
+//!
+//! One thread, `rules`, reads, compiles and replaces; whoever wants something of it leaves a note. So
+//! two replacements never mix, nobody who serves ever waits, and what happened can be looked at any
+//! time in [`Status`]. Rules that are wrong never replace rules that are right.
+
+mod debounce;
+mod mounts;
+mod origin;
+mod places;
+mod prints;
+mod reloader;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tollgate::Micros;
+use tollgate_rules::Gatekeeper;
+use tollgate_rules::changes::Changes;
+
+pub(crate) use origin::{check_rate, load};
+pub(crate) use watch::WatchMode;
+
+use crate::telemetry::Logs;
+use origin::First;
+use reloader::Reloader;
+
+/// Those who wait for the outcome of a reload. Bound of the channel; one more is told at once.
+const WAITING_MAX: usize = 16;
+
+/// The rules of a run, which may change. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct LiveRules {
+    shared: Arc<Shared>,
+}
+
+/// What the thread and its handles share.
+struct Shared {
+    status: ArcSwap<Status>,
+    messages: SyncSender<Message>,
+    /// Hints that the thread has not looked at yet: a hundred of one cause are one.
+    hinted: [AtomicBool; 2],
+}
+
+/// A note to the thread.
+enum Message {
+    /// There is a hint to look at.
+    Wake,
+    Reload(oneshot::Sender<Reloaded>),
+    Put(Bytes, oneshot::Sender<Reloaded>),
+}
+
+/// Why the rules are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Something happened to a file.
+    Files,
+    /// SIGHUP.
+    Signal,
+    /// `POST /api/reload`.
+    Reload,
+    /// `PUT /api/rules`.
+    Put,
+}
+
+impl Cause {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Cause::Files => "files",
+            Cause::Signal => "SIGHUP",
+            Cause::Reload => "POST /api/reload",
+            Cause::Put => "PUT /api/rules",
+        }
+    }
+
+    /// Whether somebody asked, and wants to hear of it even if nothing has changed.
+    fn is_asked(self) -> bool {
+        self != Cause::Files
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What came of reading the rules again.
+#[derive(Clone, Debug)]
+pub(crate) enum Reloaded {
+    Loaded {
+        version: u64,
+        changes: Changes,
+        /// What to look at, as text; empty if there is nothing.
+        warnings: String,
+    },
+    /// They are what is in force already.
+    Unchanged { version: u64 },
+    /// They are wrong; what was in force stays.
+    Refused {
+        /// Every error with its place, its line and a hint. Bound: `DIAGNOSTICS_BYTES_MAX`.
+        diagnostics: String,
+        errors: usize,
+    },
+}
+
+/// Where the rules in force are from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Files(Vec<PathBuf>),
+    Limit,
+    Demo,
+    /// `PUT /api/rules`: gone at the next change of the files.
+    Put,
+}
+
+/// How changes of files are noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Watching {
+    /// The system tells; a look every few seconds makes sure.
+    Events,
+    /// A look every second, and why.
+    Polling(String),
+    /// There is no file, or nobody wants it watched.
+    Nothing,
+}
+
+/// How it stands with the rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Status {
+    /// Of the rules in force; 1 at the start, one more for each replacement.
+    pub(crate) version: u64,
+    pub(crate) loaded_at: Micros,
+    pub(crate) origin: Origin,
+    /// The last attempt, if it failed.
+    pub(crate) failed: Option<Failed>,
+    /// Replacements, without the start.
+    pub(crate) loads: u64,
+    /// Attempts that failed. Of files: one for each content that was wrong.
+    pub(crate) failures: u64,
+    /// Times somebody asked and nothing had changed.
+    pub(crate) unchanged: u64,
+    pub(crate) watching: Watching,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) at: Micros,
+    pub(crate) cause: Cause,
+    pub(crate) errors: usize,
+    /// As in [`Reloaded::Refused`].
+    pub(crate) diagnostics: String,
+}
+
+impl LiveRules {
+    /// Watches over the rules that `first` was read from.
+    pub(crate) fn start(
+        gatekeeper: Arc<Gatekeeper>,
+        first: First,
+        logs: Logs,
+    ) -> io::Result<LiveRules> {
+        let (live, inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
+        let reloader = Reloader::new(gatekeeper, first, live.clone(), logs);
+        thread::Builder::new().name("rules".into()).spawn(move || reloader.run(&inbox))?;
+        Ok(live)
+    }
+
+    /// The handle, and what its thread reads.
+    fn new(origin: Origin, now: Micros) -> (LiveRules, Receiver<Message>) {
+        let (messages, inbox) = sync_channel(WAITING_MAX);
+        let status = Status {
+            version: 1,
+            loaded_at: now,
+            origin,
+            failed: None,
+            loads: 0,
+            failures: 0,
+            unchanged: 0,
+            watching: Watching::Nothing,
+        };
+        let status = ArcSwap::from_pointee(status);
+        let shared = Arc::new(Shared { status, messages, hinted: Default::default() });
+        (LiveRules { shared }, inbox)
+    }
+
+    /// Says that the rules may have changed. Never blocks; what comes close together counts once.
+    pub(crate) fn hint(&self, cause: Cause) {
+        let hinted = &self.shared.hinted[usize::from(cause == Cause::Signal)];
+        if !hinted.swap(true, Ordering::AcqRel) {
+            // If there is no room, the thread has plenty to wake up for, and looks then.
+            let _ = self.shared.messages.try_send(Message::Wake);
+        }
+    }
+
+    /// The strongest hint since the last call.
+    fn take_hint(&self) -> Option<Cause> {
+        let take = |index: usize| self.shared.hinted[index].swap(false, Ordering::AcqRel);
+        match (take(0), take(1)) {
+            (_, true) => Some(Cause::Signal),
+            (true, false) => Some(Cause::Files),
+            (false, false) => None,
+        }
+    }
+
+    /// Reads the rules again from where they were read at the start, and waits for the outcome.
+    pub(crate) async fn reload(&self) -> Reloaded {
+        self.ask(Message::Reload).await
+    }
+
+    /// Replaces the rules by this text, which is written to no file, and waits for the outcome.
+    pub(crate) async fn put(&self, text: Bytes) -> Reloaded {
+        self.ask(|reply| Message::Put(text, reply)).await
+    }
+
+    async fn ask(&self, message: impl FnOnce(oneshot::Sender<Reloaded>) -> Message) -> Reloaded {
+        let (reply, outcome) = oneshot::channel();
+        if self.shared.messages.try_send(message(reply)).is_ok()
+            && let Ok(outcome) = outcome.await
+        {
+            return outcome;
+        }
+        let diagnostics = "error: too many wait for new rules\n = hint: ask again in a second";
+        Reloaded::Refused { diagnostics: diagnostics.into(), errors: 1 }
+    }
+
+    /// How it stands, without waiting.
+    pub(crate) fn status(&self) -> Arc<Status> {
+        self.shared.status.load_full()
+    }
+
+    /// For the thread alone: others only look.
+    fn update(&self, change: impl FnOnce(&mut Status)) {
+        let mut status = Status::clone(&self.status());
+        change(&mut status);
+        self.shared.status.store(status.into());
+    }
+}

@@ -1,0 +1,191 @@
+//! Where the rules of a run come from: files, one limit, the demo, or a text that was put in place.
+
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use tollgate::{Clock, OnChange, SystemClock, Wait};
+use tollgate_rules::compile::compile_at;
+use tollgate_rules::key_template::KeyTemplate;
+use tollgate_rules::limit_spec::LimitSpec;
+use tollgate_rules::rule::TierLimits;
+use tollgate_rules::tier::Multiplier;
+use tollgate_rules::{Compiled, Diagnostic, Diagnostics, Problem, Rule, RuleSet, Severity, Source};
+
+use super::Origin;
+use super::prints::Prints;
+use super::watch::HowToWatch;
+use crate::cli::{Failure, Report};
+use crate::settings::Settings;
+use crate::telemetry::{Field, LogFormat, Logs};
+
+/// What `serve` shows when nobody tells it anything.
+const DEMO: &str = include_str!("../demo.yaml");
+
+/// What the settings say about rules.
+#[derive(Clone, Debug)]
+pub(crate) struct RulesFrom {
+    /// Files and directories; without them and without a limit, the demo.
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) limit: Option<String>,
+    pub(super) watch: HowToWatch,
+}
+
+/// What was found there, before it is understood. Two that are equal mean the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Bound: that of rules files.
+    Texts(Vec<Source>),
+    Limit(String),
+    Unreadable(Unreadable),
+}
+
+/// Why a file cannot be read.
+#[derive(Clone, Debug)]
+pub(super) struct Unreadable(Box<Diagnostic>);
+
+impl PartialEq for Unreadable {
+    fn eq(&self, other: &Unreadable) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for Unreadable {}
+
+/// The rules that a run begins with.
+pub(crate) struct First {
+    pub(super) from: RulesFrom,
+    pub(super) found: Found,
+    /// Taken before the files were read: what changes after that is noticed.
+    pub(super) prints: Prints,
+}
+
+/// The rules that the settings ask for.
+pub(crate) fn load(settings: &Settings, logs: &Logs) -> Result<(RuleSet, First), Failure> {
+    let from = RulesFrom {
+        paths: settings.rules.clone(),
+        limit: settings.limit.clone(),
+        watch: HowToWatch {
+            mode: settings.rules_watch,
+            look_every: Wait::at_least(settings.rules_look_interval),
+        },
+    };
+    let prints = Prints::of(&from.paths);
+    let found = from.read();
+    let Compiled { rules, diagnostics } = found.compile();
+    let Some(rules) = rules else { return Err(refused(&diagnostics)) };
+    warn(&diagnostics, settings.log_format, logs);
+    Ok((rules, First { from, found, prints }))
+}
+
+impl RulesFrom {
+    pub(super) fn origin(&self) -> Origin {
+        match &self.limit {
+            Some(_) => Origin::Limit,
+            None if self.paths.is_empty() => Origin::Demo,
+            None => Origin::Files(self.paths.clone()),
+        }
+    }
+
+    /// What is there now.
+    pub(super) fn read(&self) -> Found {
+        if let Some(rate) = &self.limit {
+            return Found::Limit(rate.clone());
+        }
+        if self.paths.is_empty() {
+            return Found::Texts(vec![Source::from_text("the demo rules", DEMO)]);
+        }
+        let mut sources = Vec::new();
+        for path in &self.paths {
+            match Source::read(path) {
+                Ok(read) => sources.extend(read),
+                Err(diagnostic) => return Found::Unreadable(Unreadable(diagnostic)),
+            }
+        }
+        Found::Texts(sources)
+    }
+}
+
+impl Found {
+    /// A text that came over the admin door.
+    pub(super) fn put(text: &[u8]) -> Found {
+        match Source::from_bytes("PUT /api/rules", text) {
+            Ok(source) => Found::Texts(vec![source]),
+            Err(diagnostic) => Found::Unreadable(Unreadable(diagnostic)),
+        }
+    }
+
+    /// What it means. A panic of the compiler is an error like others: the thread that replaces
+    /// rules must go on.
+    pub(super) fn compile(&self) -> Compiled {
+        or_bug(|| match self {
+            Found::Texts(sources) => compile_at(sources, Some(SystemClock.now())),
+            Found::Limit(rate) => match one_limit(rate) {
+                Ok(rules) => Compiled { rules: Some(rules), diagnostics: Diagnostics::default() },
+                Err(problem) => failed(Diagnostic::of_file("--limit", problem)),
+            },
+            Found::Unreadable(Unreadable(diagnostic)) => failed(Diagnostic::clone(diagnostic)),
+        })
+    }
+}
+
+fn or_bug(compile: impl FnOnce() -> Compiled) -> Compiled {
+    // Nothing that a panic could leave half done is used afterwards.
+    catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|_| {
+        let problem = Problem::new("the rules cannot be understood because of a bug in Tollgate");
+        let hint = "report it with these rules; the log says where it happened";
+        failed(Diagnostic::of_file("the rules", problem.hint(hint)))
+    })
+}
+
+fn failed(diagnostic: Diagnostic) -> Compiled {
+    Compiled { rules: None, diagnostics: diagnostic.into() }
+}
+
+/// Shows all that is wrong, not only the first of it.
+fn refused(diagnostics: &Diagnostics) -> Failure {
+    let _ = writeln!(io::stderr(), "{diagnostics}");
+    let errors = diagnostics.count(Severity::Error);
+    let plural = if errors == 1 { "" } else { "s" };
+    Failure::Input(Report::new(format!("the rules have {errors} error{plural}; nothing is served")))
+}
+
+fn warn(diagnostics: &Diagnostics, format: LogFormat, logs: &Logs) {
+    if format == LogFormat::Text && !diagnostics.is_empty() {
+        let _ = writeln!(io::stderr(), "{diagnostics}");
+        return;
+    }
+    for diagnostic in diagnostics.iter() {
+        let line = diagnostic.span().map_or(0, |span| span.line);
+        let fields: [Field<'_>; 3] =
+            [("file", &diagnostic.file), ("line", &line), ("warning", &diagnostic.message)];
+        logs.warn("the rules have a weakness", &fields);
+    }
+}
+
+/// Checks a rate as `--limit` takes it.
+pub(crate) fn check_rate(rate: &str) -> Result<String, String> {
+    one_limit(rate).map(|_| rate.to_string()).map_err(|problem| problem.to_string())
+}
+
+/// One limit for each caller, whatever they ask for.
+fn one_limit(rate: &str) -> Result<RuleSet, Problem> {
+    let spec = LimitSpec { rate: rate.into(), ..LimitSpec::default() };
+    let limit = spec.build("default", OnChange::default(), Multiplier::ONE)?;
+    let key = KeyTemplate::parse("{user|ip}")?;
+    let rule = Rule::new("default", key, TierLimits::untiered(vec![limit]));
+    Ok(RuleSet::new(vec![rule], &[], Vec::new(), tollgate_rules::Settings::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_compiler_is_an_error() {
+        let compiled = or_bug(|| panic!("a belief was wrong"));
+        assert!(compiled.rules.is_none());
+        let text = compiled.diagnostics.to_string();
+        assert!(text.contains("a bug in Tollgate") && text.contains("report it"), "{text}");
+    }
+}

@@ -1,0 +1,342 @@
+//! Noticing that files change: events of the system where there are any, and a look from time to
+//! time in any case. Events get lost (queues overflow, networks do not tell), looks do not.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use notify::event::{AccessKind, AccessMode};
+use notify::{ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tollgate::Wait;
+
+use super::places::Places;
+use super::prints::Prints;
+use super::{Watching, mounts};
+
+/// Between two looks while the system does not tell of changes.
+const POLL_EVERY: Wait = Wait::from_micros(1_000_000);
+
+/// The most directories that events are asked of. Rules have one, or two with links; the system's
+/// watches are few and shared with all programs of a user.
+const DIRECTORIES_MAX: usize = 64;
+
+/// How changes of rules files should be noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum WatchMode {
+    /// As the system tells of them, and by a look every 5 s
+    #[default]
+    Events,
+    /// By a look every second
+    Poll,
+    /// Not at all
+    Off,
+}
+
+/// What the settings say about watching.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HowToWatch {
+    pub(super) mode: WatchMode,
+    /// Between two looks while the system tells of changes.
+    pub(super) look_every: Wait,
+}
+
+/// Tells of changes in directories, as the system does.
+pub(super) trait Teller: Send {
+    fn watch(&mut self, directory: &Path) -> notify::Result<()>;
+    fn unwatch(&mut self, directory: &Path);
+}
+
+impl Teller for RecommendedWatcher {
+    fn watch(&mut self, directory: &Path) -> notify::Result<()> {
+        Watcher::watch(self, directory, RecursiveMode::NonRecursive)
+    }
+
+    fn unwatch(&mut self, directory: &Path) {
+        // It fails if the directory is gone, and then there is nothing left to end.
+        let _ = Watcher::unwatch(self, directory);
+    }
+}
+
+/// Makes a teller that calls back when something has happened that matters.
+pub(super) type MakeTeller =
+    Box<dyn Fn(Arc<ArcSwap<Places>>) -> notify::Result<Box<dyn Teller>> + Send>;
+
+/// The system's teller.
+pub(super) fn of_the_system(hint: impl Fn() + Clone + Send + 'static) -> MakeTeller {
+    Box::new(move |places| {
+        let hint = hint.clone();
+        let tell = move |event: notify::Result<Event>| {
+            // An error may mean that events were lost: look.
+            if event.map_or(true, |event| matters(&event, &places.load())) {
+                hint();
+            }
+        };
+        Ok(Box::new(notify::recommended_watcher(tell)?))
+    })
+}
+
+/// Reading, our own included, changes nothing; nor does what happens to other files.
+fn matters(event: &Event, places: &Places) -> bool {
+    let read = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
+        EventKind::Access(_) => true,
+        _ => false,
+    };
+    let ours = event.paths.is_empty() || event.paths.iter().any(|path| places.concern(path));
+    event.need_rescan() || (!read && ours)
+}
+
+/// Watches over some paths.
+pub(super) struct Watch {
+    paths: Vec<PathBuf>,
+    how: HowToWatch,
+    make: MakeTeller,
+    teller: Option<Box<dyn Teller>>,
+    places: Arc<ArcSwap<Places>>,
+    /// Directories that events are asked of, and which ones these are: a directory may be replaced
+    /// by another of the same name. Bound: `DIRECTORIES_MAX`.
+    watched: BTreeMap<PathBuf, Prints>,
+    prints: Prints,
+    /// Two changes within one tick of the file system's clock look like one: a change is looked at
+    /// twice.
+    look_again: bool,
+}
+
+impl Watch {
+    /// Over these paths; `prints` is how they were when they were read.
+    pub(super) fn new(
+        paths: Vec<PathBuf>,
+        mut how: HowToWatch,
+        prints: Prints,
+        make: MakeTeller,
+    ) -> Watch {
+        if paths.is_empty() {
+            how.mode = WatchMode::Off;
+        }
+        Watch {
+            paths,
+            how,
+            make,
+            teller: None,
+            places: Arc::default(),
+            watched: BTreeMap::new(),
+            prints,
+            look_again: false,
+        }
+    }
+
+    /// Makes sure that events come from where the paths lead today; how changes are noticed now.
+    pub(super) fn follow(&mut self) -> Watching {
+        match self.how.mode {
+            WatchMode::Off => Watching::Nothing,
+            WatchMode::Poll => Watching::Polling("--rules-watch poll".into()),
+            WatchMode::Events => match self.ask_for_events() {
+                Ok(()) => Watching::Events,
+                Err(reason) => {
+                    // Some of the events are no better than none.
+                    self.teller = None;
+                    self.watched.clear();
+                    Watching::Polling(reason)
+                }
+            },
+        }
+    }
+
+    fn ask_for_events(&mut self) -> Result<(), String> {
+        let places = Places::of(&self.paths);
+        if places.directories.len() > DIRECTORIES_MAX {
+            return Err(format!("the rules are in more than {DIRECTORIES_MAX} directories"));
+        }
+        if let Some(kind) = places.directories.iter().find_map(|path| mounts::without_events(path))
+        {
+            return Err(format!("a file system of the kind {kind} does not tell of all changes"));
+        }
+        if self.teller.is_none() {
+            self.teller = Some((self.make)(self.places.clone()).map_err(|error| reason(&error))?);
+        }
+        let teller = self.teller.as_mut().expect("it has just been made");
+        // Before the watches: the first event may come at once.
+        self.places.store(places.clone().into());
+        let is_current = |directory: &PathBuf, prints: &Prints| {
+            places.directories.contains(directory) && *prints == Prints::which(directory)
+        };
+        for (directory, _) in self.watched.extract_if(.., |path, prints| !is_current(path, prints))
+        {
+            teller.unwatch(&directory);
+        }
+        for directory in &places.directories {
+            if self.watched.contains_key(directory) {
+                continue;
+            }
+            let which = Prints::which(directory);
+            match teller.watch(directory) {
+                Ok(()) => drop(self.watched.insert(directory.clone(), which)),
+                // It has just gone: the next look finds out what became of it.
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(reason(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// How long until the next look.
+    pub(super) fn look_every(&self) -> Option<Wait> {
+        match self.how.mode {
+            WatchMode::Off => None,
+            _ if self.teller.is_none() => Some(POLL_EVERY.min(self.how.look_every)),
+            _ => Some(self.how.look_every),
+        }
+    }
+
+    /// Whether the files look as if they should be read. Call it before they are: what changes
+    /// while they are read is then noticed the next time.
+    pub(super) fn look(&mut self) -> bool {
+        let prints = Prints::of(&self.paths);
+        let changed = prints != self.prints;
+        let again = std::mem::replace(&mut self.look_again, changed);
+        self.prints = prints;
+        changed || again
+    }
+}
+
+fn is_gone(error: &notify::Error) -> bool {
+    match &error.kind {
+        ErrorKind::PathNotFound => true,
+        ErrorKind::Io(error) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+fn reason(error: &notify::Error) -> String {
+    match &error.kind {
+        ErrorKind::MaxFilesWatch => {
+            "the system has no watches left: raise fs.inotify.max_user_watches".into()
+        }
+        ErrorKind::Io(error) if error.raw_os_error() == Some(TOO_MANY_INSTANCES) => {
+            "the system has no watches left: raise fs.inotify.max_user_instances".into()
+        }
+        ErrorKind::Io(error) => format!("the system does not tell of changes: {error}"),
+        kind => format!("the system does not tell of changes: {kind:?}"),
+    }
+}
+
+/// EMFILE: more descriptors, or more watchers, than a user may have.
+const TOO_MANY_INSTANCES: i32 = 24;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Mutex;
+
+    use notify::event::{CreateKind, DataChange, Flag, ModifyKind};
+
+    use super::*;
+
+    const LOOK_EVERY: Wait = Wait::from_micros(5_000_000);
+
+    /// Has a number of watches, and says which are in use.
+    struct Few(usize, Arc<Mutex<Vec<PathBuf>>>);
+
+    impl Teller for Few {
+        fn watch(&mut self, directory: &Path) -> notify::Result<()> {
+            let mut used = self.1.lock().unwrap();
+            used.push(directory.into());
+            if used.len() > self.0 {
+                Err(notify::Error::new(ErrorKind::MaxFilesWatch))
+            } else {
+                Ok(())
+            }
+        }
+
+        fn unwatch(&mut self, directory: &Path) {
+            self.1.lock().unwrap().retain(|used| used != directory);
+        }
+    }
+
+    fn watch_with(few: usize, paths: &[PathBuf]) -> (Watch, Arc<Mutex<Vec<PathBuf>>>) {
+        let used = Arc::new(Mutex::new(Vec::new()));
+        let made = used.clone();
+        let make: MakeTeller = Box::new(move |_| Ok(Box::new(Few(few, made.clone()))));
+        let how = HowToWatch { mode: WatchMode::Events, look_every: LOOK_EVERY };
+        (Watch::new(paths.into(), how, Prints::of(paths), make), used)
+    }
+
+    #[test]
+    fn without_watches_it_looks_every_second() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.yaml");
+        fs::write(&file, "1").unwrap();
+        let (mut watch, _) = watch_with(0, std::slice::from_ref(&file));
+        let Watching::Polling(reason) = watch.follow() else { panic!("events from nowhere") };
+        assert!(reason.contains("fs.inotify.max_user_watches"), "{reason}");
+        assert_eq!(watch.look_every(), Some(POLL_EVERY));
+        assert!(!watch.look());
+        fs::write(&file, "12").unwrap();
+        assert!(watch.look());
+        assert!(watch.look(), "a change is looked at twice");
+        assert!(!watch.look());
+    }
+
+    #[test]
+    fn directories_come_and_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let file = root.join("rules/a.yaml");
+        let (mut watch, used) = watch_with(9, std::slice::from_ref(&file));
+        let mut used_now = || {
+            assert_eq!(watch.follow(), Watching::Events);
+            used.lock().unwrap().clone()
+        };
+        assert_eq!(used_now(), [root.clone()], "where the directory will come");
+        fs::create_dir(root.join("rules")).unwrap();
+        assert_eq!(used_now(), [root.join("rules")]);
+        assert_eq!(used_now(), [root.join("rules")], "asked once");
+        fs::rename(root.join("rules"), root.join("old")).unwrap();
+        fs::create_dir(root.join("rules")).unwrap();
+        used.lock().unwrap().push("a mark".into());
+        assert_eq!(used_now(), [PathBuf::from("a mark"), root.join("rules")], "asked anew");
+        assert_eq!(watch.look_every(), Some(LOOK_EVERY));
+    }
+
+    #[test]
+    fn directories_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (0..=DIRECTORIES_MAX)
+            .map(|n| directory.path().join(format!("{n}/a.yaml")))
+            .inspect(|file| fs::create_dir(file.parent().unwrap()).unwrap())
+            .collect();
+        let (mut watch, used) = watch_with(1_000, &paths);
+        assert!(matches!(watch.follow(), Watching::Polling(reason) if reason.contains("64")));
+        assert!(used.lock().unwrap().is_empty());
+        let (mut watch, used) = watch_with(1_000, &paths[1..]);
+        assert_eq!(watch.follow(), Watching::Events);
+        assert_eq!(used.lock().unwrap().len(), DIRECTORIES_MAX);
+    }
+
+    #[test]
+    fn reading_is_no_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let places = Places::of(&[root.join("a.yaml")]);
+        let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let read = EventKind::Access(AccessKind::Open(AccessMode::Any));
+        let changed = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let made = EventKind::Create(CreateKind::File);
+        let rows = [
+            (read, Some("a.yaml"), false),
+            (written, Some("a.yaml"), true),
+            (changed, Some("a.yaml"), true),
+            (made, Some("b.yaml"), false),
+            (made, Some("a.yaml"), true),
+            (EventKind::Other, None, true),
+        ];
+        for (kind, name, want) in rows {
+            let mut event = Event::new(kind);
+            event.paths.extend(name.map(|name| root.join(name)));
+            assert_eq!(matters(&event, &places), want, "{event:?}");
+        }
+        let lost = Event::new(EventKind::Other).set_flag(Flag::Rescan).add_path("elsewhere".into());
+        assert!(matters(&lost, &places));
+    }
+}
