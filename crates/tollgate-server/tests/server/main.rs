@@ -3,6 +3,7 @@
 //! `harness` starts and stops it and speaks HTTP; the other modules are named after what they show.
 
 mod access;
+mod admin;
 mod check;
 mod connections;
 mod exposition;
