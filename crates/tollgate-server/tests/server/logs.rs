@@ -65,6 +65,18 @@ fn a_refusal_is_told_with_its_rule_and_without_its_caller() {
 }
 
 #[test]
+fn the_caller_of_a_line_can_be_found() {
+    let (server, _rules) = serve("", &["--log-format", "json"]);
+    for user in ["42", "43", "43"] {
+        server.check(&format!(r#"{{"user":"{user}"}}"#));
+    }
+    let top = server.admin_get("/api/top?by=refusals", &[]).json();
+    let line = events(&server.stop().stderr, REFUSED).remove(0);
+    let found = top["top"].as_array().unwrap().iter().find(|one| one["hash"] == line["key"]);
+    assert_eq!(found.expect("the hash of the line")["key"], "user=43");
+}
+
+#[test]
 fn many_refusals_are_few_lines_that_say_how_many_there_were() {
     let (server, _rules) = serve("", &["--log-format", "json"]);
     let body = format!("[{}]", vec![r#"{"user":"42"}"#; 1_000].join(","));

@@ -260,3 +260,50 @@ fn whoever_may_look_at_health_may_look_at_metrics() {
     assert_eq!(client.request("HEAD", "/metrics", &[], "").status, 200);
     assert_eq!(server.get("/metrics").status, 404, "not on the data door");
 }
+
+#[test]
+fn reloads_are_counted_by_what_came_of_them() {
+    let directory = tempdir().unwrap();
+    let rules = |limit: &str| {
+        let rules = format!("rules:\n  - {{ name: api, key: '{{user}}', limits: [{limit}] }}\n");
+        file(directory.path(), "rules.yaml", rules)
+    };
+    let path = rules("1/hour");
+    let server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let reload = || {
+        let mut admin = Client::connect(server.admin());
+        admin.request("POST", "/api/reload", &[("x-tollgate-admin", "1")], "").status
+    };
+    // limit of the file | status, version, loaded, failed, unchanged, successful
+    let rows = [
+        ("1/hour", 200, [1.0, 1.0, 0.0, 1.0, 1.0]),
+        ("2/hour", 200, [2.0, 2.0, 0.0, 1.0, 1.0]),
+        ("2/moon", 400, [2.0, 2.0, 1.0, 1.0, 0.0]),
+        ("3/hour", 200, [3.0, 3.0, 1.0, 1.0, 1.0]),
+    ];
+    let mut loaded_at = 0.0;
+    for (limit, status, want) in rows {
+        rules(limit);
+        assert_eq!(reload(), status, "{limit}");
+        let page = metrics(&server);
+        let result = |result| page.value("tollgate_reloads_total", &[("result", result)]);
+        let told = [
+            page.value("tollgate_rules_version", &[]),
+            result("loaded"),
+            result("failed"),
+            result("unchanged"),
+            page.value("tollgate_rules_last_reload_successful", &[]),
+        ];
+        assert_eq!(told, want, "{limit}");
+        let at = page.value("tollgate_rules_last_reload_success_timestamp_seconds", &[]);
+        assert!(at >= loaded_at && at > 1.7e9, "{at}");
+        loaded_at = at;
+    }
+    // What a rule has counted goes on.
+    server.check(r#"{"user":"1"}"#);
+    rules("4/hour");
+    assert_eq!(reload(), 200);
+    let page = metrics(&server);
+    let allowed = [("rule", "api"), ("outcome", "allowed")];
+    assert_eq!(page.value("tollgate_decisions_total", &allowed), 1.0);
+}
