@@ -384,12 +384,12 @@ mod tests {
         logs.info("the last", &[]);
         logs.flush();
         let all = String::from_utf8(slow.taken.lock().unwrap().clone()).unwrap();
-        assert_eq!(
-            all.matches(&format!("log lines were dropped lines={dropped}")).count(),
-            1,
-            "{all}"
-        );
-        assert!(all.contains("the last") && all.lines().count() <= 11, "{all}");
+        // The writer may have come late, and told of some of them at once.
+        let told = all.lines().filter(|line| line.contains("log lines were dropped"));
+        let told = told.filter_map(|line| line.split_once("lines=")?.1.parse::<u64>().ok());
+        assert_eq!(told.sum::<u64>(), dropped, "{all}");
+        assert_eq!(all.matches("a turn").count() as u64, 1_000 - dropped, "{all}");
+        assert!(all.ends_with("the last\n"), "{all}");
         assert_eq!(logs.dropped(), dropped);
     }
 }
