@@ -269,7 +269,7 @@ impl Reloader {
             self.keys = Prints::default();
             self.follow();
             if there && self.watch.look_every().is_some() {
-                self.hint(Cause::Files, self.gatekeeper.now());
+                self.hint(Hint::Written, self.gatekeeper.now());
             }
         }
     }
