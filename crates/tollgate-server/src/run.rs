@@ -29,7 +29,7 @@ use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
 use crate::key_names::KeyNames;
 use crate::live::{self, LiveRules};
-use crate::metrics::{DoorFigures, Metrics, RulesState, Timing};
+use crate::metrics::{DoorFigures, Metrics, Timing};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
@@ -96,10 +96,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         timing: timing.clone(),
         doors: [http.clone(), admin.clone()],
         logs: logs.clone(),
-        rules: Box::new({
-            let live = live.clone();
-            move || RulesState::of(&live.status())
-        }),
+        live: live.clone(),
         started,
     };
     let warnings = Warnings::new(logs);

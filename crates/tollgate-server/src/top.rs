@@ -15,9 +15,9 @@ use tollgate::{KeyBuf, Micros};
 use tollgate_rules::key_text;
 
 use crate::key_names::KeyNames;
-use crate::metrics::stripes::Stripes;
 use gathered::{Copied, Gathered};
 use space_saving::{Hashes, Sketch};
+use tollgate_rules::stripes::Stripes;
 
 /// Callers in one sketch.
 const HELD_MAX: u16 = 1_024;

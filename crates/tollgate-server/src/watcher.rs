@@ -7,10 +7,10 @@ use tollgate::{Micros, Refusal};
 use tollgate_rules::{Decided, Observer, Verdict};
 
 use crate::key_names::KeyNames;
-use crate::metrics::stripes::Counters;
 use crate::refusal_log::RefusalLog;
 use crate::telemetry::Logs;
 use crate::top::{By, Top, TopEntry};
+use tollgate_rules::stripes::Counters;
 
 /// Why requests are refused, and what metrics call it.
 pub(crate) const REASONS: [(Refusal, &str); 6] = [

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::stripes::Counters;
+use tollgate_rules::stripes::Counters;
 
 /// The statuses that our own replies have. Bound of the label: these and `other`.
 const CODES: [(u16, &str); 12] = [
