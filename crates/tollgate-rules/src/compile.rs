@@ -7,6 +7,8 @@
 mod condition;
 mod context;
 mod cost;
+mod identify;
+mod jwt;
 mod limits;
 mod overrides;
 mod quantities;
@@ -217,10 +219,10 @@ impl Files<'_, '_> {
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
         overrides::check_count(&overrides);
         overrides::check_twice(&overrides);
-        // Who is identified by a token is found elsewhere.
+        // What is wrong with `user` was said where it stands.
         let identify = self.only("identify").map(|(_, node)| node);
-        let by_token = |node: &Node| node.get("user").is_some_and(|user| user.get("jwt").is_some());
-        let identified = identify.is_some_and(|node| !by_token(node));
+        let unread = |node: &Node| node.get("user").is_some() && !settings.identify.finds_users();
+        let identified = identify.is_some_and(|node| !unread(node));
         lints::check(&rules, &tiers.names(), identified, &settings);
         if self.shared.found.borrow().has_errors() {
             return None;

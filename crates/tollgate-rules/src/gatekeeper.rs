@@ -109,7 +109,7 @@ impl<C: Clock> Gatekeeper<C> {
         let overrides = self.changing();
         let before = self.rules.load();
         let changes = Changes::between(&before, &rules);
-        rules.inherit_tallies(&before);
+        rules.inherit(&before);
         if !overrides.is_empty() {
             rules = rules.with_overrides(&overrides);
         }

@@ -4,24 +4,42 @@
 //! end of the connection is trusted; the others are ignored as if they had not been sent. The
 //! address is found by walking a forwarding header from the right, the end that trusted proxies
 //! write, and stopping at the first address that is not a trusted proxy's: what stands left of it
-//! was written by strangers.
+//! was written by strangers. What callers prove themselves counts from anyone: an API key, which is
+//! their secret, and the claims of a token that somebody signed for them.
+
+mod address;
+pub(crate) mod api_key;
+mod forwarded;
+#[cfg(feature = "jwt")]
+pub mod jwt;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+#[cfg(feature = "jwt")]
+use std::sync::Arc;
 
 use ipnet::IpNet;
+use tollgate::Micros;
 
 use crate::facts::{Facts, Headers};
 use crate::matcher::contains;
+
+use address::FromTheRight;
+#[cfg(feature = "jwt")]
+use jwt::Jwt;
+
+pub(crate) use address::ENTRIES_MAX;
 
 /// How callers are recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
     /// Whose forwarding, user and tier headers count.
     pub trusted_peers: Vec<IpNet>,
-    /// The header that names the user, in small letters.
-    pub user_header: Option<Box<str>>,
+    /// Who the user is.
+    pub user: UserFrom,
     /// The header that carries an API key, in small letters.
     pub api_key_header: Option<Box<str>>,
     /// The header that names the tier, in small letters.
@@ -34,6 +52,27 @@ pub struct Identify {
     pub address: AddressFrom,
     /// How many bits of an IPv6 address are one caller.
     pub ipv6_prefix: u8,
+    /// If the trusted proxies are known by their number only: how many there are, from 1 to 32. The
+    /// peer is the last of them and must be a trusted one all the same.
+    pub trusted_hops: Option<u8>,
+    /// Whether addresses in 64:ff9b::/96 stand for the IPv4 addresses in them.
+    pub nat64: bool,
+}
+
+/// Who the user is. Exactly one place says so, as with addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UserFrom {
+    /// Nobody says so.
+    #[default]
+    Nowhere,
+    /// A header of a trusted peer, in small letters.
+    Header(Box<str>),
+    /// The API key in this header, in small letters; the user is its hash.
+    ApiKey(Box<str>),
+    /// A claim of a signed token.
+    #[cfg(feature = "jwt")]
+    Jwt(Arc<Jwt>),
 }
 
 /// Where the client's address is. Exactly one place: whoever believes two headers believes whichever
@@ -50,6 +89,15 @@ pub enum AddressFrom {
     Header(Box<str>),
 }
 
+/// How many tokens were looked at since these rules were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JwtStats {
+    /// Good ones.
+    pub verified: u64,
+    /// Expired, malformed, too large, sent twice, or signed by somebody else.
+    pub rejected: u64,
+}
+
 impl Default for Identify {
     /// A proxy on this machine may say for whom it asks; users and tiers are nobody's to claim until
     /// a rules file says whose.
@@ -57,19 +105,21 @@ impl Default for Identify {
         let loopback = ["127.0.0.0/8", "::1/128"];
         Identify {
             trusted_peers: loopback.map(|net| net.parse().expect("a network")).into(),
-            user_header: None,
+            user: UserFrom::Nowhere,
             api_key_header: None,
             tier_header: None,
             tier_of_user: HashMap::new(),
             default_tier: None,
             address: AddressFrom::XForwardedFor,
             ipv6_prefix: 64,
+            trusted_hops: None,
+            nat64: false,
         }
     }
 }
 
 /// Who is calling.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Identity<'a> {
     /// The client's address.
     pub ip: Option<IpAddr>,
@@ -77,8 +127,20 @@ pub struct Identity<'a> {
     pub user: Option<Cow<'a, str>>,
     /// The API key.
     pub api_key: Option<Cow<'a, str>>,
-    /// The tier that a trusted peer named.
+    /// The tier that a trusted peer or a token named.
     pub tier: Option<Cow<'a, str>>,
+}
+
+impl fmt::Debug for Identity<'_> {
+    /// Without the API key, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("ip", &self.ip)
+            .field("user", &self.user)
+            .field("tier", &self.tier)
+            .field("api_key", &self.api_key.as_deref().map(api_key::hashed))
+            .finish()
+    }
 }
 
 impl Identify {
@@ -88,29 +150,67 @@ impl Identify {
     }
 
     /// Who is calling.
-    pub fn identify<'a>(&self, peer: IpAddr, headers: &'a dyn Headers) -> Identity<'a> {
+    pub fn identify<'a>(
+        &self,
+        peer: IpAddr,
+        headers: &'a dyn Headers,
+        now: Micros,
+    ) -> Identity<'a> {
         let peer = peer.to_canonical();
-        let header = |name: &Option<Box<str>>| headers.only(name.as_deref()?);
-        // A key is the caller's own secret, not a claim about somebody: it counts from anyone.
-        // Sent twice it is still a key: to take it for none would set its owner free.
-        let api_key = self.api_key_header.as_deref().and_then(|name| headers.header(name));
+        let proven = self.proven(headers, now);
         if !self.trusts(peer) {
-            return Identity { ip: Some(peer), api_key, ..Identity::default() };
+            return Identity { ip: Some(self.one_form(peer)), ..proven };
         }
+        let header = |name: &'_ str| headers.only(name);
+        let named = || match &self.user {
+            UserFrom::Header(name) => header(name),
+            _ => None,
+        };
         Identity {
-            ip: Some(self.client_of(peer, headers)),
-            user: header(&self.user_header),
-            api_key,
-            tier: header(&self.tier_header),
+            ip: Some(self.one_form(self.client_of(peer, headers))),
+            user: proven.user.or_else(named),
+            api_key: proven.api_key,
+            tier: proven.tier.or_else(|| header(self.tier_header.as_deref()?)),
         }
+    }
+
+    /// What callers prove themselves, whoever passes it on.
+    #[cfg_attr(not(feature = "jwt"), expect(unused_variables, reason = "only tokens end"))]
+    fn proven<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
+        // A key sent twice is still a key: to take it for none would set its owner free.
+        let secret = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
+        let mut proven = Identity { api_key: secret(&self.api_key_header), ..Identity::default() };
+        match &self.user {
+            UserFrom::ApiKey(name) => {
+                let key = headers.header(name).filter(|key| !key.is_empty());
+                proven.user = key.map(|key| Cow::Owned(api_key::hashed(&key).to_string()));
+            }
+            #[cfg(feature = "jwt")]
+            UserFrom::Jwt(jwt) => {
+                let said = jwt.read(headers, now);
+                let (user, tier) = said.map(|said| (said.user, said.tier)).unwrap_or_default();
+                let owned = |text: Arc<str>| Cow::Owned(text.as_ref().to_owned());
+                (proven.user, proven.tier) = (user.map(owned), tier.map(owned));
+            }
+            UserFrom::Nowhere | UserFrom::Header(_) => {}
+        }
+        proven
     }
 
     /// Calls `with` with facts that somebody states, completed: who is calling follows from the header
     /// fields where the facts do not say so themselves. As everywhere, user and tier only if the
-    /// address they name is trusted; the address itself stays as stated.
-    pub fn complete<T>(&self, stated: Facts<'_>, with: impl FnOnce(Facts<'_>) -> T) -> T {
-        let (Some(ip), Some(headers)) = (stated.ip, stated.headers) else { return with(stated) };
-        let identity = self.identify(ip, headers);
+    /// address they name is trusted or a token proves them; the address itself stays as stated.
+    pub fn complete<T>(
+        &self,
+        stated: Facts<'_>,
+        now: Micros,
+        with: impl FnOnce(Facts<'_>) -> T,
+    ) -> T {
+        let Some(headers) = stated.headers else { return with(stated) };
+        let identity = match stated.ip {
+            Some(ip) => self.identify(ip, headers, now),
+            None => self.proven(headers, now),
+        };
         with(Facts {
             user: stated.user.or(identity.user.as_deref()),
             tier: stated.tier.or(identity.tier.as_deref()),
@@ -121,21 +221,28 @@ impl Identify {
 
     /// The client that a trusted peer asks for.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        let (name, read): (&str, fn(&str) -> Option<IpAddr>) = match &self.address {
+        // What an entry says, unless it is none that a proxy writes.
+        type Read = fn(&str) -> Option<Option<IpAddr>>;
+        let (name, in_quotes, read): (_, _, Read) = match &self.address {
             AddressFrom::Peer => return peer,
-            AddressFrom::XForwardedFor => ("x-forwarded-for", address),
-            AddressFrom::Forwarded => ("forwarded", forwarded_for),
-            AddressFrom::Header(name) => (name, address),
+            AddressFrom::XForwardedFor => {
+                ("x-forwarded-for", false, |text| Some(address::entry(text)))
+            }
+            AddressFrom::Forwarded => ("forwarded", true, forwarded::forwarded_for),
+            // One address, not a chain: two of them are somebody's trick.
+            AddressFrom::Header(name) => {
+                return headers.only(name).and_then(|text| address::entry(&text)).unwrap_or(peer);
+            }
         };
         let Some(list) = headers.joined(name) else { return peer };
-        if let AddressFrom::Header(_) = self.address {
-            // One address, not a chain: two of them are somebody's trick.
-            return read(&list).unwrap_or(peer);
+        let mut entries = FromTheRight::new(&list, in_quotes).map_while(read);
+        if let Some(hops) = self.trusted_hops {
+            // The last proxy wrote the last entry, the one before it that before, the first of them
+            // the client's. Whoever came by a shorter way is known by the peer's address.
+            return entries.nth(usize::from(hops).saturating_sub(1)).flatten().unwrap_or(peer);
         }
-        let list = end_of(&list);
         let mut client = peer;
-        for entry in list.rsplit(',').take(FORWARDED_ENTRIES_MAX) {
-            let Some(ip) = read(entry) else { break };
+        for ip in entries.map_while(|said| said) {
             client = ip;
             if !self.trusts(ip) {
                 break;
@@ -143,46 +250,61 @@ impl Identify {
         }
         client
     }
-}
 
-/// The end of a list, in whole entries. Whatever the client wrote at its beginning, what trusted
-/// proxies wrote is at its end.
-fn end_of(list: &str) -> &str {
-    let start = list.len().saturating_sub(FORWARDED_BYTES_MAX);
-    if start == 0 {
-        return list;
+    /// An address in its one form. Translated addresses only change form when it is known whose they
+    /// are: to trust one because of the IPv4 address in it would be to trust whoever can write it.
+    pub(crate) fn one_form(&self, ip: IpAddr) -> IpAddr {
+        let ip = ip.to_canonical();
+        if self.nat64 { address::translated(ip) } else { ip }
     }
-    let end = &list[list.floor_char_boundary(start)..];
-    end.split_once(',').map_or("", |(_, whole)| whole)
-}
 
-/// How much of a forwarding list is looked at, from its end: no chain of trusted proxies is longer.
-const FORWARDED_BYTES_MAX: usize = 2_048;
-/// The same for the number of its entries.
-const FORWARDED_ENTRIES_MAX: usize = 32;
-
-/// The address of an entry: bare, in brackets, with or without a port.
-fn address(entry: &str) -> Option<IpAddr> {
-    let entry = entry.trim();
-    let bracketed = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let bare = bracketed.unwrap_or(entry);
-    let parsed = bare.parse().ok();
-    parsed
-        .or_else(|| entry.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
-        .map(|ip: IpAddr| ip.to_canonical())
-}
-
-/// The `for` of one element of `Forwarded`: `for="[2001:db8::1]:4711";proto=https`.
-fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let pairs = element.split(';').filter_map(|pair| pair.trim().split_once('='));
-    let mut values = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
-    let (_, value) = values.next()?;
-    if values.next().is_some() {
-        return None;
+    /// Whether requests can name a user.
+    pub(crate) fn finds_users(&self) -> bool {
+        !matches!(self.user, UserFrom::Nowhere)
     }
-    let value = value.trim();
-    let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    address(quoted.unwrap_or(value))
+
+    /// Whether requests can name a tier.
+    pub(crate) fn finds_tiers(&self) -> bool {
+        #[cfg(feature = "jwt")]
+        if let UserFrom::Jwt(jwt) = &self.user
+            && jwt.names_tiers()
+        {
+            return true;
+        }
+        self.tier_header.is_some()
+    }
+
+    /// The file with the keys of signed tokens, if there is one: when it changes, the rules should be
+    /// read anew.
+    pub fn keys_file(&self) -> Option<&Path> {
+        match &self.user {
+            #[cfg(feature = "jwt")]
+            UserFrom::Jwt(jwt) => Some(jwt.keys_file()),
+            _ => None,
+        }
+    }
+
+    /// How many tokens were looked at.
+    pub fn jwt_stats(&self) -> JwtStats {
+        match &self.user {
+            #[cfg(feature = "jwt")]
+            UserFrom::Jwt(jwt) => jwt.stats(),
+            _ => JwtStats::default(),
+        }
+    }
+
+    /// Goes on with the verified tokens and the counts of a version before, if it has the same keys
+    /// and looks for the same: a changed rule is no reason to verify all tokens again.
+    pub fn go_on_from(&mut self, before: &Identify) {
+        #[cfg(feature = "jwt")]
+        if let (UserFrom::Jwt(new), UserFrom::Jwt(old)) = (&mut self.user, &before.user)
+            && new == old
+        {
+            *new = Arc::clone(old);
+        }
+        #[cfg(not(feature = "jwt"))]
+        let _ = before;
+    }
 }
 
 #[cfg(test)]
@@ -192,11 +314,13 @@ mod tests {
     fn identify() -> Identify {
         Identify {
             trusted_peers: vec!["10.0.0.0/8".parse().unwrap()],
-            user_header: Some("x-user-id".into()),
+            user: UserFrom::Header("x-user-id".into()),
             tier_header: Some("x-tier".into()),
             ..Identify::default()
         }
     }
+
+    const NOW: Micros = Micros::new(0);
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -224,14 +348,14 @@ mod tests {
         ];
         for (peer, list, want) in cases {
             let headers = vec![("X-Forwarded-For", list)];
-            let got = identify().identify(ip(peer), &headers);
+            let got = identify().identify(ip(peer), &headers, NOW);
             assert_eq!(got.ip, Some(ip(want)), "{peer} {list:?}");
         }
         // The client writes the left end: however much it writes there, its address is found.
         for left in ["1.1.1.1,".repeat(40), "x".repeat(5_000) + ",", "\u{fffd},".into()] {
             let list = left + "203.0.113.9, 10.0.0.2";
             let headers = vec![("X-Forwarded-For", list.as_str())];
-            let got = identify().identify(ip("10.0.0.1"), &headers);
+            let got = identify().identify(ip("10.0.0.1"), &headers, NOW);
             assert_eq!(got.ip, Some(ip("203.0.113.9")), "{} bytes", list.len());
         }
     }
@@ -239,7 +363,7 @@ mod tests {
     #[test]
     fn lines_are_one_list() {
         let headers = vec![("X-Forwarded-For", "1.1.1.1"), ("X-Forwarded-For", "203.0.113.9")];
-        let got = identify().identify(ip("10.0.0.1"), &headers);
+        let got = identify().identify(ip("10.0.0.1"), &headers, NOW);
         assert_eq!(got.ip, Some(ip("203.0.113.9")));
     }
 
@@ -248,14 +372,14 @@ mod tests {
         let headers =
             vec![("X-Forwarded-For", "1.1.1.1"), ("Forwarded", "for=203.0.113.9;proto=https")];
         let forwarded = Identify { address: AddressFrom::Forwarded, ..identify() };
-        assert_eq!(forwarded.identify(ip("10.0.0.1"), &headers).ip, Some(ip("203.0.113.9")));
-        assert_eq!(identify().identify(ip("10.0.0.1"), &headers).ip, Some(ip("1.1.1.1")));
+        assert_eq!(forwarded.identify(ip("10.0.0.1"), &headers, NOW).ip, Some(ip("203.0.113.9")));
+        assert_eq!(identify().identify(ip("10.0.0.1"), &headers, NOW).ip, Some(ip("1.1.1.1")));
         let quoted = vec![("Forwarded", "for=1.1.1.1, For=\"[2001:db8::1]:4711\"")];
-        let got = forwarded.identify(ip("10.0.0.1"), &quoted);
+        let got = forwarded.identify(ip("10.0.0.1"), &quoted, NOW);
         assert_eq!(got.ip, Some(ip("2001:db8::1")));
         for hidden in ["for=_hidden", "for=unknown", "proto=https", "for=1.1.1.1;for=2.2.2.2"] {
             let headers = vec![("Forwarded", hidden)];
-            let got = forwarded.identify(ip("10.0.0.1"), &headers);
+            let got = forwarded.identify(ip("10.0.0.1"), &headers, NOW);
             assert_eq!(got.ip, Some(ip("10.0.0.1")), "{hidden}");
         }
     }
@@ -263,12 +387,12 @@ mod tests {
     #[test]
     fn strangers_cannot_name_users_or_tiers() {
         let headers = vec![("X-User-Id", "42"), ("X-Tier", "enterprise")];
-        let stranger = identify().identify(ip("203.0.113.1"), &headers);
+        let stranger = identify().identify(ip("203.0.113.1"), &headers, NOW);
         assert_eq!((stranger.user, stranger.tier), (None, None));
         let twice = vec![("X-User-Id", "forged"), ("X-User-Id", "42"), ("X-Tier", "pro")];
-        let added = identify().identify(ip("10.0.0.1"), &twice);
+        let added = identify().identify(ip("10.0.0.1"), &twice, NOW);
         assert_eq!((added.user, added.tier.as_deref()), (None, Some("pro")), "whose, of two?");
-        let proxy = identify().identify(ip("10.0.0.1"), &headers);
+        let proxy = identify().identify(ip("10.0.0.1"), &headers, NOW);
         assert_eq!(
             (proxy.user.as_deref(), proxy.tier.as_deref()),
             (Some("42"), Some("enterprise"))
@@ -282,7 +406,7 @@ mod tests {
         let headers: &dyn Headers = &headers;
         let complete = |ip: Option<&str>, user, headers| {
             let stated = Facts { ip: ip.map(self::ip), user, headers, ..Facts::default() };
-            identify.complete(stated, |facts| {
+            identify.complete(stated, NOW, |facts| {
                 assert_eq!(facts.ip, stated.ip, "the address stays");
                 [facts.user, facts.tier, facts.api_key].map(|fact| fact.map(str::to_string))
             })
@@ -292,7 +416,7 @@ mod tests {
             (Some("10.0.0.1"), None, Some(headers), [Some("42"), Some("pro"), Some("k")]),
             (Some("10.0.0.1"), Some("7"), Some(headers), [Some("7"), Some("pro"), Some("k")]),
             (Some("203.0.113.1"), None, Some(headers), [None, None, Some("k")]),
-            (None, None, Some(headers), [None, None, None]),
+            (None, None, Some(headers), [None, None, Some("k")]),
             (Some("10.0.0.1"), Some("7"), None, [Some("7"), None, None]),
         ];
         for (ip, user, headers, want) in rows {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use tollgate::KeyBuf;
 
+use crate::identify::api_key::{hashed, is_hashed};
 use crate::matcher::parse_header_name;
 use crate::path::{loosen, normalise};
 use crate::problem::Problem;
@@ -72,7 +73,7 @@ impl Fact {
         let (name, value) = match self {
             Fact::User => ("user", seen.user()),
             Fact::Ip => return seen.ip.is_some_and(|ip| add_ip(key, ip, ipv6_prefix)),
-            Fact::ApiKey => ("api_key", seen.api_key()),
+            Fact::ApiKey => ("api_key", seen.hashed_api_key()),
             Fact::Tier => ("tier", seen.tier),
             Fact::Method => ("method", seen.method()),
             Fact::Path => ("path", seen.key_path()),
@@ -167,7 +168,7 @@ impl KeyTemplate {
     }
 
     /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing, `42`;
-    /// several parts as `user=42,path=/x`.
+    /// several parts as `user=42,path=/x`. An API key may stand there as it is or hashed.
     pub fn parse_key(&self, text: &str, ipv6_prefix: u8) -> Result<KeyBuf, Problem> {
         let mut key = KeyBuf::new();
         if self.parts.is_empty() {
@@ -200,6 +201,7 @@ impl KeyTemplate {
                 (Fact::Ip, Err(_)) => {
                     return Err(Problem::new(format!("{value:?} is not an address")));
                 }
+                (Fact::ApiKey, _) if !is_hashed(value) => key.add("api_key", &hashed(value)),
                 (fact, _) => key.add(fact.write_name(&mut String::new()), value),
             }
         }
@@ -302,6 +304,11 @@ mod tests {
         let headers = vec![("X-A", "b")];
         let sent = Facts { headers: Some(&headers), ..named };
         assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
+        // The hash of an API key is hashed like any other text: to know it is not to be its owner.
+        let api_key = |api_key| key("{api_key|ip}", &Facts { api_key, ..anonymous });
+        assert_eq!(api_key(Some("abc")), Some(KeyBuf::new().with("api_key", HASH)));
+        assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hashed(HASH))));
+        assert_eq!(api_key(Some("")), key("{ip}", &anonymous));
         let path = Facts { path: Some("/a//b/?c"), ..named };
         let both = KeyBuf::new().with("user", "42").with("path", "/a/b");
         assert_eq!(key("{user}:{path}", &path), Some(both));
@@ -314,6 +321,9 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
     }
+
+    /// Of the API key `abc`.
+    const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223";
 
     #[test]
     fn keys_are_read_as_people_write_them() {
@@ -335,6 +345,10 @@ mod tests {
                 Ok(KeyBuf::new().with("user", "a,b").with("path", "/x,y")),
             ),
             ("{user}", "ip=192.0.2.1", Err("no fact `ip`")),
+            ("{api_key}", "abc", Ok(KeyBuf::new().with("api_key", HASH))),
+            ("{api_key|ip}", "api_key=abc", Ok(KeyBuf::new().with("api_key", HASH))),
+            ("{api_key|ip}", &format!("api_key={HASH}"), Ok(KeyBuf::new().with("api_key", HASH))),
+            ("{api_key}", "sha256:abc", Ok(KeyBuf::new().with("api_key", &hashed("sha256:abc")))),
             ("global", "global", Ok(KeyBuf::new().with("global", ""))),
             ("global", "x", Err("one key for all")),
         ];

@@ -95,7 +95,7 @@ pub use compile::{Compiled, compile};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 pub use facts::{Facts, Headers};
 pub use gatekeeper::{Ask, Gatekeeper, GatekeeperStats, Version};
-pub use identify::{Identify, Identity};
+pub use identify::{Identify, Identity, JwtStats};
 pub use keys::{Caller, KeyReport, key_text};
 pub use observer::{ByRule, Decided, Observer};
 pub use plan::Standing;

@@ -141,9 +141,9 @@ fn check_facts(written: &Written<'_>, settings: &Settings) {
     let identify = &settings.identify;
     let tiers_known = !identify.tier_of_user.is_empty() || identify.default_tier.is_some();
     let missing = |fact: &str| match fact {
-        "user" => identify.user_header.is_none(),
+        "user" => !identify.finds_users(),
         "api_key" => identify.api_key_header.is_none(),
-        "tier" => identify.tier_header.is_none() && !tiers_known,
+        "tier" => !identify.finds_tiers() && !tiers_known,
         _ => false,
     };
     for facts in written.rule.key.parts() {

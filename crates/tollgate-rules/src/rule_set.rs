@@ -155,9 +155,11 @@ impl RuleSet {
         RuleSet { book, overrides }
     }
 
-    /// Goes on counting where `before` is, for rules of the same name. Before the set is shared.
-    pub(crate) fn inherit_tallies(&mut self, before: &RuleSet) {
+    /// Goes on where `before` is: with the counts of rules of the same name, and with tokens that the
+    /// same keys have verified. Before the set is shared.
+    pub(crate) fn inherit(&mut self, before: &RuleSet) {
         let Some(book) = Arc::get_mut(&mut self.book) else { return };
+        book.settings.identify.go_on_from(&before.settings().identify);
         let before: HashMap<&str, &Arc<Tally>> =
             before.tallies().map(|(rule, tally)| (&*rule.name, tally)).collect();
         for one in &mut book.rules {
@@ -226,7 +228,9 @@ impl RuleSet {
 
     /// The facts as rules see them.
     pub(crate) fn see<'a>(&'a self, facts: &'a Facts<'a>) -> Seen<'a> {
-        Seen::new(facts, self.tier_of(facts))
+        let mut seen = Seen::new(facts, self.tier_of(facts));
+        seen.ip = seen.ip.map(|ip| self.settings().identify.one_form(ip));
+        seen
     }
 
     /// The caller's tier: what the facts say, else the table, else the default.

@@ -1,9 +1,11 @@
 //! Facts as rules see them: the path in one spelling, the address in one form, the tier looked up.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::facts::Facts;
+use crate::identify::api_key::{Hashed, hashed};
 use crate::matcher::in_capitals;
 use crate::path::{loosen, normalise};
 
@@ -19,6 +21,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) ip: Option<IpAddr>,
     /// As the caller said, or as the rules' table has it.
     pub(crate) tier: Option<&'a str>,
+    /// Only where a key asks for it.
+    hashed_api_key: OnceCell<Hashed>,
 }
 
 impl<'a> Seen<'a> {
@@ -31,6 +35,7 @@ impl<'a> Seen<'a> {
             path,
             ip: facts.ip.map(|ip| ip.to_canonical()),
             tier,
+            hashed_api_key: OnceCell::new(),
         }
     }
 
@@ -55,6 +60,12 @@ impl<'a> Seen<'a> {
 
     pub(crate) fn api_key(&self) -> Option<&'a str> {
         self.facts.api_key.filter(|key| !key.is_empty())
+    }
+
+    /// The API key as keys have it: whoever sees a key must not be able to use it.
+    pub(crate) fn hashed_api_key(&self) -> Option<&str> {
+        let api_key = self.api_key()?;
+        Some(self.hashed_api_key.get_or_init(|| hashed(api_key)))
     }
 }
 

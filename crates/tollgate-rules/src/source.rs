@@ -24,6 +24,8 @@ const BINARY_PROBE_BYTES: usize = 8 << 10;
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
+    /// Where it stands, which files that it names are relative to.
+    folder: Arc<Path>,
 }
 
 impl Source {
@@ -31,7 +33,15 @@ impl Source {
     pub fn from_text(name: &str, text: &str) -> Source {
         // A byte order mark says nothing about UTF-8, but would shift the first line's columns.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Source { name: name.into(), text: text.into() }
+        Source { name: name.into(), text: text.into(), folder: Path::new("").into() }
+    }
+
+    /// The same in another place: files that the text names are relative to it. Without this they are
+    /// relative to the directory that the program runs in.
+    #[must_use]
+    pub fn in_folder(mut self, folder: &Path) -> Source {
+        self.folder = folder.into();
+        self
     }
 
     /// Bytes that should be UTF-8.
@@ -86,12 +96,18 @@ impl Source {
         // One byte more than allowed is enough to know; the length in the metadata may be old.
         let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
         read.map_err(|error| cannot_read(path, &error))?;
-        Source::from_bytes(&name, &bytes)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(Source::from_bytes(&name, &bytes)?.in_folder(folder))
     }
 
     /// What people know the file by.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where files that the text names are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The whole text.

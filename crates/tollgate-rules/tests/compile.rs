@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_rules::compile::compile_at;
+use tollgate_rules::identify::UserFrom;
 use tollgate_rules::{Ask, Diagnostics, Facts, Gatekeeper, RuleSet, Severity, Source, compile};
 
 fn directory(name: &str) -> PathBuf {
@@ -30,7 +31,7 @@ fn compile_file(path: &Path) -> (Option<RuleSet>, Diagnostics) {
     let name = path.file_name().unwrap().to_string_lossy();
     match Source::from_bytes(&name, &fs::read(path).unwrap()) {
         Ok(source) => {
-            let compiled = compile(&[source]);
+            let compiled = compile(&[source.in_folder(path.parent().unwrap())]);
             (compiled.rules, compiled.diagnostics)
         }
         Err(diagnostic) => (None, (*diagnostic).into()),
@@ -69,6 +70,26 @@ fn broken_files_get_answers_that_help() {
     check_all("broken", |rules, diagnostics| {
         rules.is_none() && diagnostics.has_errors() && !diagnostics.to_string().contains('\u{1b}')
     });
+}
+
+#[cfg(feature = "jwt")]
+#[test]
+fn broken_keys_get_answers_that_help_and_show_nothing() {
+    check_all("broken_jwt", |rules, diagnostics| {
+        // What a keys file contains is nobody's business, also if it was named by mistake.
+        rules.is_none() && diagnostics.has_errors() && !diagnostics.to_string().contains("canary")
+    });
+}
+
+#[cfg(not(feature = "jwt"))]
+#[test]
+fn a_build_without_cryptography_says_so() {
+    let text = "identify: { user: { jwt: { claim: sub, keys_file: jwks.json } } }\n\
+                rules: [{ name: api, key: '{user}', limits: [1/s] }]";
+    let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+    let said = compiled.diagnostics.to_string();
+    assert!(compiled.rules.is_none() && said.contains("cannot verify signed tokens"), "{said}");
+    assert!(said.contains("rules.yaml:1:21") && !said.contains("warning"), "{said}");
 }
 
 #[test]
@@ -145,7 +166,7 @@ fn the_short_form_means_limits_per_endpoint_and_caller() {
     assert_eq!(matching(&rules, "POST", "/api/upload"), ["post-api-upload", "api-rest", "default"]);
     let settings = rules.settings();
     assert!(settings.dialects.is_empty() && settings.log_keys_plain);
-    assert_eq!(settings.identify.user_header.as_deref(), Some("x-user-id"));
+    assert!(matches!(&settings.identify.user, UserFrom::Header(name) if &**name == "x-user-id"));
     assert_eq!(rules.overrides().len(), 1);
 }
 

@@ -21,5 +21,5 @@ fn any_rules_file_is_answered_and_what_compiles_decides() {
 
 #[test]
 fn only_trusted_peers_say_who_is_calling() {
-    seeded("identity", bodies::identity, 500_000, 200);
+    seeded("identity", bodies::identity, 300_000, 200);
 }

@@ -71,8 +71,8 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
     let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
     let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
-    let names = KeyNames::new(settings.key_secret_file.as_deref()).map_err(Failure::Input)?;
-    let names = Arc::new(names);
+    let names = KeyNames::new(settings.key_secret_file.as_deref(), logs);
+    let names = Arc::new(names.map_err(Failure::Input)?);
     let watcher = Arc::new(Watcher::new(logs, names.clone()));
     let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
     let live = LiveRules::start(gatekeeper.clone(), first, logs.clone());

@@ -10,5 +10,6 @@ mod rules_file;
 mod source;
 
 pub use identity::identity;
+pub use identity::oracle::oracle;
 pub use paths::paths;
 pub use rules_file::rules_file;

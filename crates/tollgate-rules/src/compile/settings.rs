@@ -1,17 +1,17 @@
-//! What a file says beside its rules: `identify`, `exempt`, `headers`, `log_keys`, and the gateway's
+//! What a file says beside its rules: `exempt`, `headers`, `log_keys`, and the gateway's
 //! fields.
 
 use tollgate::headers::Dialect;
 
 use crate::Problem;
-use crate::identify::{AddressFrom, Identify};
-use crate::matcher::{parse_cidr, parse_header_name};
+use crate::matcher::parse_cidr;
 use crate::pattern::Pattern;
 use crate::rule_set::Settings;
 use crate::yaml::Node;
 
 use super::Files;
 use super::context::Context;
+use super::identify::identify;
 use super::tiers::Tiers;
 
 /// Reads all settings; what could not be read was reported.
@@ -50,66 +50,6 @@ fn exempt(context: Context<'_>, node: &Node, settings: &mut Settings) {
     }
     let users = node.get("user").map(Node::each).unwrap_or_default();
     settings.exempt_users.extend(users.iter().filter_map(Node::text).map(Box::from));
-}
-
-fn identify(context: Context<'_>, node: &Node, tiers: &Tiers<'_>) -> Identify {
-    let mut identify = Identify::default();
-    let header = |node: Option<&Node>| context.read(node?.get("header")?, parse_header_name);
-    if let Some(peers) = node.get("trusted_peers") {
-        identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
-        if identify.trusted_peers.iter().any(|net| net.prefix_len() == 0) {
-            let problem =
-                Problem::new("everybody is trusted, so any client may name its user and address")
-                    .hint("write the networks of your own proxies, such as 10.0.0.0/8");
-            context.warn(peers.span, problem);
-        }
-    }
-    let user = node.get("user");
-    identify.user_header = header(user);
-    let of_user = user.and_then(|user| user.get("api_key"));
-    identify.api_key_header = header(node.get("api_key").or(of_user));
-    if let Some(entry) = user.and_then(|user| user.entry("jwt")) {
-        context.no_effect(entry.key_span, "jwt", "in the gateway");
-    }
-    if let Some(tier) = node.get("tier") {
-        identify.tier_header = header(Some(tier));
-        tier_of(context, tier, tiers, &mut identify);
-    }
-    if let Some(ip) = node.get("ip") {
-        let header = if ip.text().is_some() { Some(ip) } else { ip.get("header") };
-        if let Some(address) = header.and_then(|node| context.read(node, address)) {
-            identify.address = address;
-        }
-        let prefix = ip.get("ipv6_prefix").and_then(Node::whole);
-        identify.ipv6_prefix =
-            prefix.and_then(|prefix| u8::try_from(prefix).ok()).unwrap_or(identify.ipv6_prefix);
-    }
-    identify
-}
-
-fn tier_of(context: Context<'_>, node: &Node, tiers: &Tiers<'_>, identify: &mut Identify) {
-    if let Some(entry) = node.entry("claim") {
-        context.no_effect(entry.key_span, "claim", "in the gateway");
-    }
-    if let Some((default, name)) = node.get("default").and_then(|node| Some((node, node.text()?))) {
-        tiers.check_name(context, default.span, name);
-        identify.default_tier = Some(name.into());
-    }
-    for entry in node.get("users").map(Node::entries).unwrap_or_default() {
-        let Some(tier) = entry.node.text() else { continue };
-        tiers.check_name(context, entry.node.span, tier);
-        identify.tier_of_user.insert(entry.key.clone(), tier.into());
-    }
-}
-
-fn address(text: &str) -> Result<AddressFrom, Problem> {
-    let name = parse_header_name(text)?;
-    Ok(match &*name {
-        "none" => AddressFrom::Peer,
-        "forwarded" => AddressFrom::Forwarded,
-        "x-forwarded-for" => AddressFrom::XForwardedFor,
-        _ => AddressFrom::Header(name),
-    })
 }
 
 /// Checked here, used by the gateway.

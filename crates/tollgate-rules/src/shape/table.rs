@@ -2,10 +2,11 @@
 
 use super::kinds::{
     CIDR, ENDPOINT_PATTERN, HEADER, LIMITS, MOST, MULTIPLIER, NAME, PATH, WORD, field, map, object,
-    required,
+    one_of, required,
 };
 use super::rule_table::RULE;
 use super::{Field, Kind, Object, Others};
+use crate::identify::ENTRIES_MAX;
 
 pub(crate) static FILE: Object = object(
     "file",
@@ -234,25 +235,34 @@ static IDENTIFY: Object = object(
 const ADDRESS: Kind =
     Kind::Text("`x-forwarded-for`, `forwarded`, `none` or the name of another header");
 
-static USER: Object = object(
-    "user",
-    "`user`",
-    "Who the user is.",
-    &[
-        field("header", HEADER, "The header that names the user.", "header: x-user-id"),
-        field(
-            "jwt",
-            Kind::Object(&JWT),
-            "A claim of a signed token.",
-            "jwt: { claim: sub, keys_file: jwks.json }",
-        ),
-        field(
-            "api_key",
-            Kind::Object(&API_KEY),
-            "Where the API key is.",
-            "api_key: { header: x-api-key }",
-        ),
-    ],
+static USER: Object = one_of(
+    object(
+        "user",
+        "`user` of `identify`",
+        "Who the user is. Exactly one of these says so.",
+        &[
+            field(
+                "header",
+                HEADER,
+                "The header that names the user; read from trusted peers only.",
+                "header: x-user-id",
+            ),
+            field(
+                "jwt",
+                Kind::Object(&JWT),
+                "A claim of a signed token; counts from everybody.",
+                "jwt: { claim: sub, keys_file: jwks.json }",
+            ),
+            field(
+                "api_key",
+                Kind::Object(&API_KEY),
+                "The API key: the user is its hash. Counts from everybody.",
+                "api_key: { header: x-api-key }",
+            ),
+        ],
+    ),
+    "write one of `header: x-user-id`, `jwt: { claim: sub, keys_file: jwks.json }` or \
+     `api_key: { header: x-api-key }`",
 );
 
 static API_KEY: Object = object(
@@ -267,18 +277,54 @@ static JWT: Object = object(
     "`jwt`",
     "A claim of a signed token.",
     &[
-        required("claim", WORD, "The claim.", "claim: sub"),
-        required("keys_file", WORD, "The file with the public keys.", "keys_file: jwks.json"),
+        required("claim", WORD, "The claim that names the user.", "claim: sub"),
+        required(
+            "keys_file",
+            WORD,
+            "The file with the public keys, or the secret; relative to the rules file.",
+            "keys_file: jwks.json",
+        ),
+        field(
+            "algorithms",
+            Kind::Either(&[JWT_ALGORITHM, Kind::List("algorithms", &JWT_ALGORITHM)]),
+            "What tokens may be signed with. The default is what fits the keys.",
+            "algorithms: [RS256]",
+        ),
+        field(
+            "issuer",
+            ONE_OR_MORE,
+            "Who must have issued the token: its `iss`.",
+            "issuer: \"https://login.example\"",
+        ),
+        field("audience", ONE_OR_MORE, "For whom it must be meant: its `aud`.", "audience: api"),
+        field(
+            "header",
+            HEADER,
+            "The header that has the token. The default is authorization.",
+            "header: authorization",
+        ),
+        field(
+            "require_exp",
+            Kind::Boolean,
+            "Whether a token must say when it ends, which is the default.",
+            "require_exp: true",
+        ),
     ],
 );
+
+const ONE_OR_MORE: Kind = Kind::Either(&[WORD, Kind::List("texts", &WORD)]);
+const JWT_ALGORITHM: Kind = Kind::Choice(&[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
+    "HS384", "HS512",
+]);
 
 static TIER_OF: Object = object(
     "tier_of",
     "`tier` of `identify`",
-    "Which tier the caller has: by a header, else by the table, else the default.",
+    "Which tier the caller has: by a header or a claim, else by the table, else the default.",
     &[
         field("header", HEADER, "The header that names the tier.", "header: x-tier"),
-        field("claim", WORD, "The claim that names the tier.", "claim: tier"),
+        field("claim", WORD, "The claim of the user's token that names the tier.", "claim: plan"),
         field(
             "users",
             Kind::Object(&TIER_OF_USER),
@@ -312,6 +358,18 @@ static IP: Object = object(
             Kind::Whole(1, 128),
             "How many bits of an IPv6 address are one caller. The default is 64.",
             "ipv6_prefix: 64",
+        ),
+        field(
+            "trusted_hops",
+            Kind::Whole(1, ENTRIES_MAX as u64),
+            "How many trusted proxies a request passes, where their addresses are not known.",
+            "trusted_hops: 2",
+        ),
+        field(
+            "nat64",
+            Kind::Boolean,
+            "Whether addresses in 64:ff9b::/96 are the IPv4 addresses in them.",
+            "nat64: true",
         ),
     ],
 );

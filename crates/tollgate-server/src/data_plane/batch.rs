@@ -26,7 +26,7 @@ pub(super) fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
         if index > 0 {
             out.push(b',');
         }
-        let answer = with_facts(plane.gatekeeper.rules(), asked, |rules, facts| {
+        let answer = with_facts(plane.gatekeeper.rules(), now, asked, |rules, facts| {
             plane.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now)
         });
         let policies = answer.policies();

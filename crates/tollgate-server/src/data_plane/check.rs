@@ -16,7 +16,7 @@ pub(super) fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let answer = with_facts(rules, &asked, |rules, facts| {
+    let answer = with_facts(rules, now, &asked, |rules, facts| {
         plane.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now)
     });
     answer::decision(&answer, None)

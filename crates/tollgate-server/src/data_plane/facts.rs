@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
+use tollgate::Micros;
 use tollgate_rules::{Facts, Headers, Version};
 
 use super::json::Asked;
@@ -45,6 +46,7 @@ fn text(value: &HeaderValue) -> Option<&str> {
 /// Calls `with` with the facts of a question, and with the version of the rules they were found by.
 pub(super) fn with_facts<T>(
     rules: Version,
+    now: Micros,
     asked: &Asked<'_>,
     with: impl FnOnce(Version, Facts<'_>) -> T,
 ) -> T {
@@ -61,7 +63,7 @@ pub(super) fn with_facts<T>(
     match headers {
         Some(_) => {
             let settings = Arc::clone(&rules);
-            settings.settings().identify.complete(stated, |facts| with(rules, facts))
+            settings.settings().identify.complete(stated, now, |facts| with(rules, facts))
         }
         None => with(rules, stated),
     }

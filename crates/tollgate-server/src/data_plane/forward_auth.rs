@@ -40,7 +40,7 @@ pub(super) fn answer(
     let headers = RequestHeaders(&head.headers);
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
     let identify = &rules.settings().identify;
-    let identity = identify.identify(peer, &headers);
+    let identity = identify.identify(peer, &headers, now);
     let original = match identify.trusts(peer.to_canonical()) {
         true => match Original::of(&head.headers, style) {
             Ok(original) => original,

@@ -28,7 +28,7 @@ pub(super) fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
         return bad_request(&format!("\"expires_in_ms\" has to be from 1 to {most_ms}."));
     }
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let reserved = with_facts(rules, &asked, |rules, facts| {
+    let reserved = with_facts(rules, now, &asked, |rules, facts| {
         let ask = Ask { facts, cost: asked.cost, ..Ask::default() };
         plane.timing.of(|| plane.gatekeeper.reserve_by(rules, &ask, expires_in, now))
     });
@@ -71,9 +71,10 @@ pub(super) fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
     if !asked.is_a_check() {
         return bad_request("A refund names a \"reservation\", or has the fields of a check.");
     }
-    let answer = with_facts(gatekeeper.rules(), &asked, |rules, facts| {
+    let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
+    let answer = with_facts(rules, now, &asked, |rules, facts| {
         let ask = Ask { facts, cost: asked.cost, ..Ask::default() };
-        gatekeeper.refund_by(rules, &ask, gatekeeper.now())
+        gatekeeper.refund_by(rules, &ask, now)
     });
     answer::decision(&answer, None)
 }

@@ -11,6 +11,7 @@ use tollgate_rules::{Compiled, Diagnostics, Gatekeeper, RuleSet, Severity};
 
 use super::debounce::Debounce;
 use super::origin::{First, Found, RulesFrom};
+use super::prints::Prints;
 use super::watch::{Watch, of_the_system};
 use super::{Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
 use crate::telemetry::{Field, Logs};
@@ -42,6 +43,8 @@ pub(super) struct Reloader {
     found: Found,
     /// What the rules in force were made of.
     in_force: Found,
+    /// How the file with the keys of tokens was when they were made; nothing if that is not known.
+    keys: Prints,
     /// Freeing a thousand rules takes a while, and should not fall to a request.
     retired: Vec<Arc<RuleSet>>,
 }
@@ -67,6 +70,7 @@ impl Reloader {
             next_look: None,
             in_force: found.clone(),
             found,
+            keys: Prints::default(),
             retired: Vec::new(),
         }
     }
@@ -75,6 +79,7 @@ impl Reloader {
     pub(super) fn run(mut self, inbox: &Receiver<Message>) {
         self.go_on(|this| {
             this.follow();
+            this.follow_keys();
             this.look();
         });
         loop {
@@ -149,11 +154,13 @@ impl Reloader {
         // Both before reading: what happens from here on is noticed.
         self.follow();
         self.watch.look();
+        let keys = self.prints_of_keys();
+        let same_keys = std::mem::replace(&mut self.keys, keys.clone()) == keys;
         let found = self.from.read();
         let seen = std::mem::replace(&mut self.found, found.clone());
-        if found == self.in_force {
+        if found == self.in_force && same_keys {
             self.unchanged(cause)
-        } else if found == seen && !cause.is_asked() {
+        } else if found == seen && same_keys && !cause.is_asked() {
             // Whatever was said about it has been said.
             Reloaded::Unchanged { version: self.live.status().version }
         } else {
@@ -174,9 +181,13 @@ impl Reloader {
         let Compiled { rules, diagnostics } = found.compile();
         let Some(rules) = rules else { return self.refuse(&diagnostics, cause) };
         let old = Arc::clone(&self.gatekeeper.rules());
+        if found == self.in_force && Changes::between(&old, &rules).is_empty() {
+            return self.unchanged(cause);
+        }
         let changes = self.gatekeeper.replace(rules);
         self.retire(old);
         self.in_force = found;
+        self.follow_keys();
         let now = self.gatekeeper.now();
         self.live.update(|status| {
             status.version += 1;
@@ -263,6 +274,26 @@ impl Reloader {
             self.retired.remove(0);
         }
         self.retired.push(old);
+    }
+
+    /// Watches over the file with the keys of tokens, if the rules in force name one. It was read before
+    /// anybody watched over it, so that it is read once more.
+    fn follow_keys(&mut self) {
+        let file = self.gatekeeper.rules().settings().identify.keys_file().map(Into::into);
+        let there = file.is_some();
+        if self.watch.also(file) {
+            self.keys = Prints::default();
+            self.follow();
+            if there && self.watch.look_every().is_some() {
+                self.hint(Hint::Written, self.gatekeeper.now());
+            }
+        }
+    }
+
+    fn prints_of_keys(&self) -> Prints {
+        let rules = self.gatekeeper.rules();
+        let file = rules.settings().identify.keys_file();
+        file.map_or_else(Prints::default, |file| Prints::of(&[file.into()]))
     }
 
     /// Asks for events from where the files are today.

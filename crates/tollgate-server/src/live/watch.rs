@@ -105,6 +105,8 @@ fn hint_in(event: &Event, places: &Places) -> Option<Hint> {
 /// Watches over some paths.
 pub(super) struct Watch {
     paths: Vec<PathBuf>,
+    /// A file that the rules name.
+    also: Option<PathBuf>,
     how: HowToWatch,
     make: MakeTeller,
     teller: Option<Box<dyn Teller>>,
@@ -131,6 +133,7 @@ impl Watch {
         }
         Watch {
             paths,
+            also: None,
             how,
             make,
             teller: None,
@@ -139,6 +142,17 @@ impl Watch {
             prints,
             look_again: false,
         }
+    }
+
+    /// Watches over another file, in place of the last such one; whether it is another.
+    pub(super) fn also(&mut self, file: Option<PathBuf>) -> bool {
+        let is_another = self.also != file;
+        self.also = file;
+        is_another
+    }
+
+    fn all(&self) -> Vec<PathBuf> {
+        self.paths.iter().chain(&self.also).cloned().collect()
     }
 
     /// Makes sure that events come from where the paths lead today; how changes are noticed now.
@@ -159,7 +173,7 @@ impl Watch {
     }
 
     fn ask_for_events(&mut self) -> Result<(), String> {
-        let places = Places::of(&self.paths);
+        let places = Places::of(&self.all());
         if places.directories.len() > DIRECTORIES_MAX {
             return Err(format!("the rules are in more than {DIRECTORIES_MAX} directories"));
         }
@@ -203,7 +217,7 @@ impl Watch {
     /// Whether the files look as if they should be read. Call it before they are: what changes
     /// while they are read is then noticed the next time.
     pub(super) fn look(&mut self) -> bool {
-        let prints = Prints::of(&self.paths);
+        let prints = Prints::of(&self.all());
         let changed = prints != self.prints;
         let again = std::mem::replace(&mut self.look_again, changed);
         self.prints = prints;

@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::stripes::Counters;
 
 /// The statuses that our own replies have. Bound of the label: these and `other`.
-const CODES: [(u16, &str); 14] = [
+const CODES: [(u16, &str); 12] = [
     (200, "200"),
     (429, "429"),
     (400, "400"),
@@ -14,10 +14,8 @@ const CODES: [(u16, &str); 14] = [
     (404, "404"),
     (405, "405"),
     (408, "408"),
-    (409, "409"),
     (410, "410"),
     (413, "413"),
-    (422, "422"),
     (500, "500"),
     (503, "503"),
 ];

@@ -184,7 +184,8 @@ fn wrong_changes_change_nothing_and_say_why() {
     assert_eq!(admin.admitted("/api/x", "42", 1), 1);
     let key = "/api/keys/api/user=42";
     let rows = [
-        ("GET", "/api/keys/api", "", 404, "There is no such path"),
+        ("GET", "/api/keys", "", 404, "There is no such path"),
+        ("GET", "/api/keys/api", "", 400, "/api/keys/RULE/KEY"),
         ("GET", "/api/keys/api/", "", 400, "/api/keys/RULE/KEY"),
         ("GET", "/api/keys//42", "", 400, "/api/keys/RULE/KEY"),
         ("GET", "/api/keys/api/%FF", "", 400, "/api/keys/RULE/KEY"),
@@ -263,7 +264,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
         "{broken:?}"
     );
     assert_eq!(admin.get("/api/rules")["rules"].as_array().unwrap().len(), 4);
-    admin.server.wait_for_log("rules were put in force");
+    admin.server.wait_for_log("new rules were sent");
     admin.server.wait_for_log("a reload was asked for");
 }
 

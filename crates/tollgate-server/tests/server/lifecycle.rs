@@ -199,30 +199,6 @@ fn a_broken_snapshot_is_not_thrown_away() {
 }
 
 #[test]
-fn ask_prints_and_exits_by_the_answer() {
-    let server = Server::start(&["--limit", "2/hour burst 2"]);
-    let url = format!("http://{}", server.http());
-    let ask = |more: &[&str]| run(&[&["ask", "--server", &url, "--user", "42"], more].concat());
-
-    let allowed = ask(&["--path", "/api", "--method", "get", "--ip", "192.0.2.1"]);
-    assert_eq!((allowed.code, &*allowed.stderr), (Some(0), ""));
-    let first = allowed.stdout.lines().next();
-    assert_eq!(first, Some("Allowed: 1 of 2 left under default (2/hour burst 2)."));
-    let refused = ask(&["--cost", "2"]);
-    assert_eq!((refused.code, &*refused.stderr), (Some(3), ""));
-    assert!(refused.stdout.starts_with("Refused by default (2/hour burst 2). Retry in "));
-    let json = ask(&["--cost", "0", "--json", "--header", "x-a=b", "--tier", "pro"]);
-    let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
-    assert_eq!(json["remaining"], 1);
-    assert_eq!(ask(&["--cost", "9007199254740992"]).code, Some(1), "the server says no");
-    assert_eq!(ask(&["--header", "x"]).code, Some(2));
-    drop(server);
-    let nobody = run(&["ask", "--server", &url]);
-    assert_eq!(nobody.code, Some(1));
-    assert!(nobody.stderr.contains("tollgate serve"), "{nobody:?}");
-}
-
-#[test]
 fn completions_and_manual_pages_are_printed() {
     for (shell, want) in [("bash", "complete"), ("zsh", "#compdef"), ("fish", "complete -c")] {
         let ran = run(&["completions", shell]);
@@ -232,7 +208,7 @@ fn completions_and_manual_pages_are_printed() {
     assert!(run(&["man"]).stdout.contains(".TH tollgate"));
     let directory = tempdir().unwrap();
     assert_eq!(run(&["man", "--dir", text(directory.path())]).code, Some(0));
-    for page in ["tollgate.1", "tollgate-serve.1", "tollgate-ask.1"] {
+    for page in ["tollgate.1", "tollgate-serve.1", "tollgate-ask.1", "tollgate-keys-block.1"] {
         assert!(directory.path().join(page).exists(), "{page}");
     }
 }

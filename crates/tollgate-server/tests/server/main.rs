@@ -1,17 +1,25 @@
 //! The server from outside: the real program, on ports of its own, over real sockets.
 //!
-//! `harness` starts and stops it and speaks HTTP; the other modules are named after what they show.
+//! `harness` starts and stops it and speaks HTTP, `fake_door` stands in for it where a command is
+//! tested; the other modules are named after what they show.
 
 mod access;
 mod admin;
 mod check;
+mod cli_ask;
+mod cli_keys;
 mod connections;
+mod fake_door;
+mod exposition;
 mod forward_auth;
 mod harness;
 mod http2;
+mod identity;
 mod lifecycle;
 mod reload;
 mod reload_load;
+mod logs;
+mod metrics;
 mod reserve;
 mod rules;
 mod settings;

@@ -79,7 +79,7 @@ impl<'a> Asked<'a> {
             api_key: self.api_key.as_deref(),
             headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
         };
-        gatekeeper.rules().settings().identify.complete(stated, |facts| {
+        gatekeeper.rules().settings().identify.complete(stated, at, |facts| {
             gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
         })
     }

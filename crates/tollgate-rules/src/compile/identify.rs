@@ -1,0 +1,111 @@
+//! `identify`: how callers are recognised.
+
+use crate::Problem;
+use crate::identify::{AddressFrom, Identify, UserFrom};
+use crate::matcher::{parse_cidr, parse_header_name};
+use crate::yaml::Node;
+
+use super::context::Context;
+use super::tiers::Tiers;
+
+pub(super) fn identify(context: Context<'_>, node: &Node, tiers: &Tiers<'_>) -> Identify {
+    let mut identify = Identify::default();
+    if let Some(peers) = node.get("trusted_peers") {
+        identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
+        if identify.trusted_peers.iter().any(|net| net.prefix_len() == 0) {
+            let problem =
+                Problem::new("everybody is trusted, so any client may name its user and address")
+                    .hint("write the networks of your own proxies, such as 10.0.0.0/8");
+            context.warn(peers.span, problem);
+        }
+    }
+    let user = node.get("user");
+    let tier = node.get("tier");
+    let of_user = user.and_then(|user| header(context, user.get("api_key")));
+    identify.api_key_header = header(context, node.get("api_key")).or_else(|| of_user.clone());
+    identify.user =
+        user.and_then(|user| self::user(context, user, of_user, tier)).unwrap_or_default();
+    if let Some(tier) = tier {
+        identify.tier_header = header(context, Some(tier));
+        tier_of(context, tier, user, &mut identify);
+        tier_table(context, tier, tiers, &mut identify);
+    }
+    if let Some(ip) = node.get("ip") {
+        self::ip(context, ip, &mut identify);
+    }
+    identify
+}
+
+/// The name of the header that an object has.
+fn header(context: Context<'_>, node: Option<&Node>) -> Option<Box<str>> {
+    context.read(node?.get("header")?, parse_header_name)
+}
+
+/// Who the user is. `of_user` is the header with the API key.
+fn user(
+    context: Context<'_>,
+    node: &Node,
+    of_user: Option<Box<str>>,
+    tier: Option<&Node>,
+) -> Option<UserFrom> {
+    if let Some(entry) = node.entry("jwt") {
+        return super::jwt::read(context, entry, tier);
+    }
+    let by_header = || header(context, Some(node)).map(UserFrom::Header);
+    of_user.map(UserFrom::ApiKey).or_else(by_header)
+}
+
+/// A tier by a claim needs a token, and nothing beside it.
+fn tier_of(context: Context<'_>, tier: &Node, user: Option<&Node>, identify: &mut Identify) {
+    let Some(claim) = tier.entry("claim") else { return };
+    if user.and_then(|user| user.get("jwt")).is_none() {
+        let problem = Problem::new("`claim` needs a signed token to be found in")
+            .hint("write `user: { jwt: { claim: sub, keys_file: jwks.json } }` beside `tier`");
+        context.error(claim.key_span, problem);
+    } else if let Some(header) = tier.entry("header") {
+        let problem = Problem::new("the tier is found by a claim or by a header, not by both")
+            .hint("keep the claim: it is signed");
+        context.error(header.key_span, problem);
+        identify.tier_header = None;
+    }
+}
+
+fn tier_table(context: Context<'_>, node: &Node, tiers: &Tiers<'_>, identify: &mut Identify) {
+    if let Some((default, name)) = node.get("default").and_then(|node| Some((node, node.text()?))) {
+        tiers.check_name(context, default.span, name);
+        identify.default_tier = Some(name.into());
+    }
+    for entry in node.get("users").map(Node::entries).unwrap_or_default() {
+        let Some(tier) = entry.node.text() else { continue };
+        tiers.check_name(context, entry.node.span, tier);
+        identify.tier_of_user.insert(entry.key.clone(), tier.into());
+    }
+}
+
+fn ip(context: Context<'_>, node: &Node, identify: &mut Identify) {
+    let header = if node.text().is_some() { Some(node) } else { node.get("header") };
+    if let Some(address) = header.and_then(|node| context.read(node, address)) {
+        identify.address = address;
+    }
+    let small = |name| node.get(name).and_then(Node::whole).and_then(|n| u8::try_from(n).ok());
+    identify.ipv6_prefix = small("ipv6_prefix").unwrap_or(identify.ipv6_prefix);
+    identify.nat64 = node.get("nat64").and_then(Node::boolean).unwrap_or(false);
+    identify.trusted_hops = small("trusted_hops");
+    if let Some(hops) = node.entry("trusted_hops")
+        && matches!(identify.address, AddressFrom::Peer | AddressFrom::Header(_))
+    {
+        let problem = Problem::new("`trusted_hops` counts entries of a list, and there is none")
+            .hint("write `header: x-forwarded-for` or `header: forwarded`");
+        context.error(hops.key_span, problem);
+    }
+}
+
+fn address(text: &str) -> Result<AddressFrom, Problem> {
+    let name = parse_header_name(text)?;
+    Ok(match &*name {
+        "none" => AddressFrom::Peer,
+        "forwarded" => AddressFrom::Forwarded,
+        "x-forwarded-for" => AddressFrom::XForwardedFor,
+        _ => AddressFrom::Header(name),
+    })
+}

@@ -1,0 +1,57 @@
+//! API keys as keys: hashed, because whoever reads a key of a rule must not be able to use it.
+
+use arrayvec::ArrayString;
+use sha2::{Digest, Sha256};
+
+/// What a hashed key begins with.
+const PREFIX: &str = "sha256:";
+/// How many digits of the hash follow: 128 bits, so that nobody finds a second key of the same hash.
+const DIGITS: usize = 32;
+
+/// A hashed key.
+pub(crate) type Hashed = ArrayString<39>;
+
+/// `sha256:` and the first half of the hash of an API key.
+pub(crate) fn hashed(api_key: &str) -> Hashed {
+    let mut text = Hashed::from(PREFIX).expect("the prefix fits");
+    let digest = Sha256::digest(api_key.as_bytes());
+    for byte in &digest[..DIGITS / 2] {
+        for half in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(half), 16).expect("half a byte"));
+        }
+    }
+    text
+}
+
+/// Whether a text has the form of a hashed key. Only operators' words are asked this: what a caller
+/// sends is always hashed, or else whoever saw a hash could call in its name.
+pub(crate) fn is_hashed(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix(PREFIX)
+        .is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hashed_key_has_one_form() {
+        // `printf %s KEY | sha256sum | cut -c 1-32`
+        assert_eq!(hashed("").as_str(), "sha256:e3b0c44298fc1c149afbf4c8996fb924");
+        assert_eq!(hashed("abc").as_str(), "sha256:ba7816bf8f01cfea414140de5dae2223");
+        assert!(is_hashed(&hashed("abc")));
+        for text in [
+            "",
+            "sha256:",
+            "sha256:ba7816bf8f01cfea414140de5dae222",
+            "sha256:ba7816bf8f01cfea414140de5dae22233",
+            "sha256:BA7816BF8F01CFEA414140DE5DAE2223",
+            "SHA256:ba7816bf8f01cfea414140de5dae2223",
+            "sha256:ga7816bf8f01cfea414140de5dae2223",
+            "ba7816bf8f01cfea414140de5dae2223",
+        ] {
+            assert!(!is_hashed(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Tokens that were verified, by their hash, so that a signature is verified once and not for each
+//! request. Refused ones are not kept: strangers can make any number of them.
+
+use std::sync::{Mutex, PoisonError};
+
+use tollgate::Micros;
+
+use super::Verified;
+
+/// How many places there are where a token may be, by its hash.
+const SETS: usize = 512;
+/// How many tokens are kept at one place. 512 × 8 are 4,096, about 2.5 MiB if all claims are as long
+/// as they can be.
+const WAYS: usize = 8;
+
+/// At most 4,096 verified tokens. Who has no room takes the place of the oldest of its set.
+pub(super) struct Cache {
+    /// Bound: `SETS` lists of `WAYS` tokens. A lock is held for a comparison of 8 hashes.
+    sets: Box<[Mutex<Vec<Entry>>]>,
+}
+
+struct Entry {
+    digest: [u8; 32],
+    verified: Verified,
+}
+
+impl Cache {
+    pub(super) fn new() -> Cache {
+        Cache { sets: (0..SETS).map(|_| Mutex::new(Vec::new())).collect() }
+    }
+
+    fn set(&self, digest: &[u8; 32]) -> &Mutex<Vec<Entry>> {
+        &self.sets[usize::from(u16::from_be_bytes([digest[0], digest[1]])) % SETS]
+    }
+
+    /// What a token says, if it is known and counts now.
+    pub(super) fn get(&self, digest: &[u8; 32], now: Micros) -> Option<Verified> {
+        let set = self.set(digest).lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = set.iter().find(|entry| entry.digest == *digest)?;
+        entry.verified.counts_at(now).then(|| entry.verified.clone())
+    }
+
+    /// Remembers a token.
+    pub(super) fn put(&self, digest: [u8; 32], verified: Verified, now: Micros) {
+        let mut set = self.set(&digest).lock().unwrap_or_else(PoisonError::into_inner);
+        set.retain(|entry| entry.digest != digest && entry.verified.counts_at(now));
+        if set.len() == WAYS {
+            set.remove(0);
+        }
+        set.push(Entry { digest, verified });
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.sets.iter().map(|set| set.lock().unwrap().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    fn digest(number: u64) -> [u8; 32] {
+        Sha256::digest(number.to_be_bytes()).into()
+    }
+
+    fn until(secs: u64) -> Verified {
+        let (from, until) = (Micros::from_secs(10), Micros::from_secs(secs));
+        Verified { user: Some("a".into()), tier: None, from, until }
+    }
+
+    #[test]
+    fn any_number_of_tokens_takes_bounded_room() {
+        let cache = Cache::new();
+        let now = Micros::from_secs(10);
+        for number in 0..50_000 {
+            cache.put(digest(number), until(20), now);
+            assert_eq!(cache.get(&digest(number), now), Some(until(20)), "the newest stays");
+        }
+        assert!((4_000..=SETS * WAYS).contains(&cache.len()), "{}", cache.len());
+    }
+
+    #[test]
+    fn a_token_is_known_while_it_counts() {
+        let cache = Cache::new();
+        cache.put(digest(1), until(20), Micros::from_secs(10));
+        for (secs, known) in [(9, false), (10, true), (19, true), (20, false), (10, true)] {
+            assert_eq!(cache.get(&digest(1), Micros::from_secs(secs)).is_some(), known, "{secs}");
+        }
+        assert_eq!(cache.get(&digest(2), Micros::from_secs(10)), None);
+        cache.put(digest(1), until(30), Micros::from_secs(10));
+        assert_eq!(cache.len(), 1, "once");
+    }
+}
