@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Micros, Wait};
+use tollgate_rules::stripes::Stripes;
 use tollgate_rules::{ByRule, Decided, RuleSet, Verdict, key_text};
 
 use crate::key_names::KeyNames;
 use crate::telemetry::{Field, Logs};
-use tollgate_rules::stripes::Stripes;
 
 /// Between two lines of one rule and verdict.
 const SILENCE_US: u64 = 1_000_000;

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{KeyBuf, Micros};
 use tollgate_rules::key_text;
+use tollgate_rules::stripes::Stripes;
 
 use crate::key_names::KeyNames;
 use gathered::{Copied, Gathered};
 use space_saving::{Hashes, Sketch};
-use tollgate_rules::stripes::Stripes;
 
 /// Callers in one sketch.
 const HELD_MAX: u16 = 1_024;

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use tollgate::{Micros, Refusal};
+use tollgate_rules::stripes::Counters;
 use tollgate_rules::{Decided, Observer, Verdict};
 
 use crate::key_names::KeyNames;
 use crate::refusal_log::RefusalLog;
 use crate::telemetry::Logs;
 use crate::top::{By, Top, TopEntry};
-use tollgate_rules::stripes::Counters;
 
 /// Why requests are refused, and what metrics call it.
 pub(crate) const REASONS: [(Refusal, &str); 6] = [

@@ -256,13 +256,11 @@ impl LiveRules {
 
     async fn ask(&self, message: impl FnOnce(oneshot::Sender<Reloaded>) -> Message) -> Reloaded {
         let (reply, outcome) = oneshot::channel();
-        if self.shared.messages.try_send(message(reply)).is_ok()
-            && let Ok(outcome) = outcome.await
-        {
-            return outcome;
+        let refused = |text: &str| Reloaded::Refused { diagnostics: text.into(), errors: 1 };
+        if self.shared.messages.try_send(message(reply)).is_err() {
+            return refused("error: too many wait for new rules\n = hint: ask again in a second");
         }
-        let diagnostics = "error: too many wait for new rules\n = hint: ask again in a second";
-        Reloaded::Refused { diagnostics: diagnostics.into(), errors: 1 }
+        outcome.await.unwrap_or_else(|_| refused("error: a bug in Tollgate\n = hint: see the log"))
     }
 
     /// How it stands, without waiting.

@@ -1,5 +1,6 @@
 //! The thread that replaces rules: it alone reads, compiles and puts in force.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -76,18 +77,33 @@ impl Reloader {
 
     /// Until the end of the process.
     pub(super) fn run(mut self, inbox: &Receiver<Message>) {
-        self.follow();
-        self.follow_keys();
-        self.look();
+        self.go_on(|this| {
+            this.follow();
+            this.follow_keys();
+            this.look();
+        });
         loop {
-            match inbox.recv_timeout(self.patience()) {
-                Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
-                // Whoever asked may have gone away.
-                Ok(Message::Reload(reply)) => drop(reply.send(self.reload(Cause::Reload))),
-                Ok(Message::Put(text, reply)) => drop(reply.send(self.put(&text))),
+            let message = match inbox.recv_timeout(self.patience()) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => Message::Wake,
                 Err(RecvTimeoutError::Disconnected) => return,
-            }
-            self.tick();
+            };
+            self.go_on(|this| this.answer(message));
+            self.go_on(Reloader::tick);
+        }
+    }
+
+    /// A bug in here must not be the end of new rules: the log has it, and what was due is over.
+    fn go_on(&mut self, act: impl FnOnce(&mut Reloader)) {
+        let _ = catch_unwind(AssertUnwindSafe(|| act(self)));
+    }
+
+    /// Whoever asked may have gone away.
+    fn answer(&mut self, message: Message) {
+        match message {
+            Message::Wake => {}
+            Message::Reload(reply) => drop(reply.send(self.reload(Cause::Reload))),
+            Message::Put(text, reply) => drop(reply.send(self.put(&text))),
         }
     }
 

@@ -49,6 +49,10 @@ pub(super) trait Teller: Send {
 
 impl Teller for RecommendedWatcher {
     fn watch(&mut self, directory: &Path) -> notify::Result<()> {
+        if let Some(kind) = mounts::without_events(directory) {
+            let reason = format!("a file system of the kind {kind} does not tell of all changes");
+            return Err(notify::Error::generic(&reason));
+        }
         Watcher::watch(self, directory, RecursiveMode::NonRecursive)
     }
 
@@ -173,10 +177,6 @@ impl Watch {
         if places.directories.len() > DIRECTORIES_MAX {
             return Err(format!("the rules are in more than {DIRECTORIES_MAX} directories"));
         }
-        if let Some(kind) = places.directories.iter().find_map(|path| mounts::without_events(path))
-        {
-            return Err(format!("a file system of the kind {kind} does not tell of all changes"));
-        }
         if self.teller.is_none() {
             self.teller = Some((self.make)(self.places.clone()).map_err(|error| reason(&error))?);
         }
@@ -242,6 +242,7 @@ fn reason(error: &notify::Error) -> String {
             "the system has no watches left: raise fs.inotify.max_user_instances".into()
         }
         ErrorKind::Io(error) => format!("the system does not tell of changes: {error}"),
+        ErrorKind::Generic(reason) => reason.clone(),
         kind => format!("the system does not tell of changes: {kind:?}"),
     }
 }
@@ -313,7 +314,7 @@ mod tests {
             assert_eq!(watch.follow(), Watching::Events);
             used.lock().unwrap().clone()
         };
-        assert_eq!(used_now(), [root.clone()], "where the directory will come");
+        assert_eq!(used_now(), std::slice::from_ref(&root), "where the directory will come");
         fs::create_dir(root.join("rules")).unwrap();
         assert_eq!(used_now(), [root.join("rules")]);
         assert_eq!(used_now(), [root.join("rules")], "asked once");

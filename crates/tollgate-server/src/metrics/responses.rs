@@ -1,7 +1,6 @@
 //! Responses of a door, counted by status.
 
 use http::StatusCode;
-
 use tollgate_rules::stripes::Counters;
 
 /// The statuses that our own replies have. Bound of the label: these and `other`.
