@@ -32,7 +32,7 @@
 //! applies, [`key_template`] whose use it counts, [`limit_spec`], [`tier`] and [`calendar`] which
 //! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the limiter, [`answer`]
 //! tells, [`reservation`] settles later, [`identify`] finds out who is calling; [`changes`], [`keys`],
-//! [`tally`] and [`observer`] are for whoever runs it. A file becomes rules
+//! [`tally`], [`stripes`] and [`observer`] are for whoever runs it. A file becomes rules
 //! through [`source`] and [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema)
 //! describes it to editors. Nothing here knows a protocol.
 
@@ -59,6 +59,8 @@ pub mod rule_set;
 pub mod identify;
 
 pub mod gatekeeper;
+
+pub mod stripes;
 
 pub mod tally;
 

@@ -2,7 +2,7 @@
 
 use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
 
-use crate::answer::{Entries, Told};
+use crate::answer::{Binding, Entries, Told};
 use crate::plan::{Plan, Planned, Standing};
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
@@ -74,7 +74,7 @@ impl<'a> Decided<'a> {
 
     /// What each rule said that applied, in order.
     pub fn by_rule(&self) -> impl Iterator<Item = ByRule<'a>> {
-        let (plan, outcomes) = (self.plan, self.entries);
+        let (plan, told, outcomes) = (self.plan, self.told, self.entries);
         // A refusal without a limit's word, such as one for too many at once, has no outcomes.
         let mut rest: &[Planned] = &plan.limits[..outcomes.len().min(plan.limits.len())];
         let mut done = 0;
@@ -85,7 +85,11 @@ impl<'a> Decided<'a> {
             let found = by_rule(plan, of_rule, outcomes.outcomes().skip(done));
             rest = others;
             done += limits;
-            Some(found)
+            Some(if told.binding == Some(Binding::Concurrency(number)) {
+                found.too_busy(told)
+            } else {
+                found
+            })
         })
     }
 
@@ -94,6 +98,15 @@ impl<'a> Decided<'a> {
         for one in self.by_rule() {
             self.rules().tally_of(one.number).add(one.verdict);
         }
+    }
+}
+
+impl ByRule<'_> {
+    /// The limits would have let it pass, but too much of the key's work is going on.
+    fn too_busy(self, told: &Told) -> Self {
+        let limit = self.rule.concurrency.as_ref().map_or(self.limit, |one| &one.text);
+        let (verdict, retry_after) = (Verdict::Refused, told.outcome.retry_after);
+        ByRule { verdict, limit, retry_after, ..self }
     }
 }
 

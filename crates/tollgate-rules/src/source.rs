@@ -79,15 +79,19 @@ impl Source {
     fn read_file(path: &Path) -> Result<Source, Box<Diagnostic>> {
         let name = path.display().to_string();
         let of_file = |problem| Box::new(Diagnostic::of_file(&name, problem));
-        let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
-        // Opening a pipe would wait for its writer.
-        if !metadata.is_file() {
-            return Err(of_file(
-                Problem::new("this is not a regular file")
-                    .hint("name a YAML file, or a directory with YAML files"),
-            ));
+        let not_regular = || {
+            let hint = "name a YAML file, or a directory with YAML files";
+            of_file(Problem::new("this is not a regular file").hint(hint))
+        };
+        // Opening a pipe would wait for its writer, and opening a device may do something.
+        if !fs::metadata(path).map_err(|error| cannot_read(path, &error))?.is_file() {
+            return Err(not_regular());
         }
-        let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
+        let file = open(path).map_err(|error| cannot_read(path, &error))?;
+        // It may be another one by now.
+        if !file.metadata().map_err(|error| cannot_read(path, &error))?.is_file() {
+            return Err(not_regular());
+        }
         let mut bytes = Vec::new();
         // One byte more than allowed is enough to know; the length in the metadata may be old.
         let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
@@ -124,6 +128,18 @@ impl Source {
             column: self.text[line_start..start].chars().count() + 1,
         }
     }
+}
+
+/// Opens a file; never waits, not even if a pipe has just come into its place.
+#[cfg(unix)]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+#[cfg(not(unix))]
+fn open(path: &Path) -> io::Result<File> {
+    File::open(path)
 }
 
 /// Where the line of a place begins.

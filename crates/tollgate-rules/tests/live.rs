@@ -125,6 +125,25 @@ rules:
 }
 
 #[test]
+fn too_much_at_once_is_a_refusal_of_its_rule() {
+    let text = "
+rules:
+  - { name: work, key: '{user}', limits: [100/hour], concurrency: 1 }
+  - { name: all, key: global, limits: [100/hour] }
+";
+    let gatekeeper = gatekeeper(rules(text));
+    let facts = Facts { user: Some("42"), ..Facts::default() };
+    let reserve = || {
+        let ask = Ask { facts, cost: Some(1), ..Ask::default() };
+        gatekeeper.reserve(&ask, Duration::from_secs(60)).unwrap().answer.allowed()
+    };
+    assert_eq!([reserve(), reserve()], [true, false]);
+    let rules = gatekeeper.rules();
+    let refused = |(_, tally): (_, &Arc<tollgate_rules::Tally>)| tally.count(Verdict::Refused);
+    assert_eq!(rules.tallies().map(refused).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
 fn a_request_sees_one_version() {
     // In every version both rules have the same number of units; an answer that shows two different
     // ones has seen two versions.

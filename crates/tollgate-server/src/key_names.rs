@@ -10,6 +10,8 @@ use aws_lc_rs::{hmac, rand};
 use tollgate::KeyBuf;
 
 use crate::cli::Report;
+use crate::doors::tokens::warn_if_readable_by_all;
+use crate::telemetry::Logs;
 
 /// The fewest bytes of a secret: fewer can be guessed.
 const SECRET_BYTES_MIN: usize = 16;
@@ -32,14 +34,17 @@ impl fmt::Debug for KeyNames {
 impl KeyNames {
     /// Names under the secret of this file, or under one that this process makes up: then a caller
     /// has another name after a restart.
-    pub(crate) fn new(secret_file: Option<&Path>) -> Result<KeyNames, Report> {
+    pub(crate) fn new(secret_file: Option<&Path>, logs: &Logs) -> Result<KeyNames, Report> {
         match secret_file {
-            Some(path) => KeyNames::read(path),
+            Some(path) => {
+                warn_if_readable_by_all(path, logs);
+                KeyNames::read(path)
+            }
             None => KeyNames::random(),
         }
     }
 
-    fn random() -> Result<KeyNames, Report> {
+    pub(crate) fn random() -> Result<KeyNames, Report> {
         let mut secret = [0; 32];
         let filled = rand::fill(&mut secret);
         filled.map_err(|_| Report::new("the system gives no random numbers"))?;
@@ -113,7 +118,7 @@ mod tests {
         let key = KeyBuf::new().with("user", "42");
         let name = |content: &[u8]| {
             std::fs::write(&path, content).unwrap();
-            KeyNames::new(Some(&path)).map(|names| names.hash(&key))
+            KeyNames::read(&path).map(|names| names.hash(&key))
         };
         let want = KeyNames::under(b"0123456789abcdef").hash(&key);
         for content in [&b"0123456789abcdef"[..], b"0123456789abcdef\n", b"0123456789abcdef\r\n"] {
@@ -124,6 +129,6 @@ mod tests {
             let report = name(content).unwrap_err().to_string();
             assert!(report.contains("bytes") && !report.contains("01234"), "{report}");
         }
-        assert!(KeyNames::new(Some(&directory.path().join("none"))).is_err());
+        assert!(KeyNames::read(&directory.path().join("none")).is_err());
     }
 }

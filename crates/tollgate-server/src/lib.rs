@@ -36,6 +36,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => cli::check::run(&args),
         Command::Simulate(args) => cli::simulate::run(&args),
         Command::Ask(args) => cli::ask::run(&args),
+        Command::Keys(args) => cli::keys::run(&args),
         Command::Schema(args) => cli::schema::run(&args),
         Command::Completions(args) => cli::completions::run(&args),
         Command::Man(args) => cli::man::run(&args),

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Micros, Wait};
+use tollgate_rules::stripes::Stripes;
 use tollgate_rules::{ByRule, Decided, RuleSet, Verdict, key_text};
 
 use crate::key_names::KeyNames;
-use crate::metrics::stripes::Stripes;
 use crate::telemetry::{Field, Logs};
 
 /// Between two lines of one rule and verdict.
@@ -203,7 +203,7 @@ mod tests {
         ];
         for (at_us, verdict, count, due) in rows {
             let due_now = || sampling.due("api", verdict, Micros::new(at_us));
-            let told = (0..count).map(|_| due_now()).last().unwrap();
+            let told = (0..count).fold(None, |_, _| due_now());
             assert_eq!(told, due, "{at_us} {verdict:?}");
         }
     }

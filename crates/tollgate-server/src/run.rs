@@ -29,7 +29,7 @@ use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
 use crate::key_names::KeyNames;
 use crate::live::{self, LiveRules};
-use crate::metrics::{DoorFigures, Metrics, RulesState, Timing};
+use crate::metrics::{DoorFigures, Metrics, Timing};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
@@ -68,10 +68,11 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     );
 
     let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
+    let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
     let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
     let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
-    let names = KeyNames::new(settings.key_secret_file.as_deref()).map_err(Failure::Input)?;
-    let names = Arc::new(names);
+    let names = KeyNames::new(settings.key_secret_file.as_deref(), logs);
+    let names = Arc::new(names.map_err(Failure::Input)?);
     let watcher = Arc::new(Watcher::new(logs, names.clone()));
     let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
     let live = LiveRules::start(gatekeeper.clone(), first, logs.clone());
@@ -95,10 +96,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         timing: timing.clone(),
         doors: [http.clone(), admin.clone()],
         logs: logs.clone(),
-        rules: Box::new({
-            let live = live.clone();
-            move || RulesState::of(&live.status())
-        }),
+        live: live.clone(),
         started,
     };
     let warnings = Warnings::new(logs);

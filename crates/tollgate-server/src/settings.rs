@@ -62,7 +62,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) http: DoorAddress,
 
-    /// Health and, in later versions, metrics and operation
+    /// Health, metrics and operation
     #[arg(
         long,
         value_name = "ADDR",

@@ -6,7 +6,7 @@ use std::io;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::live::{Cause, LiveRules};
+use crate::live::LiveRules;
 
 /// Waits for requests to stop. Made before the doors open, so that no signal is missed.
 pub(crate) struct Signals {
@@ -40,7 +40,7 @@ impl Signals {
     pub(crate) async fn next(&mut self, rules: &LiveRules) -> &'static str {
         std::future::poll_fn(|context| {
             while self.hangup.poll_recv(context).is_ready() {
-                rules.hint(Cause::Signal);
+                rules.hang_up();
             }
             if self.terminate.poll_recv(context).is_ready() {
                 return std::task::Poll::Ready("SIGTERM");

@@ -1,7 +1,7 @@
 //! Snapshots: counters that outlive a restart. A thread of its own writes them, so that no request
 //! waits for a disk.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,34 @@ use tollgate_rules::Gatekeeper;
 
 use crate::cli::Report;
 use crate::telemetry::Logs;
+
+/// Keeps other servers away from a snapshot as long as it lives, or the process does.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _held: Option<File>,
+}
+
+impl Lock {
+    /// Two servers that write one file would take turns in forgetting what the other has counted.
+    pub(crate) fn take(path: Option<&Path>) -> Result<Lock, Report> {
+        let Some(path) = path else { return Ok(Lock { _held: None }) };
+        check_directory(path)?;
+        // Beside it: the snapshot itself is another file each time it is written.
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".lock");
+        let file = File::create(&beside).map_err(|error| cannot_write(path, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock { _held: Some(file) }),
+            Err(TryLockError::WouldBlock) => {
+                let shown = path.display();
+                Err(Report::new(format!("another server uses the snapshot {shown}"))
+                    .hint("give each server a --snapshot of its own, or stop the other one"))
+            }
+            // Some network file systems have no locks; the snapshot is worth more.
+            Err(TryLockError::Error(_)) => Ok(Lock { _held: None }),
+        }
+    }
+}
 
 /// An empty store, or what a snapshot of an earlier run holds.
 pub(crate) fn load(
@@ -61,10 +89,12 @@ fn check_writable(path: &Path) -> Result<(), Report> {
     let mut probe = path.as_os_str().to_owned();
     probe.push(format!(".probe-{}", std::process::id()));
     let made = File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
-    made.map_err(|error| {
-        Report::new(format!("no snapshot can be written beside {}: {error}", path.display()))
-            .hint("--snapshot names a file in a directory that exists and can be written")
-    })
+    made.map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Report {
+    Report::new(format!("no snapshot can be written beside {}: {error}", path.display()))
+        .hint("--snapshot names a file in a directory that exists and can be written")
 }
 
 fn cannot_load(path: &Path, error: &SnapshotError) -> Report {

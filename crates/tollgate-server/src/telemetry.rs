@@ -117,12 +117,8 @@ impl Logs {
     }
 }
 
-fn write_lines(
-    format: LogFormat,
-    waiting: &Receiver<Line>,
-    dropped: &AtomicU64,
-    mut out: impl Write,
-) {
+fn write_lines(format: LogFormat, waiting: &Receiver<Line>, dropped: &AtomicU64, out: impl Write) {
+    let mut sink = Sink { out, torn: false };
     let mut told = 0;
     while let Ok(line) = waiting.recv() {
         let lost = dropped.load(Ordering::Relaxed) - told;
@@ -130,19 +126,49 @@ fn write_lines(
             let fields: [Field<'_>; 1] = [("lines", &lost)];
             let line =
                 render(format, SystemClock.now(), Level::Warn, "log lines were dropped", &fields);
-            if out.write_all(line.as_bytes()).is_ok() {
+            if sink.write(&line) {
                 told += lost;
             }
         }
         match line {
-            Line::Text(text) => {
-                // A full disk, or a reader that has gone.
-                if out.write_all(text.as_bytes()).is_err() {
-                    dropped.fetch_add(1, Ordering::Relaxed);
-                }
+            // A full disk, or a reader that has gone.
+            Line::Text(text) if !sink.write(&text) => {
+                dropped.fetch_add(1, Ordering::Relaxed);
             }
+            Line::Text(_) => {}
             Line::Flush(done) => drop(done.try_send(())),
         }
+    }
+}
+
+/// Where lines go.
+struct Sink<W> {
+    out: W,
+    /// The last line broke off: the next must not look like its end.
+    torn: bool,
+}
+
+impl<W: Write> Sink<W> {
+    /// Whether all of the line was taken.
+    fn write(&mut self, line: &str) -> bool {
+        let end = if self.torn { "\n" } else { "" };
+        let line = [end, line].concat();
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match self.out.write(rest) {
+                Ok(0) => break,
+                Ok(bytes) => rest = &rest[bytes..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        if !rest.is_empty() {
+            // Of a line of which nothing was taken, whatever was torn before still is.
+            self.torn |= rest.len() < line.len();
+            return false;
+        }
+        self.torn = false;
+        true
     }
 }
 
@@ -207,17 +233,14 @@ pub(crate) fn timestamp(at: Micros) -> impl fmt::Display {
 }
 
 /// Text of a stranger, safe for a terminal, cut where it becomes too long.
-struct Printable<'a>(&'a str);
+pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, c) in self.0.chars().enumerate() {
             match c {
                 _ if index == VALUE_CHARS_MAX => return f.write_str("…"),
-                // Also those that turn the reading direction.
-                '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    write!(f, "{}", c.escape_unicode())?;
-                }
+                c if is_invisible(c) => write!(f, "{}", c.escape_unicode())?,
                 c if c.is_control() => write!(f, "{}", c.escape_default())?,
                 c => f.write_char(c)?,
             }
@@ -226,19 +249,41 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// Characters that turn the reading direction, end lines, or are not seen at all.
+fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     #[test]
     fn values_cannot_forge_lines() {
         let at = Micros::new(1_795_000_000_123_456);
         let long = "x".repeat(300);
-        let rows: [(&str, &str, &str); 5] = [
+        let rows: [(&str, &str, &str); 7] = [
             ("/rules", r"path=/rules", r#""path":"/rules""#),
             ("a b", r#"path="a b""#, r#""path":"a b""#),
             ("a\r\nb\x1b[31m", r"path=a\r\nb\u{1b}[31m", r#""path":"a\\r\\nb\\u{1b}[31m""#),
             ("\u{202e}x", r"path=\u{202e}x", r#""path":"\\u{202e}x""#),
+            (
+                "\u{61c}\u{200b}\u{e0041}\u{9b}31m",
+                r"\u{61c}\u{200b}\u{e0041}\u{9b}31m",
+                r"\\u{e0041}",
+            ),
+            ("a\"} {\"b", r#"path="a'} {'b""#, r#""path":"a\"} {\"b""#),
             (&long, "xxx…", "xxx…"),
         ];
         for (value, text, json) in rows {
@@ -256,5 +301,95 @@ mod tests {
             assert_eq!(read["event"], "a file is odd");
             assert_eq!(read["level"], "warn");
         }
+    }
+
+    /// A reader that reads only when it is told to, and takes so many bytes at a time.
+    #[derive(Clone, Default)]
+    struct Slow {
+        taken: Arc<Mutex<Vec<u8>>>,
+        /// How many bytes are taken before the next error; `None`: all.
+        room: Arc<Mutex<Option<usize>>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut room = self.room.lock().unwrap();
+            let most = room.unwrap_or(bytes.len()).min(bytes.len());
+            if most == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *room = room.map(|room| room - most);
+            self.taken.lock().unwrap().extend_from_slice(&bytes[..most]);
+            Ok(most)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_broke_off_does_not_swallow_the_next() {
+        let slow = Slow::default();
+        let mut sink = Sink { out: slow.clone(), torn: false };
+        // room | written, all so far
+        let rows = [
+            (None, true, "one\n"),
+            (Some(0), false, "one\n"),
+            (None, true, "one\none\n"),
+            (Some(2), false, "one\none\non"),
+            (Some(0), false, "one\none\non"),
+            (None, true, "one\none\non\none\n"),
+            (None, true, "one\none\non\none\none\n"),
+        ];
+        for (room, written, all) in rows {
+            *slow.room.lock().unwrap() = room;
+            assert_eq!(sink.write("one\n"), written);
+            assert_eq!(String::from_utf8(slow.taken.lock().unwrap().clone()).unwrap(), all);
+        }
+    }
+
+    /// Writes once it may.
+    struct Blocked(Receiver<()>, Slow);
+
+    impl Write for Blocked {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // The sender is gone as soon as it may.
+            let _ = self.0.recv();
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_tells_never_waits_and_what_is_lost_is_told() {
+        let (go_on, blocked) = channel();
+        let slow = Slow::default();
+        let logs = Logs::to(LogFormat::Text, 8, Blocked(blocked, slow.clone()));
+        for turn in 0..1_000 {
+            logs.info("a turn", &[("turn", &turn)]);
+        }
+        // Eight wait, and one may be under way.
+        let dropped = logs.dropped();
+        assert!((991..=992).contains(&dropped), "{dropped}");
+        drop(go_on);
+        logs.flush();
+        // Until there was room, the request to flush was dropped too.
+        while !String::from_utf8_lossy(&slow.taken.lock().unwrap()).contains("turn=7") {
+            logs.flush();
+        }
+        logs.info("the last", &[]);
+        logs.flush();
+        let all = String::from_utf8(slow.taken.lock().unwrap().clone()).unwrap();
+        // The writer may have come late, and told of some of them at once.
+        let told = all.lines().filter(|line| line.contains("log lines were dropped"));
+        let told = told.filter_map(|line| line.split_once("lines=")?.1.parse::<u64>().ok());
+        assert_eq!(told.sum::<u64>(), dropped, "{all}");
+        assert_eq!(all.matches("a turn").count() as u64, 1_000 - dropped, "{all}");
+        assert!(all.ends_with("the last\n"), "{all}");
+        assert_eq!(logs.dropped(), dropped);
     }
 }

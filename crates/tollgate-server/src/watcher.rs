@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use tollgate::{Micros, Refusal};
+use tollgate_rules::stripes::Counters;
 use tollgate_rules::{Decided, Observer, Verdict};
 
 use crate::key_names::KeyNames;
-use crate::metrics::stripes::Counters;
 use crate::refusal_log::RefusalLog;
 use crate::telemetry::Logs;
 use crate::top::{By, Top, TopEntry};

@@ -2,15 +2,14 @@
 
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Failure, Report};
-use client::{Server, read_token};
-
-mod client;
+use super::Failure;
+use super::client::Request;
+use super::client::door::DataArgs;
+use super::for_people::{self, printable, wait};
 
 const EXAMPLES: &str = "\
 Exit code
@@ -23,6 +22,10 @@ Examples
   Ask as a program:
     tollgate ask --path /login --method POST --ip 192.0.2.1 --json
 
+  A server with a token and TLS:
+    tollgate ask --server https://limits.example.com:8080 --token-file token \\
+      --ca-file ca.pem --user 42
+
 Asking takes: an allowed request counts. With --cost 0 it only looks.";
 
 /// Ask a running server one question
@@ -31,15 +34,6 @@ Asking takes: an allowed request counts. With --cost 0 it only looks.";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate ask --help")]
 pub(crate) struct Args {
-    /// The server
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOLLGATE_SERVER",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    server: Server,
-
     /// The path of the request
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
@@ -72,24 +66,21 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// A file with the token that the server asks for
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    server: DataArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let token = args.token_file.as_deref().map(read_token).transpose().map_err(Failure::Input)?;
+    let door = args.server.door()?;
     let question = Value::Object(question(args)).to_string();
-    let response = args.server.post("/v1/check", &question, token.as_deref());
-    let response = response.map_err(Failure::Input)?;
+    let request = Request { method: "POST", path: "/v1/check".into(), body: Some(question) };
+    let response = door.ask(&request).map_err(Failure::Input)?;
     if !matches!(response.status, 200 | 429) {
-        return Err(Failure::Input(unexpected(response.status, &response.body)));
+        return Err(Failure::Input(door.refused(&response)));
     }
-    let decision: Decision = serde_json::from_str(&response.body).map_err(|error| {
-        let server = &args.server;
-        Failure::Input(Report::new(format!("{server} does not answer like Tollgate: {error}")))
-    })?;
+    let decision = serde_json::from_str::<Decision>(&response.body);
+    let decision = decision.map_err(|error| Failure::Input(door.not_tollgate(&error)))?;
     let text = if args.json { format!("{}\n", response.body) } else { decision.for_people() };
     io::stdout().write_all(text.as_bytes()).map_err(Failure::from_output)?;
     if decision.allowed { Ok(()) } else { Err(Failure::No) }
@@ -123,22 +114,6 @@ fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("write a name and a value: x-tenant=acme".into()),
-    }
-}
-
-/// What went wrong, in the server's words.
-fn unexpected(status: u16, body: &str) -> Report {
-    #[derive(Deserialize)]
-    struct Problem {
-        message: String,
-    }
-    let problem = serde_json::from_str::<Problem>(body);
-    let message = problem.map_or_else(|_| String::new(), |problem| problem.message);
-    let report = Report::new(format!("the server answers {status}: {}", printable(&message)));
-    if status == 401 {
-        report.hint("name a file with the token: --token-file FILE")
-    } else {
-        report
     }
 }
 
@@ -190,13 +165,13 @@ impl Decision {
         match (self.allowed, self.delay_ms.unwrap_or_default()) {
             (true, 0) => format!("Allowed: {remaining} of {max} left under {rule} ({limit})."),
             (true, delay) => {
-                let delay = milliseconds(Some(delay));
+                let delay = wait(Some(delay));
                 format!("Allowed after {delay}: {remaining} of {max} left under {rule} ({limit}).")
             }
             (false, _) => match self.retry_after_ms {
                 Some(_) => {
-                    let wait = milliseconds(self.retry_after_ms);
-                    format!("Refused by {rule} ({limit}). Retry in {wait}.")
+                    let retry = wait(self.retry_after_ms);
+                    format!("Refused by {rule} ({limit}). Retry in {retry}.")
                 }
                 None => format!("Refused by {rule} ({limit}). Waiting does not help."),
             },
@@ -205,7 +180,6 @@ impl Decision {
 }
 
 fn table(limits: &[Judged]) -> String {
-    let head = ["rule", "limit", "answer", "left", "retry in", "full in"].map(String::from);
     let rows = limits.iter().map(|one| {
         let standing = if one.shadow {
             " (shadow)"
@@ -215,34 +189,18 @@ fn table(limits: &[Judged]) -> String {
             ""
         };
         let answer = if one.allowed { "allowed" } else { "refused" };
-        let retry = if one.allowed { "-".into() } else { milliseconds(one.retry_after_ms) };
+        let retry = if one.allowed { "-".into() } else { wait(one.retry_after_ms) };
         [
             printable(&one.rule),
             printable(&one.limit),
             format!("{answer}{standing}"),
             one.remaining.to_string(),
             retry,
-            milliseconds(one.reset_after_ms),
+            wait(one.reset_after_ms),
         ]
     });
-    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or_default());
-    let line = |row: &[String; 6]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        format!("  {}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
-/// What comes from a server must not drive the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-fn milliseconds(wait_ms: Option<u64>) -> String {
-    let wait = wait_ms.map(|ms| tollgate::Wait::from_micros(ms.saturating_mul(1_000)));
-    wait.unwrap_or(tollgate::Wait::NEVER).to_string()
+    let head = ["rule", "limit", "answer", "left", "retry in", "full in"];
+    for_people::table(head, &rows.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

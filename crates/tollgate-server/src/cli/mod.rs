@@ -8,7 +8,10 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod ask;
 pub(crate) mod check;
+pub(crate) mod client;
 pub(crate) mod completions;
+pub(crate) mod for_people;
+pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod schema;
 pub(crate) mod serve;
@@ -28,6 +31,7 @@ pub(crate) enum Command {
     Check(check::Args),
     Simulate(simulate::Args),
     Ask(ask::Args),
+    Keys(keys::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),

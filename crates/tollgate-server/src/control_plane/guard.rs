@@ -31,12 +31,11 @@ pub(super) struct By {
 pub(super) fn check_host(
     tokens: Option<&Tokens>,
     head: &request::Parts,
-) -> Result<(), Response<Body>> {
+) -> Result<(), Box<Response<Body>>> {
     if tokens.is_some() || names_loopback(head) {
         return Ok(());
     }
-    Err(reply::error(
-        StatusCode::FORBIDDEN,
+    Err(refused(
         "Without --admin-token-file this door answers to localhost and loopback addresses only: \
          use one of them as the host.",
     ))
@@ -47,27 +46,31 @@ pub(super) fn admit(
     tokens: Option<&Tokens>,
     head: &request::Parts,
     peer: SocketAddr,
-) -> Result<By, Response<Body>> {
+) -> Result<By, Box<Response<Body>>> {
     let token = match tokens {
         None => None,
-        Some(tokens) => Some(tokens.admit(&head.headers).ok_or_else(reply::unauthorized)?),
+        Some(tokens) => {
+            Some(tokens.admit(&head.headers).ok_or_else(|| Box::new(reply::unauthorized()))?)
+        }
     };
     if is_from_another_site(head) {
-        return Err(reply::error(
-            StatusCode::FORBIDDEN,
+        return Err(refused(
             "A page of another site makes a browser ask this: the control plane answers none.",
         ));
     }
     let reads = head.method == Method::GET || head.method == Method::HEAD;
     let marked = head.headers.get(&X_TOLLGATE_ADMIN).is_some_and(|value| value == "1");
     if tokens.is_none() && !reads && !marked {
-        return Err(reply::error(
-            StatusCode::FORBIDDEN,
+        return Err(refused(
             "Without --admin-token-file a request that changes something needs the header \
              `X-Tollgate-Admin: 1`, which a form of another site cannot send.",
         ));
     }
     Ok(By { peer, token })
+}
+
+fn refused(why: &str) -> Box<Response<Body>> {
+    Box::new(reply::error(StatusCode::FORBIDDEN, why))
 }
 
 /// Browsers say so themselves; programs say nothing.

@@ -55,7 +55,7 @@ impl ControlPlane {
         });
         match done {
             Ok(report) => reply::json(StatusCode::OK, Value::Object(report).to_string()),
-            Err(refused) => refused.0,
+            Err(refused) => *refused.0,
         }
     }
 
@@ -127,10 +127,10 @@ impl ControlPlane {
         by: By,
     ) -> Result<(), Refused> {
         let set = caller.set_override(fields).map_err(|error| match error {
-            OverrideError::Wrong(diagnostics) => Refused(reply::rules_refused(
+            OverrideError::Wrong(diagnostics) => Refused(Box::new(reply::rules_refused(
                 "The override is wrong; nothing was set.",
                 &diagnostics.to_string(),
-            )),
+            ))),
             OverrideError::TooMany => Refused::of(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "There are too many overrides set at run time: remove some, or write them into a \
@@ -207,6 +207,7 @@ fn decode(part: &str) -> Option<Cow<'_, str>> {
     let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
     while let [byte, after @ ..] = rest {
         let escaped = (*byte == b'%').then(|| after.get(..2)).flatten();
+        let escaped = escaped.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let escaped = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
         let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(escaped.unwrap_or(*byte));
@@ -216,11 +217,11 @@ fn decode(part: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Why nothing was done.
-struct Refused(Response<Body>);
+struct Refused(Box<Response<Body>>);
 
 impl Refused {
     fn of(status: StatusCode, message: &str) -> Refused {
-        Refused(reply::error(status, message))
+        Refused(reply::error(status, message).into())
     }
 }
 

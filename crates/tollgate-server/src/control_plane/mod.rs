@@ -69,14 +69,14 @@ impl ControlPlane {
         peer: SocketAddr,
     ) -> Response<Body> {
         if let Err(refused) = guard::check_host(self.tokens.as_ref(), head) {
-            return refused;
+            return *refused;
         }
         if let Some(open) = self.open_to_all(head) {
             return open;
         }
         match guard::admit(self.tokens.as_ref(), head, peer) {
             Ok(by) => self.route(head, body, by).await,
-            Err(refused) => refused,
+            Err(refused) => *refused,
         }
     }
 

@@ -42,7 +42,7 @@ impl ControlPlane {
     /// Puts other rules in force.
     pub(super) async fn put_rules(&self, text: Bytes, by: By) -> Response<Body> {
         let outcome = self.live.put(text).await;
-        self.reloaded("rules were put in force", outcome, by, Some(NOT_WRITTEN))
+        self.reloaded("new rules were sent", outcome, by, Some(NOT_WRITTEN))
     }
 
     /// Reads the files again.

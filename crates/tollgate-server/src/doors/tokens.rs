@@ -116,21 +116,21 @@ fn equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 #[cfg(unix)]
-fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
+pub(crate) fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
     use std::os::unix::fs::PermissionsExt;
 
     let Ok(data) = fs::metadata(path) else { return };
     if data.permissions().mode() & 0o004 != 0 {
         let file = path.display();
         logs.warn(
-            "every user of this machine can read a token file: chmod o-r",
+            "every user of this machine can read this file of secrets: chmod o-r",
             &[("file", &file)],
         );
     }
 }
 
 #[cfg(not(unix))]
-fn warn_if_readable_by_all(_: &Path, _: &Logs) {}
+pub(crate) fn warn_if_readable_by_all(_: &Path, _: &Logs) {}
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,10 @@
 use tollgate::{Micros, Wait};
 
 /// As long without a hint means that whoever wrote is done.
-const QUIET: Wait = Wait::from_micros(100_000);
+pub(super) const QUIET: Wait = Wait::from_micros(100_000);
+
+/// The same after a file was renamed into place: it is whole, but it may not be alone.
+pub(super) const QUIET_AFTER_RENAME: Wait = Wait::from_micros(10_000);
 
 /// The longest wait after the first hint, however many follow.
 const WAIT_MAX: Wait = Wait::from_micros(1_000_000);
@@ -11,27 +14,27 @@ const WAIT_MAX: Wait = Wait::from_micros(1_000_000);
 /// When to act on hints.
 #[derive(Debug, Default)]
 pub(super) struct Debounce {
-    /// The first hint and the last.
-    between: Option<(Micros, Micros)>,
+    /// The first hint, and until when it has to be quiet.
+    waiting: Option<(Micros, Micros)>,
 }
 
 impl Debounce {
-    pub(super) fn hint(&mut self, now: Micros) {
-        let (first, _) = self.between.unwrap_or((now, now));
-        self.between = Some((first, now));
+    /// A hint, and how long it has to be quiet after it.
+    pub(super) fn hint(&mut self, now: Micros, quiet: Wait) {
+        let (first, until) = self.waiting.unwrap_or((now, now));
+        self.waiting = Some((first, until.max(now.after(quiet))));
     }
 
     /// When it is time, if there was a hint.
     pub(super) fn due(&self) -> Option<Micros> {
-        let (first, last) = self.between?;
-        Some(first.after(WAIT_MAX).min(last.after(QUIET)))
+        self.waiting.map(|(first, until)| first.after(WAIT_MAX).min(until))
     }
 
     /// Whether it is time; if so, all hints are used up.
     pub(super) fn settled(&mut self, now: Micros) -> bool {
         let settled = self.due().is_some_and(|due| due <= now);
         if settled {
-            self.between = None;
+            self.waiting = None;
         }
         settled
     }
@@ -43,15 +46,24 @@ mod tests {
 
     #[test]
     fn it_waits_for_quiet_but_not_forever() {
-        // Instants of hints in ms; when it is time.
-        let every_50: Vec<u64> = (0..100).map(|n| n * 50).collect();
-        let rows: [(&[u64], u64); 4] =
-            [(&[0], 100), (&[0, 99], 199), (&[500, 599, 650], 750), (&every_50, 1_000)];
+        // Instants of hints in ms, `true` for renames; when it is time.
+        let every_50: Vec<(u64, bool)> = (0..100).map(|n| (n * 50, false)).collect();
+        let rows: [(&[(u64, bool)], u64); 7] = [
+            (&[(0, false)], 100),
+            (&[(0, false), (99, false)], 199),
+            (&[(500, false), (599, false), (650, false)], 750),
+            (&[(500, true)], 510),
+            (&[(500, true), (505, true)], 515),
+            (&[(500, false), (505, true)], 600),
+            (&every_50, 1_000),
+        ];
         for (hints, due) in rows {
             let mut debounce = Debounce::default();
             let ms = |ms: u64| Micros::new(ms * 1_000);
             assert!(!debounce.settled(ms(9_999)), "nobody hinted");
-            hints.iter().for_each(|at| debounce.hint(ms(*at)));
+            for (at, renamed) in hints {
+                debounce.hint(ms(*at), if *renamed { QUIET_AFTER_RENAME } else { QUIET });
+            }
             assert_eq!(debounce.due(), Some(ms(due)), "{hints:?}");
             assert!(!debounce.settled(Micros::new(due * 1_000 - 1)));
             assert!(debounce.settled(ms(due)));

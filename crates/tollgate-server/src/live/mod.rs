@@ -25,7 +25,7 @@ use std::thread;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tollgate::Micros;
+use tollgate::{Micros, Wait};
 use tollgate_rules::Gatekeeper;
 use tollgate_rules::changes::Changes;
 
@@ -33,6 +33,7 @@ pub(crate) use origin::{check_rate, load};
 pub(crate) use watch::WatchMode;
 
 use crate::telemetry::Logs;
+use debounce::{QUIET, QUIET_AFTER_RENAME};
 use origin::First;
 use reloader::Reloader;
 
@@ -49,8 +50,8 @@ pub(crate) struct LiveRules {
 struct Shared {
     status: ArcSwap<Status>,
     messages: SyncSender<Message>,
-    /// Hints that the thread has not looked at yet: a hundred of one cause are one.
-    hinted: [AtomicBool; 2],
+    /// Hints that the thread has not looked at yet: a hundred of one kind are one.
+    hinted: [AtomicBool; 3],
 }
 
 /// A note to the thread.
@@ -59,6 +60,36 @@ enum Message {
     Wake,
     Reload(oneshot::Sender<Reloaded>),
     Put(Bytes, oneshot::Sender<Reloaded>),
+}
+
+/// A reason to read the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hint {
+    /// Something happened to a file, and may go on happening.
+    Written,
+    /// A file was renamed into place, and is whole.
+    Renamed,
+    Signal,
+}
+
+impl Hint {
+    const ALL: [Hint; 3] = [Hint::Written, Hint::Renamed, Hint::Signal];
+
+    fn cause(self) -> Cause {
+        match self {
+            Hint::Written | Hint::Renamed => Cause::Files,
+            Hint::Signal => Cause::Signal,
+        }
+    }
+
+    /// How long it has to be quiet after it.
+    fn quiet(self) -> Wait {
+        match self {
+            Hint::Renamed => QUIET_AFTER_RENAME,
+            // A storm of signals is a few readings.
+            Hint::Written | Hint::Signal => QUIET,
+        }
+    }
 }
 
 /// Why the rules are read.
@@ -195,23 +226,22 @@ impl LiveRules {
         (LiveRules { shared }, inbox)
     }
 
-    /// Says that the rules may have changed. Never blocks; what comes close together counts once.
-    pub(crate) fn hint(&self, cause: Cause) {
-        let hinted = &self.shared.hinted[usize::from(cause == Cause::Signal)];
-        if !hinted.swap(true, Ordering::AcqRel) {
+    /// SIGHUP: the rules may have changed. Never blocks; what comes close together counts once.
+    pub(crate) fn hang_up(&self) {
+        self.hint(Hint::Signal);
+    }
+
+    fn hint(&self, hint: Hint) {
+        if !self.shared.hinted[hint as usize].swap(true, Ordering::AcqRel) {
             // If there is no room, the thread has plenty to wake up for, and looks then.
             let _ = self.shared.messages.try_send(Message::Wake);
         }
     }
 
-    /// The strongest hint since the last call.
-    fn take_hint(&self) -> Option<Cause> {
-        let take = |index: usize| self.shared.hinted[index].swap(false, Ordering::AcqRel);
-        match (take(0), take(1)) {
-            (_, true) => Some(Cause::Signal),
-            (true, false) => Some(Cause::Files),
-            (false, false) => None,
-        }
+    /// The hints since the last call.
+    fn take_hints(&self) -> impl Iterator<Item = Hint> {
+        let take = |hint: &Hint| self.shared.hinted[*hint as usize].swap(false, Ordering::AcqRel);
+        Hint::ALL.into_iter().filter(take)
     }
 
     /// Reads the rules again from where they were read at the start, and waits for the outcome.
@@ -226,13 +256,11 @@ impl LiveRules {
 
     async fn ask(&self, message: impl FnOnce(oneshot::Sender<Reloaded>) -> Message) -> Reloaded {
         let (reply, outcome) = oneshot::channel();
-        if self.shared.messages.try_send(message(reply)).is_ok()
-            && let Ok(outcome) = outcome.await
-        {
-            return outcome;
+        let refused = |text: &str| Reloaded::Refused { diagnostics: text.into(), errors: 1 };
+        if self.shared.messages.try_send(message(reply)).is_err() {
+            return refused("error: too many wait for new rules\n = hint: ask again in a second");
         }
-        let diagnostics = "error: too many wait for new rules\n = hint: ask again in a second";
-        Reloaded::Refused { diagnostics: diagnostics.into(), errors: 1 }
+        outcome.await.unwrap_or_else(|_| refused("error: a bug in Tollgate\n = hint: see the log"))
     }
 
     /// How it stands, without waiting.

@@ -1,5 +1,6 @@
 //! The thread that replaces rules: it alone reads, compiles and puts in force.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::debounce::Debounce;
 use super::origin::{First, Found, RulesFrom};
 use super::prints::Prints;
 use super::watch::{Watch, of_the_system};
-use super::{Cause, Failed, LiveRules, Message, Origin, Reloaded, Watching};
+use super::{Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
 use crate::telemetry::{Field, Logs};
 
 /// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;
@@ -57,7 +58,7 @@ impl Reloader {
     ) -> Reloader {
         let First { from, found, prints } = first;
         let hints = live.clone();
-        let teller = of_the_system(move || hints.hint(Cause::Files));
+        let teller = of_the_system(move |hint| hints.hint(hint));
         Reloader {
             gatekeeper,
             live,
@@ -76,18 +77,33 @@ impl Reloader {
 
     /// Until the end of the process.
     pub(super) fn run(mut self, inbox: &Receiver<Message>) {
-        self.follow();
-        self.follow_keys();
-        self.look();
+        self.go_on(|this| {
+            this.follow();
+            this.follow_keys();
+            this.look();
+        });
         loop {
-            match inbox.recv_timeout(self.patience()) {
-                Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
-                // Whoever asked may have gone away.
-                Ok(Message::Reload(reply)) => drop(reply.send(self.reload(Cause::Reload))),
-                Ok(Message::Put(text, reply)) => drop(reply.send(self.put(&text))),
+            let message = match inbox.recv_timeout(self.patience()) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => Message::Wake,
                 Err(RecvTimeoutError::Disconnected) => return,
-            }
-            self.tick();
+            };
+            self.go_on(|this| this.answer(message));
+            self.go_on(Reloader::tick);
+        }
+    }
+
+    /// A bug in here must not be the end of new rules: the log has it, and what was due is over.
+    fn go_on(&mut self, act: impl FnOnce(&mut Reloader)) {
+        let _ = catch_unwind(AssertUnwindSafe(|| act(self)));
+    }
+
+    /// Whoever asked may have gone away.
+    fn answer(&mut self, message: Message) {
+        match message {
+            Message::Wake => {}
+            Message::Reload(reply) => drop(reply.send(self.reload(Cause::Reload))),
+            Message::Put(text, reply) => drop(reply.send(self.put(&text))),
         }
     }
 
@@ -95,8 +111,8 @@ impl Reloader {
     fn tick(&mut self) {
         self.retired.retain(|rules| Arc::strong_count(rules) > 1);
         let now = self.gatekeeper.now();
-        if let Some(cause) = self.live.take_hint() {
-            self.hint(cause, now);
+        for hint in self.live.clone().take_hints() {
+            self.hint(hint, now);
         }
         if self.next_look.is_some_and(|due| due <= now) {
             self.look();
@@ -116,11 +132,11 @@ impl Reloader {
         until.into_iter().chain(release).min().unwrap_or(Duration::from_secs(3_600))
     }
 
-    fn hint(&mut self, cause: Cause, now: Micros) {
-        if cause.is_asked() {
-            self.cause = cause;
+    fn hint(&mut self, hint: Hint, now: Micros) {
+        if hint.cause().is_asked() {
+            self.cause = hint.cause();
         }
-        self.debounce.hint(now);
+        self.debounce.hint(now, hint.quiet());
     }
 
     /// Looks at the files from outside.
@@ -129,7 +145,7 @@ impl Reloader {
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
         // Whoever wants nothing watched wants no surprise either.
         if self.next_look.is_some() && self.watch.look() {
-            self.hint(Cause::Files, now);
+            self.hint(Hint::Written, now);
         }
     }
 
@@ -198,6 +214,9 @@ impl Reloader {
             ("unchanged", &changes.unchanged),
             ("warnings", &warnings),
         ];
+        for (name, changed) in [("settings", changes.settings), ("overrides", changes.overrides)] {
+            fields.extend(changed.then_some((name, &"changed" as _)));
+        }
         if !fresh.is_empty() {
             fields.push(("start_fresh", &fresh));
         }
@@ -266,7 +285,7 @@ impl Reloader {
             self.keys = Prints::default();
             self.follow();
             if there && self.watch.look_every().is_some() {
-                self.hint(Cause::Files, self.gatekeeper.now());
+                self.hint(Hint::Written, self.gatekeeper.now());
             }
         }
     }

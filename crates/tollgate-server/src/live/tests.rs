@@ -135,12 +135,12 @@ fn what_is_kept_of_a_failure_is_bounded() {
 fn hints_and_questions_are_bounded() {
     let (live, inbox) = LiveRules::new(Origin::Demo, SystemClock.now());
     for _ in 0..100 {
-        live.hint(Cause::Signal);
-        live.hint(Cause::Files);
+        live.hang_up();
+        live.hint(Hint::Written);
     }
-    assert_eq!(inbox.try_iter().count(), 2, "a hundred of one cause are one");
-    assert_eq!(live.take_hint(), Some(Cause::Signal));
-    assert_eq!(live.take_hint(), None);
+    assert_eq!(inbox.try_iter().count(), 2, "a hundred of one kind are one");
+    assert!(live.take_hints().eq([Hint::Written, Hint::Signal]));
+    assert!(live.take_hints().eq([]));
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(live.reload())).collect();
     for question in &mut waiting {
@@ -152,8 +152,8 @@ fn hints_and_questions_are_bounded() {
         panic!("one too many is not told")
     };
     assert!(diagnostics.contains("ask again"), "{diagnostics}");
-    live.hint(Cause::Files);
-    assert_eq!(live.take_hint(), Some(Cause::Files), "a hint needs no room");
+    live.hint(Hint::Renamed);
+    assert!(live.take_hints().eq([Hint::Renamed]), "a hint needs no room");
 }
 
 #[test]

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use notify::event::{AccessKind, AccessMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tollgate::Wait;
 
 use super::places::Places;
 use super::prints::Prints;
-use super::{Watching, mounts};
+use super::{Hint, Watching, mounts};
 
 /// Between two looks while the system does not tell of changes.
 const POLL_EVERY: Wait = Wait::from_micros(1_000_000);
@@ -49,6 +49,10 @@ pub(super) trait Teller: Send {
 
 impl Teller for RecommendedWatcher {
     fn watch(&mut self, directory: &Path) -> notify::Result<()> {
+        if let Some(kind) = mounts::without_events(directory) {
+            let reason = format!("a file system of the kind {kind} does not tell of all changes");
+            return Err(notify::Error::generic(&reason));
+        }
         Watcher::watch(self, directory, RecursiveMode::NonRecursive)
     }
 
@@ -63,28 +67,39 @@ pub(super) type MakeTeller =
     Box<dyn Fn(Arc<ArcSwap<Places>>) -> notify::Result<Box<dyn Teller>> + Send>;
 
 /// The system's teller.
-pub(super) fn of_the_system(hint: impl Fn() + Clone + Send + 'static) -> MakeTeller {
+pub(super) fn of_the_system(hint: impl Fn(Hint) + Clone + Send + 'static) -> MakeTeller {
     Box::new(move |places| {
         let hint = hint.clone();
         let tell = move |event: notify::Result<Event>| {
             // An error may mean that events were lost: look.
-            if event.map_or(true, |event| matters(&event, &places.load())) {
-                hint();
+            if let Some(found) =
+                event.map_or(Some(Hint::Written), |event| hint_in(&event, &places.load()))
+            {
+                hint(found);
             }
         };
         Ok(Box::new(notify::recommended_watcher(tell)?))
     })
 }
 
-/// Reading, our own included, changes nothing; nor does what happens to other files.
-fn matters(event: &Event, places: &Places) -> bool {
-    let read = match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    };
-    let ours = event.paths.is_empty() || event.paths.iter().any(|path| places.concern(path));
-    event.need_rescan() || (!read && ours)
+/// What an event means. Reading, our own included, changes nothing; nor does what happens to other
+/// files.
+fn hint_in(event: &Event, places: &Places) -> Option<Hint> {
+    if event.need_rescan() || event.paths.is_empty() {
+        return Some(Hint::Written);
+    }
+    let concerned = |path: &PathBuf| places.concern(path);
+    let any = event.paths.iter().any(concerned);
+    match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) if any => Some(Hint::Written),
+        EventKind::Access(_) => None,
+        EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
+            if event.paths.last().is_some_and(concerned) =>
+        {
+            Some(Hint::Renamed)
+        }
+        _ => any.then_some(Hint::Written),
+    }
 }
 
 /// Watches over some paths.
@@ -162,10 +177,6 @@ impl Watch {
         if places.directories.len() > DIRECTORIES_MAX {
             return Err(format!("the rules are in more than {DIRECTORIES_MAX} directories"));
         }
-        if let Some(kind) = places.directories.iter().find_map(|path| mounts::without_events(path))
-        {
-            return Err(format!("a file system of the kind {kind} does not tell of all changes"));
-        }
         if self.teller.is_none() {
             self.teller = Some((self.make)(self.places.clone()).map_err(|error| reason(&error))?);
         }
@@ -231,6 +242,7 @@ fn reason(error: &notify::Error) -> String {
             "the system has no watches left: raise fs.inotify.max_user_instances".into()
         }
         ErrorKind::Io(error) => format!("the system does not tell of changes: {error}"),
+        ErrorKind::Generic(reason) => reason.clone(),
         kind => format!("the system does not tell of changes: {kind:?}"),
     }
 }
@@ -243,7 +255,7 @@ mod tests {
     use std::fs;
     use std::sync::Mutex;
 
-    use notify::event::{CreateKind, DataChange, Flag, ModifyKind};
+    use notify::event::{CreateKind, DataChange, Flag};
 
     use super::*;
 
@@ -302,7 +314,7 @@ mod tests {
             assert_eq!(watch.follow(), Watching::Events);
             used.lock().unwrap().clone()
         };
-        assert_eq!(used_now(), [root.clone()], "where the directory will come");
+        assert_eq!(used_now(), std::slice::from_ref(&root), "where the directory will come");
         fs::create_dir(root.join("rules")).unwrap();
         assert_eq!(used_now(), [root.join("rules")]);
         assert_eq!(used_now(), [root.join("rules")], "asked once");
@@ -337,20 +349,27 @@ mod tests {
         let read = EventKind::Access(AccessKind::Open(AccessMode::Any));
         let changed = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let made = EventKind::Create(CreateKind::File);
-        let rows = [
-            (read, Some("a.yaml"), false),
-            (written, Some("a.yaml"), true),
-            (changed, Some("a.yaml"), true),
-            (made, Some("b.yaml"), false),
-            (made, Some("a.yaml"), true),
-            (EventKind::Other, None, true),
+        let renamed = |mode| EventKind::Modify(ModifyKind::Name(mode));
+        let (written_to, whole) = (Some(Hint::Written), Some(Hint::Renamed));
+        let rows: [(EventKind, &[&str], Option<Hint>); 11] = [
+            (read, &["a.yaml"], None),
+            (written, &["a.yaml"], written_to),
+            (written, &["b.yaml"], None),
+            (changed, &["a.yaml"], written_to),
+            (made, &["b.yaml"], None),
+            (made, &["a.yaml"], written_to),
+            (renamed(RenameMode::From), &["a.yaml"], written_to),
+            (renamed(RenameMode::To), &["a.yaml"], whole),
+            (renamed(RenameMode::Both), &["b.yaml", "a.yaml"], whole),
+            (renamed(RenameMode::Both), &["a.yaml", "b.yaml"], written_to),
+            (EventKind::Other, &[], written_to),
         ];
-        for (kind, name, want) in rows {
+        for (kind, names, want) in rows {
             let mut event = Event::new(kind);
-            event.paths.extend(name.map(|name| root.join(name)));
-            assert_eq!(matters(&event, &places), want, "{event:?}");
+            event.paths.extend(names.iter().map(|name| root.join(name)));
+            assert_eq!(hint_in(&event, &places), want, "{event:?}");
         }
         let lost = Event::new(EventKind::Other).set_flag(Flag::Rescan).add_path("elsewhere".into());
-        assert!(matters(&lost, &places));
+        assert_eq!(hint_in(&lost, &places), Some(Hint::Written));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::stripes::Counters;
+use tollgate_rules::stripes::Counters;
 
 /// The upper bounds of the buckets in nanoseconds, and as both formats spell them in seconds.
 pub(crate) const BOUNDS: [(u64, &str); 18] = [

@@ -7,7 +7,6 @@
 pub(crate) mod exposition;
 pub(crate) mod histogram;
 pub(crate) mod responses;
-pub(crate) mod stripes;
 
 mod process;
 
@@ -18,7 +17,7 @@ use tollgate::Micros;
 use tollgate_rules::{Gatekeeper, RuleSet, Verdict};
 
 use crate::doors::connection_caps::ConnectionCaps;
-use crate::live::Status;
+use crate::live::{LiveRules, Status};
 use crate::telemetry::Logs;
 use crate::watcher::{REASONS, Watcher};
 use exposition::{Format, Kind, Page, Value};
@@ -63,36 +62,6 @@ impl DoorFigures {
     }
 }
 
-/// How the rules came to be what they are.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RulesState {
-    /// 1 at the start, one more with each set that replaced another.
-    pub(crate) version: u64,
-    /// Sets that were taken, the first included.
-    pub(crate) loads: u64,
-    /// Sets that could not be.
-    pub(crate) failures: u64,
-    /// Times that nothing had changed.
-    pub(crate) unchanged: u64,
-    /// When the set in force was taken.
-    pub(crate) loaded_at: Micros,
-    /// Whether a newer set could not be taken.
-    pub(crate) failing: bool,
-}
-
-impl RulesState {
-    pub(crate) fn of(status: &Status) -> RulesState {
-        RulesState {
-            version: status.version,
-            loads: status.loads + 1,
-            failures: status.failures,
-            unchanged: status.unchanged,
-            loaded_at: status.loaded_at,
-            failing: status.failed.is_some(),
-        }
-    }
-}
-
 /// All that is counted, to be read.
 pub(crate) struct Metrics {
     pub(crate) gatekeeper: Arc<Gatekeeper>,
@@ -100,7 +69,7 @@ pub(crate) struct Metrics {
     pub(crate) timing: Arc<Timing>,
     pub(crate) doors: [DoorFigures; 2],
     pub(crate) logs: Logs,
-    pub(crate) rules: Box<dyn Fn() -> RulesState + Send + Sync>,
+    pub(crate) live: LiveRules,
     /// When the process began.
     pub(crate) started: Micros,
 }
@@ -113,7 +82,7 @@ impl Metrics {
         self.requests(&mut page);
         self.beside_decisions(&mut page);
         self.store(&mut page);
-        reloads(&mut page, &(self.rules)(), self.gatekeeper.rules().rules().len());
+        reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.doors(&mut page);
         page.one(
             "tollgate_log_lines_dropped_total",
@@ -254,24 +223,24 @@ fn decisions(page: &mut Page, rules: &RuleSet) {
     }
 }
 
-fn reloads(page: &mut Page, state: &RulesState, rules: usize) {
+fn reloads(page: &mut Page, status: &Status, rules: usize) {
     page.family("tollgate_reloads_total", Kind::Counter, "Times that rules were read, by result.")
-        .sample(&[("result", "loaded")], state.loads)
-        .sample(&[("result", "failed")], state.failures)
-        .sample(&[("result", "unchanged")], state.unchanged);
+        .sample(&[("result", "loaded")], status.loads + 1)
+        .sample(&[("result", "failed")], status.failures)
+        .sample(&[("result", "unchanged")], status.unchanged);
     page.one("tollgate_rules", Kind::Gauge, rules, "Rules in force.");
     let help = "Which version of the rules is in force, counted from the start.";
-    page.one("tollgate_rules_version", Kind::Gauge, state.version, help);
+    page.one("tollgate_rules_version", Kind::Gauge, status.version, help);
     page.one(
         "tollgate_rules_last_reload_successful",
         Kind::Gauge,
-        !state.failing,
+        status.failed.is_none(),
         "Whether the rules in force are those that were last given.",
     );
     page.one(
         "tollgate_rules_last_reload_success_timestamp_seconds",
         Kind::Gauge,
-        Value::Micros(state.loaded_at.as_u64()),
+        Value::Micros(status.loaded_at.as_u64()),
         "When the rules in force were read, in seconds since the Unix epoch.",
     );
 }

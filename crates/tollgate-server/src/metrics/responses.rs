@@ -1,11 +1,10 @@
 //! Responses of a door, counted by status.
 
 use http::StatusCode;
-
-use super::stripes::Counters;
+use tollgate_rules::stripes::Counters;
 
 /// The statuses that our own replies have. Bound of the label: these and `other`.
-const CODES: [(u16, &str); 14] = [
+const CODES: [(u16, &str); 12] = [
     (200, "200"),
     (429, "429"),
     (400, "400"),
@@ -14,10 +13,8 @@ const CODES: [(u16, &str); 14] = [
     (404, "404"),
     (405, "405"),
     (408, "408"),
-    (409, "409"),
     (410, "410"),
     (413, "413"),
-    (422, "422"),
     (500, "500"),
     (503, "503"),
 ];

@@ -13,134 +13,151 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 /// One name and how often it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held<N> {
-    /// The keyed hash that stands for the name: of 1,024 names two are equal once in 10^13.
-    hash: u64,
-    pub(super) name: N,
+pub(super) struct Held<'a, N> {
+    pub(super) hash: u64,
+    pub(super) name: &'a N,
     pub(super) count: u64,
     pub(super) error: u64,
-    /// Where it is in the heap.
-    at: u16,
 }
 
-impl<N> Held<N> {
-    pub(super) fn hash(&self) -> u64 {
-        self.hash
-    }
+/// Who has a place, and what it inherited.
+#[derive(Debug)]
+struct Place<N> {
+    /// The keyed hash that stands for the name: of 1,024 names two are equal once in 10^13.
+    hash: u64,
+    name: N,
+    error: u64,
+}
+
+/// A count, in the heap. Counts stand in it themselves, because finding the smallest compares many of
+/// them: so they are all in a few lines of memory.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    count: u64,
+    place: u16,
 }
 
 /// The sketch.
 #[derive(Debug)]
 pub(super) struct Sketch<N> {
-    /// Bound: `entries_max`.
-    held: Vec<Held<N>>,
-    /// Where the one with a hash is held.
-    places: HashMap<u64, u16, BuildHasherDefault<Already>>,
-    /// Places of `held`, the smallest count first.
-    heap: Vec<u16>,
+    /// Bound: `entries_max`, as of the three below.
+    places: Vec<Place<N>>,
+    /// Where the one with a hash is.
+    by_hash: HashMap<u64, u16, BuildHasherDefault<Already>>,
+    /// No count is above a smaller one; the smallest is first.
+    heap: Vec<Node>,
+    /// Where in the heap each place's count is.
+    at: Vec<u16>,
     entries_max: usize,
 }
 
 impl<N> Sketch<N> {
     /// Holds at most so many names.
     pub(super) fn new(entries_max: u16) -> Sketch<N> {
-        let entries_max = entries_max.into();
-        Sketch { held: Vec::new(), places: HashMap::default(), heap: Vec::new(), entries_max }
+        Sketch {
+            places: Vec::new(),
+            by_hash: HashMap::default(),
+            heap: Vec::new(),
+            at: Vec::new(),
+            entries_max: entries_max.into(),
+        }
     }
 
-    /// Counts one that has this hash. `name` writes who it is, into the place of whoever leaves.
+    /// Counts one that has this hash. `name` writes who it is, over the name of whoever leaves.
     #[inline]
-    pub(super) fn count(&mut self, hash: u64, name: impl FnOnce(Option<N>) -> N)
+    pub(super) fn count(&mut self, hash: u64, name: impl FnOnce(&mut N))
     where
         N: Default,
     {
-        if let Some(place) = self.places.get(&hash) {
-            let held = &mut self.held[usize::from(*place)];
-            held.count += 1;
-            let at = held.at;
-            return self.sink(at);
+        if let Some(place) = self.by_hash.get(&hash) {
+            let at = usize::from(self.at[usize::from(*place)]);
+            return self.grow(at);
         }
-        if self.held.len() < self.entries_max {
-            return self.push(hash, name(None));
+        if self.places.len() < self.entries_max {
+            return self.push(hash, name);
         }
-        let place = self.heap[0];
-        let held = &mut self.held[usize::from(place)];
-        self.places.remove(&held.hash);
-        held.name = name(Some(std::mem::take(&mut held.name)));
-        held.hash = hash;
-        held.error = held.count;
-        held.count += 1;
-        self.places.insert(hash, place);
-        self.sink(0);
+        let Node { count, place: number } = self.heap[0];
+        let place = &mut self.places[usize::from(number)];
+        self.by_hash.remove(&place.hash);
+        self.by_hash.insert(hash, number);
+        (place.hash, place.error) = (hash, count);
+        name(&mut place.name);
+        self.grow(0);
     }
 
-    fn push(&mut self, hash: u64, name: N) {
-        let place = self.held.len() as u16;
-        self.held.push(Held { hash, name, count: 1, error: 0, at: place });
-        self.places.insert(hash, place);
-        // No count is smaller than 1, so there is nothing to rise above but equals.
-        self.heap.push(place);
-        self.rise(place);
+    /// One more, with a count of 1, which no count is smaller than: it moves up to the first.
+    fn push(&mut self, hash: u64, name: impl FnOnce(&mut N))
+    where
+        N: Default,
+    {
+        let number = self.places.len() as u16;
+        let mut place = Place { hash, name: N::default(), error: 0 };
+        name(&mut place.name);
+        self.places.push(place);
+        self.by_hash.insert(hash, number);
+        self.at.push(0);
+        let node = Node { count: 1, place: number };
+        let mut at = self.heap.len();
+        self.heap.push(node);
+        while at > 0 && self.heap[(at - 1) / 2].count > 1 {
+            let above = (at - 1) / 2;
+            self.put(at, self.heap[above]);
+            at = above;
+        }
+        self.put(at, node);
     }
 
-    /// Moves a count that grew down to where it belongs.
-    fn sink(&mut self, mut at: u16) {
+    /// Counts one more, and moves the count down to where it belongs.
+    fn grow(&mut self, mut at: usize) {
+        let mut node = self.heap[at];
+        node.count += 1;
         loop {
-            let first = 2 * usize::from(at) + 1;
-            let children = first..(first + 2).min(self.heap.len());
-            let Some(least) = children.min_by_key(|child| self.count_at(*child)) else { return };
-            if self.count_at(least) >= self.count_at(at.into()) {
-                return;
+            let below = 2 * at + 1;
+            let Some(first) = self.heap.get(below) else { break };
+            let second = self.heap.get(below + 1).is_some_and(|second| second.count < first.count);
+            let least = below + usize::from(second);
+            if self.heap[least].count >= node.count {
+                break;
             }
-            at = self.swap(at, least as u16);
+            self.put(at, self.heap[least]);
+            at = least;
         }
+        self.put(at, node);
     }
 
-    /// Moves a new count up to where it belongs.
-    fn rise(&mut self, mut at: u16) {
-        while at > 0 {
-            let parent = (at - 1) / 2;
-            if self.count_at(parent.into()) <= self.count_at(at.into()) {
-                return;
-            }
-            at = self.swap(at, parent);
-        }
-    }
-
-    /// Swaps two places of the heap; where the first one is now.
-    fn swap(&mut self, one: u16, other: u16) -> u16 {
-        self.heap.swap(one.into(), other.into());
-        for at in [one, other] {
-            let place = self.heap[usize::from(at)];
-            self.held[usize::from(place)].at = at;
-        }
-        other
-    }
-
-    fn count_at(&self, at: usize) -> u64 {
-        self.held[usize::from(self.heap[at])].count
+    fn put(&mut self, at: usize, node: Node) {
+        self.heap[at] = node;
+        self.at[usize::from(node.place)] = at as u16;
     }
 
     /// The most often that somebody who is not held can have come.
     pub(super) fn floor(&self) -> u64 {
-        if self.held.len() < self.entries_max { 0 } else { self.count_at(0) }
+        let least = self.heap.first().map_or(0, |node| node.count);
+        if self.places.len() < self.entries_max { 0 } else { least }
     }
 
     /// All that are held, in no order.
-    pub(super) fn held(&self) -> &[Held<N>] {
-        &self.held
+    pub(super) fn held(&self) -> impl Iterator<Item = Held<'_, N>> {
+        self.heap.iter().map(|node| self.told(*node))
     }
 
     /// The one with this hash.
-    pub(super) fn get(&self, hash: u64) -> Option<&Held<N>> {
-        self.places.get(&hash).map(|place| &self.held[usize::from(*place)])
+    pub(super) fn get(&self, hash: u64) -> Option<Held<'_, N>> {
+        let number = self.by_hash.get(&hash)?;
+        Some(self.told(self.heap[usize::from(self.at[usize::from(*number)])]))
+    }
+
+    fn told(&self, node: Node) -> Held<'_, N> {
+        let Place { hash, name, error } = &self.places[usize::from(node.place)];
+        Held { hash: *hash, name, count: node.count, error: *error }
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
-        self.held.clear();
         self.places.clear();
+        self.by_hash.clear();
         self.heap.clear();
+        self.at.clear();
     }
 }
 
@@ -198,21 +215,21 @@ mod tests {
             for _ in 0..n {
                 let name = zipf(&mut state);
                 *exact.entry(name).or_insert(0_u64) += 1;
-                sketch.count(name.wrapping_mul(0x9e37_79b9_7f4a_7c15), |_| name);
+                sketch.count(name.wrapping_mul(0x9e37_79b9_7f4a_7c15), |held| *held = name);
             }
             let share = n / u64::from(entries_max);
-            assert!(sketch.held().len() <= entries_max.into());
+            assert!(sketch.held().count() <= entries_max.into());
             assert!(sketch.floor() <= share);
-            assert_eq!(sketch.held().iter().map(|held| held.count).sum::<u64>(), n);
+            assert_eq!(sketch.held().map(|held| held.count).sum::<u64>(), n);
             for held in sketch.held() {
-                let truly = exact[&held.name];
+                let truly = exact[held.name];
                 assert!(held.count - held.error <= truly && truly <= held.count, "{held:?}");
                 assert!(held.error <= share, "{held:?}");
             }
             for (name, truly) in exact {
                 let held = sketch.get(name.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 assert!(held.is_some() || truly <= sketch.floor(), "{name} came {truly} times");
-                assert!(held.is_none_or(|held| held.name == name));
+                assert!(held.is_none_or(|held| *held.name == name));
             }
         }
     }
@@ -221,13 +238,13 @@ mod tests {
     fn a_flood_of_new_names_takes_no_more_room() {
         let mut sketch = Sketch::<u64>::new(8);
         for name in 0..100_000 {
-            sketch.count(name, |_| name);
+            sketch.count(name, |held| *held = name);
         }
-        assert_eq!((sketch.held().len(), sketch.heap.len(), sketch.places.len()), (8, 8, 8));
+        assert_eq!((sketch.held().count(), sketch.by_hash.len(), sketch.at.len()), (8, 8, 8));
         assert_eq!(sketch.floor(), 12_500);
         sketch.clear();
-        assert_eq!((sketch.held().len(), sketch.floor()), (0, 0));
-        sketch.count(1, |_| 1);
+        assert_eq!((sketch.held().count(), sketch.floor()), (0, 0));
+        sketch.count(1, |held| *held = 1);
         assert_eq!(sketch.get(1).map(|held| (held.count, held.error)), Some((1, 0)));
     }
 }

@@ -80,7 +80,8 @@ impl Server {
     /// Runs exactly this command as a server.
     pub(crate) fn spawn(mut command: Command) -> Result<Server, Ended> {
         let mut child = command.spawn().expect("tollgate runs");
-        let logs = lines_of(child.stderr.take().expect("a pipe"));
+        // A test may send it elsewhere.
+        let logs = child.stderr.take().map_or_else(|| channel().1, lines_of);
         let lines = lines_of(child.stdout.take().expect("a pipe"));
         let logged = String::new();
         let mut server = Server { child, lines, logs, logged, http: None, admin: None };

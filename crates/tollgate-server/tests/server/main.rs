@@ -1,15 +1,25 @@
 //! The server from outside: the real program, on ports of its own, over real sockets.
 //!
-//! `harness` starts and stops it and speaks HTTP; the other modules are named after what they show.
+//! `harness` starts and stops it and speaks HTTP, `fake_door` stands in for it where a command is
+//! tested; the other modules are named after what they show.
 
 mod access;
+mod admin;
 mod check;
+mod cli_ask;
+mod cli_keys;
 mod connections;
+mod exposition;
+mod fake_door;
 mod forward_auth;
 mod harness;
 mod http2;
 mod identity;
 mod lifecycle;
+mod logs;
+mod metrics;
+mod reload;
+mod reload_load;
 mod reserve;
 mod rules;
 mod settings;

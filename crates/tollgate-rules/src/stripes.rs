@@ -2,40 +2,52 @@
 //! not wait for each other's caches.
 
 use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 
-/// How many copies there are. Threads beyond that share.
-pub(crate) const STRIPES: usize = 16;
+/// The most copies: each rule has a tally of as many.
+const STRIPES_MAX: usize = 32;
+
+/// As many as there are processors, rounded up to a power of two. Threads beyond that share.
+static STRIPES: LazyLock<usize> = LazyLock::new(|| {
+    available_parallelism().map_or(1, NonZeroUsize::get).next_power_of_two().min(STRIPES_MAX)
+});
 
 /// Copies, each on cache lines of its own.
-#[derive(Debug, Default)]
-pub(crate) struct Stripes<T>([Stripe<T>; STRIPES]);
+#[derive(Debug)]
+pub struct Stripes<T>(Box<[Stripe<T>]>);
 
-/// Two lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(align(64))]
 struct Stripe<T>(T);
+
+impl<T: Default> Default for Stripes<T> {
+    fn default() -> Stripes<T> {
+        Stripes((0..*STRIPES).map(|_| Stripe::default()).collect())
+    }
+}
 
 impl<T> Stripes<T> {
     /// The copy of this thread.
     #[inline]
-    pub(crate) fn mine(&self) -> &T {
-        &self.0[number_of_this_thread() % STRIPES].0
+    pub fn mine(&self) -> &T {
+        &self.0[number_of_this_thread() & (self.0.len() - 1)].0
     }
 
     /// All copies.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+    pub fn all(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|stripe| &stripe.0)
     }
 }
 
 /// Threads are numbered as they come here, so that the first ones share nothing.
+#[inline]
 fn number_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     const NONE: usize = usize::MAX;
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(NONE) };
-    }
+    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(NONE) });
     NUMBER.with(|number| {
         if number.get() == NONE {
             number.set(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -46,7 +58,7 @@ fn number_of_this_thread() -> usize {
 
 /// So many counters, each striped.
 #[derive(Debug)]
-pub(crate) struct Counters<const N: usize>(Stripes<Row<N>>);
+pub struct Counters<const N: usize>(Stripes<Row<N>>);
 
 #[derive(Debug)]
 struct Row<const N: usize>([AtomicU64; N]);
@@ -66,12 +78,12 @@ impl<const N: usize> Default for Counters<N> {
 impl<const N: usize> Counters<N> {
     /// Adds to one of them.
     #[inline]
-    pub(crate) fn add(&self, index: usize, by: u64) {
+    pub fn add(&self, index: usize, by: u64) {
         self.0.mine().0[index].fetch_add(by, Ordering::Relaxed);
     }
 
     /// What each has come to.
-    pub(crate) fn sums(&self) -> [u64; N] {
+    pub fn sums(&self) -> [u64; N] {
         let mut sums = [0_u64; N];
         for row in self.0.all() {
             for (sum, counter) in sums.iter_mut().zip(&row.0) {
@@ -91,12 +103,13 @@ mod tests {
     #[test]
     fn nothing_is_lost_between_more_threads_than_stripes() {
         let counters = Counters::<3>::default();
+        let threads = STRIPES_MAX + 3;
         thread::scope(|scope| {
-            for _ in 0..STRIPES + 3 {
+            for _ in 0..threads {
                 scope.spawn(|| (0..1_000).for_each(|turn| counters.add(turn % 2, 1)));
             }
         });
-        let each = 500 * (STRIPES as u64 + 3);
+        let each = 500 * threads as u64;
         assert_eq!(counters.sums(), [each, each, 0]);
     }
 }

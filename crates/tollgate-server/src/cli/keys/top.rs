@@ -1,0 +1,122 @@
+//! `tollgate keys top`: the callers that ask most, or are refused most.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::cli::client::Request;
+use crate::cli::for_people::{printable, table};
+
+/// Show who asks most, or who is refused most
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// What to count
+    #[arg(long, value_name = "WHAT", default_value = "requests")]
+    by: By,
+
+    /// How many callers to show, at most 100
+    #[arg(short, long = "number", value_name = "N", default_value = "20")]
+    number: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Requests,
+    Refusals,
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            By::Requests => "requests",
+            By::Refusals => "refusals",
+        })
+    }
+}
+
+/// What `/api/top` answers.
+#[derive(Deserialize)]
+pub(super) struct Answer {
+    window_s: Option<u64>,
+    top: Vec<Heavy>,
+}
+
+#[derive(Deserialize)]
+struct Heavy {
+    rule: String,
+    key: String,
+    /// The key as log lines have it.
+    hash: Option<String>,
+    count: u64,
+    /// The count may be too high by this.
+    #[serde(default)]
+    error: u64,
+    refused: Option<u64>,
+}
+
+impl Args {
+    pub(super) fn request(&self) -> Request {
+        let path = format!("/api/top?by={}&n={}", self.by, self.number);
+        Request { method: "GET", path, body: None }
+    }
+
+    pub(super) fn for_people(&self, answer: &Answer) -> String {
+        let by = self.by;
+        let when = match answer.window_s {
+            Some(1) => " in the last second".to_string(),
+            Some(seconds) => format!(" in the last {seconds} s"),
+            None => String::new(),
+        };
+        if answer.top.is_empty() {
+            return format!("No {by}{when}.\n");
+        }
+        let row = |one: &Heavy| {
+            let count = match one.error {
+                0 => one.count.to_string(),
+                error => format!("{} to {}", one.count.saturating_sub(error), one.count),
+            };
+            // Counted by refusals, the count says it.
+            let refused = one.refused.filter(|_| by == By::Requests);
+            let refused = refused.map(|refused| refused.to_string()).unwrap_or_default();
+            let hash = one.hash.as_deref().map(printable).unwrap_or_default();
+            [printable(&one.rule), printable(&one.key), count, refused, hash]
+        };
+        let rows: Vec<_> = answer.top.iter().map(row).collect();
+        let head = ["rule", "key", &by.to_string(), "refused", "in log lines"];
+        format!("The most {by}{when}.\n\n{}", table(head, &rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_a_table_of_callers() {
+        let text = r#"{"by":"requests","window_s":60,"top":[
+            {"rule":"api","key":"user=42","hash":"1f2e","count":120,"error":0,"refused":3},
+            {"rule":"login","key":"ip=192.0.2.1\u001b[2J","count":9,"error":4,"refused":0}]}"#;
+        let answer: Answer = serde_json::from_str(text).unwrap();
+        let rows = [
+            (
+                By::Requests,
+                "The most requests in the last 60 s.\n\n\
+                 \x20 rule   key                    requests  refused  in log lines\n\
+                 \x20 api    user=42                120       3        1f2e\n\
+                 \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9    0\n",
+            ),
+            (
+                By::Refusals,
+                "The most refusals in the last 60 s.\n\n\
+                 \x20 rule   key                    refusals  in log lines\n\
+                 \x20 api    user=42                120       1f2e\n\
+                 \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9\n",
+            ),
+        ];
+        for (by, want) in rows {
+            assert_eq!(Args { by, number: 20 }.for_people(&answer), want);
+        }
+        let nobody = Answer { window_s: None, top: Vec::new() };
+        assert_eq!(Args { by: By::Refusals, number: 5 }.for_people(&nobody), "No refusals.\n");
+    }
+}

@@ -1,0 +1,140 @@
+//! `tollgate ask`: what it prints, how it leaves, tokens and TLS.
+
+use tempfile::tempdir;
+
+use crate::fake_door::{answering, answering_json};
+use crate::harness::{Server, file, run, text, tollgate};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const OTHER: &str = "fedcba9876543210fedcba9876543210";
+
+#[test]
+fn ask_prints_and_exits_by_the_answer() {
+    let server = Server::start(&["--limit", "2/hour burst 2"]);
+    let url = format!("http://{}", server.http());
+    let ask = |more: &[&str]| run(&[&["ask", "--server", &url, "--user", "42"], more].concat());
+
+    let allowed = ask(&["--path", "/api", "--method", "get", "--ip", "192.0.2.1"]);
+    assert_eq!((allowed.code, &*allowed.stderr), (Some(0), ""));
+    let first = allowed.stdout.lines().next();
+    assert_eq!(first, Some("Allowed: 1 of 2 left under default (2/hour burst 2)."));
+    let refused = ask(&["--cost", "2"]);
+    assert_eq!((refused.code, &*refused.stderr), (Some(3), ""));
+    assert!(refused.stdout.starts_with("Refused by default (2/hour burst 2). Retry in "));
+    let json = ask(&["--cost", "0", "--json", "--header", "x-a=b", "--tier", "pro"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+    assert_eq!(json["remaining"], 1);
+    assert_eq!(ask(&["--cost", "9007199254740992"]).code, Some(1), "the server says no");
+    assert_eq!(ask(&["--header", "x"]).code, Some(2));
+    drop(server);
+    let nobody = run(&["ask", "--server", &url]);
+    assert_eq!(nobody.code, Some(1));
+    assert!(nobody.stderr.contains("tollgate serve"), "{nobody:?}");
+}
+
+#[test]
+fn ask_takes_the_token_of_a_file() {
+    let directory = tempdir().unwrap();
+    // The server's own file will do, also while tokens are changed.
+    let tokens = file(directory.path(), "tokens", format!("\n{TOKEN}\n{OTHER}\n"));
+    let old = file(directory.path(), "old", OTHER);
+    let wrong = file(directory.path(), "wrong", "wrong-but-long-enough-to-be-one\n");
+    let empty = file(directory.path(), "empty", "\n");
+    let missing = directory.path().join("missing");
+    let server = Server::start(&["--limit", "9/hour", "--auth-token-file", text(&tokens)]);
+    let url = format!("http://{}", server.http());
+    // options, exit code, what standard error says
+    let rows: [(&[&str], i32, &[&str]); 8] = [
+        (&["--token-file", text(&tokens)], 0, &[]),
+        (&["--auth-token-file", text(&tokens)], 0, &[]),
+        (&["--token-file", text(&old)], 0, &[]),
+        (&[], 1, &["the server answers 401: ", "hint: name a file with the token: --token-file"]),
+        (
+            &["--token-file", text(&wrong)],
+            1,
+            &["the server answers 401: ", "hint: the server does not know the first token of"],
+        ),
+        (&["--token-file", text(&empty)], 1, &["has no token in its first line"]),
+        (&["--token-file", text(&missing)], 1, &["cannot read the token file", "hint: "]),
+        // Of the other door: one set of options fits `ask` and `keys`.
+        (
+            &["--token-file", text(&tokens), "--admin", "x", "--admin-token-file", text(&missing)],
+            0,
+            &[],
+        ),
+    ];
+    for (options, code, told) in rows {
+        let asked = run(&[&["ask", "--server", &url, "--user", "42"], options].concat());
+        assert_eq!(asked.code, Some(code), "{options:?} {asked:?}");
+        assert_eq!(asked.stderr.is_empty(), told.is_empty(), "{asked:?}");
+        for text in told {
+            assert!(asked.stderr.contains(text), "{text}: {asked:?}");
+        }
+        for secret in [TOKEN, OTHER, "wrong-but-long"] {
+            assert!(!format!("{asked:?}").contains(secret), "{asked:?}");
+        }
+    }
+    let by_environment = tollgate()
+        .args(["ask", "--user", "42"])
+        .env("TOLLGATE_SERVER", &url)
+        .env("TOLLGATE_TOKEN_FILE", &tokens)
+        .output();
+    assert!(by_environment.unwrap().status.success());
+}
+
+#[test]
+fn ask_speaks_tls() {
+    let directory = tempdir().unwrap();
+    let made = |name: &str| {
+        let made = rcgen::generate_simple_self_signed([name.to_string()]).unwrap();
+        let cert = file(directory.path(), &format!("{name}.cert"), made.cert.pem());
+        let key = file(directory.path(), &format!("{name}.key"), made.signing_key.serialize_pem());
+        (cert, key)
+    };
+    let ((cert, key), (other, _)) = (made("localhost"), made("example.com"));
+    let tokens = file(directory.path(), "tokens", TOKEN);
+    let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
+    let server = Server::start(
+        &[&["--limit", "9/hour", "--auth-token-file", text(&tokens)], &tls[..]].concat(),
+    );
+    let port = server.http().port();
+    let (https, http) = (format!("https://localhost:{port}"), format!("http://localhost:{port}"));
+    let by_address = format!("https://127.0.0.1:{port}");
+    let rows: [(&str, &[&str], i32, &str); 6] = [
+        (&https, &["--ca-file", text(&cert)], 0, ""),
+        (&https, &[], 2, "hint: name a file of certificates: --ca-file FILE"),
+        (&https, &["--ca-file", text(&other)], 1, "--ca-file names the certificates"),
+        (&https, &["--ca-file", text(&key)], 1, "there is no certificate in"),
+        (&by_address, &["--ca-file", text(&cert)], 1, "certificate not valid for name"),
+        (&http, &[], 1, "if that port speaks TLS, write --server https://"),
+    ];
+    for (url, options, code, told) in rows {
+        let ask = ["ask", "--server", url, "--token-file", text(&tokens), "--user", "42"];
+        let asked = run(&[&ask[..], options].concat());
+        assert_eq!(asked.code, Some(code), "{url} {options:?} {asked:?}");
+        assert!(asked.stderr.contains(told), "{asked:?}");
+        assert!(!asked.stderr.contains(TOKEN), "{asked:?}");
+    }
+}
+
+#[test]
+fn answers_of_others_are_told_and_harmless() {
+    let rows: [(&[u8], &str); 6] = [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not answer like Tollgate"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n{}", "the answer broke off"),
+        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>", "answers 502, and not like Tollgate"),
+        (b"SSH-2.0-x\r\n", "what answers is not HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "write --server https://"),
+        (b"", "what answers is not HTTP"),
+    ];
+    for (bytes, told) in rows {
+        let (address, door) = answering(bytes);
+        let asked = run(&["ask", "--server", &format!("http://{address}")]);
+        assert_eq!(asked.code, Some(1), "{asked:?}");
+        assert!(asked.stderr.contains(told), "{asked:?}");
+        assert_eq!(door.join().unwrap().line, "POST /v1/check HTTP/1.1");
+    }
+    let (address, _) = answering_json(400, r#"{"message":"no\u001b[2J\nnot this"}"#);
+    let asked = run(&["ask", "--server", &format!("http://{address}")]);
+    assert_eq!(asked.stderr, "error: the server answers 400: no\\u{1b}[2J\\nnot this\n");
+}
