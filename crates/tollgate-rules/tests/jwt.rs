@@ -525,9 +525,9 @@ fn what_verifying_costs() {
         measure(&format!("{name}, first time"), &identify, &fresh);
         measure(&format!("{name}, remembered"), &identify, &vec![fresh[1_999].clone(); 100_000]);
         let forged: Vec<String> = fresh.iter().map(|value| value.replace("eyJ0", "eyJ1")).collect();
-        measure(&format!("{name}, malformed"), &identify, &forged);
+        measure(&format!("{name}, forged"), &identify, &forged);
         let cut: Vec<String> = fresh.iter().map(|value| value[..value.len() - 4].into()).collect();
-        measure(&format!("{name}, bad signature"), &identify, &cut);
+        measure(&format!("{name}, cut off"), &identify, &cut);
         let expired = format!("Bearer {}", signer.sign(&with("exp", json!(1))));
         measure(&format!("{name}, expired"), &identify, &vec![expired; 10_000]);
     }
