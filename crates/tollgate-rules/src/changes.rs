@@ -34,7 +34,7 @@ impl Changes {
             before.rules().map(|rule| (&*rule.name, rule)).collect();
         let mut changes = Changes {
             settings: before.settings() != after.settings() || before.tiers() != after.tiers(),
-            overrides: before.of_file() != after.of_file(),
+            overrides: before.file_overrides() != after.file_overrides(),
             ..Changes::default()
         };
         for rule in after.rules() {

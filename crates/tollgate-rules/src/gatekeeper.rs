@@ -106,7 +106,8 @@ impl<C: Clock> Gatekeeper<C> {
     /// with. What callers have used stays, as far as limits do; so do overrides that were set at run
     /// time, and the tallies of rules that keep their name.
     pub fn replace(&self, mut rules: RuleSet) -> Changes {
-        let overrides = self.changing();
+        let mut overrides = self.changing();
+        overrides.retain(|one| one.stands_at(self.now()));
         let before = self.rules.load();
         let changes = Changes::between(&before, &rules);
         rules.inherit(&before);
@@ -126,16 +127,18 @@ impl<C: Clock> Gatekeeper<C> {
     ) -> Result<T, E> {
         let mut overrides = self.changing();
         let mut changed = overrides.clone();
-        changed.retain(|one| one.until.is_none_or(|until| now < until));
+        changed.retain(|one| one.stands_at(now));
         let done = change(&mut changed)?;
         self.rules.store(Arc::new(self.rules.load().with_overrides(&changed)));
         *overrides = changed;
         Ok(done)
     }
 
-    /// The overrides that were set at run time.
+    /// The overrides that were set at run time and have not ended; also those of rules that are gone,
+    /// which apply again if their rule comes back.
     pub fn overrides(&self) -> Vec<Arc<Override>> {
-        self.changing().clone()
+        let (overrides, now) = (self.changing(), self.now());
+        overrides.iter().filter(|one| one.stands_at(now)).cloned().collect()
     }
 
     /// Whoever changes rules or overrides goes alone. What a panic left is whole: it is replaced, not

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use tollgate::{Act, Check, Clock, Decision, KeyBuf, Limit, Micros, Wait};
 
 use crate::compile::read_overrides;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::gatekeeper::{Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
 use crate::limit_spec::RuleLimit;
+use crate::matcher::contains;
 use crate::problem::Problem;
-use crate::rule::Rule;
-use crate::rule_set::Override;
+use crate::rule::{Mode, Rule};
+use crate::rule_set::{Override, Settings};
 use crate::source::Source;
 use crate::suggest::suggest;
 
@@ -43,11 +44,28 @@ pub struct Caller<'a, C> {
 pub struct KeyReport {
     /// How long it is still blocked.
     pub blocked_for: Option<Wait>,
-    /// The limits that apply instead of the rule's, if there are such.
+    /// The limits that apply instead of the rule's, if there are such,
     pub replaced_by: Option<Arc<Override>>,
+    /// and whether they were set at run time.
+    pub at_run_time: bool,
+    /// Why the rule does not refuse this caller, whatever it has used.
+    pub lenient: Option<Leniency>,
     /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
     /// of all tiers.
     pub limits: Vec<KeyLimit>,
+}
+
+/// Why a rule does not refuse a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leniency {
+    /// No rule applies to it.
+    Exempt,
+    /// The rule is switched off.
+    Off,
+    /// The rule is in shadow, or not enforced for this caller.
+    Shadow,
+    /// The rule only warns.
+    Soft,
 }
 
 /// What a caller has used of one limit.
@@ -128,6 +146,8 @@ impl<C: Clock> Caller<'_, C> {
         KeyReport {
             blocked_for: moment.blocked_for(&self.block_key()),
             replaced_by: self.replaced_by().cloned(),
+            at_run_time: self.replaced_by().is_some_and(|one| self.is_run_time(one)),
+            lenient: self.lenient(),
             limits: self.applying().iter().map(|one| self.report_of(one)).collect(),
         }
     }
@@ -142,6 +162,33 @@ impl<C: Clock> Caller<'_, C> {
             balance: store.balance(&one.limit.limit, (&one.key).into(), self.now),
             decision: store.decide_one(&check, self.now),
         }
+    }
+
+    /// Why the rule does not refuse this caller, if it does not.
+    pub fn lenient(&self) -> Option<Leniency> {
+        let rule = self.rule();
+        match rule.mode {
+            _ if self.is_exempt() => Some(Leniency::Exempt),
+            Mode::Off => Some(Leniency::Off),
+            mode if !mode.enforces(&rule.name, &self.key) => Some(Leniency::Shadow),
+            _ if rule.soft => Some(Leniency::Soft),
+            _ => None,
+        }
+    }
+
+    /// Whether no rule applies to whom the key names. Others may be exempt for what the key does not
+    /// say.
+    fn is_exempt(&self) -> bool {
+        let Settings { exempt_ips, exempt_users, .. } = self.rules.settings();
+        self.key.parts().any(|(name, value)| match name {
+            "user" => exempt_users.contains(value),
+            "ip" => value.parse().is_ok_and(|ip| contains(exempt_ips, ip)),
+            _ => false,
+        })
+    }
+
+    fn is_run_time(&self, other: &Arc<Override>) -> bool {
+        self.rules.run_time_overrides().iter().any(|one| Arc::ptr_eq(one, other))
     }
 
     /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
@@ -208,9 +255,19 @@ impl<C: Clock> Caller<'_, C> {
     /// As a file would have it, read as a file is.
     fn read_override(&self, fields: &Value) -> Result<Arc<Override>, Diagnostics> {
         let mut entry = json!({ "rule": &*self.rule().name, "key": key_text(&self.key) });
-        match (entry.as_object_mut(), fields.as_object()) {
-            (Some(entry), Some(fields)) => entry.extend(fields.clone()),
-            _ => entry["limits"] = fields.clone(),
+        match fields.as_object() {
+            None => entry["limits"] = fields.clone(),
+            Some(fields) => {
+                for (name, value) in fields {
+                    // Whose it is has been said.
+                    if name == "rule" || name == "key" {
+                        let problem = Problem::new(format!("`{name}` cannot be given here"))
+                            .hint("write `limits` and, if it is to end, `until`");
+                        return Err(Diagnostic::of_file("override", problem).into());
+                    }
+                    entry[name] = value.clone();
+                }
+            }
         }
         let text = json!({ "overrides": [entry] }).to_string();
         let source = Source::from_text("override", &text);

@@ -70,9 +70,19 @@ pub struct Override {
     pub until: Option<Micros>,
 }
 
+impl Override {
+    /// Whether it has not ended.
+    pub fn stands_at(&self, now: Micros) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Overrides {
+    /// Those of the file, then those set at run time.
     list: Vec<Arc<Override>>,
+    /// How many are of the file.
+    of_file: usize,
     /// By rule, then by key.
     of_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
 }
@@ -132,7 +142,7 @@ impl RuleSet {
     }
 
     /// The overrides of the file.
-    pub(crate) fn of_file(&self) -> &[Arc<Override>] {
+    pub fn file_overrides(&self) -> &[Arc<Override>] {
         &self.book.overrides
     }
 
@@ -146,9 +156,10 @@ impl RuleSet {
         let numbers: HashMap<&str, u32> =
             book.rules.iter().map(|one| &*one.rule.name).zip(0..).collect();
         let mut overrides = Overrides::default();
-        for one in book.overrides.iter().chain(more) {
+        for (index, one) in book.overrides.iter().chain(more).enumerate() {
             let Some(rule) = numbers.get(&*one.rule) else { continue };
             let number = overrides.list.len() as u32;
+            overrides.of_file += usize::from(index < book.overrides.len());
             overrides.of_rule.entry(*rule).or_default().insert(one.key.clone(), number);
             overrides.list.push(one.clone());
         }
@@ -277,14 +288,18 @@ impl RuleSet {
         found
     }
 
+    /// The overrides that were set at run time, as far as their rules exist.
+    pub fn run_time_overrides(&self) -> &[Arc<Override>] {
+        &self.overrides.list[self.overrides.of_file..]
+    }
+
     /// The number of the override for a caller, if it still stands.
     pub(crate) fn override_of(&self, rule: u32, key: &KeyBuf, now: Micros) -> Option<u32> {
         if self.overrides.list.is_empty() {
             return None;
         }
         let number = *self.overrides.of_rule.get(&rule)?.get(key)?;
-        let until = self.overrides.list[number as usize].until;
-        until.is_none_or(|until| now < until).then_some(number)
+        self.overrides.list[number as usize].stands_at(now).then_some(number)
     }
 
     pub(crate) fn limits_of_override(&self, number: u32) -> &[RuleLimit] {

@@ -40,8 +40,12 @@ use crate::watcher::Watcher;
 /// How long requests may take to finish once the server is asked to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// The most connections of the admin door.
-const ADMIN_CONNECTIONS_MAX: usize = 100;
+/// The most connections of the admin door,
+const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// and from one address: nobody alone may keep a probe out.
+const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 32;
+/// How long the head of a request to it may take: connections that say nothing make room.
+const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves until it is asked to stop.
 pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
@@ -54,6 +58,11 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
 
 fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result<(), Failure> {
     access::check(settings).map_err(Failure::Usage)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| cannot_start(&error))?;
+    // Before anything that takes time: a hangup would end a process that does not expect it.
+    let signals = runtime.block_on(async { Signals::install() });
+    let signals = signals.map_err(|error| cannot_start(&error))?;
     let (rules, first) = live::load(settings, logs)?;
     let auth_file = settings.auth_token_file.as_deref();
     let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs));
@@ -87,7 +96,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
     let caps = ConnectionCaps::new(total.get(), per_ip.get());
     let http = DoorFigures::new("http", caps);
-    let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX);
+    let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
     let admin = DoorFigures::new("admin", caps);
     let timing = Arc::<Timing>::default();
     let metrics = Metrics {
@@ -110,20 +119,20 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         names,
         metrics,
         logs: logs.clone(),
+        warnings: Warnings::new(logs),
     };
+    let admin_patience = Patience { head: patience.head.min(ADMIN_HEAD_TIMEOUT), ..patience };
     let server = Server {
         settings,
         logs,
         data: Arc::new(Site::new(data, patience, stopping.clone(), http.responses)),
-        control: Arc::new(Site::new(control, patience, stopping.clone(), admin.responses)),
+        control: Arc::new(Site::new(control, admin_patience, stopping.clone(), admin.responses)),
         caps: [http.caps, admin.caps],
         tls,
         stopping,
         live,
     };
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| cannot_start(&error))?;
-    runtime.block_on(server.serve(gatekeeper))
+    runtime.block_on(server.serve(gatekeeper, signals))
 }
 
 struct Server<'a> {
@@ -139,9 +148,8 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    async fn serve(self, gatekeeper: Arc<Gatekeeper>) -> Result<(), Failure> {
+    async fn serve(self, gatekeeper: Arc<Gatekeeper>, mut signals: Signals) -> Result<(), Failure> {
         let settings = self.settings;
-        let mut signals = Signals::install().map_err(|error| cannot_start(&error))?;
         // All are bound before the first accepts: a start that fails half-way serves nobody.
         let http = bind("http", settings.http)?;
         let admin = bind("admin", settings.admin)?;

@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::live::LiveRules;
 
-/// Waits for requests to stop. Made before the doors open, so that no signal is missed.
+/// Waits for requests to stop. Made before anything else, so that no signal is missed.
 pub(crate) struct Signals {
     #[cfg(unix)]
     terminate: Signal,

@@ -30,7 +30,7 @@ impl Lock {
         // Beside it: the snapshot itself is another file each time it is written.
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
-        let file = File::create(&beside).map_err(|error| cannot_write(path, &error))?;
+        let file = open_lock(Path::new(&beside)).map_err(|error| cannot_write(path, &error))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock { _held: Some(file) }),
             Err(TryLockError::WouldBlock) => {
@@ -42,6 +42,20 @@ impl Lock {
             Err(TryLockError::Error(_)) => Ok(Lock { _held: None }),
         }
     }
+}
+
+/// Opens or makes the file that is locked, and only that: a link in its place may lead to something
+/// that matters.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        let problem = format!("{} is there and is no ordinary file", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+    }
+    options.open(path)
 }
 
 /// An empty store, or what a snapshot of an earlier run holds.

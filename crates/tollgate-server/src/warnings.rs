@@ -1,7 +1,7 @@
 //! Warnings about what would go wrong unseen: of each kind at most one line a minute, because
 //! whoever sends requests can cause them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
 use tollgate_rules::Gatekeeper;
 
-use crate::telemetry::Logs;
+use crate::telemetry::{Field, Logs};
 
 /// Between two lines of one kind.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -18,15 +18,23 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How often is looked at what only counts.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the data plane warns about.
+/// What the planes warn about.
 pub(crate) struct Warnings {
     logs: Logs,
     untrusted: Sampled,
+    admin_refused: Sampled,
+    /// Since the last line about them.
+    admin_refusals: AtomicU64,
 }
 
 impl Warnings {
     pub(crate) fn new(logs: &Logs) -> Warnings {
-        Warnings { logs: logs.clone(), untrusted: Sampled::default() }
+        Warnings {
+            logs: logs.clone(),
+            untrusted: Sampled::default(),
+            admin_refused: Sampled::default(),
+            admin_refusals: AtomicU64::new(0),
+        }
     }
 
     /// A proxy asks whom the rules do not trust: what it says about its client is not believed, and
@@ -39,6 +47,20 @@ impl Warnings {
                  X-Original-* are ignored: if it is your proxy, add it to identify.trusted_peers",
                 &[("peer", &peer)],
             );
+        }
+    }
+}
+
+impl Warnings {
+    /// Somebody was turned away from the admin door: with a wrong token, or from a page.
+    #[cold]
+    pub(crate) fn admin_refused(&self, peer: SocketAddr, status: u16, now: Micros) {
+        let more = self.admin_refusals.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.admin_refused.is_due(now) {
+            self.admin_refusals.fetch_sub(more, Ordering::Relaxed);
+            let fields: [Field<'_>; 3] =
+                [("peer", &peer), ("status", &status), ("since_last", &more)];
+            self.logs.warn("a request to the admin door was refused", &fields);
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn check_host(
     ))
 }
 
-/// Admits whoever may look and, if the request changes something, may do that.
+/// Admits whoever has a token, where that is needed, and is no page of another site.
 pub(super) fn admit(
     tokens: Option<&Tokens>,
     head: &request::Parts,
@@ -50,7 +50,8 @@ pub(super) fn admit(
     let token = match tokens {
         None => None,
         Some(tokens) => {
-            Some(tokens.admit(&head.headers).ok_or_else(|| Box::new(reply::unauthorized()))?)
+            let number = tokens.admit(&head.headers);
+            Some(number.ok_or_else(|| Box::new(reply::unauthorized()))?)
         }
     };
     if is_from_another_site(head) {
@@ -58,15 +59,23 @@ pub(super) fn admit(
             "A page of another site makes a browser ask this: the control plane answers none.",
         ));
     }
+    Ok(By { peer, token })
+}
+
+/// Refuses a change that a form could have sent, if no token shows that it is meant.
+pub(super) fn check_mark(
+    tokens: Option<&Tokens>,
+    head: &request::Parts,
+) -> Result<(), Box<Response<Body>>> {
     let reads = head.method == Method::GET || head.method == Method::HEAD;
     let marked = head.headers.get(&X_TOLLGATE_ADMIN).is_some_and(|value| value == "1");
-    if tokens.is_none() && !reads && !marked {
-        return Err(refused(
-            "Without --admin-token-file a request that changes something needs the header \
-             `X-Tollgate-Admin: 1`, which a form of another site cannot send.",
-        ));
+    if tokens.is_some() || reads || marked {
+        return Ok(());
     }
-    Ok(By { peer, token })
+    Err(refused(
+        "Without --admin-token-file a request that changes something needs the header \
+         `X-Tollgate-Admin: 1`, which a form of another site cannot send.",
+    ))
 }
 
 fn refused(why: &str) -> Box<Response<Body>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tollgate::{SystemClock, Wait};
-use tollgate_rules::keys::{CallerError, KeyLimit, OverrideError};
+use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
 use tollgate_rules::{Caller, Override, key_text};
 
 use super::ControlPlane;
@@ -42,7 +42,7 @@ impl ControlPlane {
             Act::Show => Ok(self.report(&caller)),
             Act::Reset => {
                 let reset = caller.reset();
-                self.audit("a key was reset", by, &caller, &[]);
+                self.audit("a key was reset", by, &caller, &[("found", &reset)]);
                 let mut report = self.report(&caller);
                 report.insert("reset".into(), reset.into());
                 Ok(report)
@@ -82,8 +82,8 @@ impl ControlPlane {
         };
         match (name.as_str(), value) {
             ("block", Value::Null) => {
-                caller.unblock();
-                self.audit("a block was lifted", by, caller, &[]);
+                let found = caller.unblock();
+                self.audit("a block was lifted", by, caller, &[("found", &found)]);
             }
             ("block", Value::String(text)) => self.block(caller, text, by)?,
             ("grant", Value::Number(units)) => {
@@ -95,8 +95,8 @@ impl ControlPlane {
                 self.audit("a key was granted units", by, caller, &[("units", &units)]);
             }
             ("override", Value::Null) => {
-                caller.remove_override();
-                self.audit("an override was removed", by, caller, &[]);
+                let found = caller.remove_override();
+                self.audit("an override was removed", by, caller, &[("found", &found)]);
             }
             ("override", fields) => self.set_override(caller, fields, by)?,
             _ => return Err(bad(CHANGES)),
@@ -110,13 +110,18 @@ impl ControlPlane {
         if duration < Duration::from_millis(1) {
             return Err(bad("A block lasts at least 1ms; {\"block\":null} lifts it."));
         }
+        if let Some(leniency) = caller.lenient() {
+            return Err(Refused::of(StatusCode::CONFLICT, why_no_block(leniency)));
+        }
         if !caller.block(duration) {
             return Err(Refused::of(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The table of blocks is full: lift some, or start with a larger --max-keys.",
             ));
         }
-        self.audit("a key was blocked", by, caller, &[("for", &text)]);
+        // A longer one stays.
+        let blocked_for = caller.report().blocked_for.unwrap_or(Wait::ZERO);
+        self.audit("a key was blocked", by, caller, &[("for", &blocked_for)]);
         Ok(())
     }
 
@@ -138,7 +143,9 @@ impl ControlPlane {
             ),
         })?;
         let limits = texts(&set).join(", ");
-        self.audit("an override was set", by, caller, &[("limits", &limits)]);
+        let until = set.until.map_or_else(|| "none".into(), |until| timestamp(until).to_string());
+        let fields: [Field<'_>; 2] = [("limits", &limits), ("until", &until)];
+        self.audit("an override was set", by, caller, &fields);
         Ok(())
     }
 
@@ -159,7 +166,9 @@ impl ControlPlane {
             "hash": self.names.hash(caller.key()),
             "mode": super::rules::mode(caller.rule().mode),
             "blocked_for_ms": report.blocked_for.and_then(Wait::millis),
-            "override": report.replaced_by.map(|other| self.override_of(&other)),
+            "soft": caller.rule().soft,
+            "exempt": report.lenient == Some(Leniency::Exempt),
+            "override": report.replaced_by.map(|one| override_of(&one, report.at_run_time)),
             "limits": limits,
         });
         match document {
@@ -167,15 +176,33 @@ impl ControlPlane {
             _ => Map::new(),
         }
     }
+}
 
-    /// An override, and whether it was set at run time.
-    pub(super) fn override_of(&self, other: &Override) -> Value {
-        let run_time = self.gatekeeper.overrides();
-        json!({
-            "limits": texts(other),
-            "until": other.until.map(|until| timestamp(until).to_string()),
-            "run_time": run_time.iter().any(|one| **one == *other),
-        })
+/// An override, and whether it was set at run time.
+pub(super) fn override_of(other: &Override, run_time: bool) -> Value {
+    json!({
+        "limits": texts(other),
+        "until": other.until.map(|until| timestamp(until).to_string()),
+        "run_time": run_time,
+    })
+}
+
+/// A block that nobody would feel is worse than none: whoever set it believes in it.
+fn why_no_block(leniency: Leniency) -> &'static str {
+    match leniency {
+        Leniency::Exempt => {
+            "This caller is exempt from all rules, so a block would do nothing: take it out of \
+             `exempt` first."
+        }
+        Leniency::Off => "The rule is off, so a block would do nothing: write `mode: enforce`.",
+        Leniency::Shadow => {
+            "The rule is not enforced for this caller (`mode`), so a block would do nothing: write \
+             `mode: enforce`."
+        }
+        Leniency::Soft => {
+            "The rule only warns (`soft: true`), so a block would do nothing: leave out `soft`, or \
+             block the caller under another rule."
+        }
     }
 }
 

@@ -25,11 +25,15 @@ use crate::live::LiveRules;
 use crate::metrics::Metrics;
 use crate::reply;
 use crate::telemetry::{Field, Logs};
+use crate::warnings::Warnings;
 use guard::By;
 use keys::Act;
 
 /// The most bytes of a change to a key.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
+
+/// What stands before a rule and a key.
+const KEYS: &str = "/api/keys/";
 
 const PATHS: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
@@ -44,6 +48,7 @@ pub(crate) struct ControlPlane {
     pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) logs: Logs,
+    pub(crate) warnings: Warnings,
 }
 
 impl Handler for ControlPlane {
@@ -68,16 +73,33 @@ impl ControlPlane {
         body: &mut RequestBody,
         peer: SocketAddr,
     ) -> Response<Body> {
-        if let Err(refused) = guard::check_host(self.tokens.as_ref(), head) {
-            return *refused;
+        match self.admit(head, peer) {
+            Ok(Admitted::ToAll(open)) => open,
+            Ok(Admitted::By(by)) => self.route(head, body, by).await,
+            Err(refused) => {
+                self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
+                *refused
+            }
         }
+    }
+
+    fn admit(
+        &self,
+        head: &request::Parts,
+        peer: SocketAddr,
+    ) -> Result<Admitted, Box<Response<Body>>> {
+        let tokens = self.tokens.as_ref();
+        guard::check_host(tokens, head)?;
         if let Some(open) = self.open_to_all(head) {
-            return open;
+            return Ok(Admitted::ToAll(open));
         }
-        match guard::admit(self.tokens.as_ref(), head, peer) {
-            Ok(by) => self.route(head, body, by).await,
-            Err(refused) => *refused,
+        let by = guard::admit(tokens, head, peer)?;
+        // Whoever is at the wrong door is told so, and not how to knock.
+        if !is_known(head.uri.path()) {
+            return Ok(Admitted::ToAll(reply::error(StatusCode::NOT_FOUND, PATHS)));
         }
+        guard::check_mark(tokens, head)?;
+        Ok(Admitted::By(by))
     }
 
     /// What needs no token: whoever watches a server should not be able to change it.
@@ -107,7 +129,7 @@ impl ControlPlane {
             ("/api/rules", _) => reply::method_not_allowed("GET, HEAD, PUT"),
             ("/api/reload", &Method::POST) => self.reload(by).await,
             ("/api/reload", _) => reply::method_not_allowed("POST"),
-            _ => match path.strip_prefix("/api/keys/") {
+            _ => match path.strip_prefix(KEYS) {
                 Some(key) => self.key_by_method(key, head, body, by).await,
                 None => reply::error(StatusCode::NOT_FOUND, PATHS),
             },
@@ -138,6 +160,19 @@ impl ControlPlane {
         let who: [Field<'_>; 2] = [("by", &by.peer), ("token", &token)];
         self.logs.info(event, &[fields, &who].concat());
     }
+}
+
+/// What became of a request at the door.
+enum Admitted {
+    /// It gets what everybody gets.
+    ToAll(Response<Body>),
+    /// It is somebody's who may.
+    By(By),
+}
+
+fn is_known(path: &str) -> bool {
+    let known = ["/api/status", "/api/top", "/api/rules", "/api/reload"];
+    known.contains(&path) || path.starts_with(KEYS)
 }
 
 async fn read(body: &mut RequestBody, bytes_max: usize) -> Result<Bytes, Response<Body>> {

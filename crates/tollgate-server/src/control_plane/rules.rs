@@ -1,5 +1,7 @@
 //! `/api/rules` and `/api/reload`: which rules are in force, and how others come in.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -9,6 +11,7 @@ use tollgate_rules::{Changes, Rule, RuleSet, Tally, Verdict, key_text};
 
 use super::ControlPlane;
 use super::guard::By;
+use super::keys::override_of;
 use crate::doors::connection::Body;
 use crate::live::{Origin, Reloaded};
 use crate::reply;
@@ -21,12 +24,18 @@ impl ControlPlane {
     /// All rules, with what they have said so far.
     pub(super) fn rules(&self) -> Response<Body> {
         let (status, rules) = (self.live.status(), self.gatekeeper.rules());
+        let names: HashSet<&str> = rules.rules().map(|rule| &*rule.name).collect();
         let listed: Vec<Value> =
             rules.tallies().map(|(one, tally)| rule(&rules, one, tally)).collect();
-        let overrides = rules.overrides().iter().map(|other| {
-            let mut entry = self.override_of(other);
+        let at_run_time = self.gatekeeper.overrides();
+        let of_file = rules.file_overrides().iter().map(|one| (one, false));
+        let overrides = of_file.chain(at_run_time.iter().map(|one| (one, true)));
+        let overrides = overrides.map(|(other, run_time)| {
+            let mut entry = override_of(other, run_time);
             entry["rule"] = (*other.rule).into();
             entry["key"] = key_text(&other.key).into();
+            // One that was set at run time outlives its rule, in case that comes back.
+            entry["applies"] = names.contains(&*other.rule).into();
             entry
         });
         let document = json!({
@@ -69,14 +78,14 @@ impl ControlPlane {
                 ("unchanged", json!({ "version": version, "result": "unchanged" }))
             }
             Reloaded::Refused { diagnostics, errors } => {
-                self.tell(event, by, &[("result", &"refused")]);
+                self.tell(event, by, &[("result", &"refused"), ("errors", &errors)]);
                 let plural = if errors == 1 { "" } else { "s" };
                 let message =
                     format!("The rules have {errors} error{plural}; those in force stay.");
                 return reply::rules_refused(&message, &diagnostics);
             }
         };
-        self.tell(event, by, &[("result", &result)]);
+        self.tell(event, by, &[("result", &result), ("version", &document["version"])]);
         let mut document = document;
         if let Some(message) = message {
             document["message"] = message.into();

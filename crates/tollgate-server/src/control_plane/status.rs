@@ -57,7 +57,7 @@ impl ControlPlane {
             "watching": watching,
             "polling_because": because,
             "overrides": {
-                "file": rules.overrides().len().saturating_sub(run_time),
+                "file": rules.file_overrides().len(),
                 "run_time": run_time,
             },
             "failed": status.failed.as_ref().map(failed),

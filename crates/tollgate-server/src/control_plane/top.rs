@@ -49,6 +49,7 @@ fn entry_of(entry: &TopEntry, by: By) -> Value {
         "count": counted.count,
         "error": counted.error,
         "refused": entry.refusals.count,
+        "refused_error": entry.refusals.error,
     })
 }
 
