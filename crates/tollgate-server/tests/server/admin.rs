@@ -15,6 +15,9 @@ rules:
   - { name: plans, match: { path: /plans }, key: '{user}', limits: [2/hour], tiered: true }
   - { name: login, match: { path: /login }, key: '{ip}', limits: [1/hour], ban: { after: 2, within: 1h, for: 1d } }
   - { name: trial, match: { path: '/api/{*rest}' }, key: '{user|ip}', limits: [1/hour], mode: shadow }
+  - { name: warns, match: { path: /warns }, key: '{user|ip}', limits: [1/hour], soft: true }
+  - { name: idle, match: { path: /idle }, key: '{user}', limits: [1/hour], mode: off }
+exempt: { user: [boss], ip: [198.51.100.0/24] }
 overrides:
   - { rule: api, key: user=vip, limits: [50/hour], until: 2100-01-01T00:00:00Z }
 ";
@@ -71,7 +74,7 @@ fn a_status_tells_how_it_stands() {
         (&json!(true), &json!({"allowed":4,"refused":2}))
     );
     let rules = &status["rules"];
-    assert_eq!((&rules["version"], &rules["count"]), (&json!(1), &json!(4)));
+    assert_eq!((&rules["version"], &rules["count"]), (&json!(1), &json!(6)));
     assert_eq!((&rules["origin"], &rules["watching"]), (&json!("files"), &json!("events")));
     assert_eq!(rules["overrides"], json!({ "file": 1, "run_time": 0 }));
     assert_eq!(rules["failed"], Value::Null);
@@ -105,7 +108,7 @@ fn rules_are_listed_with_what_they_said() {
     assert_eq!(
         listed["overrides"],
         json!([{ "rule": "api", "key": "user=vip", "limits": ["50/hour"],
-                 "until": "2100-01-01T00:00:00.000Z", "run_time": false }])
+                 "until": "2100-01-01T00:00:00.000Z", "run_time": false, "applies": true }])
     );
 }
 
@@ -212,6 +215,13 @@ fn wrong_changes_change_nothing_and_say_why() {
             400,
             "wrong",
         ),
+        ("POST", key, r#"{"override":{"limits":["1/hour"],"rule":"login"}}"#, 400, "wrong"),
+        ("POST", key, r#"{"override":{"limits":["1/hour"],"key":"user=7"}}"#, 400, "wrong"),
+        ("POST", "/api/keys/warns/user=42", r#"{"block":"1m"}"#, 409, "only warns"),
+        ("POST", "/api/keys/trial/user=42", r#"{"block":"1m"}"#, 409, "not enforced"),
+        ("POST", "/api/keys/idle/user=42", r#"{"block":"1m"}"#, 409, "is off"),
+        ("POST", "/api/keys/api/user=boss", r#"{"block":"1m"}"#, 409, "exempt"),
+        ("POST", "/api/keys/api/ip=198.51.100.7", r#"{"block":"1m"}"#, 409, "exempt"),
         ("PATCH", key, "", 405, "GET, HEAD, POST, DELETE"),
         ("POST", "/api/status", "", 405, "GET, HEAD"),
         ("DELETE", "/api/rules", "", 405, "PUT"),
@@ -245,7 +255,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
     let text = "rules: [{ name: api, key: '{user|ip}', limits: [5/hour] }]";
     let put = admin.change("PUT", "/api/rules", text);
     assert_eq!((&put["version"], &put["changes"]["changed"]), (&json!(2), &json!(["api"])));
-    assert_eq!(put["changes"]["removed"], json!(["plans", "login", "trial"]));
+    assert_eq!(put["changes"]["removed"], json!(["plans", "login", "trial", "warns", "idle"]));
     assert!(put["message"].as_str().unwrap().contains("not written to any file"));
     assert_eq!(admin.get("/api/rules")["origin"], "api");
     assert_eq!(admin.get("/api/status")["rules"]["failed"], Value::Null);
@@ -263,9 +273,76 @@ fn rules_are_put_and_go_with_the_next_reload() {
         broken.json()["diagnostics"].as_str().unwrap().contains("rules.yaml:1:8"),
         "{broken:?}"
     );
-    assert_eq!(admin.get("/api/rules")["rules"].as_array().unwrap().len(), 4);
+    assert_eq!(admin.get("/api/rules")["rules"].as_array().unwrap().len(), 6);
     admin.server.wait_for_log("new rules were sent");
     admin.server.wait_for_log("a reload was asked for");
+}
+
+#[test]
+fn whoever_is_not_refused_is_told_apart() {
+    let admin = Admin::start(&[]);
+    let seen = |path: &str| {
+        let report = admin.get(path);
+        let flag = |name: &str| report[name].as_bool().unwrap();
+        assert_eq!(report["blocked_for_ms"], Value::Null, "{path}");
+        (report["mode"].as_str().unwrap().to_string(), flag("soft"), flag("exempt"))
+    };
+    for (path, mode, soft, exempt) in [
+        ("/api/keys/api/user=42", "enforce", false, false),
+        ("/api/keys/api/user=boss", "enforce", false, true),
+        ("/api/keys/api/ip=198.51.100.7", "enforce", false, true),
+        ("/api/keys/warns/user=42", "enforce", true, false),
+        ("/api/keys/idle/user=42", "off", false, false),
+        ("/api/keys/trial/user=42", "shadow", false, false),
+    ] {
+        assert_eq!(seen(path), (mode.to_string(), soft, exempt), "{path}");
+    }
+}
+
+#[test]
+fn overrides_that_ended_or_lost_their_rule_are_shown_as_such() {
+    let admin = Admin::start(&[]);
+    let set = |key: &str, fields: &str| {
+        admin.change(
+            "POST",
+            &format!("/api/keys/plans/{key}"),
+            &format!("{{\"override\":{fields}}}"),
+        )
+    };
+    set("user=1", r#"{"limits":["9/hour"]}"#);
+    set("user=2", r#"["8/hour"]"#);
+    let run_time = || {
+        let listed = admin.get("/api/rules")["overrides"].as_array().unwrap().clone();
+        let at_run_time = listed.iter().filter(|one| one["run_time"] == true);
+        at_run_time.map(|one| one["applies"].as_bool().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(run_time(), [true, true]);
+    admin.change("PUT", "/api/rules", "rules: [{ name: api, key: '{user}', limits: [5/hour] }]");
+    assert_eq!(run_time(), [false, false]);
+    assert_eq!(admin.get("/api/status")["rules"]["overrides"], json!({ "file": 0, "run_time": 2 }));
+    admin.change("POST", "/api/reload", "");
+    assert_eq!(run_time(), [true, true]);
+    assert_eq!(admin.get("/api/status")["rules"]["overrides"], json!({ "file": 1, "run_time": 2 }));
+}
+
+#[test]
+fn nobody_alone_can_shut_the_admin_door() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "token", TOKEN);
+    let admin = Admin::start(&["--admin-token-file", text(&tokens)]);
+    // From one address more connections than it may have; they say nothing.
+    let silent: Vec<_> = (0..40)
+        .map(|_| std::net::TcpStream::connect(admin.server.admin()).expect("the door is open"))
+        .collect();
+    // Another address of this machine still gets in.
+    let probe = std::process::Command::new("curl")
+        .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20"])
+        .args(["--interface", "127.0.0.2", &format!("http://{}/livez", admin.server.admin())])
+        .output();
+    if let Ok(probe) = probe {
+        assert_eq!(String::from_utf8_lossy(&probe.stdout), "200");
+    }
+    drop(silent);
 }
 
 #[test]
@@ -340,6 +417,8 @@ fn whoever_may_not_is_refused_with_a_reason() {
             refuse(&admin, *door, &[sender, MARK], 403, "another site");
         }
     }
+    // Whoever is at the wrong door is told so, not how to knock.
+    refuse(&admin, ("POST", "/v1/check"), &[], 404, "There is no such path");
     // No page is told that it may.
     let answer = admin.send("OPTIONS", "/api/reload", &[("origin", "https://evil.example")], "");
     assert_eq!(answer.status, 403);
@@ -372,6 +451,7 @@ fn whoever_may_not_is_refused_with_a_reason() {
         assert_eq!(admin.send(method, path, &[], "").status, 200, "{path} needs no token");
     }
     assert_eq!(admin.send("POST", "/api/reload", &[good], "").status, 200, "no mark is needed");
+    admin.server.wait_for_log("a request to the admin door was refused");
     admin.server.wait_for_log("token=2");
     let ended = admin.server.stop();
     assert!(!ended.stderr.contains(&TOKEN[..8]), "{}", ended.stderr);

@@ -1,11 +1,12 @@
 //! Starting, stopping, snapshots, and the small commands.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tempfile::tempdir;
 
-use crate::harness::{Client, Server, file, run, text};
+use crate::harness::{Client, DEADLINE, Server, file, run, text};
 
 #[test]
 fn health_is_on_the_admin_door() {
@@ -211,4 +212,45 @@ fn completions_and_manual_pages_are_printed() {
     for page in ["tollgate.1", "tollgate-serve.1", "tollgate-ask.1", "tollgate-keys-block.1"] {
         assert!(directory.path().join(page).exists(), "{page}");
     }
+}
+
+/// Whoever reloads a server that has just been started does not end it.
+#[cfg(unix)]
+#[test]
+fn hangups_are_expected_from_the_first() {
+    let directory = tempdir().unwrap();
+    let pipe = directory.path().join("token");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+    assert!(made.success());
+    let mut command = crate::harness::tollgate();
+    let doors = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    command.args(["serve", "--limit", "9/hour", "--auth-token-file", text(&pipe)]).args(doors);
+    let mut child = command.spawn().expect("tollgate runs");
+    // In the middle of its start it reads the token, and waits for it: that is when this opens.
+    let (opened, waits) = std::sync::mpsc::channel();
+    std::thread::spawn(move || opened.send(std::fs::File::options().write(true).open(pipe)));
+    let mut token = waits.recv_timeout(DEADLINE).expect("it reads the token").expect("a pipe");
+    let id = child.id().to_string();
+    let hung_up = std::process::Command::new("kill").args(["-HUP", &id]).status();
+    assert!(hung_up.expect("kill runs").success());
+    writeln!(token, "0123456789abcdef0123456789abcdef").expect("it still reads");
+    drop(token);
+    let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    assert!(stdout.lines().map_while(Result::ok).any(|line| line == "ready"), "it has ended");
+    child.kill().expect("it runs");
+    child.wait().expect("it has ended");
+}
+
+/// A link where the lock should be leads to something that matters.
+#[cfg(unix)]
+#[test]
+fn a_lock_follows_no_link() {
+    let directory = tempdir().unwrap();
+    let victim = file(directory.path(), "victim", "precious");
+    let snapshot = directory.path().join("counters");
+    std::os::unix::fs::symlink(&victim, directory.path().join("counters.lock")).unwrap();
+    let flags = ["--limit", "9/hour", "--snapshot", text(&snapshot)];
+    let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("it follows the link") };
+    assert!(ended.stderr.contains("no ordinary file"), "{ended:?}");
+    assert_eq!(std::fs::read_to_string(victim).unwrap(), "precious");
 }
