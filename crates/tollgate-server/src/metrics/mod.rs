@@ -135,6 +135,10 @@ impl Metrics {
         );
         let open = "Reservations that are open.";
         one("tollgate_reservations", Kind::Gauge, stats.reservations.into(), open);
+        let tokens = self.gatekeeper.rules().settings().identify.jwt_stats();
+        page.family("tollgate_tokens_total", Kind::Counter, "Signed tokens of callers, by result.")
+            .sample(&[("result", "verified")], tokens.verified)
+            .sample(&[("result", "rejected")], tokens.rejected);
     }
 
     fn store(&self, page: &mut Page) {
