@@ -6,6 +6,7 @@
 
 mod duration;
 mod file;
+pub(crate) mod url_value;
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ use crate::doors::DoorAddress;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
 pub(crate) use duration::parse_duration;
+use url_value::UrlValue;
 
 /// Everything that `serve` can be told.
 #[derive(Clone, Debug, Args)]
@@ -118,7 +120,7 @@ pub(crate) struct Flags {
         value_name = "STORE",
         env = "TOLLGATE_STORE",
         default_value = "memory",
-        value_parser = only_memory,
+        value_parser = UrlValue(only_memory),
         help_heading = "State"
     )]
     pub(crate) store: String,

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Failure;
 use super::client::Request;
 use super::client::door::DataArgs;
 use super::for_people::{self, printable, wait};
+use super::{Failure, Report};
 
 const EXAMPLES: &str = "\
 Exit code
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "UNITS")]
     cost: Option<u64>,
 
-    /// A header field of the request; may be given several times
+    /// A header field of the request; may be given several times, each name once
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
 
@@ -73,6 +73,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let door = args.server.door()?;
+    check_headers(&args.headers).map_err(Failure::Usage)?;
     let question = Value::Object(question(args)).to_string();
     let request = Request { method: "POST", path: "/v1/check".into(), body: Some(question) };
     let response = door.ask(&request).map_err(Failure::Input)?;
@@ -115,6 +116,19 @@ fn header(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("write a name and a value: x-tenant=acme".into()),
     }
+}
+
+/// Names mean the same in small letters and capitals, and a question has one value for each.
+fn check_headers(headers: &[(String, String)]) -> Result<(), Report> {
+    for (index, (name, _)) in headers.iter().enumerate() {
+        if headers[..index].iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            return Err(Report::new(format!("--header {name:?} is given twice")).hint(
+                "a header field has one value here: write it once, several values with commas \
+                 between them",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What `/v1/check` answers, as far as people are told.

@@ -1,13 +1,15 @@
 //! A small HTTP client, for commands that talk to a running server: one request, one response, then
 //! it closes.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::str::FromStr;
 
+use server::Server;
 use timed::Timed;
 
+mod chunked;
 pub(crate) mod door;
+mod server;
 mod timed;
 mod tls;
 mod token;
@@ -17,49 +19,6 @@ const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
-
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
-    tls: bool,
-    /// With its port.
-    host: String,
-}
-
-impl FromStr for Server {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Server, String> {
-        let (tls, rest) = match text.strip_prefix("https://") {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix("http://").unwrap_or(text)),
-        };
-        let host = rest.trim_end_matches('/');
-        let plain = |byte: u8| byte.is_ascii_graphic() && !b"/@?#\\".contains(&byte);
-        if host.is_empty() || !host.bytes().all(plain) {
-            return Err("write an address such as http://127.0.0.1:8080".into());
-        }
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let has_port = has_port && !host.ends_with(']');
-        let port = if tls { 443 } else { 80 };
-        Ok(Server { tls, host: if has_port { host.into() } else { format!("{host}:{port}") } })
-    }
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.host)
-    }
-}
-
-impl Server {
-    /// Without its port.
-    fn name(&self) -> &str {
-        let name = self.host.rsplit_once(':').map_or(&*self.host, |(name, _)| name);
-        name.trim_start_matches('[').trim_end_matches(']')
-    }
-}
 
 /// What is asked for.
 #[derive(Debug)]
@@ -94,7 +53,7 @@ fn exchange(
     };
     let text = format!(
         "{method} {path} HTTP/1.1\r\nhost: {}\r\n{content}connection: close\r\n{fields}\r\n{}",
-        server.host,
+        server.host(),
         body.as_deref().unwrap_or_default()
     );
     stream.write_all(text.as_bytes())?;
@@ -130,19 +89,23 @@ fn parse(bytes: &[u8], ended: bool) -> io::Result<Option<Response>> {
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
     let status = status.and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
     let status = status.ok_or_else(not_http)?;
-    let length = lines.find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
-    let body = match length {
-        Some(length) if body.len() >= length => &body[..length],
-        None if ended => body,
-        Some(_) if ended => {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer broke off"));
-        }
-        _ => return Ok(None),
+    let field = |wanted: &str| {
+        let fields = lines.clone().filter_map(|line| line.split_once(':'));
+        let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        found.next().map(|(_, value)| value.trim())
     };
-    let body = str::from_utf8(body).map_err(|_| not_http())?;
+    let broken_off = || io::Error::new(io::ErrorKind::UnexpectedEof, "the answer broke off");
+    let length = field("content-length").and_then(|length| length.parse::<usize>().ok());
+    let body = match (field("transfer-encoding"), length) {
+        (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => {
+            chunked::decode(body).map_err(|_| not_http())?.map(Cow::Owned)
+        }
+        (Some(_), _) => return Err(not_http()),
+        (None, Some(length)) => body.get(..length).map(Cow::Borrowed),
+        (None, None) => ended.then_some(Cow::Borrowed(body)),
+    };
+    let Some(body) = body else { return if ended { Err(broken_off()) } else { Ok(None) } };
+    let body = str::from_utf8(&body).map_err(|_| not_http())?;
     Ok(Some(Response { status, body: body.into() }))
 }
 
@@ -165,32 +128,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_addresses() {
-        let rows = [
-            ("http://127.0.0.1:8080", Some(("http://127.0.0.1:8080", "127.0.0.1"))),
-            ("http://127.0.0.1:8080/", Some(("http://127.0.0.1:8080", "127.0.0.1"))),
-            ("localhost", Some(("http://localhost:80", "localhost"))),
-            ("[::1]:8080", Some(("http://[::1]:8080", "::1"))),
-            ("http://[::1]", Some(("http://[::1]:80", "::1"))),
-            ("https://example.com", Some(("https://example.com:443", "example.com"))),
-            ("https://example.com:8443/", Some(("https://example.com:8443", "example.com"))),
-            ("ftp://example.com", None),
-            ("http://a b", None),
-            ("http://a\r\nb: c", None),
-            ("http://host/path", None),
-            ("http://user@host", None),
-            ("https://", None),
-            ("", None),
-        ];
-        for (text, want) in rows {
-            let found = text.parse::<Server>().ok();
-            let found = found.as_ref().map(|server| (server.to_string(), server.name()));
-            let found = found.as_ref().map(|(shown, name)| (&**shown, *name));
-            assert_eq!(found, want, "{text}");
-        }
-    }
-
-    #[test]
     fn segments_of_paths_hold_any_text() {
         let rows = [
             ("user=42", "user=42"),
@@ -208,13 +145,33 @@ mod tests {
         type Found = Option<(u16, &'static str)>;
         const MORE: Found = None;
         // bytes, whether the connection has ended, what is found
-        let rows: [(&str, bool, Result<Found, &str>); 10] = [
+        let rows: [(&str, bool, Result<Found, &str>); 16] = [
             ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", false, Ok(Some((200, "{}")))),
             ("HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\n{}more", false, Ok(Some((200, "{}")))),
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", false, Ok(MORE)),
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", true, Err("broke off")),
             ("HTTP/1.1 404 Not Found\r\n\r\n{}", false, Ok(MORE)),
             ("HTTP/1.0 404 Not Found\r\n\r\n{}", true, Ok(Some((404, "{}")))),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+                false,
+                Ok(Some((200, "{}"))),
+            ),
+            // Chunks say where the answer ends, whatever else does.
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n\
+                 2\r\n{}\r\n0\r\n\r\n",
+                false,
+                Ok(Some((200, "{}"))),
+            ),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}", false, Ok(MORE)),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+                true,
+                Err("broke off"),
+            ),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}\r\n", true, Err("not HTTP")),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n{}", true, Err("not HTTP")),
             ("HTTP/1.1 200", false, Ok(MORE)),
             ("HTTP/1.1 200", true, Err("not HTTP")),
             ("SSH-2.0-x\r\n\r\n", false, Err("not HTTP")),
@@ -236,6 +193,9 @@ mod tests {
     fn endless_answers_are_not_read_to_their_end() {
         let mut endless = (&b"HTTP/1.1 200 OK\r\n\r\n"[..]).chain(io::repeat(b'x'));
         let problem = receive(&mut endless).unwrap_err();
+        assert_eq!(problem.to_string(), "the answer has more than 1048576 bytes");
+        let head = &b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n"[..];
+        let problem = receive(&mut head.chain(io::repeat(b'x'))).unwrap_err();
         assert_eq!(problem.to_string(), "the answer has more than 1048576 bytes");
         let problem = receive(&mut io::repeat(b'x')).unwrap_err();
         assert_eq!(problem.to_string(), "the answer has more than 1048576 bytes");

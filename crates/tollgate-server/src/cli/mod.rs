@@ -19,7 +19,13 @@ pub(crate) mod simulate;
 
 /// A rate limiter: a server, and tools around it
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, arg_required_else_help = true)]
+#[command(
+    name = "tollgate",
+    version,
+    arg_required_else_help = true,
+    // Help is pasted into tickets; what stands in the environment may be a secret.
+    mut_subcommands(|command| command.mut_args(|arg| arg.hide_env_values(true)))
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -106,5 +112,28 @@ impl fmt::Display for Report {
             None => Ok(()),
             Some(hint) => write!(f, "\nhint: {hint}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn help_does_not_repeat_the_environment() {
+        let mut command = Cli::command();
+        command.build();
+        let mut waiting = vec![&command];
+        let mut found = 0;
+        while let Some(command) = waiting.pop() {
+            waiting.extend(command.get_subcommands());
+            for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
+                assert!(arg.is_hide_env_values_set(), "{} {arg}", command.get_name());
+                found += 1;
+            }
+        }
+        assert!(found > 20, "{found}");
     }
 }

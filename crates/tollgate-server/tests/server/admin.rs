@@ -544,6 +544,9 @@ rules:
             .args([command, "--help"])
             .env("TOLLGATE_AUTH_TOKEN_FILE", "canary-auth-file")
             .env("TOLLGATE_ADMIN_TOKEN_FILE", "canary-admin-file")
+            .env("TOLLGATE_STORE", "redis://u:canary-store@h:6379")
+            .env("TOLLGATE_SERVER", "http://canary-server")
+            .env("TOLLGATE_ADMIN_URL", "http://canary-admin")
             .output()
             .unwrap();
         assert!(help.status.success());

@@ -26,6 +26,19 @@ fn ask_prints_and_exits_by_the_answer() {
     assert_eq!(json["remaining"], 1);
     assert_eq!(ask(&["--cost", "9007199254740992"]).code, Some(1), "the server says no");
     assert_eq!(ask(&["--header", "x"]).code, Some(2));
+    let twice = ask(&["--header", "x-a=b", "--header", "X-A=c"]);
+    assert_eq!(twice.code, Some(2));
+    assert!(
+        twice.stderr.starts_with("error: --header \"X-A\" is given twice\nhint: "),
+        "{twice:?}"
+    );
+    // A port alone is on this machine.
+    let port = server.http().port();
+    for alone in [port.to_string(), format!(":{port}")] {
+        assert_eq!(run(&["ask", "--server", &alone, "--user", "43"]).code, Some(0), "{alone}");
+    }
+    let elsewhere = run(&["ask", "--server", &format!("http://{port}")]);
+    assert_eq!(elsewhere.code, Some(2), "not 0.0.x.y: {elsewhere:?}");
     drop(server);
     let nobody = run(&["ask", "--server", &url]);
     assert_eq!(nobody.code, Some(1));
@@ -118,6 +131,44 @@ fn ask_speaks_tls() {
 }
 
 #[test]
+fn the_wrong_door_is_told() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "tokens", TOKEN);
+    let other = file(directory.path(), "other", OTHER);
+    // A server without tokens, and one with them.
+    let tokened = ["--auth-token-file", text(&tokens), "--admin-token-file", text(&other)];
+    for flags in [&[][..], &tokened] {
+        let server = Server::start(&[&["--limit", "9/hour"], flags].concat());
+        let (data, admin) =
+            (format!("http://{}", server.http()), format!("http://{}", server.admin()));
+        let at_admin =
+            format!("{admin} looks like the admin door: name the data door with --server");
+        let at_data = format!("{data} looks like the data door: name the admin door with --admin");
+        let (auth_file, admin_file) =
+            (["--token-file", text(&tokens)], ["--admin-token-file", text(&other)]);
+        let (ask, top) = (["ask", "--server", &admin], ["keys", "top", "--admin", &data]);
+        let reset = ["keys", "reset", "default", "42", "--admin", &data];
+        let asks: [(&[&str], &str); 5] = [
+            (&ask, &at_admin),
+            (&[&ask[..], &auth_file].concat(), &at_admin),
+            (&top, &at_data),
+            (&[&top[..], &admin_file].concat(), &at_data),
+            (&[&reset[..], &admin_file].concat(), &at_data),
+        ];
+        for (args, want) in asks {
+            let ended = run(args);
+            assert_eq!(ended.code, Some(1), "{args:?} {ended:?}");
+            assert!(ended.stderr.contains(&format!("\nhint: {want}")), "{args:?} {ended:?}");
+        }
+        // The right door with a wrong name is not the wrong door.
+        let show = ["keys", "show", "nobody", "42", "--admin", &admin];
+        let ended = run(&[&show[..], &admin_file].concat());
+        assert!(ended.stderr.contains("the server answers 404"), "{ended:?}");
+        assert!(!ended.stderr.contains("looks like"), "{ended:?}");
+    }
+}
+
+#[test]
 fn answers_of_others_are_told_and_harmless() {
     let rows: [(&[u8], &str); 6] = [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not answer like Tollgate"),
@@ -134,6 +185,13 @@ fn answers_of_others_are_told_and_harmless() {
         assert!(asked.stderr.contains(told), "{asked:?}");
         assert_eq!(door.join().unwrap().line, "POST /v1/check HTTP/1.1");
     }
+    // A proxy before a server may send its answer in chunks.
+    let (address, _) = answering(
+        "HTTP/1.1 400 X\r\ntransfer-encoding: chunked\r\n\r\n\
+         8\r\n{\"messag\r\n7\r\ne\":\"x\"}\r\n0\r\n\r\n",
+    );
+    let asked = run(&["ask", "--server", &format!("http://{address}")]);
+    assert_eq!(asked.stderr, "error: the server answers 400: x\n");
     let (address, _) = answering_json(400, r#"{"message":"no\u001b[2J\nnot this"}"#);
     let asked = run(&["ask", "--server", &format!("http://{address}")]);
     assert_eq!(asked.stderr, "error: the server answers 400: no\\u{1b}[2J\\nnot this\n");

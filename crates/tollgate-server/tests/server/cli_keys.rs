@@ -126,7 +126,7 @@ fn names_and_keys_are_encoded() {
     let (address, door) = answering_json(200, r#"{"by":"refusals","window_s":60,"top":[]}"#);
     let url = format!("http://{address}");
     let ended = run(&["keys", "top", "--by", "refusals", "-n", "5", "--admin", &url]);
-    assert_eq!((ended.code, &*ended.stdout), (Some(0), "No refusals in the last 60 s.\n"));
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "No refusals in the last 30 to 60 s.\n"));
     assert_eq!(door.join().unwrap().line, "GET /api/top?by=refusals&n=5 HTTP/1.1");
 }
 
@@ -161,7 +161,7 @@ fn the_token_is_sent_and_never_shown() {
 #[test]
 fn wrong_command_lines_are_told_before_anything_is_asked() {
     // Nobody listens there: whoever asks leaves with 1.
-    let rows: [&[&str]; 16] = [
+    let rows: [&[&str]; 20] = [
         &[],
         &["show"],
         &["show", "api"],
@@ -177,6 +177,10 @@ fn wrong_command_lines_are_told_before_anything_is_asked() {
         &["override", "api", "user=42", "--limit", "1/s", "--for", "1h", "--until", "x"],
         &["override", "api", "user=42", "--remove", "--for", "1h"],
         &["top", "--by", "luck"],
+        &["top", "-n", "0"],
+        &["top", "-n", "101"],
+        &["show", "api", "user=42", "--admin", "::1"],
+        &["show", "api", "user=42", "--admin", "http://9090"],
         &["show", "api", "user=42", "--admin", "http://a/b"],
     ];
     for row in rows {
@@ -309,7 +313,7 @@ fn who_is_not_there_is_told() {
     assert!(told.contains("the server answers 400"), "{told}");
     let at_data_door = format!("http://{}", operated.server.http());
     let told = run(&["keys", "show", "api", "42", "--admin", &at_data_door]).stderr;
-    assert!(told.contains("the server answers 404"), "{told}");
+    assert!(told.contains("the server answers 404") && told.contains("data door"), "{told}");
 }
 
 #[test]
@@ -352,7 +356,7 @@ fn a_protected_admin_door_wants_its_token() {
     let ended = operated.server.stop();
     let line =
         ended.stderr.lines().find(|line| line.contains("a key was blocked")).expect("a line");
-    for part in ["rule=api", &hash, "for=1m", "by=127.0.0.1", "token=1"] {
+    for part in ["rule=api", &hash, "for=", "by=127.0.0.1", "token=1"] {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert!(!ended.stderr.contains(TOKEN) && !ended.stderr.contains("user=42"), "{ended:?}");

@@ -2,7 +2,7 @@
 
 use tempfile::tempdir;
 
-use crate::harness::{Server, file, run, text};
+use crate::harness::{Server, file, run, text, tollgate};
 
 /// The limit that a server has, as `X-RateLimit-Limit` tells it.
 fn limit_of(server: &Server) -> String {
@@ -86,6 +86,31 @@ fn wrong_flags_say_what_to_write() {
 }
 
 #[test]
+fn passwords_of_urls_are_not_repeated() {
+    let directory = tempdir().unwrap();
+    const STORE: &str = "redis://u:canary@h:6379";
+    const SERVER: &str = "http://u:canary@h:6379";
+    let config = file(directory.path(), "tollgate.yaml", format!("store: {STORE}\n"));
+    // command, environment, exit code
+    type Row<'a> = (&'a [&'a str], Option<(&'a str, &'a str)>, i32);
+    let rows: [Row<'_>; 6] = [
+        (&["serve", "--store", STORE], None, 2),
+        (&["serve"], Some(("TOLLGATE_STORE", STORE)), 2),
+        (&["serve", "--config", text(&config)], None, 1),
+        (&["ask", "--server", SERVER], None, 2),
+        (&["ask"], Some(("TOLLGATE_SERVER", SERVER)), 2),
+        (&["keys", "top"], Some(("TOLLGATE_ADMIN_URL", SERVER)), 2),
+    ];
+    for (args, environment, code) in rows {
+        let ended = tollgate().args(args).envs(environment).output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{args:?}: {told}");
+        assert!(told.contains("://…@h:6379' for '--"), "{args:?}: {told}");
+        assert!(!told.contains("canary"), "{args:?}: {told}");
+    }
+}
+
+#[test]
 fn accepted_as_they_are() {
     let flags = ["--grpc", "none", "--resp", "none", "--store", "memory", "--workers", "1"];
     let server = Server::start(&[&flags[..], &["--limit", "7/hour"]].concat());
@@ -100,6 +125,29 @@ fn help_teaches() {
         assert!(help.stdout.contains(want), "{want}");
     }
     assert!(!help.stdout.contains("header-timeout"), "for tests only");
+}
+
+#[test]
+fn the_reference_has_every_setting() {
+    let reference = include_str!("../../../../docs/reference/command-line.md");
+    let help = run(&["serve", "--help"]).stdout;
+    let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    let flags: Vec<_> = flags.filter_map(|line| line.split_once(" <")).collect();
+    assert!(flags.len() > 20, "{flags:?}");
+    for (flag, _) in flags {
+        let variable = format!("`TOLLGATE_{}`", flag.replace('-', "_").to_uppercase());
+        let row = reference.lines().find(|line| line.starts_with(&format!("| `--{flag} ")));
+        assert!(row.is_some_and(|row| row.contains(&variable)), "--{flag}: {row:?}");
+    }
+}
+
+#[test]
+fn prometheus_scrapes_the_server_of_the_guide() {
+    let guide = include_str!("../../../../docs/guides/monitoring.md");
+    let scraped = include_str!("../../../../examples/prometheus/prometheus.yml");
+    let (_, after) = guide.split_once("tollgate serve --rules rules.yaml --admin ").unwrap();
+    let address = after.lines().next().unwrap();
+    assert!(scraped.contains(&format!("targets: [\"{address}\"]")), "{address}");
 }
 
 #[test]

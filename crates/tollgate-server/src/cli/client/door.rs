@@ -3,19 +3,26 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
 use serde::Deserialize;
 
+use super::server::Server;
 use super::token::Token;
-use super::{Request, Response, Server, Timed, exchange, tls};
+use super::{Request, Response, Timed, exchange, tls};
 use crate::cli::for_people::{lines, whole};
 use crate::cli::{Failure, Report};
+use crate::settings::url_value::UrlValue;
 
 /// How long a server may take for all of an answer.
 const TIME: Duration = Duration::from_secs(10);
+
+/// Where the doors are unless `serve` is told otherwise.
+const DATA_URL: &str = "http://127.0.0.1:8080";
+const ADMIN_URL: &str = "http://127.0.0.1:9090";
 
 /// The most lines that are shown of what is wrong with a request.
 const DIAGNOSTIC_LINES_MAX: usize = 50;
@@ -28,7 +35,8 @@ pub(crate) struct DataArgs {
         long,
         value_name = "URL",
         env = "TOLLGATE_SERVER",
-        default_value = "http://127.0.0.1:8080"
+        default_value = DATA_URL,
+        value_parser = UrlValue(Server::from_str)
     )]
     server: Server,
 
@@ -61,7 +69,8 @@ pub(crate) struct AdminArgs {
         global = true,
         value_name = "URL",
         env = "TOLLGATE_ADMIN_URL",
-        default_value = "http://127.0.0.1:9090"
+        default_value = ADMIN_URL,
+        value_parser = UrlValue(Server::from_str)
     )]
     admin: Server,
 
@@ -94,6 +103,20 @@ enum Which {
 }
 
 impl Which {
+    fn name(self) -> &'static str {
+        match self {
+            Which::Data => "data",
+            Which::Admin => "admin",
+        }
+    }
+
+    fn usual(self) -> &'static str {
+        match self {
+            Which::Data => DATA_URL,
+            Which::Admin => ADMIN_URL,
+        }
+    }
+
     fn server_option(self) -> &'static str {
         match self {
             Which::Data => "--server",
@@ -153,14 +176,43 @@ impl<'a> Door<'a> {
             // A page in a browser cannot send this to another site without asking first.
             fields.push_str("x-tollgate-admin: 1\r\n");
         }
+        self.ask_with(&fields, request)
+    }
+
+    fn ask_with(&self, fields: &str, request: &Request) -> Result<Response, Report> {
         let cannot = |error| self.no_answer(&error);
-        let mut stream = Timed::connect(&self.server.host, TIME).map_err(cannot)?;
+        let mut stream = Timed::connect(&self.server.host(), TIME).map_err(cannot)?;
         match &self.tls {
-            None => exchange(&mut stream, self.server, request, &fields).map_err(cannot),
+            None => exchange(&mut stream, self.server, request, fields).map_err(cannot),
             Some(config) => {
                 let mut stream = tls::over(stream, self.server.name(), config.clone())?;
-                exchange(&mut stream, self.server, request, &fields).map_err(cannot)
+                exchange(&mut stream, self.server, request, fields).map_err(cannot)
             }
+        }
+    }
+
+    /// What to write if this is the other door: that one does not know the path, the token or the
+    /// mark of a write, and says nothing that helps.
+    fn wrong_door(&self, status: u16) -> Option<String> {
+        if !matches!(status, 401 | 403 | 404) {
+            return None;
+        }
+        let found = self.found().filter(|found| *found != self.which)?;
+        let (found, meant) = (found.name(), self.which.name());
+        let (server, option, usual) = (self.server, self.which.server_option(), self.which.usual());
+        Some(format!(
+            "{server} looks like the {found} door: name the {meant} door with {option}, often {usual}"
+        ))
+    }
+
+    /// Which door it is that was asked, if that can be told.
+    fn found(&self) -> Option<Which> {
+        let request = Request { method: "GET", path: "/livez".into(), body: None };
+        // Without the token: the one that was sent already may be meant for the other door.
+        match self.ask_with("", &request).ok()? {
+            Response { status: 200, body } if body.contains("\"live\"") => Some(Which::Admin),
+            Response { status: 401 | 404, .. } => Some(Which::Data),
+            _ => None,
         }
     }
 
@@ -201,13 +253,16 @@ impl<'a> Door<'a> {
             text.push('\n');
             text.push_str(&lines(diagnostics, DIAGNOSTIC_LINES_MAX));
         }
+        let report = Report::new(text);
+        if let Some(hint) = self.wrong_door(status) {
+            return report.hint(hint);
+        }
         match (status, &self.token) {
-            (401, None) => {
-                Report::new(text).hint(format!("name a file with the token: {token} FILE"))
+            (401, None) => report.hint(format!("name a file with the token: {token} FILE")),
+            (401, Some(_)) => {
+                report.hint(format!("the server does not know the first token of {token}"))
             }
-            (401, Some(_)) => Report::new(text)
-                .hint(format!("the server does not know the first token of {token}")),
-            _ => Report::new(text),
+            _ => report,
         }
     }
 

@@ -24,6 +24,12 @@ pub(super) struct KeyReport {
     /// The key as log lines have it.
     hash: Option<String>,
     mode: String,
+    /// The rule only warns.
+    #[serde(default)]
+    soft: bool,
+    /// No rule applies to this caller.
+    #[serde(default)]
+    exempt: bool,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
     replaced_by: Option<Override>,
@@ -91,6 +97,9 @@ impl KeyReport {
     /// What the caller's next request meets.
     fn standing(&self) -> String {
         let (rule, key) = (printable(&self.rule), printable(&self.key));
+        if self.exempt {
+            return format!("No rule applies to {key}: it is exempt.");
+        }
         if self.blocked_for_ms.is_some() {
             let left = wait(self.blocked_for_ms);
             return format!("{key} is blocked under {rule} for another {left}.");
@@ -98,17 +107,17 @@ impl KeyReport {
         if self.has_tiers() {
             return format!("{rule} depends on the tier of {key}: these are the limits of each.");
         }
-        // Who waits longest decides; `None` is for ever.
-        let wait_of = |one: &&KeyLimit| one.retry_after_ms.unwrap_or(u64::MAX);
-        let refusing = self.limits.iter().filter(|one| !one.allowed).max_by_key(wait_of);
-        if let Some(one) = refusing {
+        if let Some(one) = self.exceeded() {
             let limit = printable(&one.limit);
-            return match one.retry_after_ms {
-                Some(_) => {
+            return match (self.leniency(), one.retry_after_ms) {
+                (Some(leniency), _) => format!("{key} is over {rule} ({limit}), which {leniency}."),
+                (None, Some(_)) => {
                     let retry = wait(one.retry_after_ms);
                     format!("{key} is refused by {rule} ({limit}). Retry in {retry}.")
                 }
-                None => format!("{key} is refused by {rule} ({limit}). Waiting does not help."),
+                (None, None) => {
+                    format!("{key} is refused by {rule} ({limit}). Waiting does not help.")
+                }
             };
         }
         match self.limits.iter().min_by_key(|one| one.remaining) {
@@ -120,14 +129,45 @@ impl KeyReport {
         }
     }
 
-    /// What is said above holds for a rule that is enforced.
+    /// The limit that has no room: who waits longest decides; `None` is for ever.
+    fn exceeded(&self) -> Option<&KeyLimit> {
+        let wait_of = |one: &&KeyLimit| one.retry_after_ms.unwrap_or(u64::MAX);
+        self.limits.iter().filter(|one| !one.allowed).max_by_key(wait_of)
+    }
+
+    /// Why the rule refuses nobody, if it does not.
+    fn leniency(&self) -> Option<&'static str> {
+        match &*self.mode {
+            "off" => Some("is off: it refuses nobody"),
+            "shadow" => Some("is in shadow mode: it counts and refuses nobody"),
+            _ => self.soft.then_some("only warns"),
+        }
+    }
+
+    /// How strict the rule is, unless its standing has said so.
     fn strictness(&self) -> Option<String> {
         let rule = printable(&self.rule);
-        match &*self.mode {
-            "enforce" => None,
-            "off" => Some(format!("{rule} is off: it refuses nobody.")),
-            "shadow" => Some(format!("{rule} is in shadow mode: it counts and refuses nobody.")),
-            mode => Some(format!("{rule} is enforced for {} of callers.", printable(mode))),
+        let is_said =
+            self.blocked_for_ms.is_none() && !self.has_tiers() && self.exceeded().is_some();
+        match (self.leniency(), &*self.mode) {
+            _ if self.exempt => None,
+            (Some(leniency), _) => (!is_said).then(|| format!("{rule} {leniency}.")),
+            (None, "enforce") => None,
+            (None, mode) => Some(format!("{rule} is enforced for {} of callers.", printable(mode))),
+        }
+    }
+
+    /// What a request of cost 1 meets under a limit, and how long it does.
+    fn answer(&self, one: &KeyLimit) -> (&'static str, Option<u64>) {
+        let lenient = self.leniency().is_some();
+        match self.blocked_for_ms {
+            _ if self.exempt => ("exempt", Some(0)),
+            // Both have to pass.
+            Some(block_ms) if !lenient => {
+                ("blocked", one.retry_after_ms.map(|limit_ms| limit_ms.max(block_ms)))
+            }
+            _ if one.allowed => ("allowed", Some(0)),
+            _ => (if lenient { "over" } else { "refused" }, one.retry_after_ms),
         }
     }
 
@@ -168,18 +208,14 @@ impl KeyReport {
                 ..0 => one.balance.to_string(),
                 _ => one.remaining.to_string(),
             };
+            let (answer, retry_ms) = self.answer(one);
             [
                 printable(tier),
                 printable(&one.limit),
-                match (self.blocked_for_ms, one.allowed) {
-                    (Some(_), _) => "blocked",
-                    (None, true) => "allowed",
-                    (None, false) => "refused",
-                }
-                .into(),
+                answer.into(),
                 left,
                 one.max.to_string(),
-                if one.allowed { "-".into() } else { wait(one.retry_after_ms) },
+                if retry_ms == Some(0) { "-".into() } else { wait(retry_ms) },
                 wait(one.reset_after_ms),
             ]
         };
@@ -238,10 +274,119 @@ In log lines the key is 1f2e3d4c5b6a7988.
 
     #[test]
     fn nothing_is_allowed_to_a_blocked_caller() {
-        let text = report("enforce", "900000", "null", &[USED, FREE]).for_people(&Done::Looked);
-        let answers: Vec<_> = text.lines().filter(|line| line.contains(" blocked ")).collect();
-        assert_eq!(answers.len(), 3, "a sentence and two limits: {text}");
-        assert!(!text.contains("allowed") && !text.contains("refused"), "{text}");
+        let never = USED.replace("600", "null");
+        // The longer of two waits is the one that helps.
+        let limits = [USED, FREE, &USED.replace("600", "900001"), &never];
+        let text = report("enforce", "900000", "null", &limits).for_people(&Done::Looked);
+        let want = "\
+user=42 is blocked under api for another 900 s.
+
+  limit      answer   left  of  retry in   full in
+  10/second  blocked  -5    10  900 s      1.5 s
+  99/hour    blocked  98    99  900 s      36.364 s
+  10/second  blocked  -5    10  900.001 s  1.5 s
+  10/second  blocked  -5    10  never      1.5 s
+
+In log lines the key is 1f2e3d4c5b6a7988.
+";
+        assert_eq!(text, want);
+    }
+
+    #[test]
+    fn a_rule_that_refuses_nobody_is_not_said_to_refuse() {
+        const OVER: &str = "user=42 is over api (10/second), which ";
+        // mode, soft, exempt, blocked for, limits; first lines, answers of the table
+        type Row<'a> = (&'a str, bool, bool, &'a str, &'a [&'a str], String, &'a [&'a str]);
+        let rows: [Row<'_>; 8] = [
+            (
+                "enforce",
+                true,
+                false,
+                "null",
+                &[USED, FREE],
+                format!("{OVER}only warns."),
+                &["over", "allowed"],
+            ),
+            (
+                "enforce",
+                true,
+                false,
+                "null",
+                &[FREE],
+                "user=42 is allowed: 98 of 99 left under api (99/hour).\napi only warns.".into(),
+                &["allowed"],
+            ),
+            (
+                "shadow",
+                true,
+                false,
+                "null",
+                &[USED],
+                format!("{OVER}is in shadow mode: it counts and refuses nobody."),
+                &["over"],
+            ),
+            (
+                "off",
+                false,
+                false,
+                "null",
+                &[USED],
+                format!("{OVER}is off: it refuses nobody."),
+                &["over"],
+            ),
+            // Blocked while the rule was strict.
+            (
+                "enforce",
+                true,
+                false,
+                "900000",
+                &[USED],
+                "user=42 is blocked under api for another 900 s.\napi only warns.".into(),
+                &["over"],
+            ),
+            (
+                "enforce",
+                true,
+                false,
+                "null",
+                &[USED, PRO],
+                "api depends on the tier of user=42: these are the limits of each.\n\
+                 api only warns.\nThe table is full: what is left is counted for several callers \
+                 together. Raise --max-keys of the server."
+                    .into(),
+                &["over", "allowed"],
+            ),
+            (
+                "25%",
+                false,
+                false,
+                "null",
+                &[USED],
+                "user=42 is refused by api (10/second). Retry in 600 ms.\n\
+                 api is enforced for 25% of callers."
+                    .into(),
+                &["refused"],
+            ),
+            (
+                "shadow",
+                true,
+                true,
+                "900000",
+                &[USED, FREE],
+                "No rule applies to user=42: it is exempt.".into(),
+                &["exempt", "exempt"],
+            ),
+        ];
+        for (mode, soft, exempt, blocked, limits, lines, answers) in rows {
+            let mut report = report(mode, blocked, "null", limits);
+            (report.soft, report.exempt) = (soft, exempt);
+            let text = report.for_people(&Done::Looked);
+            let (found, table) = text.split_once("\n\n").expect(&text);
+            assert_eq!(found, lines);
+            let words = ["allowed", "refused", "over", "blocked", "exempt"];
+            let found = table.split_whitespace().filter(|word| words.contains(word));
+            assert_eq!(found.collect::<Vec<_>>(), answers, "{text}");
+        }
     }
 
     #[test]

@@ -15,7 +15,13 @@ pub(super) struct Args {
     by: By,
 
     /// How many callers to show, at most 100
-    #[arg(short, long = "number", value_name = "N", default_value = "20")]
+    #[arg(
+        short,
+        long = "number",
+        value_name = "N",
+        default_value = "20",
+        value_parser = clap::value_parser!(u16).range(1..=100)
+    )]
     number: u16,
 }
 
@@ -37,6 +43,7 @@ impl fmt::Display for By {
 /// What `/api/top` answers.
 #[derive(Deserialize)]
 pub(super) struct Answer {
+    /// The time that is counted: this at most, half of it at least.
     window_s: Option<u64>,
     top: Vec<Heavy>,
 }
@@ -52,6 +59,9 @@ struct Heavy {
     #[serde(default)]
     error: u64,
     refused: Option<u64>,
+    /// The same for refusals.
+    #[serde(default)]
+    refused_error: u64,
 }
 
 impl Args {
@@ -63,21 +73,18 @@ impl Args {
     pub(super) fn for_people(&self, answer: &Answer) -> String {
         let by = self.by;
         let when = match answer.window_s {
-            Some(1) => " in the last second".to_string(),
-            Some(seconds) => format!(" in the last {seconds} s"),
+            Some(seconds) => format!(" in the last {} to {seconds} s", seconds / 2),
             None => String::new(),
         };
         if answer.top.is_empty() {
             return format!("No {by}{when}.\n");
         }
         let row = |one: &Heavy| {
-            let count = match one.error {
-                0 => one.count.to_string(),
-                error => format!("{} to {}", one.count.saturating_sub(error), one.count),
-            };
+            let count = between(one.count, one.error);
             // Counted by refusals, the count says it.
             let refused = one.refused.filter(|_| by == By::Requests);
-            let refused = refused.map(|refused| refused.to_string()).unwrap_or_default();
+            let refused = refused.map(|refused| between(refused, one.refused_error));
+            let refused = refused.unwrap_or_default();
             let hash = one.hash.as_deref().map(printable).unwrap_or_default();
             [printable(&one.rule), printable(&one.key), count, refused, hash]
         };
@@ -87,27 +94,36 @@ impl Args {
     }
 }
 
+/// A number that may be too high by so much.
+fn between(number: u64, error: u64) -> String {
+    match error {
+        0 => number.to_string(),
+        error => format!("{} to {number}", number.saturating_sub(error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn people_get_a_table_of_callers() {
-        let text = r#"{"by":"requests","window_s":60,"top":[
-            {"rule":"api","key":"user=42","hash":"1f2e","count":120,"error":0,"refused":3},
+        let text = r#"{"by":"requests","window_s":120,"top":[
+            {"rule":"api","key":"user=42","hash":"1f2e","count":120,"error":0,"refused":3,
+             "refused_error":2},
             {"rule":"login","key":"ip=192.0.2.1\u001b[2J","count":9,"error":4,"refused":0}]}"#;
         let answer: Answer = serde_json::from_str(text).unwrap();
         let rows = [
             (
                 By::Requests,
-                "The most requests in the last 60 s.\n\n\
+                "The most requests in the last 60 to 120 s.\n\n\
                  \x20 rule   key                    requests  refused  in log lines\n\
-                 \x20 api    user=42                120       3        1f2e\n\
+                 \x20 api    user=42                120       1 to 3   1f2e\n\
                  \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9    0\n",
             ),
             (
                 By::Refusals,
-                "The most refusals in the last 60 s.\n\n\
+                "The most refusals in the last 60 to 120 s.\n\n\
                  \x20 rule   key                    refusals  in log lines\n\
                  \x20 api    user=42                120       1f2e\n\
                  \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9\n",
