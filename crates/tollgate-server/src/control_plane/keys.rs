@@ -168,6 +168,7 @@ impl ControlPlane {
             "blocked_for_ms": report.blocked_for.and_then(Wait::millis),
             "soft": caller.rule().soft,
             "exempt": report.lenient == Some(Leniency::Exempt),
+            "enforced": report.lenient.is_none(),
             "override": report.replaced_by.map(|one| override_of(&one, report.at_run_time)),
             "limits": limits,
         });

@@ -30,12 +30,19 @@ pub(super) struct KeyReport {
     /// No rule applies to this caller.
     #[serde(default)]
     exempt: bool,
+    /// Whether the rule refuses this caller; of a rule for a share of callers not all.
+    #[serde(default = "yes")]
+    enforced: bool,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
     replaced_by: Option<Override>,
     limits: Vec<KeyLimit>,
     /// After a reset: whether there was anything to forget.
     reset: Option<bool>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -140,7 +147,9 @@ impl KeyReport {
         match &*self.mode {
             "off" => Some("is off: it refuses nobody"),
             "shadow" => Some("is in shadow mode: it counts and refuses nobody"),
-            _ => self.soft.then_some("only warns"),
+            _ if self.soft => Some("only warns"),
+            "enforce" => None,
+            _ => (!self.enforced).then_some("is not enforced for this caller"),
         }
     }
 
