@@ -98,7 +98,9 @@ mod tests {
     use super::*;
     use tollgate_rules::{Source, compile};
 
-    fn map(fields: &[(&'static str, &[u8])]) -> HeaderMap {
+    type Fields<'a> = &'a [(&'static str, &'a [u8])];
+
+    fn map(fields: Fields<'_>) -> HeaderMap {
         let field = |(name, value): &(&'static str, &[u8])| {
             (HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("a value"))
         };
@@ -125,7 +127,7 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
             compile(&[Source::from_text("rules.yaml", &text)]).rules.expect("rules")
         };
         // Fields, and the one that is said twice
-        let rows: [(&[(&str, &[u8])], Option<&str>); 8] = [
+        let rows: [(Fields<'_>, Option<&str>); 8] = [
             (&[("x-key", b"a"), ("x-tenant", b"b"), ("x-other", b"c")], None),
             (&[("x-key", b"a"), ("x-key", b"a")], None),
             (&[("x-key", b"a"), ("x-key", b"b")], Some("x-key")),
