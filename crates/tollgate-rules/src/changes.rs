@@ -14,10 +14,10 @@ pub struct Changes {
     pub added: Vec<Arc<str>>,
     /// Those that are gone.
     pub removed: Vec<Arc<str>>,
-    /// Those that say something else.
+    /// Those that say something else, or whose callers have other keys because settings or tiers do.
     pub changed: Vec<Arc<str>>,
-    /// Of those that changed: the ones with a limit that nobody has used anything of yet, because its
-    /// key, its algorithm or its period is another.
+    /// Of those that changed: the ones with a limit that some callers have used nothing of yet, because
+    /// its key, its algorithm or its period is another.
     pub fresh: Vec<Arc<str>>,
     /// How many stay as they are.
     pub unchanged: usize,
@@ -30,23 +30,27 @@ pub struct Changes {
 impl Changes {
     /// From one set to the next.
     pub fn between(before: &RuleSet, after: &RuleSet) -> Changes {
-        let mut known: HashMap<&str, &Rule> =
-            before.rules().map(|rule| (&*rule.name, rule)).collect();
+        let mut known: HashMap<&str, (u32, &Rule)> =
+            before.rules().zip(0..).map(|(rule, number)| (&*rule.name, (number, rule))).collect();
+        let keys = Keys::between(before, after);
         let mut changes = Changes {
             settings: before.settings() != after.settings() || before.tiers() != after.tiers(),
             overrides: before.file_overrides() != after.file_overrides(),
             ..Changes::default()
         };
-        for rule in after.rules() {
-            match known.remove(&*rule.name) {
-                None => changes.added.push(rule.name.clone()),
-                Some(old) if old == rule => changes.unchanged += 1,
-                Some(old) => {
-                    changes.changed.push(rule.name.clone());
-                    if starts_fresh(old, rule) {
-                        changes.fresh.push(rule.name.clone());
-                    }
-                }
+        for (rule, number) in after.rules().zip(0..) {
+            let Some((old_number, old)) = known.remove(&*rule.name) else {
+                changes.added.push(rule.name.clone());
+                continue;
+            };
+            let by_tier = (before.counts_by_tier(old_number), after.counts_by_tier(number));
+            let fresh = keys.differ(rule, by_tier) || starts_fresh(old, rule);
+            if fresh {
+                changes.fresh.push(rule.name.clone());
+            }
+            match fresh || old != rule {
+                true => changes.changed.push(rule.name.clone()),
+                false => changes.unchanged += 1,
             }
         }
         let gone = before.rules().filter(|rule| known.contains_key(&*rule.name));
@@ -58,6 +62,34 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         let lists = [&self.added, &self.removed, &self.changed];
         lists.iter().all(|list| list.is_empty()) && !self.settings && !self.overrides
+    }
+}
+
+/// What has become another in the keys of rules, whatever the rules themselves say.
+struct Keys {
+    /// Addresses have another form.
+    ip: bool,
+    /// Callers have a tier that they could not have before.
+    tier: bool,
+}
+
+impl Keys {
+    fn between(before: &RuleSet, after: &RuleSet) -> Keys {
+        let (old, new) = (&before.settings().identify, &after.settings().identify);
+        let known: HashSet<&str> = before.tiers().into_iter().collect();
+        Keys {
+            ip: (old.ipv6_prefix, old.nat64) != (new.ipv6_prefix, new.nat64),
+            tier: old.default_tier != new.default_tier
+                || after.tiers().iter().any(|tier| !known.contains(tier)),
+        }
+    }
+
+    /// Whether callers of this rule have other keys; `by_tier`: whether each tier counts on its own,
+    /// before and after.
+    fn differ(&self, rule: &Rule, by_tier: (bool, bool)) -> bool {
+        by_tier.0 != by_tier.1
+            || (self.ip && rule.key.has_ip())
+            || (self.tier && (by_tier.1 || rule.key.has_tier()))
     }
 }
 
@@ -103,6 +135,41 @@ mod tests {
             assert_eq!([lists[0], lists[1], lists[2], lists[3], *unchanged], counts, "{text}");
             assert_eq!(changes.settings, settings, "{text}");
             assert_eq!(changes.is_empty(), counts == [0, 0, 0, 0, 1] && !settings, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_keys_start_fresh_whatever_the_rules_say() {
+        const BY_IP: &str = "rules: [{ name: api, key: '{ip}', limits: [9/hour], tiered: true }]";
+        const BY_USER: &str =
+            "rules: [{ name: api, key: '{user}', limits: [9/hour], tiered: true }]";
+        const BY_TIER: &str = "rules: [{ name: api, key: '{user}:{tier}', limits: [9/hour] }]";
+        let free = "tiers: { free: 1, pro: 10 }\nidentify: { tier: { default: free } }";
+        let pro = "tiers: { free: 1, pro: 10 }\nidentify: { tier: { default: pro } }";
+        let more = "tiers: { free: 1, pro: 10, max: 99 }\nidentify: { tier: { default: free } }";
+        // Rules, settings before and after, whether the counts start fresh
+        let rows = [
+            (BY_IP, free, free, false),
+            (BY_IP, "", free, true),
+            (BY_IP, free, "", true),
+            (BY_IP, free, pro, true),
+            (BY_IP, free, more, true),
+            (BY_IP, more, free, false),
+            (BY_IP, "", "identify: { ip: { header: x-forwarded-for, ipv6_prefix: 48 } }", true),
+            (BY_IP, "", "identify: { ip: { header: x-forwarded-for, nat64: true } }", true),
+            (BY_IP, "", "identify: { ip: forwarded }", false),
+            (BY_USER, "", free, false),
+            (BY_USER, free, pro, false),
+            (BY_USER, "", "identify: { ip: { header: x-forwarded-for, nat64: true } }", false),
+            (BY_TIER, free, pro, true),
+            (BY_TIER, free, more, true),
+        ];
+        for (text, before, after, fresh) in rows {
+            let [before, after] = [before, after].map(|top| format!("{top}\n{text}"));
+            let changes = Changes::between(&rules(&before), &rules(&after));
+            assert_eq!(changes.fresh.len(), usize::from(fresh), "{before} -> {after}: {changes:?}");
+            assert_eq!(changes.changed.len() + changes.unchanged, 1, "{changes:?}");
+            assert!(!fresh || changes.changed == changes.fresh, "{changes:?}");
         }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn read_overrides(
     let known = Known {
         rules: rules.rules().map(|rule| (&*rule.name, rule)).collect(),
         names: &names,
-        ipv6_prefix: rules.settings().identify.ipv6_prefix,
+        identify: &rules.settings().identify,
         now: Some(now),
     };
     let each = files.files.iter().map(|file| (files.context(file), &file.root));
@@ -212,7 +212,7 @@ impl Files<'_, '_> {
         let known = Known {
             rules: rules.iter().map(|written| (&*written.rule.name, &written.rule)).collect(),
             names: &names,
-            ipv6_prefix: settings.identify.ipv6_prefix,
+            identify: &settings.identify,
             now,
         };
         let overrides: Vec<_> =

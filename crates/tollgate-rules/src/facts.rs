@@ -44,8 +44,8 @@ impl fmt::Debug for Facts<'_> {
 
 /// Header fields of a request.
 pub trait Headers: Sync {
-    /// The value of the first field of this name, which is in small letters; `None` also for a
-    /// value that is not text.
+    /// The value of the first field of this name, which is in small letters. Bytes that are no text
+    /// are escaped, as `%FF`: odd must never mean absent, for then no rule might apply.
     fn header(&self, name: &str) -> Option<Cow<'_, str>>;
 
     /// The values of all fields of this name as one list, in order. Bytes that are no text become

@@ -177,7 +177,8 @@ impl Identify {
     /// What callers prove themselves, whoever passes it on.
     #[cfg_attr(not(feature = "jwt"), expect(unused_variables, reason = "only tokens end"))]
     fn proven<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
-        // A key sent twice is still a key: to take it for none would set its owner free.
+        // A key sent twice is still a key: to take it for none would set its owner free. Two different
+        // ones are for whoever reads requests to refuse: see `RuleSet::makes_keys_of`.
         let secret = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
         let mut proven = Identity { api_key: secret(&self.api_key_header), ..Identity::default() };
         match &self.user {
@@ -199,7 +200,9 @@ impl Identify {
 
     /// Calls `with` with facts that somebody states, completed: who is calling follows from the header
     /// fields where the facts do not say so themselves. As everywhere, user and tier only if the
-    /// address they name is trusted or a token proves them; the address itself stays as stated.
+    /// address they name is trusted or a token proves them; the address itself stays as stated. The
+    /// tier of one user is not that of another: if the facts state a user and the fields name somebody
+    /// else, their tier does not count.
     pub fn complete<T>(
         &self,
         stated: Facts<'_>,
@@ -211,9 +214,11 @@ impl Identify {
             Some(ip) => self.identify(ip, headers, now),
             None => self.proven(headers, now),
         };
+        let found = identity.user.as_deref();
+        let same = stated.user.is_none() || found.is_none() || stated.user == found;
         with(Facts {
-            user: stated.user.or(identity.user.as_deref()),
-            tier: stated.tier.or(identity.tier.as_deref()),
+            user: stated.user.or(found),
+            tier: stated.tier.or(identity.tier.as_deref().filter(|_| same)),
             api_key: stated.api_key.or(identity.api_key.as_deref()),
             ..stated
         })
@@ -256,6 +261,15 @@ impl Identify {
     pub(crate) fn one_form(&self, ip: IpAddr) -> IpAddr {
         let ip = ip.to_canonical();
         if self.nat64 { address::translated(ip) } else { ip }
+    }
+
+    /// The headers that carry API keys.
+    pub(crate) fn api_key_headers(&self) -> impl Iterator<Item = &str> {
+        let of_user = match &self.user {
+            UserFrom::ApiKey(name) => Some(&**name),
+            _ => None,
+        };
+        self.api_key_header.as_deref().into_iter().chain(of_user)
     }
 
     /// Whether requests can name a user.
@@ -404,6 +418,7 @@ mod tests {
         let identify = Identify { api_key_header: Some("x-api-key".into()), ..identify() };
         let headers = vec![("X-User-Id", "42"), ("X-Tier", "pro"), ("X-Api-Key", "k")];
         let headers: &dyn Headers = &headers;
+        let tier_only: &dyn Headers = &vec![("X-Tier", "pro")];
         let complete = |ip: Option<&str>, user, headers| {
             let stated = Facts { ip: ip.map(self::ip), user, headers, ..Facts::default() };
             identify.complete(stated, NOW, |facts| {
@@ -414,7 +429,9 @@ mod tests {
         // ip, user, headers | user, tier, API key
         let rows = [
             (Some("10.0.0.1"), None, Some(headers), [Some("42"), Some("pro"), Some("k")]),
-            (Some("10.0.0.1"), Some("7"), Some(headers), [Some("7"), Some("pro"), Some("k")]),
+            (Some("10.0.0.1"), Some("42"), Some(headers), [Some("42"), Some("pro"), Some("k")]),
+            (Some("10.0.0.1"), Some("7"), Some(headers), [Some("7"), None, Some("k")]),
+            (Some("10.0.0.1"), Some("7"), Some(tier_only), [Some("7"), Some("pro"), None]),
             (Some("203.0.113.1"), None, Some(headers), [None, None, Some("k")]),
             (None, None, Some(headers), [None, None, Some("k")]),
             (Some("10.0.0.1"), Some("7"), None, [Some("7"), None, None]),

@@ -1,16 +1,19 @@
 //! Key templates: whose use a rule counts. `{user|ip}` is the user or, without one, the address;
 //! `{user}:{path}` counts each path of each user; `global` counts everybody together.
 
+mod text;
+
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use tollgate::KeyBuf;
 
-use crate::identify::api_key::{hashed, is_hashed};
 use crate::matcher::parse_header_name;
-use crate::path::{loosen, normalise};
 use crate::problem::Problem;
 use crate::seen::{Seen, network_of};
+
+pub use text::key_text;
 
 /// Which facts make up a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,15 +59,13 @@ impl Fact {
     }
 
     /// The name that a key carries beside the value.
-    fn write_name<'a>(&'a self, scratch: &'a mut String) -> &'a str {
+    fn name(&self) -> Cow<'_, str> {
         match self {
-            Fact::Header(name) => {
-                scratch.clear();
-                scratch.push_str("header.");
-                scratch.push_str(name);
-                scratch
+            Fact::Header(name) => Cow::Owned(format!("header.{name}")),
+            plain => {
+                let found = FACTS.iter().find(|(_, fact)| fact == plain);
+                Cow::Borrowed(found.map_or("", |(name, _)| *name))
             }
-            plain => FACTS.iter().find(|(_, fact)| fact == plain).map_or("", |(name, _)| *name),
         }
     }
 
@@ -89,7 +90,7 @@ impl Fact {
         let Fact::Header(name) = self else { return false };
         let value = seen.facts.headers.and_then(|headers| headers.header(name));
         value.filter(|value| !value.is_empty()).is_some_and(|value| {
-            key.add(self.write_name(&mut String::new()), &value);
+            key.add(&self.name(), &value);
             true
         })
     }
@@ -153,9 +154,27 @@ impl KeyTemplate {
         self.parts.iter().flatten().any(|fact| matches!(fact, Fact::User | Fact::ApiKey))
     }
 
+    /// Whether the address is part of some of its keys.
+    pub(crate) fn has_ip(&self) -> bool {
+        self.parts.iter().flatten().any(|fact| *fact == Fact::Ip)
+    }
+
+    /// Whether the tier is part of some of its keys.
+    pub(crate) fn has_tier(&self) -> bool {
+        self.parts.iter().flatten().any(|fact| *fact == Fact::Tier)
+    }
+
+    /// The headers that are part of its keys.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().flatten().filter_map(|fact| match fact {
+            Fact::Header(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
     /// Of each part the names of the facts that can fill it, in order.
     pub fn parts(&self) -> impl Iterator<Item = Vec<String>> + '_ {
-        let name = |fact: &Fact| fact.write_name(&mut String::new()).to_owned();
+        let name = |fact: &Fact| fact.name().into_owned();
         self.parts.iter().map(move |facts| facts.iter().map(name).collect())
     }
 
@@ -165,103 +184,6 @@ impl KeyTemplate {
             key.add("global", "");
         }
         self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, seen, ipv6_prefix)))
-    }
-
-    /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing, `42`;
-    /// several parts as `user=42,path=/x`. An API key may stand there as it is or hashed.
-    pub fn parse_key(&self, text: &str, ipv6_prefix: u8) -> Result<KeyBuf, Problem> {
-        let mut key = KeyBuf::new();
-        if self.parts.is_empty() {
-            if text != "global" {
-                return Err(Problem::new(format!("the rule has one key for all, not {text:?}"))
-                    .hint("write `global`"));
-            }
-            return Ok(key.with("global", ""));
-        }
-        let texts = self.split(text);
-        if texts.len() != self.parts.len() {
-            return Err(Problem::new(format!("the key {text:?} does not have the rule's parts"))
-                .hint(format!("write `{}`", self.example())));
-        }
-        for (facts, text) in self.parts.iter().zip(texts) {
-            let (fact, value) = self.choose(facts, text.trim())?;
-            if value.is_empty() {
-                return Err(Problem::new(format!("the key {text:?} has an empty value"))
-                    .hint(format!("write `{}`", self.example())));
-            }
-            match (fact, value.parse::<IpAddr>()) {
-                (Fact::Path, _) => {
-                    let path = normalise(value);
-                    key.add("path", &loosen(&path).unwrap_or(path.into_owned()));
-                }
-                (Fact::Method, _) => key.add("method", &value.to_ascii_uppercase()),
-                (Fact::Ip, Ok(ip)) => {
-                    add_ip(&mut key, ip.to_canonical(), ipv6_prefix);
-                }
-                (Fact::Ip, Err(_)) => {
-                    return Err(Problem::new(format!("{value:?} is not an address")));
-                }
-                (Fact::ApiKey, _) if !is_hashed(value) => key.add("api_key", &hashed(value)),
-                (fact, _) => key.add(fact.write_name(&mut String::new()), value),
-            }
-        }
-        Ok(key)
-    }
-
-    /// The texts of the parts. A comma parts them, but values may have commas, too: where the next part
-    /// is named, it begins with its name.
-    fn split<'a>(&self, text: &'a str) -> Vec<&'a str> {
-        let plain: Vec<&str> = text.split(',').collect();
-        if self.parts.len() == 1 {
-            return vec![text];
-        }
-        if plain.len() == self.parts.len() {
-            return plain;
-        }
-        let (mut texts, mut rest) = (Vec::new(), text);
-        for next in &self.parts[1..] {
-            let begins = |fact: &Fact| {
-                let name = fact.write_name(&mut String::new()).to_owned();
-                rest.find(&format!(",{name}="))
-            };
-            let Some(comma) = next.iter().filter_map(begins).min() else { return plain };
-            texts.push(&rest[..comma]);
-            rest = &rest[comma + 1..];
-        }
-        texts.push(rest);
-        texts
-    }
-
-    /// Which fact of a part a text gives, and its value.
-    fn choose<'a>(&self, facts: &'a [Fact], text: &'a str) -> Result<(&'a Fact, &'a str), Problem> {
-        let mut scratch = String::new();
-        if let Some((name, value)) = text.split_once('=')
-            && let Some(fact) = facts.iter().find(|fact| fact.write_name(&mut scratch) == name)
-        {
-            return Ok((fact, value));
-        }
-        if let Some((name, _)) = text.split_once('=')
-            && let Ok(other) = Fact::parse(name)
-        {
-            let name = other.write_name(&mut scratch);
-            return Err(Problem::new(format!("the rule's key has no fact `{name}` here"))
-                .hint(format!("write `{}`", self.example())));
-        }
-        let is_address = text.parse::<IpAddr>().is_ok();
-        let mut fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
-        match (fitting.next(), fitting.next()) {
-            (Some(fact), None) => Ok((fact, text)),
-            (None, _) => Err(Problem::new(format!("{text:?} is not an address"))
-                .hint("the rule counts addresses: write `192.0.2.1`")),
-            (Some(_), Some(_)) => Err(Problem::new(format!("the key {text:?} is ambiguous"))
-                .hint(format!("write `{}`", self.example()))),
-        }
-    }
-
-    /// What a key of this template looks like.
-    fn example(&self) -> String {
-        let first = |facts: Vec<String>| format!("{}=…", facts[0]);
-        self.parts().map(first).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -282,6 +204,7 @@ impl fmt::Display for KeyTemplate {
 mod tests {
     use super::*;
     use crate::facts::Facts;
+    use crate::identify::api_key::hashed;
 
     fn key(template: &str, facts: &Facts<'_>) -> Option<KeyBuf> {
         let mut key = KeyBuf::new();
@@ -324,43 +247,6 @@ mod tests {
 
     /// Of the API key `abc`.
     const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223";
-
-    #[test]
-    fn keys_are_read_as_people_write_them() {
-        let cases = [
-            ("{user|ip}", "user=42", Ok(KeyBuf::new().with("user", "42"))),
-            ("{user|ip}", "42", Ok(KeyBuf::new().with("user", "42"))),
-            ("{user|ip}", "ip=192.0.2.1", Ok(KeyBuf::new().with("ip", "192.0.2.1"))),
-            ("{user|ip}", "192.0.2.1", Err("ambiguous")),
-            ("{ip}", "2001:db8::7", Ok(KeyBuf::new().with("ip", "2001:db8::"))),
-            ("{ip}", "bob", Err("not an address")),
-            ("{user}", "a=b", Ok(KeyBuf::new().with("user", "a=b"))),
-            ("{user}:{path}", "user=4,/x", Ok(KeyBuf::new().with("user", "4").with("path", "/x"))),
-            ("{user}:{path}", "4", Err("parts")),
-            ("{user}:{path}", "4,/x/", Ok(KeyBuf::new().with("user", "4").with("path", "/x"))),
-            ("{user}:{path}", "4,", Err("empty value")),
-            (
-                "{user}:{path}",
-                "user=a,b,path=/x,y",
-                Ok(KeyBuf::new().with("user", "a,b").with("path", "/x,y")),
-            ),
-            ("{user}", "ip=192.0.2.1", Err("no fact `ip`")),
-            ("{api_key}", "abc", Ok(KeyBuf::new().with("api_key", HASH))),
-            ("{api_key|ip}", "api_key=abc", Ok(KeyBuf::new().with("api_key", HASH))),
-            ("{api_key|ip}", &format!("api_key={HASH}"), Ok(KeyBuf::new().with("api_key", HASH))),
-            ("{api_key}", "sha256:abc", Ok(KeyBuf::new().with("api_key", &hashed("sha256:abc")))),
-            ("global", "global", Ok(KeyBuf::new().with("global", ""))),
-            ("global", "x", Err("one key for all")),
-        ];
-        for (template, text, want) in cases {
-            let got = KeyTemplate::parse(template).unwrap().parse_key(text, 64);
-            match (got, want) {
-                (Ok(got), Ok(want)) => assert_eq!(got, want, "{template} {text}"),
-                (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{got}"),
-                (got, want) => panic!("{template} {text}: {got:?}, not {want:?}"),
-            }
-        }
-    }
 
     #[test]
     fn bad_templates_say_what_to_write() {

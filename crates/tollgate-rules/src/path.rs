@@ -138,7 +138,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-fn hex(digit: u8) -> Option<u8> {
+pub(crate) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 

@@ -39,6 +39,8 @@ struct Book {
     tiers: HashMap<Box<str>, usize>,
     /// The different templates of keys: a request makes the key of each at most once.
     templates: HashMap<KeyTemplate, u16>,
+    /// The headers that keys of rules that refuse are made of, in small letters.
+    key_headers: HashSet<Box<str>>,
     overrides: Vec<Arc<Override>>,
     settings: Settings,
 }
@@ -132,6 +134,7 @@ impl RuleSet {
             without_path: Vec::new(),
             tiers: tiers.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect(),
             templates: HashMap::new(),
+            key_headers: HashSet::new(),
             overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
         };
@@ -247,13 +250,25 @@ impl RuleSet {
     /// The caller's tier: what the facts say, else the table, else the default.
     fn tier_of<'a>(&'a self, facts: &'a Facts<'a>) -> Option<&'a str> {
         let identify = &self.book.settings.identify;
-        let known = |tier: &&str| self.book.tiers.is_empty() || self.book.tiers.contains_key(*tier);
+        // An empty name is no name, as with users.
+        let known = |tier: &&str| match self.book.tiers.is_empty() {
+            true => !tier.is_empty(),
+            false => self.book.tiers.contains_key(*tier),
+        };
         let said = facts.tier.filter(known);
         let in_table = || match identify.tier_of_user.is_empty() {
             true => None,
             false => identify.tier_of_user.get(facts.user?).map(|tier| &**tier),
         };
         said.or_else(in_table).or(identify.default_tier.as_deref())
+    }
+
+    /// Whether a rule that refuses makes its keys of what a header of this name, in small letters,
+    /// says: an API key, or a fact of its key. If a request has several such fields with different values, refuse it:
+    /// whichever was believed, the other may be the one that the service behind you reads, and the
+    /// client would choose what is counted.
+    pub fn makes_keys_of(&self, header: &str) -> bool {
+        self.book.key_headers.contains(header)
     }
 
     /// The place of a tier in the rules' lists of limits.
@@ -319,6 +334,10 @@ impl Book {
             self.without_path.push(number);
         }
         let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
+        if !matches!(rule.mode, Mode::Shadow | Mode::Off) && !rule.soft {
+            let api_keys = self.settings.identify.api_key_headers();
+            self.key_headers.extend(rule.key.headers().chain(api_keys).map(Box::from));
+        }
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);
         self.rules.push(Indexed { rule, rest, by_tier, template, tally: Arc::default() });

@@ -211,6 +211,17 @@ fn tiers_come_from_facts_then_the_table_then_the_default() {
 }
 
 #[test]
+fn an_empty_tier_is_none() {
+    let gate = Gate::new(
+        "version: 1\nidentify: { tier: { default: free } }\n\
+         rules: [{ name: api, key: '{user}:{tier}', limits: [2/minute] }]\n",
+    );
+    let of_tier = |tier| Ask { facts: Facts { tier, ..of("/", "anna") }, ..Ask::default() };
+    let passing = |tier| (0..5).filter(|_| gate.ask(&of_tier(tier)).allowed()).count();
+    assert_eq!([Some(""), None, Some("free"), Some("pro")].map(passing), [2, 0, 0, 2]);
+}
+
+#[test]
 fn overrides_hold_until_they_end() {
     let mut gate = Gate::new(
         "version: 1\nrules: [{ name: api, key: '{user|ip}', limits: [2/minute] }]\n\

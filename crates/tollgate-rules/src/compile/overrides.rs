@@ -6,6 +6,7 @@ use tollgate::Micros;
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::identify::Identify;
 use crate::rule::Rule;
 use crate::rule_set::Override;
 use crate::yaml::Node;
@@ -29,7 +30,7 @@ pub(super) struct WrittenOverride<'a> {
 pub(super) struct Known<'w> {
     pub(super) rules: HashMap<&'w str, &'w Rule>,
     pub(super) names: &'w Names,
-    pub(super) ipv6_prefix: u8,
+    pub(super) identify: &'w Identify,
     pub(super) now: Option<Micros>,
 }
 
@@ -63,7 +64,7 @@ fn one<'a>(context: Context<'a>, node: &Node, known: &Known<'_>) -> Option<Writt
         node.get("limits").and_then(|limits| limits::read(context, limits, owner, Replaced(plain)));
     let key_node = node.get("key")?;
     let template = &found?.key;
-    let key = context.read(key_node, |text| template.parse_key(text, known.ipv6_prefix));
+    let key = context.read(key_node, |text| template.parse_key(text, known.identify));
     let one = Override { rule: rule.into(), key: key?, limits: limits?, until: until? };
     Some(WrittenOverride { context, span: key_node.span, one })
 }

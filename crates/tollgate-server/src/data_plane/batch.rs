@@ -1,7 +1,9 @@
 //! `POST /v1/check/batch`: many questions, decided in order at one instant.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
-use tollgate_rules::Ask;
+use tollgate_rules::{Ask, Version};
 
 use super::answer::write_decision;
 use super::facts::with_facts;
@@ -19,14 +21,16 @@ pub(super) fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
         Ok(batch) => batch,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let now = plane.gatekeeper.now();
+    // One version for all of them: an entry must not be decided by rules that the one before it was not.
+    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
     let mut out = Vec::with_capacity(2 + batch.len() * DECISION_BYTES);
     out.push(b'[');
     for (index, asked) in batch.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        let answer = with_facts(plane.gatekeeper.rules(), now, asked, |rules, facts| {
+        let rules = Version::from_inner(Arc::clone(&rules));
+        let answer = with_facts(rules, now, asked, |rules, facts| {
             plane.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now)
         });
         let policies = answer.policies();

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Micros;
-use tollgate_rules::{Facts, Headers, Version};
+use tollgate_rules::{Facts, Headers, RuleSet, Version};
 
 use super::json::Asked;
 
@@ -15,32 +15,56 @@ pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
 impl RequestHeaders<'_> {
     /// The values of all fields of this name, which is in small letters. A request has a handful of
     /// fields: looking at each is faster than hashing the name.
-    fn texts(&self, name: &str) -> impl Iterator<Item = Option<&str>> {
-        self.0.iter().filter(move |(field, _)| field.as_str() == name).map(|(_, value)| text(value))
+    fn values(&self, name: &str) -> impl Iterator<Item = &HeaderValue> {
+        self.0.iter().filter(move |(field, _)| field.as_str() == name).map(|(_, value)| value)
+    }
+
+    /// A header that keys are made of and that stands twice, with different values.
+    pub(super) fn said_twice(&self, rules: &RuleSet) -> Option<&HeaderName> {
+        // Nearly all requests have each field once.
+        if self.0.len() == self.0.keys_len() {
+            return None;
+        }
+        let differ = |name: &HeaderName| {
+            let mut values = self.0.get_all(name).iter();
+            let first = values.next();
+            values.any(|other| Some(other) != first)
+        };
+        self.0.keys().find(|name| rules.makes_keys_of(name.as_str()) && differ(name))
     }
 }
 
 impl Headers for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.texts(name).next().flatten().map(Cow::Borrowed)
+        self.values(name).next().map(|value| spelt(value.as_bytes()))
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        let named = self.0.iter().filter(|(field, _)| field.as_str() == name);
-        let mut lines = named.map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
+        let mut lines = self.values(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let first = lines.next()?;
         Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
     }
 
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
-        let mut texts = self.texts(name);
-        let first = texts.next().flatten()?;
-        texts.next().is_none().then_some(Cow::Borrowed(first))
+        let mut values = self.values(name);
+        let first = std::str::from_utf8(values.next()?.as_bytes()).ok()?;
+        values.next().is_none().then_some(Cow::Borrowed(first))
     }
 }
 
-fn text(value: &HeaderValue) -> Option<&str> {
-    std::str::from_utf8(value.as_bytes()).ok()
+/// As text. Proxies pass on whatever bytes their client sent: those that are no text are escaped, as
+/// a path's one spelling has them anyway. Odd must never mean absent, for then no rule applies.
+pub(super) fn spelt(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(
+        |_| {
+            let escaped = bytes.iter().map(|byte| match byte.is_ascii() {
+                true => char::from(*byte).to_string(),
+                false => format!("%{byte:02X}"),
+            });
+            Cow::Owned(escaped.collect())
+        },
+        Cow::Borrowed,
+    )
 }
 
 /// Calls `with` with the facts of a question, and with the version of the rules they were found by.
@@ -66,5 +90,60 @@ pub(super) fn with_facts<T>(
             settings.settings().identify.complete(stated, now, |facts| with(rules, facts))
         }
         None => with(rules, stated),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_rules::{Source, compile};
+
+    type Fields<'a> = &'a [(&'static str, &'a [u8])];
+
+    fn map(fields: Fields<'_>) -> HeaderMap {
+        let field = |(name, value): &(&'static str, &[u8])| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("a value"))
+        };
+        fields.iter().map(field).collect()
+    }
+
+    #[test]
+    fn odd_values_are_not_absent() {
+        let map = map(&[("x-a", b"\xffb"), ("x-b", "\u{e9}".as_bytes())]);
+        let headers = RequestHeaders(&map);
+        assert_eq!(headers.header("x-a").as_deref(), Some("%FFb"));
+        assert_eq!(headers.header("x-b").as_deref(), Some("\u{e9}"));
+        assert_eq!(headers.header("x-c"), None);
+        assert_eq!(headers.only("x-a"), None, "no name of anybody");
+    }
+
+    #[test]
+    fn what_keys_are_made_of_may_be_said_once() {
+        let rules = |mode: &str| {
+            let text = format!(
+                "identify: {{ user: {{ api_key: {{ header: x-key }} }}, api_key: {{ header: x-other }} }}
+rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode} }}]"
+            );
+            compile(&[Source::from_text("rules.yaml", &text)]).rules.expect("rules")
+        };
+        // Fields, and the one that is said twice
+        let rows: [(Fields<'_>, Option<&str>); 8] = [
+            (&[("x-key", b"a"), ("x-tenant", b"b"), ("x-other", b"c")], None),
+            (&[("x-key", b"a"), ("x-key", b"a")], None),
+            (&[("x-key", b"a"), ("x-key", b"b")], Some("x-key")),
+            (&[("x-key", b"a"), ("x-key", b"a"), ("x-key", b"b")], Some("x-key")),
+            (&[("x-key", b"\xff"), ("x-key", b"b")], Some("x-key")),
+            (&[("x-other", b""), ("x-other", b"b")], Some("x-other")),
+            (&[("x-tenant", b"a"), ("x-tenant", b"b")], Some("x-tenant")),
+            (&[("accept", b"a"), ("accept", b"b")], None),
+        ];
+        for (fields, want) in rows {
+            let map = map(fields);
+            let twice = |mode| RequestHeaders(&map).said_twice(&rules(mode)).cloned();
+            assert_eq!(twice("mode: enforce").as_ref().map(HeaderName::as_str), want);
+            for mode in ["mode: shadow", "mode: 'off'", "soft: true"] {
+                assert_eq!(twice(mode), None, "what never refuses does not begin here");
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use tollgate::headers::Problem;
 use tollgate_rules::{Ask, Facts, Headers};
 
 use super::answer::{Content, respond, write_display};
-use super::facts::RequestHeaders;
+use super::facts::{RequestHeaders, spelt};
 use super::http::DataPlane;
 use crate::doors::connection::Body;
 use crate::reply;
@@ -39,15 +39,15 @@ pub(super) fn answer(
 ) -> Response<Body> {
     let headers = RequestHeaders(&head.headers);
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    if let Some(name) = headers.said_twice(&rules) {
+        return refuse_twice(name);
+    }
     let identify = &rules.settings().identify;
     let identity = identify.identify(peer, &headers, now);
     let original = match identify.trusts(peer.to_canonical()) {
         true => match Original::of(&head.headers, style) {
             Ok(original) => original,
-            Err(SaidTwice(name)) => {
-                let message = format!("{name} stands twice, with different values.");
-                return reply::error(StatusCode::BAD_REQUEST, &message);
-            }
+            Err(SaidTwice(name)) => return refuse_twice(name),
         },
         false => {
             plane.warnings.untrusted_proxy(peer, now);
@@ -83,6 +83,12 @@ pub(super) fn answer(
         response.headers_mut().insert(name, HeaderValue::from_static("429"));
     }
     response
+}
+
+/// A header says two things, and either may be the client's choice.
+fn refuse_twice(name: &HeaderName) -> Response<Body> {
+    let message = format!("{name} stands twice, with different values.");
+    reply::error(StatusCode::BAD_REQUEST, &message)
 }
 
 /// The request that the proxy has.
@@ -139,21 +145,6 @@ fn only<'a>(
 
 fn without_query(uri: &[u8]) -> &[u8] {
     uri.split(|byte| *byte == b'?').next().unwrap_or_default()
-}
-
-/// As text. Proxies pass on whatever bytes their client sent: those that are no text are escaped, as
-/// the path's one spelling has them anyway. Odd must never mean absent, for then no rule applies.
-fn spelt(bytes: &[u8]) -> Cow<'_, str> {
-    std::str::from_utf8(bytes).map_or_else(
-        |_| {
-            let escaped = bytes.iter().map(|byte| match byte.is_ascii() {
-                true => char::from(*byte).to_string(),
-                false => format!("%{byte:02X}"),
-            });
-            Cow::Owned(escaped.collect())
-        },
-        Cow::Borrowed,
-    )
 }
 
 #[cfg(test)]

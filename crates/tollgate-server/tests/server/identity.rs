@@ -60,6 +60,13 @@ fn a_token_names_its_user_from_any_peer_and_no_other_does() {
         bearer(EXPIRED)
     );
     assert_eq!(server.check(&stated)["max"].as_u64(), Some(3));
+    // And the tier of one user is not that of another.
+    for (user, most) in [("anna", Some(30)), ("otto", Some(3))] {
+        let token = bearer(GOOD);
+        let body =
+            format!(r#"{{"user":"{user}","cost":0,"headers":{{"Authorization":"{token}"}}}}"#);
+        assert_eq!(server.check(&body)["max"].as_u64(), most, "{user}");
+    }
     let said = server.stop();
     for secret in [SECRET, GOOD, OTHER, EXPIRED] {
         assert!(!said.stderr.contains(secret) && !said.stdout.contains(secret));
@@ -111,4 +118,30 @@ overrides:
         3,
         "not the key of the hash"
     );
+}
+
+#[test]
+fn a_second_api_key_beside_the_first_buys_nothing() {
+    let (server, _directory) = serve(
+        "identify: { user: { api_key: { header: x-api-key } } }
+rules:
+  - { name: users, key: '{user}', limits: [3/hour] }
+  - { name: tenants, match: { header: { x-tenant: { present: true } } }, key: '{header.x-tenant}', limits: [3/hour] }
+",
+    );
+    for name in ["x-api-key", "x-tenant"] {
+        let statuses = |fields: &dyn Fn(usize) -> Vec<String>| -> Vec<u16> {
+            let ask = |n: usize| {
+                let fields = fields(n);
+                let fields: Vec<_> = fields.iter().map(|value| (name, value.as_str())).collect();
+                server.request("GET", "/v1/forward-auth", &fields, "").status
+            };
+            (0..5).map(ask).collect()
+        };
+        let real = || "real".to_string();
+        assert_eq!(statuses(&|n| vec![format!("g{n}"), real()]), [400; 5], "{name}");
+        assert_eq!(statuses(&|n| vec![real(), format!("g{n}")]), [400; 5], "{name}");
+        assert_eq!(statuses(&|_| vec![String::new(), real()]), [400; 5], "{name}");
+        assert_eq!(statuses(&|_| vec![real(), real()]), [200, 200, 200, 429, 429], "{name}");
+    }
 }

@@ -61,6 +61,29 @@ fn ask(door: SocketAddr, client: usize, stop: &AtomicBool, asked: &AtomicU64) ->
     allowed
 }
 
+/// The same in batches, each of one version.
+fn ask_in_batches(door: SocketAddr, client: usize, stop: &AtomicBool, asked: &AtomicU64) -> u64 {
+    const ENTRIES: usize = 200;
+    let entry = format!(
+        r#"{{"path":"/api","ip":"192.0.2.{client}","headers":{{"x-a":"alice","x-b":"bob"}}}}"#
+    );
+    let body = format!("[{}]", vec![entry; ENTRIES].join(","));
+    let mut connection = Client::connect(door);
+    let mut allowed = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let answer = connection.request("POST", "/v1/check/batch", &[], &body).json();
+        let answers = answer.as_array().expect("a list");
+        assert_eq!(answers.len(), ENTRIES);
+        answers.iter().for_each(check_is_of_one_version);
+        let limit = |answer: &Value| answer["limits"][1]["limit"].clone();
+        let first = limit(&answers[0]);
+        assert!(answers.iter().all(|one| limit(one) == first), "two versions in one batch");
+        allowed += ENTRIES as u64;
+        asked.fetch_add(1, Ordering::Relaxed);
+    }
+    allowed
+}
+
 fn check_is_of_one_version(answer: &Value) {
     let limits = answer["limits"].as_array().expect("limits");
     let limit = |rule: &str| limits.iter().find(|one| one["rule"] == rule).map(|one| &one["limit"]);
@@ -101,8 +124,9 @@ fn two_hundred_versions_under_load_lose_nothing() {
     let mut memory = (0, 0);
     let allowed: Vec<u64> = thread::scope(|scope| {
         let (door, stop, asked) = (server.http(), &stop, &asked);
-        let clients: Vec<_> =
+        let mut clients: Vec<_> =
             (0..CLIENTS).map(|n| scope.spawn(move || ask(door, n, stop, asked))).collect();
+        clients.push(scope.spawn(move || ask_in_batches(door, CLIENTS, stop, asked)));
         for number in 1..=RELOADS {
             replace(&path, number);
             let line = server.wait_for_log("new rules are in force");

@@ -1,0 +1,221 @@
+//! Keys as people write and read them: `user=42`, `user=42,path=/x`, `global`.
+//!
+//! What is shown is read back as the same key, whatever a caller has put into it: a comma in a value
+//! of several parts and control characters are shown as `%2C` and the like, and so is a `%` that
+//! would otherwise begin such an escape. Everything else stands for itself.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use tollgate::KeyBuf;
+
+use super::{FACTS, Fact, KeyTemplate, add_ip};
+use crate::identify::api_key::{hashed, is_hashed};
+use crate::identify::{Identify, UserFrom};
+use crate::matcher::in_capitals;
+use crate::path::{hex, loosen, normalise};
+use crate::problem::Problem;
+
+/// A key as people read it: `user=42`, `user=42,path=/x`, `global`. What [`KeyTemplate::parse_key`]
+/// reads.
+pub fn key_text(key: &KeyBuf) -> String {
+    let several = key.parts().count() > 1;
+    let part = |(name, value): (&str, &str)| match name {
+        "global" => name.to_string(),
+        // A path has escapes of its own, and a comma means the same with and without.
+        "path" if several => format!("path={}", value.replace(',', "%2C")),
+        "path" => format!("path={value}"),
+        _ => format!("{name}={}", escaped(value, several)),
+    };
+    key.parts().map(part).collect::<Vec<_>>().join(",")
+}
+
+impl KeyTemplate {
+    /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing, `42`;
+    /// several parts as `user=42,path=/x`. An API key may stand there as it is or hashed, also where
+    /// users are known by it. Addresses get the form that `identify` gives those of requests.
+    pub fn parse_key(&self, text: &str, identify: &Identify) -> Result<KeyBuf, Problem> {
+        let mut key = KeyBuf::new();
+        if self.parts.is_empty() {
+            if text != "global" {
+                return Err(Problem::new(format!("the rule has one key for all, not {text:?}"))
+                    .hint("write `global`"));
+            }
+            return Ok(key.with("global", ""));
+        }
+        let texts = match self.parts.len() {
+            1 => vec![text],
+            _ => text.split(',').collect(),
+        };
+        if texts.len() != self.parts.len() {
+            let hint = format!("write `{}`, and a comma in a value as %2C", self.example());
+            let text = self.shown(text, identify);
+            let problem = format!("the key {text:?} does not have the rule's parts");
+            return Err(Problem::new(problem).hint(hint));
+        }
+        for (facts, text) in self.parts.iter().zip(texts) {
+            let (fact, value) = self.choose(facts, text.trim_start(), identify)?;
+            if value.is_empty() {
+                return Err(Problem::new(format!("the key {text:?} has an empty value"))
+                    .hint(format!("write `{}`", self.example())));
+            }
+            fact.add_text(&mut key, &value, identify)?;
+        }
+        Ok(key)
+    }
+
+    /// Which fact of a part a text gives, and its value. With a name the value is what stands behind
+    /// it, to the last space: a caller may be called so.
+    fn choose<'a>(
+        &self,
+        facts: &[Fact],
+        text: &'a str,
+        identify: &Identify,
+    ) -> Result<(Fact, Cow<'a, str>), Problem> {
+        if let Some((name, value)) = text.split_once('=') {
+            if let Some(fact) = facts.iter().find(|fact| fact.name() == name) {
+                return Ok((fact.clone(), value.into()));
+            }
+            if name == "api_key"
+                && facts.contains(&Fact::User)
+                && matches!(identify.user, UserFrom::ApiKey(_))
+            {
+                return Ok((Fact::User, hashed_once(&unescaped(value)).into_owned().into()));
+            }
+        }
+        if let Some((name, value)) = text.split_once(['=', ':'])
+            && let Some(meant) = Fact::meant_by(name)
+        {
+            let right = meant.name();
+            let value = self.shown(value.trim_start(), identify);
+            return Err(match facts.contains(&meant) {
+                true => Problem::new(format!("the key begins with {:?}", name.trim_end()))
+                    .hint(format!("write `{right}={value}`")),
+                false => Problem::new(format!("the rule's key has no fact `{right}` here"))
+                    .hint(format!("write `{}`", self.example())),
+            });
+        }
+        let text = text.trim_end();
+        let is_address = text.parse::<IpAddr>().is_ok();
+        let fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
+        match &fitting.collect::<Vec<_>>()[..] {
+            [fact] => Ok(((*fact).clone(), text.into())),
+            [] => Err(Problem::new(format!("{text:?} is not an address"))
+                .hint("the rule counts addresses: write `192.0.2.1`")),
+            several => {
+                let text = self.shown(text, identify);
+                let readings = several.iter().map(|fact| format!("`{}={text}`", fact.name()));
+                let hint = format!("write {}", readings.collect::<Vec<_>>().join(" or "));
+                Err(Problem::new(format!("the key {text:?} is ambiguous")).hint(hint))
+            }
+        }
+    }
+
+    /// What an error may show of a text: nothing that may be an API key, because errors in rules files
+    /// are logged.
+    fn shown<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
+        let secret = self.parts.iter().flatten().any(|fact| match fact {
+            Fact::ApiKey => true,
+            Fact::User => matches!(identify.user, UserFrom::ApiKey(_)),
+            _ => false,
+        });
+        if secret { "…" } else { text }
+    }
+
+    /// What a key of this template looks like.
+    fn example(&self) -> String {
+        let first = |facts: Vec<String>| format!("{}=…", facts[0]);
+        self.parts().map(first).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Fact {
+    /// The fact that somebody meant who wrote `USER` or `api-key`.
+    fn meant_by(name: &str) -> Option<Fact> {
+        let small = name.trim().to_ascii_lowercase();
+        if small.starts_with("header.") {
+            return Fact::parse(&small).ok();
+        }
+        let bare = |name: &str| name.replace(['-', '_', ' '], "");
+        let found = FACTS.iter().find(|(known, _)| bare(known) == bare(&small));
+        found.map(|(_, fact)| fact.clone())
+    }
+
+    /// Adds a value as people write it to a key, in the form that requests have it.
+    fn add_text(&self, key: &mut KeyBuf, value: &str, identify: &Identify) -> Result<(), Problem> {
+        let unescaped = unescaped(value);
+        match self {
+            Fact::Path => {
+                let path = normalise(value);
+                key.add("path", &loosen(&path).unwrap_or(path.into_owned()));
+            }
+            Fact::Method => key.add("method", &in_capitals(unescaped)),
+            Fact::Ip => {
+                let ip = value.trim().parse::<IpAddr>();
+                let ip = ip.map_err(|_| Problem::new(format!("{value:?} is not an address")))?;
+                add_ip(key, identify.one_form(ip), identify.ipv6_prefix);
+            }
+            Fact::ApiKey => key.add("api_key", &hashed_once(&unescaped)),
+            fact => key.add(&fact.name(), &unescaped),
+        }
+        Ok(())
+    }
+}
+
+/// An API key as keys have it; operators may write it that way at once.
+fn hashed_once(api_key: &str) -> Cow<'_, str> {
+    match api_key.is_empty() || is_hashed(api_key) {
+        true => Cow::Borrowed(api_key),
+        false => Cow::Owned(hashed(api_key).to_string()),
+    }
+}
+
+/// Whether a byte is ever shown as an escape. Only these escapes are read as such: what else looks
+/// like one, such as `%20`, stands for itself.
+fn is_escaped(byte: u8) -> bool {
+    byte.is_ascii_control() || matches!(byte, b',' | b'%')
+}
+
+/// The byte that a text begins with an escape of.
+fn escape_at(text: &str) -> Option<u8> {
+    let [b'%', high, low, ..] = text.as_bytes() else { return None };
+    Some(hex(*high)? << 4 | hex(*low)?).filter(|byte| is_escaped(*byte))
+}
+
+fn escaped(value: &str, several: bool) -> Cow<'_, str> {
+    if !value.bytes().any(is_escaped) {
+        return Cow::Borrowed(value);
+    }
+    let mut text = String::with_capacity(value.len() + 8);
+    for (index, one) in value.char_indices() {
+        let needed = match one {
+            ',' => several,
+            '%' => escape_at(&value[index..]).is_some(),
+            other => other.is_ascii_control(),
+        };
+        match needed {
+            true => text.push_str(&format!("%{:02X}", u32::from(one))),
+            false => text.push(one),
+        }
+    }
+    Cow::Owned(text)
+}
+
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let (mut value, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(one) = rest.chars().next() {
+        let (one, length) = match escape_at(rest) {
+            Some(byte) => (char::from(byte), "%XX".len()),
+            None => (one, one.len_utf8()),
+        };
+        value.push(one);
+        rest = &rest[length..];
+    }
+    Cow::Owned(value)
+}
+
+#[cfg(test)]
+mod tests;
