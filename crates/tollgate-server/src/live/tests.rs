@@ -323,7 +323,7 @@ fn keys_are_wrong_until_they_are_mended() {
         // First the rules, then the keys.
         (Keys(String::new()), None),
         (Act::Rules(keyed("2/hour")), None),
-        (Read(Cause::Files), Some((wrong, old, &["failed"]))),
+        (Read(Cause::Files), Some((wrong, old, &["failed", "keys_failed"]))),
         (Keys(secret(2)), None),
         (Read(Cause::Files), Some((("loaded", 2), new, &[]))),
         // New keys count although somebody has spoilt the rules.
