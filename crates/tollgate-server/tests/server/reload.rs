@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use tempfile::tempdir;
 
@@ -661,4 +663,39 @@ fn a_look_that_was_asked_for_is_no_warning() {
     let mut server = Server::start(&["--rules", text(&path), "--rules-watch", "poll"]);
     let line = server.wait_for_log("rules files are looked at every second, not watched");
     assert!(line.contains(" info "), "{line}");
+}
+
+/// Whoever is one too many is not told that the rules are wrong.
+#[test]
+fn too_many_who_ask_are_told_to_ask_again() {
+    const CLIENTS: usize = 40;
+    const TRIES: usize = 1_000;
+    let directory = tempdir().unwrap();
+    let path = file(directory.path(), "rules.yaml", rules(10));
+    let server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let door = server.admin();
+    let seen = AtomicBool::new(false);
+    let ask = || {
+        let mut admin = Client::connect(door);
+        for _ in 0..TRIES {
+            if seen.load(Ordering::Relaxed) {
+                break;
+            }
+            let answer = admin.request("POST", "/api/reload", &[("x-tollgate-admin", "1")], "");
+            match answer.status {
+                200 => {}
+                503 => {
+                    assert!(answer.body.contains("ask again"), "{answer:?}");
+                    seen.store(true, Ordering::Relaxed);
+                }
+                _ => panic!("{answer:?}"),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(ask);
+        }
+    });
+    assert!(seen.load(Ordering::Relaxed), "{CLIENTS} at once were never too many");
 }
