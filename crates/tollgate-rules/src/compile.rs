@@ -28,7 +28,7 @@ use crate::lints;
 use crate::rule::Rule;
 use crate::rule_set::{Override, RuleSet};
 use crate::shape;
-use crate::source::Source;
+use crate::source::{NamedFile, Source};
 use crate::tier::Multiplier;
 use crate::yaml::{self, Node};
 
@@ -46,6 +46,9 @@ pub struct Compiled {
     pub rules: Option<RuleSet>,
     /// Everything that was found.
     pub diagnostics: Diagnostics,
+    /// Every other file that was read or tried, also if there is an error: what became of the rules
+    /// may be another thing when one of these changes. Bound: one, the file with the keys of tokens.
+    pub named: Vec<NamedFile>,
 }
 
 /// Compiles the rules of all sources together.
@@ -73,7 +76,8 @@ pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compiled {
     let rules = Files { files, shared: &shared }.compile(now);
     let mut diagnostics = shared.found.into_inner();
     diagnostics.sort(sources);
-    Compiled { rules: rules.filter(|_| !diagnostics.has_errors()), diagnostics }
+    let rules = rules.filter(|_| !diagnostics.has_errors());
+    Compiled { rules, diagnostics, named: shared.named.into_inner() }
 }
 
 /// Reads `overrides:` of a source for rules that are compiled already, as somebody sets them at run

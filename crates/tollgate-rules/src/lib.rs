@@ -107,5 +107,5 @@ pub use reservation::{ReservationId, Reserved, SettleError, TableFull};
 pub use rule::Rule;
 pub use rule_set::{Override, RuleSet, Settings};
 pub use schema::schema;
-pub use source::Source;
+pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};

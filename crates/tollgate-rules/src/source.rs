@@ -2,6 +2,7 @@
 //! directories, with an answer for everything that can be wrong before the first line is looked at.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,23 +80,14 @@ impl Source {
     fn read_file(path: &Path) -> Result<Source, Box<Diagnostic>> {
         let name = path.display().to_string();
         let of_file = |problem| Box::new(Diagnostic::of_file(&name, problem));
-        let not_regular = || {
-            let hint = "name a YAML file, or a directory with YAML files";
-            of_file(Problem::new("this is not a regular file").hint(hint))
-        };
-        // Opening a pipe would wait for its writer, and opening a device may do something.
-        if !fs::metadata(path).map_err(|error| cannot_read(path, &error))?.is_file() {
-            return Err(not_regular());
-        }
-        let file = open(path).map_err(|error| cannot_read(path, &error))?;
-        // It may be another one by now.
-        if !file.metadata().map_err(|error| cannot_read(path, &error))?.is_file() {
-            return Err(not_regular());
-        }
-        let mut bytes = Vec::new();
-        // One byte more than allowed is enough to know; the length in the metadata may be old.
-        let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-        read.map_err(|error| cannot_read(path, &error))?;
+        let bytes = read_regular(path, MAX_BYTES).map_err(|unread| match unread {
+            Unread::Failed(error) => cannot_read(path, &error),
+            Unread::NotRegular => {
+                let hint = "name a YAML file, or a directory with YAML files";
+                of_file(Problem::new("this is not a regular file").hint(hint))
+            }
+            Unread::TooLarge => of_file(too_large()),
+        })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(Source::from_bytes(&name, &bytes)?.in_folder(folder))
     }
@@ -128,6 +120,68 @@ impl Source {
             column: self.text[line_start..start].chars().count() + 1,
         }
     }
+}
+
+/// A file that the rules name, such as one with keys, as it was when it was read. Two that are equal had
+/// the same contents, or could not be read for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    path: PathBuf,
+    /// Not the contents themselves: they may be secret.
+    print: u64,
+}
+
+impl NamedFile {
+    /// The largest one: 16 keys with their certificates are less than half of it.
+    pub const BYTES_MAX: u64 = 256 << 10;
+
+    /// Reads a file, and says how it was.
+    pub(crate) fn read(path: &Path) -> (NamedFile, Result<Vec<u8>, Unread>) {
+        let contents = read_regular(path, NamedFile::BYTES_MAX);
+        let mut hasher = DefaultHasher::new();
+        match &contents {
+            Ok(bytes) => (0, bytes).hash(&mut hasher),
+            Err(Unread::Failed(error)) => (1, error.kind()).hash(&mut hasher),
+            Err(Unread::NotRegular) => 2.hash(&mut hasher),
+            Err(Unread::TooLarge) => 3.hash(&mut hasher),
+        }
+        (NamedFile { path: path.into(), print: hasher.finish() }, contents)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it still is as it was.
+    pub fn is_current(&self) -> bool {
+        NamedFile::read(&self.path).0 == *self
+    }
+}
+
+/// Why a file was not read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    Failed(io::Error),
+    NotRegular,
+    TooLarge,
+}
+
+/// The bytes of a regular file. Never waits, and never takes in more than allowed.
+fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Unread> {
+    // Opening a pipe would wait for its writer, and opening a device may do something.
+    if !fs::metadata(path).map_err(Unread::Failed)?.is_file() {
+        return Err(Unread::NotRegular);
+    }
+    let file = open(path).map_err(Unread::Failed)?;
+    // It may be another one by now.
+    if !file.metadata().map_err(Unread::Failed)?.is_file() {
+        return Err(Unread::NotRegular);
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed is enough to know; the length in the metadata may be old.
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(Unread::Failed)?;
+    if bytes.len() as u64 > bytes_max { Err(Unread::TooLarge) } else { Ok(bytes) }
 }
 
 /// Opens a file; never waits, not even if a pipe has just come into its place.
@@ -214,4 +268,49 @@ fn yaml_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
         return Ok(files);
     };
     Err(Diagnostic::of_file(&name, problem).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_file_is_known_by_its_contents() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys");
+        let mut last = NamedFile::read(&path).0;
+        let mut step = |what: &str, is_current: bool| {
+            assert_eq!(last.is_current(), is_current, "{what}");
+            last = NamedFile::read(&path).0;
+            assert!(last.is_current(), "{what}");
+        };
+        step("missing", true);
+        fs::write(&path, "").unwrap();
+        step("empty", false);
+        fs::write(&path, "1").unwrap();
+        step("written", false);
+        fs::write(&path, "1").unwrap();
+        step("the same again", true);
+        fs::write(&path, "2").unwrap();
+        step("of the same length", false);
+        fs::write(&path, vec![b'2'; NamedFile::BYTES_MAX as usize + 1]).unwrap();
+        step("too large", false);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        step("a directory", false);
+    }
+
+    /// Whatever comes into a file's place after it was looked at, opening it does not wait.
+    #[cfg(unix)]
+    #[test]
+    fn opening_a_pipe_does_not_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo runs").success());
+        assert!(!open(&path).unwrap().metadata().unwrap().is_file());
+        for read in [read_regular(&path, 1), NamedFile::read(&path).1] {
+            assert!(matches!(read, Err(Unread::NotRegular)), "{read:?}");
+        }
+    }
 }

@@ -12,8 +12,9 @@ use tollgate_rules::compile::compile_at;
 use tollgate_rules::identify::UserFrom;
 use tollgate_rules::{Ask, Diagnostics, Facts, Gatekeeper, RuleSet, Severity, Source, compile};
 
+/// As seen from where tests run, so that what is said is the same everywhere.
 fn directory(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+    format!("tests/{name}").into()
 }
 
 fn yaml_files(name: &str) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
-use crate::source::Source;
+use crate::source::{NamedFile, Source};
 use crate::suggest::suggest;
 use crate::yaml::Node;
 
@@ -20,6 +20,8 @@ const MAX_LIMITS_BUILT: usize = 320_000;
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) found: RefCell<Diagnostics>,
+    /// Files that the sources name. Bound: one, since `identify` is read once.
+    pub(crate) named: RefCell<Vec<NamedFile>>,
     expressions: Cell<usize>,
     limits: Cell<usize>,
 }

@@ -20,17 +20,14 @@ pub(super) use with_keys::read;
 
 #[cfg(feature = "jwt")]
 mod with_keys {
-    use std::fs::{self, File};
-    use std::io::{self, Read};
+    use std::io;
     use std::path::Path;
     use std::sync::Arc;
 
     use super::*;
     use crate::identify::jwt::{Jwt, JwtSettings};
     use crate::matcher::parse_header_name;
-
-    /// The largest keys file: 16 keys with their certificates are less than half of it.
-    const KEYS_BYTES_MAX: u64 = 256 << 10;
+    use crate::source::{NamedFile, Unread};
 
     /// Reads settings and keys. The tier may be a claim of the same token.
     pub(in super::super) fn read(
@@ -59,7 +56,9 @@ mod with_keys {
             requires_exp: node.get("require_exp").and_then(Node::boolean).unwrap_or(true),
             keys_file: context.source.folder().join(file.text()?),
         };
-        let keys = read_keys(&settings.keys_file);
+        let (named, keys) = NamedFile::read(&settings.keys_file);
+        context.shared.named.borrow_mut().push(named);
+        let keys = keys.map_err(|unread| cannot_read(&unread, context.source.folder()));
         match keys.and_then(|keys| Jwt::new(settings, &keys)) {
             Ok(jwt) => Some(UserFrom::Jwt(Arc::new(jwt))),
             Err(problem) => {
@@ -69,36 +68,34 @@ mod with_keys {
         }
     }
 
-    /// The bytes of a keys file. What is said about it never shows them.
-    fn read_keys(path: &Path) -> Result<Vec<u8>, Problem> {
-        let metadata = fs::metadata(path).map_err(|error| cannot_read(&error))?;
-        // Opening a pipe would wait for its writer.
-        if !metadata.is_file() {
-            return Err(Problem::new("the keys file is not a regular file")
-                .hint("name a file with a JSON Web Key Set or public keys in PEM"));
-        }
-        let file = File::open(path).map_err(|error| cannot_read(&error))?;
-        let mut bytes = Vec::new();
-        let read = file.take(KEYS_BYTES_MAX + 1).read_to_end(&mut bytes);
-        read.map_err(|error| cannot_read(&error))?;
-        if bytes.len() as u64 > KEYS_BYTES_MAX {
-            let most = KEYS_BYTES_MAX >> 10;
-            return Err(Problem::new(format!("the keys file is larger than {most} KiB"))
-                .hint("name a file with a JSON Web Key Set or public keys in PEM"));
-        }
-        Ok(bytes)
-    }
-
-    fn cannot_read(error: &io::Error) -> Problem {
+    /// What is said about a keys file never shows what is in it.
+    fn cannot_read(unread: &Unread, folder: &Path) -> Problem {
+        let what_to_name = "name a file with a JSON Web Key Set or public keys in PEM";
+        let error = match unread {
+            Unread::Failed(error) => error,
+            Unread::NotRegular => {
+                return Problem::new("the keys file is not a regular file").hint(what_to_name);
+            }
+            Unread::TooLarge => {
+                let most = NamedFile::BYTES_MAX >> 10;
+                return Problem::new(format!("the keys file is larger than {most} KiB"))
+                    .hint(what_to_name);
+            }
+        };
         match error.kind() {
-            io::ErrorKind::NotFound => Problem::new("there is no such keys file")
-                .hint("its name is relative to the directory of the rules file"),
+            io::ErrorKind::NotFound => {
+                let folder = match folder.as_os_str().is_empty() {
+                    true => "the directory that Tollgate runs in".to_string(),
+                    false => format!("`{}`", folder.display()),
+                };
+                Problem::new("there is no such keys file")
+                    .hint(format!("its name is relative to {folder}"))
+            }
             io::ErrorKind::PermissionDenied => {
                 Problem::new("the keys file cannot be read: permission denied")
                     .hint("let the user that runs Tollgate read it")
             }
-            _ => Problem::new(format!("the keys file cannot be read: {error}"))
-                .hint("name a file with a JSON Web Key Set or public keys in PEM"),
+            _ => Problem::new(format!("the keys file cannot be read: {error}")).hint(what_to_name),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     read_input_once(&args.rules)?;
-    let Compiled { rules, diagnostics } = compile_paths(&args.rules, Some(SystemClock.now()));
+    let Compiled { rules, diagnostics, .. } = compile_paths(&args.rules, Some(SystemClock.now()));
     let warnings = diagnostics.count(Severity::Warning);
     let rules = rules.filter(|_| !args.deny_warnings || warnings == 0);
     let told = match args.json {
@@ -142,7 +142,7 @@ pub(super) fn compile_paths(paths: &[PathBuf], now: Option<Micros>) -> Compiled 
     }
     match diagnostics.is_empty() {
         true => compile_at(&sources, now),
-        false => Compiled { rules: None, diagnostics },
+        false => Compiled { rules: None, diagnostics, named: Vec::new() },
     }
 }
 

@@ -23,7 +23,7 @@ const NOT_WRITTEN: &str = "In force until the files change, a reload or a restar
 impl ControlPlane {
     /// All rules, with what they have said so far.
     pub(super) fn rules(&self) -> Response<Body> {
-        let (status, rules) = (self.live.status(), self.gatekeeper.rules());
+        let (status, rules) = self.live.rules_of(&self.gatekeeper);
         let names: HashSet<&str> = rules.rules().map(|rule| &*rule.name).collect();
         let listed: Vec<Value> =
             rules.tallies().map(|(one, tally)| rule(&rules, one, tally)).collect();
@@ -83,6 +83,10 @@ impl ControlPlane {
                 let message =
                     format!("The rules have {errors} error{plural}; those in force stay.");
                 return reply::rules_refused(&message, &diagnostics);
+            }
+            Reloaded::Unable(why) => {
+                self.tell(event, by, &[("result", &"unable")]);
+                return reply::error(StatusCode::SERVICE_UNAVAILABLE, why);
             }
         };
         self.tell(event, by, &[("result", &result), ("version", &document["version"])]);

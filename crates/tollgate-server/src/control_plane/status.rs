@@ -37,7 +37,7 @@ impl ControlPlane {
     }
 
     fn rules_status(&self) -> Value {
-        let (status, rules) = (self.live.status(), self.gatekeeper.rules());
+        let (status, rules) = self.live.rules_of(&self.gatekeeper);
         let paths: Vec<String> = match &status.origin {
             Origin::Files(paths) => paths.iter().map(|path| path.display().to_string()).collect(),
             Origin::Limit | Origin::Demo | Origin::Put => Vec::new(),
@@ -61,6 +61,8 @@ impl ControlPlane {
                 "run_time": run_time,
             },
             "failed": status.failed.as_ref().map(failed),
+            "put_failed": status.put_failed.as_ref().map(failed),
+            "keys_failed": status.keys_failed.as_ref().map(failed),
         })
     }
 

@@ -16,18 +16,19 @@ mod watch;
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tollgate::{Micros, Wait};
-use tollgate_rules::Gatekeeper;
 use tollgate_rules::changes::Changes;
+use tollgate_rules::{Gatekeeper, Version};
 
 pub(crate) use origin::{check_rate, load};
 pub(crate) use watch::WatchMode;
@@ -40,6 +41,11 @@ use reloader::Reloader;
 /// Those who wait for the outcome of a reload. Bound of the channel; one more is told at once.
 const WAITING_MAX: usize = 16;
 
+const BUSY: &str = "Too many wait for new rules: ask again in a second.";
+const BUG: &str = "A bug in Tollgate: the log says where. The rules in force may be the old ones.";
+const ENDED: &str = "A bug in Tollgate has ended the thread that replaces rules. Those in force \
+    stay until a restart; the log says where it happened.";
+
 /// The rules of a run, which may change. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LiveRules {
@@ -49,6 +55,9 @@ pub(crate) struct LiveRules {
 /// What the thread and its handles share.
 struct Shared {
     status: ArcSwap<Status>,
+    /// Held while rules and their status change, and by whoever needs to see both as one. Requests
+    /// that are decided need neither.
+    in_step: Mutex<()>,
     messages: SyncSender<Message>,
     /// Hints that the thread has not looked at yet: a hundred of one kind are one.
     hinted: [AtomicBool; 3],
@@ -103,6 +112,8 @@ pub(crate) enum Cause {
     Reload,
     /// `PUT /api/rules`.
     Put,
+    /// A file that the rules in force name, while the rules files say something else.
+    Keys,
 }
 
 impl Cause {
@@ -112,12 +123,13 @@ impl Cause {
             Cause::Signal => "SIGHUP",
             Cause::Reload => "POST /api/reload",
             Cause::Put => "PUT /api/rules",
+            Cause::Keys => "keys",
         }
     }
 
     /// Whether somebody asked, and wants to hear of it even if nothing has changed.
     fn is_asked(self) -> bool {
-        self != Cause::Files
+        !matches!(self, Cause::Files | Cause::Keys)
     }
 }
 
@@ -144,6 +156,8 @@ pub(crate) enum Reloaded {
         diagnostics: String,
         errors: usize,
     },
+    /// Nobody has looked at them, and why.
+    Unable(&'static str),
 }
 
 /// Where the rules in force are from.
@@ -174,8 +188,12 @@ pub(crate) struct Status {
     pub(crate) version: u64,
     pub(crate) loaded_at: Micros,
     pub(crate) origin: Origin,
-    /// The last attempt, if it failed.
+    /// The files, if they are wrong: what stays in force is older, or was put.
     pub(crate) failed: Option<Failed>,
+    /// The last text that was put, if it was refused.
+    pub(crate) put_failed: Option<Failed>,
+    /// What the rules in force name, if that is wrong now and the files say something else.
+    pub(crate) keys_failed: Option<Failed>,
     /// Replacements, without the start.
     pub(crate) loads: u64,
     /// Attempts that failed. Of files: one for each content that was wrong.
@@ -183,6 +201,22 @@ pub(crate) struct Status {
     /// Times somebody asked and nothing had changed.
     pub(crate) unchanged: u64,
     pub(crate) watching: Watching,
+}
+
+impl Status {
+    /// Where a failure is kept. What somebody puts says nothing about the files, nor they about it.
+    fn failure_mut(&mut self, cause: Cause) -> &mut Option<Failed> {
+        match cause {
+            Cause::Files | Cause::Signal | Cause::Reload => &mut self.failed,
+            Cause::Put => &mut self.put_failed,
+            Cause::Keys => &mut self.keys_failed,
+        }
+    }
+
+    /// Whether everything that files say is in force, or would be if nothing had been put.
+    pub(crate) fn files_are_right(&self) -> bool {
+        self.failed.is_none() && self.keys_failed.is_none()
+    }
 }
 
 /// An attempt that failed.
@@ -203,8 +237,14 @@ impl LiveRules {
         logs: Logs,
     ) -> io::Result<LiveRules> {
         let (live, inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
-        let reloader = Reloader::new(gatekeeper, first, live.clone(), logs);
-        thread::Builder::new().name("rules".into()).spawn(move || reloader.run(&inbox))?;
+        let reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
+        let of_thread = live.clone();
+        let run = move || {
+            // It goes on after a panic wherever it can. Where not, this is seen from outside.
+            let _ = catch_unwind(AssertUnwindSafe(|| reloader.run(inbox)));
+            of_thread.tell_of_bug(gatekeeper.now(), ENDED);
+        };
+        thread::Builder::new().name("rules".into()).spawn(run)?;
         Ok(live)
     }
 
@@ -216,13 +256,16 @@ impl LiveRules {
             loaded_at: now,
             origin,
             failed: None,
+            put_failed: None,
+            keys_failed: None,
             loads: 0,
             failures: 0,
             unchanged: 0,
             watching: Watching::Nothing,
         };
         let status = ArcSwap::from_pointee(status);
-        let shared = Arc::new(Shared { status, messages, hinted: Default::default() });
+        let (in_step, hinted) = Default::default();
+        let shared = Arc::new(Shared { status, in_step, messages, hinted });
         (LiveRules { shared }, inbox)
     }
 
@@ -256,16 +299,35 @@ impl LiveRules {
 
     async fn ask(&self, message: impl FnOnce(oneshot::Sender<Reloaded>) -> Message) -> Reloaded {
         let (reply, outcome) = oneshot::channel();
-        let refused = |text: &str| Reloaded::Refused { diagnostics: text.into(), errors: 1 };
-        if self.shared.messages.try_send(message(reply)).is_err() {
-            return refused("error: too many wait for new rules\n = hint: ask again in a second");
+        match self.shared.messages.try_send(message(reply)) {
+            Ok(()) => outcome.await.unwrap_or(Reloaded::Unable(BUG)),
+            Err(TrySendError::Full(_)) => Reloaded::Unable(BUSY),
+            Err(TrySendError::Disconnected(_)) => Reloaded::Unable(ENDED),
         }
-        outcome.await.unwrap_or_else(|_| refused("error: a bug in Tollgate\n = hint: see the log"))
     }
 
     /// How it stands, without waiting.
     pub(crate) fn status(&self) -> Arc<Status> {
         self.shared.status.load_full()
+    }
+
+    /// The rules in force, and how it stands with just these.
+    pub(crate) fn rules_of(&self, gatekeeper: &Gatekeeper) -> (Arc<Status>, Version) {
+        self.in_step(|| (self.status(), gatekeeper.rules()))
+    }
+
+    /// Does something while nobody else changes or compares rules and status.
+    fn in_step<T>(&self, act: impl FnOnce() -> T) -> T {
+        // It guards no data that a panic could have left half done.
+        let _held = self.shared.in_step.lock().unwrap_or_else(PoisonError::into_inner);
+        act()
+    }
+
+    /// What the files say is not known to be in force.
+    fn tell_of_bug(&self, at: Micros, what: &str) {
+        let diagnostics = format!("error: {what}");
+        let failed = Failed { at, cause: Cause::Files, errors: 1, diagnostics };
+        self.update(|status| status.failed = Some(failed));
     }
 
     /// For the thread alone: others only look.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tollgate::{Clock, OnChange, SystemClock, Wait};
 use tollgate_rules::compile::compile_at;
@@ -10,7 +10,9 @@ use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::LimitSpec;
 use tollgate_rules::rule::TierLimits;
 use tollgate_rules::tier::Multiplier;
-use tollgate_rules::{Compiled, Diagnostic, Diagnostics, Problem, Rule, RuleSet, Severity, Source};
+use tollgate_rules::{
+    Compiled, Diagnostic, Diagnostics, NamedFile, Problem, Rule, RuleSet, Severity, Source,
+};
 
 use super::Origin;
 use super::prints::Prints;
@@ -22,6 +24,9 @@ use crate::telemetry::{Field, LogFormat, Logs};
 /// What `serve` shows when nobody tells it anything.
 const DEMO: &str = include_str!("../demo.yaml");
 
+/// The most warnings that are logged one by one.
+const WARNINGS_LOGGED_MAX: usize = 10;
+
 /// What the settings say about rules.
 #[derive(Clone, Debug)]
 pub(crate) struct RulesFrom {
@@ -31,7 +36,22 @@ pub(crate) struct RulesFrom {
     pub(super) watch: HowToWatch,
 }
 
-/// What was found there, before it is understood. Two that are equal mean the same.
+/// What rules are made of. Two that are equal mean the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MadeOf {
+    pub(super) found: Found,
+    /// The files that it names, as they were. Bound: that of the compiler.
+    pub(super) named: Vec<NamedFile>,
+}
+
+impl MadeOf {
+    /// Whether compiling what was found would come to the same again.
+    pub(super) fn is_still(&self, found: &Found) -> bool {
+        self.found == *found && self.named.iter().all(NamedFile::is_current)
+    }
+}
+
+/// What was found there, before it is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Bound: that of rules files.
@@ -55,7 +75,7 @@ impl Eq for Unreadable {}
 /// The rules that a run begins with.
 pub(crate) struct First {
     pub(super) from: RulesFrom,
-    pub(super) found: Found,
+    pub(super) made_of: MadeOf,
     /// Taken before the files were read: what changes after that is noticed.
     pub(super) prints: Prints,
 }
@@ -72,10 +92,15 @@ pub(crate) fn load(settings: &Settings, logs: &Logs) -> Result<(RuleSet, First),
     };
     let prints = Prints::of(&from.paths);
     let found = from.read();
-    let Compiled { rules, diagnostics } = found.compile();
+    let Compiled { rules, diagnostics, named } = found.compile();
     let Some(rules) = rules else { return Err(refused(&diagnostics)) };
-    warn(&diagnostics, settings.log_format, logs);
-    Ok((rules, First { from, found, prints }))
+    match settings.log_format {
+        LogFormat::Text if !diagnostics.is_empty() => {
+            let _ = writeln!(io::stderr(), "{diagnostics}");
+        }
+        _ => log_warnings(&diagnostics, logs),
+    }
+    Ok((rules, First { from, made_of: MadeOf { found, named }, prints }))
 }
 
 impl RulesFrom {
@@ -85,6 +110,15 @@ impl RulesFrom {
             None if self.paths.is_empty() => Origin::Demo,
             None => Origin::Files(self.paths.clone()),
         }
+    }
+
+    /// Where a text stands that comes from elsewhere: beside the rules, if they are in files.
+    pub(super) fn folder(&self) -> PathBuf {
+        let folder = |path: &PathBuf| match path.is_dir() {
+            true => Some(path.clone()),
+            false => path.parent().map(Path::to_path_buf),
+        };
+        self.paths.first().and_then(folder).unwrap_or_default()
     }
 
     /// What is there now.
@@ -107,10 +141,10 @@ impl RulesFrom {
 }
 
 impl Found {
-    /// A text that came over the admin door.
-    pub(super) fn put(text: &[u8]) -> Found {
+    /// A text that came over the admin door, as if it stood in this folder.
+    pub(super) fn put(text: &[u8], folder: &Path) -> Found {
         match Source::from_bytes("PUT /api/rules", text) {
-            Ok(source) => Found::Texts(vec![source]),
+            Ok(source) => Found::Texts(vec![source.in_folder(folder)]),
             Err(diagnostic) => Found::Unreadable(Unreadable(diagnostic)),
         }
     }
@@ -121,7 +155,11 @@ impl Found {
         or_bug(|| match self {
             Found::Texts(sources) => compile_at(sources, Some(SystemClock.now())),
             Found::Limit(rate) => match one_limit(rate) {
-                Ok(rules) => Compiled { rules: Some(rules), diagnostics: Diagnostics::default() },
+                Ok(rules) => Compiled {
+                    rules: Some(rules),
+                    diagnostics: Diagnostics::default(),
+                    named: Vec::new(),
+                },
                 Err(problem) => failed(Diagnostic::of_file("--limit", problem)),
             },
             Found::Unreadable(Unreadable(diagnostic)) => failed(Diagnostic::clone(diagnostic)),
@@ -139,7 +177,7 @@ fn or_bug(compile: impl FnOnce() -> Compiled) -> Compiled {
 }
 
 fn failed(diagnostic: Diagnostic) -> Compiled {
-    Compiled { rules: None, diagnostics: diagnostic.into() }
+    Compiled { rules: None, diagnostics: diagnostic.into(), named: Vec::new() }
 }
 
 /// Shows all that is wrong, not only the first of it.
@@ -150,16 +188,18 @@ fn refused(diagnostics: &Diagnostics) -> Failure {
     Failure::Input(Report::new(format!("the rules have {errors} error{plural}; nothing is served")))
 }
 
-fn warn(diagnostics: &Diagnostics, format: LogFormat, logs: &Logs) {
-    if format == LogFormat::Text && !diagnostics.is_empty() {
-        let _ = writeln!(io::stderr(), "{diagnostics}");
-        return;
-    }
-    for diagnostic in diagnostics.iter() {
+/// Logs what to look at in rules that are in force.
+pub(super) fn log_warnings(diagnostics: &Diagnostics, logs: &Logs) {
+    for diagnostic in diagnostics.iter().take(WARNINGS_LOGGED_MAX) {
         let line = diagnostic.span().map_or(0, |span| span.line);
         let fields: [Field<'_>; 3] =
             [("file", &diagnostic.file), ("line", &line), ("warning", &diagnostic.message)];
         logs.warn("the rules have a weakness", &fields);
+    }
+    let more = diagnostics.len().saturating_sub(WARNINGS_LOGGED_MAX);
+    if more > 0 {
+        let fields: [Field<'_>; 2] = [("more", &more), ("hint", &"`tollgate check` shows all")];
+        logs.warn("the rules have more weaknesses", &fields);
     }
 }
 

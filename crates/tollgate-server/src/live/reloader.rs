@@ -1,27 +1,24 @@
 //! The thread that replaces rules: it alone reads, compiles and puts in force.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use tollgate::Micros;
 use tollgate_rules::changes::Changes;
-use tollgate_rules::{Compiled, Diagnostics, Gatekeeper, RuleSet, Severity};
+use tollgate_rules::{Compiled, Diagnostics, Gatekeeper, NamedFile, RuleSet, Severity};
 
 use super::debounce::Debounce;
-use super::origin::{First, Found, RulesFrom};
-use super::prints::Prints;
-use super::watch::{Watch, of_the_system};
-use super::{Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
+use super::origin::{First, Found, MadeOf, RulesFrom, log_warnings};
+use super::watch::{Watch, WatchMode, of_the_system};
+use super::{BUG, Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
 use crate::telemetry::{Field, Logs};
 
 /// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;
 /// whoever needs more has to mend the first ones first.
 const DIAGNOSTICS_BYTES_MAX: usize = 64 << 10;
-
-/// The most warnings that are logged one by one.
-const WARNINGS_LOGGED_MAX: usize = 10;
 
 /// Old rules that requests still use. Bound of the list; the oldest is left to its last user.
 const RETIRED_MAX: usize = 8;
@@ -34,17 +31,19 @@ pub(super) struct Reloader {
     live: LiveRules,
     logs: Logs,
     from: RulesFrom,
+    /// Where texts that are put stand.
+    folder: PathBuf,
     watch: Watch,
     debounce: Debounce,
     /// Why the next reading is due.
     cause: Cause,
     next_look: Option<Micros>,
-    /// What was found last, right or wrong: the same again is no news.
-    found: Found,
+    /// What the files said last, right or wrong: the same again is no news.
+    files: MadeOf,
     /// What the rules in force were made of.
-    in_force: Found,
-    /// How the file with the keys of tokens was when they were made; nothing if that is not known.
-    keys: Prints,
+    in_force: MadeOf,
+    /// The files that those name, as they were when they were last tried, right or wrong.
+    tried: Vec<NamedFile>,
     /// Freeing a thousand rules takes a while, and should not fall to a request.
     retired: Vec<Arc<RuleSet>>,
 }
@@ -56,7 +55,7 @@ impl Reloader {
         live: LiveRules,
         logs: Logs,
     ) -> Reloader {
-        let First { from, found, prints } = first;
+        let First { from, made_of, prints } = first;
         let hints = live.clone();
         let teller = of_the_system(move |hint| hints.hint(hint));
         Reloader {
@@ -64,22 +63,23 @@ impl Reloader {
             live,
             logs,
             watch: Watch::new(from.paths.clone(), from.watch, prints, teller),
+            folder: from.folder(),
             from,
             debounce: Debounce::default(),
             cause: Cause::Files,
             next_look: None,
-            in_force: found.clone(),
-            found,
-            keys: Prints::default(),
+            files: made_of.clone(),
+            tried: made_of.named.clone(),
+            in_force: made_of,
             retired: Vec::new(),
         }
     }
 
     /// Until the end of the process.
-    pub(super) fn run(mut self, inbox: &Receiver<Message>) {
+    pub(super) fn run(mut self, inbox: Receiver<Message>) {
         self.go_on(|this| {
             this.follow();
-            this.follow_keys();
+            this.follow_named();
             this.look();
         });
         loop {
@@ -93,9 +93,12 @@ impl Reloader {
         }
     }
 
-    /// A bug in here must not be the end of new rules: the log has it, and what was due is over.
-    fn go_on(&mut self, act: impl FnOnce(&mut Reloader)) {
-        let _ = catch_unwind(AssertUnwindSafe(|| act(self)));
+    /// A bug in here must not be the end of new rules: the log has it, the status shows it, and what
+    /// was due is over.
+    pub(super) fn go_on(&mut self, act: impl FnOnce(&mut Reloader)) {
+        if catch_unwind(AssertUnwindSafe(|| act(self))).is_err() {
+            self.live.tell_of_bug(self.gatekeeper.now(), BUG);
+        }
     }
 
     /// Whoever asked may have gone away.
@@ -150,55 +153,103 @@ impl Reloader {
     }
 
     /// Reads again what the settings name.
-    fn reload(&mut self, cause: Cause) -> Reloaded {
+    pub(super) fn reload(&mut self, cause: Cause) -> Reloaded {
         // Both before reading: what happens from here on is noticed.
         self.follow();
         self.watch.look();
-        let keys = self.prints_of_keys();
-        let same_keys = std::mem::replace(&mut self.keys, keys.clone()) == keys;
         let found = self.from.read();
-        let seen = std::mem::replace(&mut self.found, found.clone());
-        if found == self.in_force && same_keys {
-            self.unchanged(cause)
-        } else if found == seen && same_keys && !cause.is_asked() {
+        let outcome = if self.files.is_still(&found) && !cause.is_asked() {
             // Whatever was said about it has been said.
             Reloaded::Unchanged { version: self.live.status().version }
+        } else if self.in_force.is_still(&found) {
+            self.files = self.in_force.clone();
+            self.unchanged(cause)
         } else {
-            self.replace(found, cause, self.from.origin())
+            self.take_files(found, cause)
+        };
+        self.renew();
+        self.follow_named();
+        outcome
+    }
+
+    fn take_files(&mut self, found: Found, cause: Cause) -> Reloaded {
+        let Compiled { rules, diagnostics, named } = found.compile();
+        let files = MadeOf { found, named };
+        let seen = std::mem::replace(&mut self.files, files.clone());
+        let stays = self.live.status().origin == Origin::Put && !cause.is_asked();
+        match rules {
+            None => self.refuse(&diagnostics, cause),
+            // What was put stays until the rules files say something else, or somebody asks.
+            Some(_) if stays && seen.found == files.found => self.right_again(),
+            Some(rules) => self.put_in_force(files, rules, &diagnostics, cause),
         }
     }
 
     /// Puts a text in force that no file has.
-    fn put(&mut self, text: &[u8]) -> Reloaded {
-        let found = Found::put(text);
-        if found == self.in_force {
+    pub(super) fn put(&mut self, text: &[u8]) -> Reloaded {
+        let found = Found::put(text, &self.folder);
+        if self.in_force.is_still(&found) {
             return self.unchanged(Cause::Put);
         }
-        self.replace(found, Cause::Put, Origin::Put)
+        let outcome = self.take(found, Cause::Put);
+        self.follow_named();
+        outcome
     }
 
-    fn replace(&mut self, found: Found, cause: Cause, origin: Origin) -> Reloaded {
-        let Compiled { rules, diagnostics } = found.compile();
-        let Some(rules) = rules else { return self.refuse(&diagnostics, cause) };
-        let old = Arc::clone(&self.gatekeeper.rules());
-        if found == self.in_force && Changes::between(&old, &rules).is_empty() {
-            return self.unchanged(cause);
+    /// Makes the rules in force anew if a file that they name has changed, while the rules files say
+    /// something else: they are wrong, or a text was put.
+    fn renew(&mut self) {
+        let has_news = self.tried.iter().any(|file| !file.is_current());
+        if self.in_force.found != self.files.found && has_news {
+            self.take(self.in_force.found.clone(), Cause::Keys);
         }
-        let changes = self.gatekeeper.replace(rules);
-        self.retire(old);
-        self.in_force = found;
-        self.follow_keys();
+    }
+
+    fn take(&mut self, found: Found, cause: Cause) -> Reloaded {
+        let Compiled { rules, diagnostics, named } = found.compile();
+        if cause == Cause::Keys {
+            self.tried.clone_from(&named);
+        }
+        let made_of = MadeOf { found, named };
+        match rules {
+            None => self.refuse(&diagnostics, cause),
+            Some(_) if made_of == self.in_force => self.unchanged(cause),
+            Some(rules) => self.put_in_force(made_of, rules, &diagnostics, cause),
+        }
+    }
+
+    fn put_in_force(
+        &mut self,
+        made_of: MadeOf,
+        rules: RuleSet,
+        diagnostics: &Diagnostics,
+        cause: Cause,
+    ) -> Reloaded {
+        let old = Arc::clone(&self.gatekeeper.rules());
+        let origin = match cause {
+            Cause::Files | Cause::Signal | Cause::Reload => self.from.origin(),
+            Cause::Put => Origin::Put,
+            Cause::Keys => self.live.status().origin.clone(),
+        };
         let now = self.gatekeeper.now();
-        self.live.update(|status| {
-            status.version += 1;
-            status.loads += 1;
-            status.loaded_at = now;
-            status.origin = origin;
-            status.failed = None;
+        let changes = self.live.in_step(|| {
+            let changes = self.gatekeeper.replace(rules);
+            self.live.update(|status| {
+                status.version += 1;
+                status.loads += 1;
+                status.loaded_at = now;
+                status.origin = origin;
+                status.keys_failed = None;
+                *status.failure_mut(cause) = None;
+            });
+            changes
         });
+        self.retire(old);
+        self.tried.clone_from(&made_of.named);
+        self.in_force = made_of;
         let version = self.live.status().version;
-        self.tell_of(&changes, &diagnostics, (version, cause));
-        Reloaded::Loaded { version, changes, warnings: text_of(&diagnostics) }
+        self.tell_of(&changes, diagnostics, (version, cause));
+        Reloaded::Loaded { version, changes, warnings: text_of(diagnostics) }
     }
 
     fn tell_of(&self, changes: &Changes, found: &Diagnostics, (version, cause): (u64, Cause)) {
@@ -221,12 +272,7 @@ impl Reloader {
             fields.push(("start_fresh", &fresh));
         }
         self.logs.info("new rules are in force", &fields);
-        for diagnostic in found.iter().take(WARNINGS_LOGGED_MAX) {
-            let line = diagnostic.span().map_or(0, |span| span.line);
-            let fields: [Field<'_>; 3] =
-                [("file", &diagnostic.file), ("line", &line), ("warning", &diagnostic.message)];
-            self.logs.warn("the rules have a weakness", &fields);
-        }
+        log_warnings(found, &self.logs);
     }
 
     fn refuse(&self, diagnostics: &Diagnostics, cause: Cause) -> Reloaded {
@@ -235,7 +281,7 @@ impl Reloader {
         let failed = Failed { at: self.gatekeeper.now(), cause, errors, diagnostics: text.clone() };
         self.live.update(|status| {
             status.failures += 1;
-            status.failed = Some(failed);
+            *status.failure_mut(cause) = Some(failed);
         });
         let version = self.live.status().version;
         let mut fields: Vec<Field<'_>> = vec![("version", &version), ("cause", &cause)];
@@ -255,15 +301,28 @@ impl Reloader {
 
     /// What is there is in force already.
     fn unchanged(&self, cause: Cause) -> Reloaded {
-        let status = self.live.status();
-        let version = status.version;
-        if status.failed.is_some() || cause.is_asked() {
-            self.live.update(|status| {
-                status.failed = None;
-                status.unchanged += 1;
-            });
+        let version = self.live.status().version;
+        let mut is_news = cause.is_asked();
+        self.live.update(|status| {
+            is_news |= status.failure_mut(cause).take().is_some();
+            status.keys_failed = None;
+            status.unchanged += u64::from(is_news);
+        });
+        if is_news {
             let fields: [Field<'_>; 2] = [("version", &version), ("cause", &cause)];
             self.logs.info("the rules are the ones in force", &fields);
+        }
+        Reloaded::Unchanged { version }
+    }
+
+    /// Nothing is wrong with the files any more, but something else was put.
+    fn right_again(&self) -> Reloaded {
+        let version = self.live.status().version;
+        let mut failed = None;
+        self.live.update(|status| failed = status.failed.take());
+        if failed.is_some() {
+            let fields: [Field<'_>; 1] = [("version", &version)];
+            self.logs.info("the rules files are right again, what was put stays in force", &fields);
         }
         Reloaded::Unchanged { version }
     }
@@ -276,24 +335,16 @@ impl Reloader {
         self.retired.push(old);
     }
 
-    /// Watches over the file with the keys of tokens, if the rules in force name one. It was read before
-    /// anybody watched over it, so that it is read once more.
-    fn follow_keys(&mut self) {
-        let file = self.gatekeeper.rules().settings().identify.keys_file().map(Into::into);
-        let there = file.is_some();
-        if self.watch.also(file) {
-            self.keys = Prints::default();
+    /// Watches over the files that rules name, also if these are wrong. They were read before anybody
+    /// watched over them, so that they are looked at once more.
+    fn follow_named(&mut self) {
+        let named = self.files.named.iter().chain(&self.in_force.named);
+        if self.watch.also(named.map(|file| file.path().into()).collect()) {
             self.follow();
-            if there && self.watch.look_every().is_some() {
+            if self.watch.look_every().is_some() {
                 self.hint(Hint::Written, self.gatekeeper.now());
             }
         }
-    }
-
-    fn prints_of_keys(&self) -> Prints {
-        let rules = self.gatekeeper.rules();
-        let file = rules.settings().identify.keys_file();
-        file.map_or_else(Prints::default, |file| Prints::of(&[file.into()]))
     }
 
     /// Asks for events from where the files are today.
@@ -306,7 +357,11 @@ impl Reloader {
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
         if let Watching::Polling(reason) = &watching {
             let fields: [Field<'_>; 1] = [("reason", reason)];
-            self.logs.warn("rules files are looked at every second, not watched", &fields);
+            let event = "rules files are looked at every second, not watched";
+            match self.from.watch.mode {
+                WatchMode::Poll => self.logs.info(event, &fields),
+                WatchMode::Events | WatchMode::Off => self.logs.warn(event, &fields),
+            }
         }
         self.live.update(|status| status.watching = watching);
     }

@@ -1,7 +1,7 @@
 //! Noticing that files change: events of the system where there are any, and a look from time to
 //! time in any case. Events get lost (queues overflow, networks do not tell), looks do not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -105,8 +105,8 @@ fn hint_in(event: &Event, places: &Places) -> Option<Hint> {
 /// Watches over some paths.
 pub(super) struct Watch {
     paths: Vec<PathBuf>,
-    /// A file that the rules name.
-    also: Option<PathBuf>,
+    /// Files that rules name. Bound: those of the rules in force and of the last found, one each.
+    also: BTreeSet<PathBuf>,
     how: HowToWatch,
     make: MakeTeller,
     teller: Option<Box<dyn Teller>>,
@@ -124,16 +124,13 @@ impl Watch {
     /// Over these paths; `prints` is how they were when they were read.
     pub(super) fn new(
         paths: Vec<PathBuf>,
-        mut how: HowToWatch,
+        how: HowToWatch,
         prints: Prints,
         make: MakeTeller,
     ) -> Watch {
-        if paths.is_empty() {
-            how.mode = WatchMode::Off;
-        }
         Watch {
             paths,
-            also: None,
+            also: BTreeSet::new(),
             how,
             make,
             teller: None,
@@ -144,11 +141,17 @@ impl Watch {
         }
     }
 
-    /// Watches over another file, in place of the last such one; whether it is another.
-    pub(super) fn also(&mut self, file: Option<PathBuf>) -> bool {
-        let is_another = self.also != file;
-        self.also = file;
-        is_another
+    /// Watches over other files, in place of the last such ones; whether some are new.
+    pub(super) fn also(&mut self, files: BTreeSet<PathBuf>) -> bool {
+        let is_new = !files.is_subset(&self.also);
+        self.also = files;
+        is_new
+    }
+
+    /// Without files there is nothing to notice.
+    fn mode(&self) -> WatchMode {
+        let any = !self.paths.is_empty() || !self.also.is_empty();
+        if any { self.how.mode } else { WatchMode::Off }
     }
 
     fn all(&self) -> Vec<PathBuf> {
@@ -157,8 +160,12 @@ impl Watch {
 
     /// Makes sure that events come from where the paths lead today; how changes are noticed now.
     pub(super) fn follow(&mut self) -> Watching {
-        match self.how.mode {
-            WatchMode::Off => Watching::Nothing,
+        match self.mode() {
+            WatchMode::Off => {
+                self.teller = None;
+                self.watched.clear();
+                Watching::Nothing
+            }
             WatchMode::Poll => Watching::Polling("--rules-watch poll".into()),
             WatchMode::Events => match self.ask_for_events() {
                 Ok(()) => Watching::Events,
@@ -207,7 +214,7 @@ impl Watch {
 
     /// How long until the next look.
     pub(super) fn look_every(&self) -> Option<Wait> {
-        match self.how.mode {
+        match self.mode() {
             WatchMode::Off => None,
             _ if self.teller.is_none() => Some(POLL_EVERY.min(self.how.look_every)),
             _ => Some(self.how.look_every),
@@ -323,6 +330,20 @@ mod tests {
         used.lock().unwrap().push("a mark".into());
         assert_eq!(used_now(), [PathBuf::from("a mark"), root.join("rules")], "asked anew");
         assert_eq!(watch.look_every(), Some(LOOK_EVERY));
+    }
+
+    #[test]
+    fn files_that_rules_name_are_watched_also_without_rules_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let (mut watch, used) = watch_with(9, &[]);
+        assert_eq!((watch.follow(), watch.look_every()), (Watching::Nothing, None));
+        assert!(watch.also([root.join("keys")].into()));
+        assert!(!watch.also([root.join("keys")].into()), "known");
+        assert_eq!((watch.follow(), watch.look_every()), (Watching::Events, Some(LOOK_EVERY)));
+        assert_eq!(*used.lock().unwrap(), std::slice::from_ref(&root));
+        assert!(!watch.also(BTreeSet::new()));
+        assert_eq!((watch.follow(), watch.look_every()), (Watching::Nothing, None));
     }
 
     #[test]

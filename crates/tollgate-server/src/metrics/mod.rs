@@ -238,8 +238,8 @@ fn reloads(page: &mut Page, status: &Status, rules: usize) {
     page.one(
         "tollgate_rules_last_reload_successful",
         Kind::Gauge,
-        status.failed.is_none(),
-        "Whether the rules in force are those that were last given.",
+        status.files_are_right(),
+        "Whether the rules files, and the files that the rules name, are right.",
     );
     page.one(
         "tollgate_rules_last_reload_success_timestamp_seconds",

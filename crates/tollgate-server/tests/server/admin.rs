@@ -250,7 +250,9 @@ fn rules_are_put_and_go_with_the_next_reload() {
     let diagnostics = wrong.json()["diagnostics"].as_str().unwrap().to_string();
     assert!(diagnostics.contains("did you mean `limits`?"), "{diagnostics}");
     assert_eq!(admin.get("/api/status")["rules"]["version"], 1);
-    assert!(admin.get("/api/status")["rules"]["failed"]["diagnostics"].is_string());
+    let status = admin.get("/api/status");
+    assert!(status["rules"]["put_failed"]["diagnostics"].is_string(), "{status}");
+    assert_eq!(status["rules"]["failed"], Value::Null, "the file is right");
 
     let text = "rules: [{ name: api, key: '{user|ip}', limits: [5/hour] }]";
     let put = admin.change("PUT", "/api/rules", text);
@@ -258,7 +260,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
     assert_eq!(put["changes"]["removed"], json!(["plans", "login", "trial", "warns", "idle"]));
     assert!(put["message"].as_str().unwrap().contains("not written to any file"));
     assert_eq!(admin.get("/api/rules")["origin"], "api");
-    assert_eq!(admin.get("/api/status")["rules"]["failed"], Value::Null);
+    assert_eq!(admin.get("/api/status")["rules"]["put_failed"], Value::Null);
     assert_eq!(admin.admitted("/anything", "42", 5), 2, "what was used stays used");
 
     let reload = admin.change("POST", "/api/reload", "");

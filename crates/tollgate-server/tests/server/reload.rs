@@ -8,10 +8,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use tempfile::tempdir;
 
-use crate::harness::{Server, file, text, tollgate};
+use crate::harness::{Client, Server, file, text, tollgate};
 
 const IN_FORCE: &str = "new rules are in force";
 const WRONG: &str = "the new rules are wrong, the old ones stay in force";
@@ -24,6 +26,15 @@ const EVENTS: [&str; 2] = ["--rules-look-interval", "1h"];
 fn rules(per_day: u64) -> String {
     rule("api", per_day)
 }
+
+/// The same for callers whom a token names; the keys are in a file beside the rules.
+fn keyed(per_day: u64) -> String {
+    let jwt = "{ claim: sub, keys_file: keys, algorithms: [HS256] }";
+    format!("identify: {{ user: {{ jwt: {jwt} }} }}\n{}", rules(per_day))
+}
+
+const SECRET: &str = "a secret of at least 32 bytes, one";
+const OTHER_SECRET: &str = "a secret of at least 32 bytes, two";
 
 fn rule(name: &str, per_day: u64) -> String {
     format!("rules: [{{ name: {name}, key: '{{user}}', limits: [{per_day}/day] }}]\n")
@@ -197,6 +208,21 @@ const FILES: &[Trick] = &[
                 Stays("this is not a regular file"),
             ),
             (|root| replace(root, "rules.yaml", rules(20)), Serves(20)),
+        ],
+    },
+    Trick {
+        name: "first the rules, then the keys that they name",
+        path: "rules.yaml",
+        set_up: plain,
+        steps: &[
+            (|root| replace(root, "rules.yaml", keyed(20)), Stays("there is no such keys file")),
+            (|root| write(root, "keys", "short"), Stays("at least 32 bytes")),
+            (|root| write(root, "keys", SECRET), Serves(20)),
+            (|root| remove(root, "keys"), Stays("there is no such keys file")),
+            (|root| write(root, "keys", SECRET), Same),
+            (|root| replace(root, "rules.yaml", "rules: 5"), Stays("rules.yaml:1:8")),
+            // They count although the rules are wrong.
+            (|root| replace(root, "keys", OTHER_SECRET), Serves(20)),
         ],
     },
     Trick {
@@ -581,4 +607,95 @@ fn a_hangup_reads_the_rules_again() {
         assert!(server.wait_for_log(WRONG).contains("rules.yaml:1:8"), "whoever asks is told");
     }
     assert_eq!(in_force(&server), 20);
+}
+
+/// What was put stays while its keys change; and neither the files nor what was put hide what is wrong
+/// with the other.
+#[test]
+fn files_and_what_was_put_are_told_apart() {
+    const WRONG_RULES: &str = "rules: 5";
+    let directory = tempdir().unwrap();
+    let root = directory.path();
+    let path = file(root, "rules.yaml", rules(10));
+    write(root, "keys", SECRET);
+    let mut server = Server::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
+    let put = |server: &Server, text: &str| {
+        let mut admin = Client::connect(server.admin());
+        admin.request("PUT", "/api/rules", &[("x-tollgate-admin", "1")], text).status
+    };
+    // Whether the files are wrong, whether what was put last is, and what the gauge says.
+    let told = |server: &Server| {
+        let mut admin = Client::connect(server.admin());
+        let status = admin.request("GET", "/api/status", &[], "").json();
+        let page = admin.request("GET", "/metrics", &[], "").body;
+        let is_wrong = |field: &str| !status["rules"][field].is_null();
+        let gauge = page.contains("\ntollgate_rules_last_reload_successful 1\n");
+        (is_wrong("failed"), is_wrong("put_failed"), gauge)
+    };
+    assert_eq!(put(&server, WRONG_RULES), 400);
+    assert_eq!(told(&server), (false, true, true));
+    server.wait_for_log(WRONG);
+
+    assert_eq!(put(&server, &keyed(20)), 200);
+    server.wait_for_log(IN_FORCE);
+    assert_eq!(told(&server), (false, false, true));
+    replace(root, "keys", OTHER_SECRET);
+    let line = server.wait_for_log(IN_FORCE);
+    assert!(line.contains("version=3") && line.contains("cause=keys"), "{line}");
+    assert_eq!(in_force(&server), 20, "what was put stays");
+
+    replace(root, "rules.yaml", WRONG_RULES);
+    server.wait_for_log(WRONG);
+    assert_eq!(told(&server), (true, false, false));
+    assert_eq!(put(&server, &rules(30)), 200);
+    assert_eq!(told(&server), (true, false, false), "the file is still wrong");
+    assert_eq!(in_force(&server), 30);
+    server.wait_for_log(IN_FORCE);
+    replace(root, "rules.yaml", rules(40));
+    server.wait_for_log(IN_FORCE);
+    assert_eq!((told(&server), in_force(&server)), ((false, false, true), 40));
+}
+
+#[test]
+fn a_look_that_was_asked_for_is_no_warning() {
+    let directory = tempdir().unwrap();
+    let path = file(directory.path(), "rules.yaml", rules(10));
+    let mut server = Server::start(&["--rules", text(&path), "--rules-watch", "poll"]);
+    let line = server.wait_for_log("rules files are looked at every second, not watched");
+    assert!(line.contains(" info "), "{line}");
+}
+
+/// Whoever is one too many is not told that the rules are wrong.
+#[test]
+fn too_many_who_ask_are_told_to_ask_again() {
+    const CLIENTS: usize = 40;
+    const TRIES: usize = 1_000;
+    let directory = tempdir().unwrap();
+    let path = file(directory.path(), "rules.yaml", rules(10));
+    let server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let door = server.admin();
+    let seen = AtomicBool::new(false);
+    let ask = || {
+        let mut admin = Client::connect(door);
+        for _ in 0..TRIES {
+            if seen.load(Ordering::Relaxed) {
+                break;
+            }
+            let answer = admin.request("POST", "/api/reload", &[("x-tollgate-admin", "1")], "");
+            match answer.status {
+                200 => {}
+                503 => {
+                    assert!(answer.body.contains("ask again"), "{answer:?}");
+                    seen.store(true, Ordering::Relaxed);
+                }
+                _ => panic!("{answer:?}"),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(ask);
+        }
+    });
+    assert!(seen.load(Ordering::Relaxed), "{CLIENTS} at once were never too many");
 }

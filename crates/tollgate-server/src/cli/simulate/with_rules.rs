@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), Failure> {
 
 /// The rules of these files, with a table of their own.
 fn gatekeeper(paths: &[PathBuf], max_keys: u64) -> Result<Gatekeeper<ManualClock>, Failure> {
-    let Compiled { rules, diagnostics } = check::compile_paths(paths, None);
+    let Compiled { rules, diagnostics, .. } = check::compile_paths(paths, None);
     let Some(rules) = rules else {
         // The exit code says enough if standard error is closed.
         let _ = write!(io::stderr(), "{diagnostics}");
