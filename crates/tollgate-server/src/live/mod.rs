@@ -237,7 +237,8 @@ impl LiveRules {
         logs: Logs,
     ) -> io::Result<LiveRules> {
         let (live, inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
-        let reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
+        let mut reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
+        reloader.begin();
         let of_thread = live.clone();
         let run = move || {
             // It goes on after a panic wherever it can. Where not, this is seen from outside.

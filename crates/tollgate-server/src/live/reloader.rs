@@ -75,13 +75,17 @@ impl Reloader {
         }
     }
 
-    /// Until the end of the process.
-    pub(super) fn run(mut self, inbox: Receiver<Message>) {
+    /// Begins to watch: from here on no change is missed.
+    pub(super) fn begin(&mut self) {
         self.go_on(|this| {
             this.follow();
             this.follow_named();
             this.look();
         });
+    }
+
+    /// Until the end of the process.
+    pub(super) fn run(mut self, inbox: Receiver<Message>) {
         loop {
             let message = match inbox.recv_timeout(self.patience()) {
                 Ok(message) => message,
