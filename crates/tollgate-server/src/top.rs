@@ -123,15 +123,21 @@ impl Top {
         Top { hashes: Hashes::default(), names, stripes: Stripes::default() }
     }
 
-    /// Counts a request of a caller under a rule.
-    pub(crate) fn count(&self, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
-        let hash = self.hashes.hash(rule, key.as_bytes());
+    /// Counts a request under all its rules: whose it is, and whether that rule refused it.
+    pub(crate) fn count<'a>(
+        &self,
+        now: Micros,
+        by_rule: impl Iterator<Item = (&'a Arc<str>, &'a KeyBuf, bool)>,
+    ) {
         let mut windows = lock(self.stripes.mine());
         let window = windows.at(now);
-        let name = |name: &mut Name| self.write_name(name, rule, key);
-        window.requests.count(hash, name);
-        if refused {
-            window.refusals.count(hash, name);
+        for (rule, key, refused) in by_rule {
+            let hash = self.hashes.hash(rule, key.as_bytes());
+            let name = |name: &mut Name| self.write_name(name, rule, key);
+            window.requests.count(hash, name);
+            if refused {
+                window.refusals.count(hash, name);
+            }
         }
     }
 

@@ -69,13 +69,18 @@ impl Observer for Watcher {
             place.expect("every refusal has its name")
         });
         self.outcomes.add(place, 1);
-        let reason = REASONS.get(place).map(|(_, reason)| *reason);
         let mut by_a_rule = false;
-        for one in decided.by_rule() {
+        let mut all_allow = true;
+        let each = decided.by_rule().map(|one| {
             let refused = one.verdict == Verdict::Refused;
             by_a_rule |= refused;
-            self.top.count(&one.rule.name, one.key, refused, decided.at());
-            if one.verdict != Verdict::Allowed {
+            all_allow &= one.verdict == Verdict::Allowed;
+            (&one.rule.name, one.key, refused)
+        });
+        self.top.count(decided.at(), each);
+        let reason = REASONS.get(place).map(|(_, reason)| *reason);
+        if !all_allow {
+            for one in decided.by_rule().filter(|one| one.verdict != Verdict::Allowed) {
                 self.refusals.tell(decided, &one, reason.unwrap_or_default());
             }
         }

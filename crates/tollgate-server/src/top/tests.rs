@@ -18,19 +18,24 @@ fn listed(top: &Top, by: By, at_s: u64) -> Vec<(String, u64, u64)> {
     entries.into_iter().map(|one| (one.key, one.requests.count, one.refusals.count)).collect()
 }
 
+/// One request under one rule.
+fn count(top: &Top, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
+    top.count(now, std::iter::once((rule, key, refused)));
+}
+
 #[test]
 fn one_request_shows_up_and_is_forgotten_after_its_minutes() {
     let (top, rule): (_, Arc<str>) = (top(), "api".into());
-    top.count(&rule, &user(1), true, Micros::new(70_000_000));
-    top.count(&rule, &user(2), false, Micros::new(121_000_000));
-    top.count(&rule, &user(2), false, Micros::new(119_999_999));
+    count(&top, &rule, &user(1), true, Micros::new(70_000_000));
+    count(&top, &rule, &user(2), false, Micros::new(121_000_000));
+    count(&top, &rule, &user(2), false, Micros::new(119_999_999));
     let both = vec![("user=2".to_string(), 2, 0), ("user=1".to_string(), 1, 1)];
     assert_eq!(listed(&top, By::Requests, 121), both);
     assert_eq!(listed(&top, By::Refusals, 121), both[1..]);
     assert_eq!(listed(&top, By::Requests, 180), both[..1], "the first minute is over");
     assert_eq!(listed(&top, By::Requests, 240), []);
     // A clock that was set back.
-    top.count(&rule, &user(3), false, Micros::new(5_000_000));
+    count(&top, &rule, &user(3), false, Micros::new(5_000_000));
     assert_eq!(listed(&top, By::Requests, 5), [("user=3".to_string(), 1, 0)]);
 }
 
@@ -38,7 +43,7 @@ fn one_request_shows_up_and_is_forgotten_after_its_minutes() {
 fn callers_of_two_rules_are_two() {
     let (top, now) = (top(), Micros::new(1));
     for rule in ["a", "b", "b"] {
-        top.count(&rule.into(), &user(1), false, now);
+        count(&top, &rule.into(), &user(1), false, now);
     }
     let entries = top.hottest(10, By::Requests, now);
     let told: Vec<_> = entries.iter().map(|one| (&*one.rule, one.requests.count)).collect();
@@ -51,7 +56,7 @@ fn long_keys_are_cut_and_stay_apart() {
     let (top, rule, now): (_, Arc<str>, _) = (top(), "api".into(), Micros::new(1));
     let long = "ü".repeat(5_000);
     for end in ["a", "b", "b"] {
-        top.count(&rule, &user(format!("{long}{end}")), false, now);
+        count(&top, &rule, &user(format!("{long}{end}")), false, now);
     }
     let entries = top.hottest(10, By::Requests, now);
     assert_eq!(entries.iter().map(|one| one.requests.count).collect::<Vec<_>>(), [2, 1]);
@@ -77,7 +82,7 @@ fn the_heavy_ones_are_found_over_threads_and_windows() {
                         0 => user(turn / 2 % 40),
                         _ => user(1_000 + thread * 20_000 + turn),
                     };
-                    top.count(rule, &key, turn.is_multiple_of(4), now);
+                    count(&top, rule, &key, turn.is_multiple_of(4), now);
                 }
             });
         }
@@ -108,7 +113,7 @@ fn what_counting_costs() {
             let began = std::time::Instant::now();
             for turn in 0..2_000_000_usize {
                 let key = &keys[turn % callers];
-                top.count(&rule, key, refused, Micros::new(1));
+                count(&top, &rule, key, refused, Micros::new(1));
             }
             let ns = began.elapsed().as_nanos() / 2_000_000;
             println!("{name} callers, refused {refused}: {ns} ns");
