@@ -2,6 +2,7 @@
 //! strangers' bytes. Nothing here is an interface for programs: those embed the crate `tollgate`.
 
 mod access;
+mod background;
 mod cli;
 mod control_plane;
 mod data_plane;

@@ -13,6 +13,7 @@ use tollgate::store::memory::SnapshotError;
 use tollgate::{Clock, MemoryStore, SystemClock};
 use tollgate_rules::Gatekeeper;
 
+use crate::background;
 use crate::cli::Report;
 use crate::telemetry::Logs;
 
@@ -143,7 +144,7 @@ impl Keeper {
             }
             save(&gatekeeper, &path)
         };
-        let thread = thread::Builder::new().name("snapshot".into()).spawn(keep)?;
+        let thread = background::spawn("snapshot", keep)?;
         Ok(Keeper { finish, thread })
     }
 

@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -33,6 +32,7 @@ use tollgate_rules::{Gatekeeper, Version};
 pub(crate) use origin::{check_rate, load};
 pub(crate) use watch::WatchMode;
 
+use crate::background;
 use crate::telemetry::Logs;
 use debounce::{QUIET, QUIET_AFTER_RENAME};
 use origin::First;
@@ -245,7 +245,7 @@ impl LiveRules {
             let _ = catch_unwind(AssertUnwindSafe(|| reloader.run(inbox)));
             of_thread.tell_of_bug(gatekeeper.now(), ENDED);
         };
-        thread::Builder::new().name("rules".into()).spawn(run)?;
+        background::spawn("rules", run)?;
         Ok(live)
     }
 

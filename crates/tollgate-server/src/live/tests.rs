@@ -365,7 +365,7 @@ fn a_version_is_never_seen_with_the_rules_of_another() {
     const LAST: u64 = 300;
     let run = Run::start();
     let (live, gatekeeper) = (run.live.clone(), run.gatekeeper.clone());
-    let looking = thread::spawn(move || {
+    let looking = std::thread::spawn(move || {
         loop {
             let (status, rules) = live.rules_of(&gatekeeper);
             assert_eq!(limit_of(&rules), format!("{}/hour", status.version));
