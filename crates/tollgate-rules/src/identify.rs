@@ -190,6 +190,8 @@ impl Identify {
             UserFrom::Jwt(jwt) => {
                 let said = jwt.read(headers, now);
                 let (user, tier) = said.map(|said| (said.user, said.tier)).unwrap_or_default();
+                // A tier is somebody's.
+                let tier = tier.filter(|_| user.is_some());
                 let owned = |text: Arc<str>| Cow::Owned(text.as_ref().to_owned());
                 (proven.user, proven.tier) = (user.map(owned), tier.map(owned));
             }
@@ -215,11 +217,16 @@ impl Identify {
             None => self.proven(headers, now),
         };
         let found = identity.user.as_deref();
-        let same = stated.user.is_none() || found.is_none() || stated.user == found;
+        // An empty name is no name.
+        let given = |fact: Option<&'_ str>| fact.is_some_and(|text| !text.is_empty());
+        let user = stated.user.filter(|_| given(stated.user));
+        let tier = stated.tier.filter(|_| given(stated.tier));
+        let api_key = stated.api_key.filter(|_| given(stated.api_key));
+        let same = user.is_none() || found.is_none() || user == found;
         with(Facts {
-            user: stated.user.or(found),
-            tier: stated.tier.or(identity.tier.as_deref().filter(|_| same)),
-            api_key: stated.api_key.or(identity.api_key.as_deref()),
+            user: user.or(found),
+            tier: tier.or(identity.tier.as_deref().filter(|_| same)),
+            api_key: api_key.or(identity.api_key.as_deref()),
             ..stated
         })
     }

@@ -2,9 +2,11 @@
 //! can do about it.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use tollgate::{Act, Check, Clock, Decision, KeyBuf, Limit, Micros, Wait};
 
@@ -13,7 +15,6 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::gatekeeper::{Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
-use crate::matcher::contains;
 use crate::problem::Problem;
 use crate::rule::{Mode, Rule};
 use crate::rule_set::{Override, Settings};
@@ -170,10 +171,14 @@ impl<C: Clock> Caller<'_, C> {
     /// Whether no rule applies to whom the key names. Others may be exempt for what the key does not
     /// say.
     fn is_exempt(&self) -> bool {
-        let Settings { exempt_ips, exempt_users, .. } = self.rules.settings();
+        let Settings { exempt_ips, exempt_users, identify, .. } = self.rules.settings();
+        // A key of IPv6 is a network: all of it has to be exempt.
+        let holds = |net: &IpNet, ip: IpAddr| {
+            net.contains(&ip) && (ip.is_ipv4() || net.prefix_len() <= identify.ipv6_prefix)
+        };
         self.key.parts().any(|(name, value)| match name {
             "user" => exempt_users.contains(value),
-            "ip" => value.parse().is_ok_and(|ip| contains(exempt_ips, ip)),
+            "ip" => value.parse().is_ok_and(|ip| exempt_ips.iter().any(|net| holds(net, ip))),
             _ => false,
         })
     }
@@ -261,7 +266,7 @@ impl<C: Clock> Caller<'_, C> {
             }
         }
         let text = json!({ "overrides": [entry] }).to_string();
-        let source = Source::from_text("override", &text);
+        let source = Source::from_text("override", &for_yaml(&text));
         let mut read = read_overrides(&source, &self.rules, self.now)?;
         let one = read.pop().expect("an entry without errors is an override");
         Ok(Arc::new(Override {
@@ -328,6 +333,20 @@ impl<C: Clock> Caller<'_, C> {
         let all = all.into_iter().map(|one| (&one.limit.limit, one.key));
         all.chain(replaced).filter(|(limit, key)| seen.insert((limit.id(), key.clone()))).collect()
     }
+}
+
+/// JSON whose texts have no characters that YAML does not allow, which JSON does.
+fn for_yaml(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for one in json.chars() {
+        match one {
+            '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(one)));
+            }
+            one => text.push(one),
+        }
+    }
+    text
 }
 
 /// A limit and the key that it counts.

@@ -312,6 +312,40 @@ fn overrides_come_and_go_at_run_time_and_outlive_a_reload() {
 }
 
 #[test]
+fn odd_names_can_have_overrides_too() {
+    let gatekeeper = gatekeeper(api("limits: [10/hour]"));
+    for user in ["\u{9b}x", "x\u{fffe}", "\u{feff}", "a\u{7f}b", "\"\\'", "a,b"] {
+        assert!(take(&gatekeeper, user, 1).allowed());
+        let mut key = tollgate::KeyBuf::new();
+        key.add("user", user);
+        let caller = caller(&gatekeeper, "api", &key_text(&key));
+        assert_eq!(caller.key(), &key, "{user:?}");
+        let set = caller.set_override(&json!(["50/hour"]));
+        assert!(set.is_ok(), "{user:?}: {set:?}");
+        assert_eq!(take(&gatekeeper, user, 1).remaining(), 48, "{user:?}");
+    }
+}
+
+#[test]
+fn networks_are_exempt_as_a_whole() {
+    let text = "
+rules: [{ name: api, key: '{ip}', limits: [10/hour] }]
+exempt: { ip: ['2001:db8:1::/48', '2001:db8:2::/96', '::1', 192.0.2.7] }
+";
+    let gatekeeper = gatekeeper(rules(text));
+    for (key, exempt) in [
+        ("2001:db8:1:5::1", true),
+        ("2001:db8:2::1", false),
+        ("2001:db8:2:0:9::1", false),
+        ("::1", false),
+        ("192.0.2.7", true),
+        ("192.0.2.8", false),
+    ] {
+        assert_eq!(caller(&gatekeeper, "api", key).lenient().is_some(), exempt, "{key}");
+    }
+}
+
+#[test]
 fn wrong_callers_and_overrides_are_told() {
     let gatekeeper = gatekeeper(api("limits: [10/hour]"));
     let no_rule = gatekeeper.caller("apo", "42").unwrap_err();

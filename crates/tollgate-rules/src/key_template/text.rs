@@ -32,8 +32,8 @@ pub fn key_text(key: &KeyBuf) -> String {
 
 impl KeyTemplate {
     /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing, `42`;
-    /// several parts as `user=42,path=/x`. An API key may stand there as it is or hashed, also where
-    /// users are known by it. Addresses get the form that `identify` gives those of requests.
+    /// several parts as `user=42,path=/x`. An API key may stand there as it is or hashed, behind
+    /// `api_key=` also where users are known by it. Addresses get the form that `identify` gives those of requests.
     pub fn parse_key(&self, text: &str, identify: &Identify) -> Result<KeyBuf, Problem> {
         let mut key = KeyBuf::new();
         if self.parts.is_empty() {
@@ -59,7 +59,8 @@ impl KeyTemplate {
                 return Err(Problem::new(format!("the key {text:?} has an empty value"))
                     .hint(format!("write `{}`", self.example())));
             }
-            fact.add_text(&mut key, &value, identify)?;
+            let added = fact.add_text(&mut key, &value, identify);
+            added.map_err(|NoAddress| self.no_address(&value, identify))?;
         }
         Ok(key)
     }
@@ -100,8 +101,7 @@ impl KeyTemplate {
         let fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
         match &fitting.collect::<Vec<_>>()[..] {
             [fact] => Ok(((*fact).clone(), text.into())),
-            [] => Err(Problem::new(format!("{text:?} is not an address"))
-                .hint("the rule counts addresses: write `192.0.2.1`")),
+            [] => Err(self.no_address(text, identify)),
             several => {
                 let text = self.shown(text, identify);
                 let readings = several.iter().map(|fact| format!("`{}={text}`", fact.name()));
@@ -111,15 +111,18 @@ impl KeyTemplate {
         }
     }
 
+    fn no_address(&self, text: &str, identify: &Identify) -> Problem {
+        Problem::new(format!("{:?} is not an address", self.shown(text, identify)))
+            .hint("the rule counts addresses: write `192.0.2.1`")
+    }
+
     /// What an error may show of a text: nothing that may be an API key, because errors in rules files
     /// are logged.
     fn shown<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
-        let secret = self.parts.iter().flatten().any(|fact| match fact {
-            Fact::ApiKey => true,
-            Fact::User => matches!(identify.user, UserFrom::ApiKey(_)),
-            _ => false,
-        });
-        if secret { "…" } else { text }
+        let in_key = self.parts.iter().flatten().any(|fact| *fact == Fact::ApiKey);
+        let in_use =
+            identify.api_key_header.is_some() || matches!(identify.user, UserFrom::ApiKey(_));
+        if in_key || in_use { "…" } else { text }
     }
 
     /// What a key of this template looks like.
@@ -142,7 +145,12 @@ impl Fact {
     }
 
     /// Adds a value as people write it to a key, in the form that requests have it.
-    fn add_text(&self, key: &mut KeyBuf, value: &str, identify: &Identify) -> Result<(), Problem> {
+    fn add_text(
+        &self,
+        key: &mut KeyBuf,
+        value: &str,
+        identify: &Identify,
+    ) -> Result<(), NoAddress> {
         let unescaped = unescaped(value);
         match self {
             Fact::Path => {
@@ -151,8 +159,7 @@ impl Fact {
             }
             Fact::Method => key.add("method", &in_capitals(unescaped)),
             Fact::Ip => {
-                let ip = value.trim().parse::<IpAddr>();
-                let ip = ip.map_err(|_| Problem::new(format!("{value:?} is not an address")))?;
+                let ip = value.trim().parse::<IpAddr>().map_err(|_| NoAddress)?;
                 add_ip(key, identify.one_form(ip), identify.ipv6_prefix);
             }
             Fact::ApiKey => key.add("api_key", &hashed_once(&unescaped)),
@@ -161,6 +168,9 @@ impl Fact {
         Ok(())
     }
 }
+
+/// A value of `ip` that is none.
+struct NoAddress;
 
 /// An API key as keys have it; operators may write it that way at once.
 fn hashed_once(api_key: &str) -> Cow<'_, str> {

@@ -1,13 +1,13 @@
 //! `/api/rules` and `/api/reload`: which rules are in force, and how others come in.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Mode;
-use tollgate_rules::{Changes, Rule, RuleSet, Tally, Verdict, key_text};
+use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text};
 
 use super::ControlPlane;
 use super::guard::By;
@@ -24,9 +24,9 @@ impl ControlPlane {
     /// All rules, with what they have said so far.
     pub(super) fn rules(&self) -> Response<Body> {
         let (status, rules) = self.live.rules_of(&self.gatekeeper);
-        let names: HashSet<&str> = rules.rules().map(|rule| &*rule.name).collect();
         let listed: Vec<Value> =
             rules.tallies().map(|(one, tally)| rule(&rules, one, tally)).collect();
+        let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
         let at_run_time = self.gatekeeper.overrides();
         let of_file = rules.file_overrides().iter().map(|one| (one, false));
         let overrides = of_file.chain(at_run_time.iter().map(|one| (one, true)));
@@ -35,7 +35,8 @@ impl ControlPlane {
             entry["rule"] = (*other.rule).into();
             entry["key"] = key_text(&other.key).into();
             // One that was set at run time outlives its rule, in case that comes back.
-            entry["applies"] = names.contains(&*other.rule).into();
+            let rule = by_name.get(&*other.rule).copied();
+            entry["applies"] = rule.is_some_and(|rule| applies(&rules, rule, other)).into();
             entry
         });
         let document = json!({
@@ -96,6 +97,12 @@ impl ControlPlane {
         }
         reply::json(StatusCode::OK, document.to_string())
     }
+}
+
+/// Whether there can be such a caller: the rule may count others than it did.
+fn applies(rules: &RuleSet, rule: &Rule, other: &Override) -> bool {
+    let read = rule.key.parse_key(&key_text(&other.key), &rules.settings().identify);
+    read.is_ok_and(|key| key == other.key)
 }
 
 fn rule(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {

@@ -44,6 +44,8 @@ pub(super) struct Reloader {
     in_force: MadeOf,
     /// The files that those name, as they were when they were last tried, right or wrong.
     tried: Vec<NamedFile>,
+    /// What the files said when the rules in force were put over them.
+    put_over: Option<Found>,
     /// Freeing a thousand rules takes a while, and should not fall to a request.
     retired: Vec<Arc<RuleSet>>,
 }
@@ -71,6 +73,7 @@ impl Reloader {
             files: made_of.clone(),
             tried: made_of.named.clone(),
             in_force: made_of,
+            put_over: None,
             retired: Vec::new(),
         }
     }
@@ -179,12 +182,13 @@ impl Reloader {
     fn take_files(&mut self, found: Found, cause: Cause) -> Reloaded {
         let Compiled { rules, diagnostics, named } = found.compile();
         let files = MadeOf { found, named };
-        let seen = std::mem::replace(&mut self.files, files.clone());
-        let stays = self.live.status().origin == Origin::Put && !cause.is_asked();
+        self.files = files.clone();
+        // Compared with what they said when it was put, whatever they said meanwhile.
+        let stays = self.put_over.as_ref() == Some(&files.found) && !cause.is_asked();
         match rules {
             None => self.refuse(&diagnostics, cause),
             // What was put stays until the rules files say something else, or somebody asks.
-            Some(_) if stays && seen.found == files.found => self.right_again(),
+            Some(_) if stays => self.right_again(),
             Some(rules) => self.put_in_force(files, rules, &diagnostics, cause),
         }
     }
@@ -235,6 +239,11 @@ impl Reloader {
             Cause::Put => Origin::Put,
             Cause::Keys => self.live.status().origin.clone(),
         };
+        match cause {
+            Cause::Files | Cause::Signal | Cause::Reload => self.put_over = None,
+            Cause::Put => self.put_over = Some(self.files.found.clone()),
+            Cause::Keys => {}
+        }
         let now = self.gatekeeper.now();
         let changes = self.live.in_step(|| {
             let changes = self.gatekeeper.replace(rules);

@@ -261,6 +261,26 @@ fn play(text: &str, acts: Vec<(Act, Option<Then>)>) {
 }
 
 #[test]
+fn what_was_put_ends_with_the_text_it_was_put_over() {
+    let put = ("2/hour", "put");
+    let rows = vec![
+        (Put(rules("2/hour")), Some((("loaded", 2), put, &[][..]))),
+        // Broken and mended is not changed.
+        (Act::Rules("rules: [".into()), None),
+        (Read(Cause::Files), Some((("refused", 1), put, &["failed"]))),
+        (Act::Rules(rules("1/hour")), None),
+        (Read(Cause::Files), Some((("unchanged", 2), put, &[]))),
+        // Changed is changed, also if it was wrong at first.
+        (Keys(String::new()), None),
+        (Act::Rules(keyed("3/hour")), None),
+        (Read(Cause::Files), Some((("refused", 1), put, &["failed"]))),
+        (Keys(secret(1)), None),
+        (Read(Cause::Files), Some((("loaded", 3), ("3/hour", "files"), &[]))),
+    ];
+    play(&rules("1/hour"), rows);
+}
+
+#[test]
 fn what_was_put_stays_when_keys_change() {
     let put = ("2/hour", "put");
     let loaded = |version| ("loaded", version);
