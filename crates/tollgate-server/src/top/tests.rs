@@ -82,7 +82,7 @@ fn the_heavy_ones_are_found_over_threads_and_windows() {
                         0 => user(turn / 2 % 40),
                         _ => user(1_000 + thread * 20_000 + turn),
                     };
-                    count(&top, rule, &key, turn.is_multiple_of(4), now);
+                    count(top, rule, &key, turn.is_multiple_of(4), now);
                 }
             });
         }
