@@ -138,7 +138,7 @@ impl<C: Clock> Caller<'_, C> {
         KeyReport {
             blocked_for: moment.blocked_for(&self.block_key()),
             replaced_by: self.replaced_by().cloned(),
-            at_run_time: self.replaced_by().is_some_and(|one| self.is_run_time(one)),
+            at_run_time: self.override_number().is_some_and(|one| self.rules.is_run_time(one)),
             lenient: self.lenient(),
             limits: self.applying().iter().map(|one| self.report_of(one)).collect(),
         }
@@ -181,10 +181,6 @@ impl<C: Clock> Caller<'_, C> {
             "ip" => value.parse().is_ok_and(|ip| exempt_ips.iter().any(|net| holds(net, ip))),
             _ => false,
         })
-    }
-
-    fn is_run_time(&self, other: &Arc<Override>) -> bool {
-        self.rules.run_time_overrides().iter().any(|one| Arc::ptr_eq(one, other))
     }
 
     /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
@@ -277,8 +273,11 @@ impl<C: Clock> Caller<'_, C> {
     }
 
     fn replaced_by(&self) -> Option<&Arc<Override>> {
-        let number = self.rules.override_of(self.rule, &self.key, self.now)?;
-        Some(&self.rules.overrides()[number as usize])
+        Some(&self.rules.overrides()[self.override_number()? as usize])
+    }
+
+    fn override_number(&self) -> Option<u32> {
+        self.rules.override_of(self.rule, &self.key, self.now)
     }
 
     fn block_key(&self) -> KeyBuf {

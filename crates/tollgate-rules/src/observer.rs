@@ -1,5 +1,7 @@
 //! `Observer`: whoever wants to be told what the gatekeeper decided, such as logs and live views.
 
+use arrayvec::ArrayVec;
+use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
 
 use crate::answer::{Binding, Entries, Told};
@@ -19,7 +21,7 @@ pub trait Observer: Send + Sync {
 pub struct Decided<'a> {
     plan: &'a Plan<'a>,
     told: &'a Told,
-    entries: &'a Entries,
+    by_rule: ArrayVec<ByRule<'a>, MAX_LIMITS>,
 }
 
 impl std::fmt::Debug for Decided<'_> {
@@ -49,7 +51,7 @@ pub struct ByRule<'a> {
 
 impl<'a> Decided<'a> {
     pub(crate) fn new(plan: &'a Plan<'a>, told: &'a Told, entries: &'a Entries) -> Decided<'a> {
-        Decided { plan, told, entries }
+        Decided { plan, told, by_rule: each_rule(plan, told, entries).collect() }
     }
 
     /// When.
@@ -73,24 +75,8 @@ impl<'a> Decided<'a> {
     }
 
     /// What each rule said that applied, in order.
-    pub fn by_rule(&self) -> impl Iterator<Item = ByRule<'a>> {
-        let (plan, told, outcomes) = (self.plan, self.told, self.entries);
-        // A refusal without a limit's word, such as one for too many at once, has no outcomes.
-        let mut rest: &[Planned] = &plan.limits[..outcomes.len().min(plan.limits.len())];
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let number = rest.first()?.place.rule;
-            let limits = rest.iter().take_while(|planned| planned.place.rule == number).count();
-            let (of_rule, others) = rest.split_at(limits);
-            let found = by_rule(plan, of_rule, outcomes.outcomes().skip(done));
-            rest = others;
-            done += limits;
-            Some(if told.binding == Some(Binding::Concurrency(number)) {
-                found.too_busy(told)
-            } else {
-                found
-            })
-        })
+    pub fn by_rule(&self) -> impl ExactSizeIterator<Item = &ByRule<'a>> {
+        self.by_rule.iter()
     }
 
     /// Counts what the rules said.
@@ -108,6 +94,27 @@ impl ByRule<'_> {
         let (verdict, retry_after) = (Verdict::Refused, told.outcome.retry_after);
         ByRule { verdict, limit, retry_after, ..self }
     }
+}
+
+/// What each rule said that applied, in order.
+fn each_rule<'a>(
+    plan: &'a Plan<'a>,
+    told: &'a Told,
+    outcomes: &'a Entries,
+) -> impl Iterator<Item = ByRule<'a>> {
+    // A refusal without a limit's word, such as one for too many at once, has no outcomes.
+    let mut rest: &[Planned] = &plan.limits[..outcomes.len().min(plan.limits.len())];
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let number = rest.first()?.place.rule;
+        let limits = rest.iter().take_while(|planned| planned.place.rule == number).count();
+        let (of_rule, others) = rest.split_at(limits);
+        let found = by_rule(plan, of_rule, outcomes.outcomes().skip(done));
+        rest = others;
+        done += limits;
+        let busy = told.binding == Some(Binding::Concurrency(number));
+        Some(if busy { found.too_busy(told) } else { found })
+    })
 }
 
 /// What the limits of one rule said together.

@@ -303,9 +303,9 @@ impl RuleSet {
         found
     }
 
-    /// The overrides that were set at run time, as far as their rules exist.
-    pub fn run_time_overrides(&self) -> &[Arc<Override>] {
-        &self.overrides.list[self.overrides.of_file..]
+    /// Whether the override of this number was set at run time.
+    pub(crate) fn is_run_time(&self, number: u32) -> bool {
+        number as usize >= self.overrides.of_file
     }
 
     /// The number of the override for a caller, if it still stands.

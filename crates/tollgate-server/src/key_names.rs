@@ -8,6 +8,7 @@ use std::path::Path;
 
 use aws_lc_rs::{hmac, rand};
 use tollgate::KeyBuf;
+use tollgate_rules::{RuleSet, key_text};
 
 use crate::cli::Report;
 use crate::doors::tokens::warn_if_readable_by_all;
@@ -77,6 +78,14 @@ impl KeyNames {
 
     fn under(secret: &[u8]) -> KeyNames {
         KeyNames(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// What a log line calls a caller: its key, if the rules allow that, else its name.
+    pub(crate) fn in_logs(&self, rules: &RuleSet, key: &KeyBuf) -> String {
+        match rules.settings().log_keys_plain {
+            true => key_text(key),
+            false => self.hash(key),
+        }
     }
 
     /// The name of a caller: 16 digits.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Micros, Wait};
 use tollgate_rules::stripes::Stripes;
-use tollgate_rules::{ByRule, Decided, RuleSet, Verdict, key_text};
+use tollgate_rules::{ByRule, Decided, RuleSet, Verdict};
 
 use crate::key_names::KeyNames;
 use crate::telemetry::{Field, Logs};
@@ -52,10 +52,7 @@ impl RefusalLog {
 
     #[cold]
     fn write(&self, decided: &Decided<'_>, one: &ByRule<'_>, reason: &str, since: u64) {
-        let key = match decided.rules().settings().log_keys_plain {
-            true => key_text(one.key),
-            false => self.names.hash(one.key),
-        };
+        let key = self.names.in_logs(decided.rules(), one.key);
         let wait = wait_text(one.retry_after);
         let (rule, verdict) = (&*one.rule.name, one.verdict.name());
         let fields: [Field<'_>; 7] = [

@@ -81,7 +81,7 @@ impl Observer for Watcher {
         let reason = REASONS.get(place).map(|(_, reason)| *reason);
         if !all_allow {
             for one in decided.by_rule().filter(|one| one.verdict != Verdict::Allowed) {
-                self.refusals.tell(decided, &one, reason.unwrap_or_default());
+                self.refusals.tell(decided, one, reason.unwrap_or_default());
             }
         }
         if let Some(reason) = reason

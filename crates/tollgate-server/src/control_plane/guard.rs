@@ -67,15 +67,19 @@ pub(super) fn check_mark(
     tokens: Option<&Tokens>,
     head: &request::Parts,
 ) -> Result<(), Box<Response<Body>>> {
-    let reads = head.method == Method::GET || head.method == Method::HEAD;
     let marked = head.headers.get(&X_TOLLGATE_ADMIN).is_some_and(|value| value == "1");
-    if tokens.is_some() || reads || marked {
+    if tokens.is_some() || only_reads(head) || marked {
         return Ok(());
     }
     Err(refused(
         "Without --admin-token-file a request that changes something needs the header \
          `X-Tollgate-Admin: 1`, which a form of another site cannot send.",
     ))
+}
+
+/// Whether a request changes nothing.
+pub(super) fn only_reads(head: &request::Parts) -> bool {
+    head.method == Method::GET || head.method == Method::HEAD
 }
 
 fn refused(why: &str) -> Box<Response<Body>> {

@@ -151,8 +151,7 @@ impl ControlPlane {
 
     /// Who did what to whom.
     fn audit(&self, event: &str, by: By, caller: &Caller<'_, SystemClock>, more: &[Field<'_>]) {
-        let plain = self.gatekeeper.rules().settings().log_keys_plain;
-        let key = if plain { key_text(caller.key()) } else { self.names.hash(caller.key()) };
+        let key = self.names.in_logs(&self.gatekeeper.rules(), caller.key());
         let fields: [Field<'_>; 2] = [("rule", &caller.rule().name), ("key", &key)];
         self.tell(event, by, &[&fields, more].concat());
     }

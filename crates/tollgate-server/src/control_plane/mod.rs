@@ -32,9 +32,6 @@ use keys::Act;
 /// The most bytes of a change to a key.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-/// What stands before a rule and a key.
-const KEYS: &str = "/api/keys/";
-
 const PATHS: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
@@ -75,7 +72,7 @@ impl ControlPlane {
     ) -> Response<Body> {
         match self.admit(head, peer) {
             Ok(Admitted::ToAll(open)) => open,
-            Ok(Admitted::By(by)) => self.route(head, body, by).await,
+            Ok(Admitted::By(route, by)) => self.answer_to((route, by), head, body).await,
             Err(refused) => {
                 self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
                 *refused
@@ -83,11 +80,11 @@ impl ControlPlane {
         }
     }
 
-    fn admit(
+    fn admit<'a>(
         &self,
-        head: &request::Parts,
+        head: &'a request::Parts,
         peer: SocketAddr,
-    ) -> Result<Admitted, Box<Response<Body>>> {
+    ) -> Result<Admitted<'a>, Box<Response<Body>>> {
         let tokens = self.tokens.as_ref();
         guard::check_host(tokens, head)?;
         if let Some(open) = self.open_to_all(head) {
@@ -95,11 +92,11 @@ impl ControlPlane {
         }
         let by = guard::admit(tokens, head, peer)?;
         // Whoever is at the wrong door is told so, and not how to knock.
-        if !is_known(head.uri.path()) {
+        let Some(route) = Route::of(head.uri.path()) else {
             return Ok(Admitted::ToAll(reply::error(StatusCode::NOT_FOUND, PATHS)));
-        }
+        };
         guard::check_mark(tokens, head)?;
-        Ok(Admitted::By(by))
+        Ok(Admitted::By(route, by))
     }
 
     /// What needs no token: whoever watches a server should not be able to change it.
@@ -110,29 +107,30 @@ impl ControlPlane {
             "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
             _ => return None,
         };
-        let reads = head.method == Method::GET || head.method == Method::HEAD;
+        let reads = guard::only_reads(head);
         Some(if reads { answer() } else { reply::method_not_allowed("GET, HEAD") })
     }
 
-    async fn route(&self, head: &request::Parts, body: &mut RequestBody, by: By) -> Response<Body> {
-        let path = head.uri.path();
-        let reads = head.method == Method::GET || head.method == Method::HEAD;
-        match (path, &head.method) {
-            ("/api/status", _) if reads => self.status(),
-            ("/api/top", _) if reads => self.top(head.uri.query()),
-            ("/api/status" | "/api/top", _) => reply::method_not_allowed("GET, HEAD"),
-            ("/api/rules", _) if reads => self.rules(),
-            ("/api/rules", &Method::PUT) => match read(body, RULES_BYTES_MAX as usize).await {
+    async fn answer_to(
+        &self,
+        (route, by): (Route<'_>, By),
+        head: &request::Parts,
+        body: &mut RequestBody,
+    ) -> Response<Body> {
+        let reads = guard::only_reads(head);
+        match (route, &head.method) {
+            (Route::Status, _) if reads => self.status(),
+            (Route::Top, _) if reads => self.top(head.uri.query()),
+            (Route::Status | Route::Top, _) => reply::method_not_allowed("GET, HEAD"),
+            (Route::Rules, _) if reads => self.rules(),
+            (Route::Rules, &Method::PUT) => match read(body, RULES_BYTES_MAX as usize).await {
                 Ok(text) => self.put_rules(text, by).await,
                 Err(refused) => refused,
             },
-            ("/api/rules", _) => reply::method_not_allowed("GET, HEAD, PUT"),
-            ("/api/reload", &Method::POST) => self.reload(by).await,
-            ("/api/reload", _) => reply::method_not_allowed("POST"),
-            _ => match path.strip_prefix(KEYS) {
-                Some(key) => self.key_by_method(key, head, body, by).await,
-                None => reply::error(StatusCode::NOT_FOUND, PATHS),
-            },
+            (Route::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
+            (Route::Reload, &Method::POST) => self.reload(by).await,
+            (Route::Reload, _) => reply::method_not_allowed("POST"),
+            (Route::Key(key), _) => self.key_by_method(key, head, body, by).await,
         }
     }
 
@@ -163,16 +161,33 @@ impl ControlPlane {
 }
 
 /// What became of a request at the door.
-enum Admitted {
+enum Admitted<'a> {
     /// It gets what everybody gets.
     ToAll(Response<Body>),
     /// It is somebody's who may.
-    By(By),
+    By(Route<'a>, By),
 }
 
-fn is_known(path: &str) -> bool {
-    let known = ["/api/status", "/api/top", "/api/rules", "/api/reload"];
-    known.contains(&path) || path.starts_with(KEYS)
+/// What a path means.
+enum Route<'a> {
+    Status,
+    Top,
+    Rules,
+    Reload,
+    /// With a rule and a key.
+    Key(&'a str),
+}
+
+impl Route<'_> {
+    fn of(path: &str) -> Option<Route<'_>> {
+        Some(match path {
+            "/api/status" => Route::Status,
+            "/api/top" => Route::Top,
+            "/api/rules" => Route::Rules,
+            "/api/reload" => Route::Reload,
+            _ => Route::Key(path.strip_prefix("/api/keys/")?),
+        })
+    }
 }
 
 async fn read(body: &mut RequestBody, bytes_max: usize) -> Result<Bytes, Response<Body>> {

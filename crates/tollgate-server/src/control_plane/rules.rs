@@ -68,7 +68,7 @@ impl ControlPlane {
         by: By,
         message: Option<&str>,
     ) -> Response<Body> {
-        let (result, document) = match outcome {
+        let (result, mut document) = match outcome {
             Reloaded::Loaded { version, changes, warnings } => {
                 let changes = changes_of(&changes);
                 let result = json!({ "version": version, "result": "loaded", "changes": changes,
@@ -91,7 +91,6 @@ impl ControlPlane {
             }
         };
         self.tell(event, by, &[("result", &result), ("version", &document["version"])]);
-        let mut document = document;
         if let Some(message) = message {
             document["message"] = message.into();
         }

@@ -322,23 +322,13 @@ const LINKS: &[Trick] = &[
     Trick {
         name: "a mounted configuration",
         path: "rules.yaml",
-        set_up: |root| {
-            directory(root, "..v1");
-            write(root, "..v1/rules.yaml", rules(10));
-            link(root, "..v1", "..data");
-            link(root, "..data/rules.yaml", "rules.yaml");
-        },
+        set_up: mount_first,
         steps: &[(mount_second, Serves(20)), (mount_third, Serves(30))],
     },
     Trick {
         name: "a mounted configuration, named by its directory",
         path: "",
-        set_up: |root| {
-            directory(root, "..v1");
-            write(root, "..v1/rules.yaml", rules(10));
-            link(root, "..v1", "..data");
-            link(root, "..data/rules.yaml", "rules.yaml");
-        },
+        set_up: mount_first,
         steps: &[(mount_second, Serves(20)), (mount_third, Serves(30))],
     },
     Trick {
@@ -366,6 +356,15 @@ const LINKS: &[Trick] = &[
         ],
     },
 ];
+
+/// A configuration as Kubernetes mounts it: links to a directory that is swapped whole.
+#[cfg(unix)]
+fn mount_first(root: &Path) {
+    directory(root, "..v1");
+    write(root, "..v1/rules.yaml", rules(10));
+    link(root, "..v1", "..data");
+    link(root, "..data/rules.yaml", "rules.yaml");
+}
 
 #[cfg(unix)]
 fn mount_second(root: &Path) {
