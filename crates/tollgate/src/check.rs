@@ -159,6 +159,48 @@ pub enum Act {
     UpTo,
 }
 
+/// How a shared store is to treat a check. A store of this process has no use for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// What to answer while the store does not.
+    pub on_failure: OnFailure,
+    /// How closely instances have to agree.
+    pub consistency: Consistency,
+    /// Which store, if there are several: the number of its name, 0 for the one of all others.
+    pub store: u8,
+}
+
+/// What to answer while a shared store does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFailure {
+    /// Decide alone, with this instance's share of the limit.
+    #[default]
+    Local,
+    /// Admit.
+    Open,
+    /// Refuse.
+    Closed,
+}
+
+/// How closely the instances on a shared store agree about one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// Every decision is the store's: as if there were one instance.
+    #[default]
+    Strict,
+    /// Busy keys borrow budget ahead. At most this part of the capacity, in millionths, is out at a
+    /// time: so much more or less may pass.
+    Leased {
+        /// The part, in millionths of the capacity.
+        millionths: u32,
+    },
+    /// Each instance decides by itself and tells the store afterwards, every so often.
+    LocalSync {
+        /// How often, in milliseconds.
+        interval_ms: u32,
+    },
+}
+
 /// One limit asked about one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
@@ -170,6 +212,7 @@ pub struct Check<'a> {
     pub(crate) count_denied: bool,
     /// Only ever set for a queue: no other limit delays.
     pub(crate) at_once: bool,
+    pub(crate) terms: Terms,
 }
 
 impl<'a> Check<'a> {
@@ -184,6 +227,7 @@ impl<'a> Check<'a> {
             shadow: false,
             count_denied: false,
             at_once: false,
+            terms: Terms::default(),
         }
     }
 
@@ -242,6 +286,14 @@ impl<'a> Check<'a> {
         self
     }
 
+    /// How a shared store is to treat it.
+    #[inline]
+    #[must_use]
+    pub fn terms(mut self, terms: Terms) -> Check<'a> {
+        self.terms = terms;
+        self
+    }
+
     /// The limit asked.
     pub fn limit(&self) -> &'a Limit {
         self.limit
@@ -250,6 +302,36 @@ impl<'a> Check<'a> {
     /// The key asked about.
     pub fn key(&self) -> Key<'a> {
         self.key
+    }
+
+    /// What is asked for.
+    pub fn units(&self) -> u64 {
+        self.cost
+    }
+
+    /// What is to be done with it.
+    pub fn what(&self) -> Act {
+        self.act
+    }
+
+    /// Whether it never refuses.
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Whether it is charged on refused requests, too.
+    pub fn counts_denied(&self) -> bool {
+        self.count_denied
+    }
+
+    /// Whether a delay is a refusal.
+    pub fn is_at_once(&self) -> bool {
+        self.at_once
+    }
+
+    /// How a shared store is to treat it.
+    pub fn its_terms(&self) -> Terms {
+        self.terms
     }
 }
 

@@ -54,6 +54,19 @@ pub enum DecidedBy {
     Overflow,
     /// A block on the key, above all limits.
     Block,
+    /// A shared store.
+    Redis,
+    /// Budget that this instance borrowed from a shared store.
+    Lease,
+    /// The shared store has refused this key, and the wait it gave is not over.
+    RefusalCache,
+    /// This instance alone, with its share of the limit: the shared store does not answer, or is told
+    /// afterwards.
+    Local,
+    /// Nobody: the shared store does not answer, and the rule admits then.
+    Open,
+    /// Nobody: the shared store does not answer, and the rule refuses then.
+    Closed,
 }
 
 impl DecidedBy {
@@ -63,6 +76,12 @@ impl DecidedBy {
             DecidedBy::Memory => "memory",
             DecidedBy::Overflow => "overflow",
             DecidedBy::Block => "block",
+            DecidedBy::Redis => "redis",
+            DecidedBy::Lease => "lease",
+            DecidedBy::RefusalCache => "refusal_cache",
+            DecidedBy::Local => "local",
+            DecidedBy::Open => "open",
+            DecidedBy::Closed => "closed",
         }
     }
 }

@@ -97,7 +97,7 @@ mod hash;
 mod sync;
 
 pub use algorithm::Algorithm;
-pub use check::{Act, Check, Key, KeyBuf};
+pub use check::{Act, Check, Consistency, Key, KeyBuf, OnFailure, Terms};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{DecidedBy, Decision, Outcome, Receipt, Refusal};
 pub use limit::{
@@ -105,6 +105,6 @@ pub use limit::{
 };
 pub use limiter::{Limiter, Moment, Permit};
 pub use observer::Observer;
-pub use store::MemoryStore;
+pub use store::{MemoryStore, Store};
 pub use time::{Micros, Wait};
 pub use wait::NotReady;

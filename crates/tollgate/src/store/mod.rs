@@ -1,5 +1,157 @@
 //! Stores: what answers a list of checks atomically. All are charged or none is.
+//!
+//! [`MemoryStore`] answers at once and cannot fail. A store that several processes share answers
+//! later, or not at all: [`Store`] is what both have in common, so that whoever asks is written once.
+
+use std::convert::Infallible;
+use std::future::{Future, ready};
+
+use crate::check::{Check, Key};
+use crate::decision::{Decision, Outcome, Receipt};
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
 
 pub mod memory;
 
 pub use memory::MemoryStore;
+
+/// What answers checks. `now` is the asker's clock; a shared store goes by its own.
+pub trait Store: Send + Sync {
+    /// Why there is no answer. Never a refusal, which is one.
+    type Error;
+
+    /// Decides several checks as one request: all pass and are charged, or none is charged.
+    /// `outcomes`, which is as long as `checks`, gets what each limit said, in order.
+    fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+
+    /// Gives back up to `units`: of what a receipt is of, or, without one, as if charged now.
+    fn refund(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        receipt: Option<Receipt>,
+        units: u64,
+        now: Micros,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Forgets what is used of a limit. Whether there was anything.
+    fn reset(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        now: Micros,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Units left, rounded down; negative when in debt.
+    fn balance(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        now: Micros,
+    ) -> impl Future<Output = Result<i64, Self::Error>> + Send;
+
+    /// Refuses a key everything until an instant; a later end stays. `false`: no room for it.
+    fn block(
+        &self,
+        key: Key<'_>,
+        until: Micros,
+        now: Micros,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Lifts a block. Whether there was one.
+    fn unblock(
+        &self,
+        key: Key<'_>,
+        now: Micros,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// How long a key is still blocked, as far as this instance knows: no store is asked.
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait>;
+
+    /// Whether any key may be blocked: spares making keys to ask about when none is.
+    fn any_block(&self, now: Micros) -> bool;
+}
+
+impl Store for MemoryStore {
+    type Error = Infallible;
+
+    #[inline]
+    fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> impl Future<Output = Result<Decision, Infallible>> + Send {
+        ready(Ok(match checks {
+            // The shortest way.
+            [check] if !check.shadow => {
+                let decision = self.decide_one(check, now);
+                outcomes[0] = decision.outcome();
+                decision
+            }
+            _ => MemoryStore::decide_each(self, checks, now, outcomes),
+        }))
+    }
+
+    fn refund(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        receipt: Option<Receipt>,
+        units: u64,
+        now: Micros,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send {
+        MemoryStore::refund(self, limit, key, receipt, units, now);
+        ready(Ok(()))
+    }
+
+    fn reset(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        now: Micros,
+    ) -> impl Future<Output = Result<bool, Infallible>> + Send {
+        ready(Ok(MemoryStore::reset(self, limit, key, now)))
+    }
+
+    fn balance(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        now: Micros,
+    ) -> impl Future<Output = Result<i64, Infallible>> + Send {
+        ready(Ok(MemoryStore::balance(self, limit, key, now)))
+    }
+
+    fn block(
+        &self,
+        key: Key<'_>,
+        until: Micros,
+        now: Micros,
+    ) -> impl Future<Output = Result<bool, Infallible>> + Send {
+        ready(Ok(MemoryStore::block(self, key, until, now)))
+    }
+
+    fn unblock(
+        &self,
+        key: Key<'_>,
+        now: Micros,
+    ) -> impl Future<Output = Result<bool, Infallible>> + Send {
+        ready(Ok(MemoryStore::unblock(self, key, now)))
+    }
+
+    #[inline]
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        MemoryStore::blocked(self, key, now)
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        MemoryStore::any_block(self, now)
+    }
+}
