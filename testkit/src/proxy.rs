@@ -206,11 +206,11 @@ fn carry(client: TcpStream, shared: &Shared) {
     let (sender, replies) = sync_channel(PIECES_MAX);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) && requests_pass(&client, &server, shared) {}
+            as_long_as(&over, || requests_pass(&client, &server, shared));
             let _ = server.shutdown(Shutdown::Both);
         });
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) && replies_come(&server, &sender, shared) {}
+            as_long_as(&over, || replies_come(&server, &sender, shared));
             drop(sender);
         });
         while let Ok((due, mut piece)) = replies.recv() {
@@ -223,6 +223,14 @@ fn carry(client: TcpStream, shared: &Shared) {
         // One who waits for a place would wait for ever.
         drop(replies);
     });
+}
+
+/// Repeats the step until it says false, or the other direction is over.
+fn as_long_as(over: &AtomicBool, mut step: impl FnMut() -> bool) {
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = step() && !over.load(Ordering::Relaxed);
+    }
 }
 
 /// One piece from the client to the server; false when the connection is over.
