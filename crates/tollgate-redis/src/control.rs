@@ -222,7 +222,9 @@ impl Control {
                 match told {
                     Err(()) => return Told::NoRoom,
                     Ok(true) => return Told::Everyone,
-                    Ok(false) if failing || progress.changed().await.is_err() => return Told::Later,
+                    Ok(false) if failing || progress.changed().await.is_err() => {
+                        return Told::Later;
+                    }
                     Ok(false) => {}
                 }
             }

@@ -153,7 +153,11 @@ mod tests {
         for (value, want) in rows {
             assert_eq!(Stored::read(Kind::Override, value), *want, "{value:?}");
         }
-        assert_eq!(Stored::read(Kind::Block, b"5,9,+,x"), None, "a block says no more than its end");
+        assert_eq!(
+            Stored::read(Kind::Block, b"5,9,+,x"),
+            None,
+            "a block says no more than its end"
+        );
         let long = format!("5,0,+,{}", "x".repeat(Kind::Override.payload_max() + 1));
         assert_eq!(Stored::read(Kind::Override, long.as_bytes()), None);
     }
