@@ -6,9 +6,23 @@ pub mod error;
 
 pub mod options;
 
+pub mod stats;
+
+pub mod url;
+
+mod batch;
 mod call;
+mod connect;
+mod link;
+mod node;
+mod pipe;
+mod script;
+mod sentinel;
+mod wire;
 
 pub use blocks::Blocks;
 pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
+pub use stats::LinkStats;
+pub use url::StoreUrl;

@@ -11,6 +11,8 @@ use crate::decision::{Decision, Outcome, Receipt};
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
+pub mod breaker;
+
 pub mod memory;
 
 pub use memory::MemoryStore;
