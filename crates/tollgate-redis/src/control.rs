@@ -12,7 +12,6 @@ mod tests;
 mod wire;
 
 use std::fmt::Write as _;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use tollgate::{Clock, Micros};
 
 use crate::blocks::{Blocks, KeyHash};
 use crate::error::{ErrorClass, StoreError};
+use crate::link::Link;
 pub use book::Act;
 use book::{Book, News};
 pub use fact::OVERRIDES_MAX;
@@ -40,11 +40,8 @@ const CALL_MAX: Duration = Duration::from_secs(2);
 /// How often what has ended is swept away.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// What carries a command to the slot of `{control}`.
-pub trait Carrier: Send + Sync + 'static {
-    /// The reply to a command.
-    fn carry(&self, cmd: Cmd) -> impl Future<Output = Result<Value, StoreError>> + Send;
-}
+/// The slot of everything that is named `{control}`.
+const SLOT: u16 = 12_069;
 
 /// Who is told what others have decided. Called by the task that talks to the store: whatever takes
 /// long belongs elsewhere.
@@ -143,8 +140,8 @@ struct Shared {
 
 impl Control {
     /// Begins to tell and to hear, on the runtime that this is called on.
-    pub fn start<L: Carrier>(
-        link: L,
+    pub(crate) fn start(
+        link: Link,
         prefix: &str,
         blocks: Arc<Blocks>,
         sink: Arc<dyn ControlSink>,
@@ -325,15 +322,15 @@ fn rules_of(fact: &Fact) -> Option<SharedRules> {
 }
 
 /// The task that talks to the store.
-struct Beat<L> {
-    link: L,
+struct Beat {
+    link: Link,
     keys: Keys,
     /// A name that no other instance has.
     me: String,
     shared: Arc<Shared>,
 }
 
-impl<L: Carrier> Beat<L> {
+impl Beat {
     async fn run(self) {
         let mut swept = Instant::now();
         loop {
@@ -398,11 +395,9 @@ impl<L: Carrier> Beat<L> {
     }
 
     async fn carry(&self, cmd: Cmd) -> Result<Value, StoreError> {
-        let late = || StoreError {
-            class: ErrorClass::Timeout,
-            detail: "no answer to what instances tell each other".into(),
-        };
-        timeout(CALL_MAX, self.link.carry(cmd)).await.unwrap_or_else(|_| Err(late()))
+        let late = || StoreError::new(ErrorClass::Timeout, "instances cannot tell each other");
+        let reply = timeout(CALL_MAX, self.link.run(cmd, Some(SLOT))).await;
+        reply.unwrap_or_else(|_| Err(late()))
     }
 }
 

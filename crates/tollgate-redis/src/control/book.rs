@@ -130,6 +130,11 @@ impl Book {
     pub(super) fn heard(&mut self, sent: &Sending, reply: Reply, now: Micros) -> News {
         self.failing = false;
         self.offset = reply.now.cast_signed().wrapping_sub(now.as_u64().cast_signed());
+        // Before what was told now is confirmed: that the store has, whichever life it is in.
+        if *self.epoch != *reply.epoch || reply.from != self.seen {
+            self.epoch = (&*reply.epoch).into();
+            self.tell_again(0);
+        }
         let mut no_room = 0;
         for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
             self.confirm(telling);
@@ -137,10 +142,6 @@ impl Book {
                 no_room += 1;
                 self.refuse(telling.act);
             }
-        }
-        if *self.epoch != *reply.epoch || reply.from != self.seen {
-            self.epoch = (&*reply.epoch).into();
-            self.tell_again(0);
         }
         self.seen = reply.to;
         let offset = self.offset;
@@ -289,4 +290,117 @@ fn local(stored: Stored, offset: i64) -> Fact {
         Micros::new(until.min(Micros::MAX.as_u64()))
     });
     Fact { when: When::Stamp(stamp), until, gone, payload }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(at: u64, payload: &str) -> Fact {
+        let when = When::Here(Micros::new(at));
+        Fact { when, until: None, gone: false, payload: payload.into() }
+    }
+
+    fn name(number: u8) -> Name {
+        Name { kind: Kind::Override, id: [number; 16] }
+    }
+
+    /// A reply of a store whose clock is 1,000 s ahead.
+    fn reply(now: u64, (from, to): (u64, u64), changes: Vec<(Name, Stored)>) -> Reply {
+        Reply {
+            epoch: "first".into(),
+            now: now + 1_000_000_000,
+            live: 1,
+            from,
+            to,
+            version: to,
+            outcomes: Vec::new(),
+            changes,
+            strange: 0,
+        }
+    }
+
+    fn stored(stamp: u64, payload: &str) -> Stored {
+        Stored { stamp, stop: 0, gone: false, payload: payload.into() }
+    }
+
+    /// Tells one fact, and hears of it and of another.
+    fn settled(now: u64) -> Book {
+        let mut book = Book::default();
+        let at = Micros::new(now);
+        book.tell(name(1), fact(now, "mine"), at).unwrap();
+        let sent = book.sending(at);
+        assert_eq!(sent.facts.len(), 1);
+        let changes = vec![
+            (name(1), stored(1_000_000_000 + now, "mine")),
+            (name(2), stored(1_000_000_000 + now - 90_000_000, "theirs")),
+        ];
+        let mut first = reply(now, (0, 50), changes);
+        first.outcomes = vec![Outcome::Taken];
+        let news = book.heard(&sent, first, at);
+        assert_eq!(news.facts.len(), 1, "what was told here is no news");
+        assert!(!news.more);
+        book
+    }
+
+    fn told_next(book: &Book, now: u64) -> Vec<u8> {
+        book.sending(Micros::new(now)).facts.iter().map(|telling| telling.name.id[0]).collect()
+    }
+
+    #[test]
+    fn a_store_that_went_back_is_told_everything_again() {
+        let now = 100_000_000;
+        let mut book = settled(now);
+        assert!(told_next(&book, now).is_empty());
+        let sent = book.sending(Micros::new(now));
+        let news = book.heard(&sent, reply(now, (0, 40), Vec::new()), Micros::new(now));
+        assert!(news.more);
+        let mut told = told_next(&book, now);
+        told.sort_unstable();
+        assert_eq!(told, [1, 2]);
+        let stamps = book.sending(Micros::new(now));
+        assert!(stamps.facts.iter().all(|one| matches!(one.fact.when, When::Stamp(_))));
+    }
+
+    #[test]
+    fn after_a_failure_what_is_recent_is_told_once_more() {
+        let now = 100_000_000;
+        let mut book = settled(now);
+        book.failed(Micros::new(now + 1));
+        book.failed(Micros::new(now + 2));
+        assert_eq!(told_next(&book, now + 3), [1], "the other is older than a minute");
+    }
+
+    #[test]
+    fn what_is_decided_while_a_call_is_on_its_way_is_told_next() {
+        let now = 100_000_000;
+        let mut book = settled(now);
+        let at = Micros::new(now + 5);
+        let first = book.tell(name(3), fact(now + 5, "a"), at).unwrap();
+        let sent = book.sending(at);
+        let second = book.tell(name(3), fact(now + 6, "b"), at).unwrap();
+        let mut answer = reply(now, (50, 60), vec![(name(3), stored(7, "a"))]);
+        answer.outcomes = vec![Outcome::Taken];
+        let news = book.heard(&sent, answer, at);
+        assert!(news.facts.is_empty() && news.more, "{news:?}");
+        assert_eq!(book.is_told(first), Ok(true));
+        assert_eq!(book.is_told(second), Ok(false));
+        assert_eq!(&*book.sending(at).facts[0].fact.payload, "b");
+    }
+
+    #[test]
+    fn no_more_is_sent_at_once_than_the_bounds_say() {
+        let mut book = Book::default();
+        let now = Micros::new(5);
+        for number in 0..=255 {
+            book.tell(name(number), fact(5, &"x".repeat(8 << 10)), now).unwrap();
+        }
+        let sent = book.sending(now).facts.len();
+        assert_eq!(sent, BYTES_MAX / (8 << 10));
+        let mut refused = Book::default();
+        for act in 0..2 * REFUSED_MAX as u64 {
+            refused.refuse(Act(act));
+        }
+        assert_eq!(refused.refused.len(), REFUSED_MAX);
+    }
 }

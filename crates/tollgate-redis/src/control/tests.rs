@@ -3,7 +3,6 @@
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use redis::aio::MultiplexedConnection;
 use testkit::redis::Server;
 use testkit::wait::{until, until_true};
 use tokio::runtime::{Builder, Handle};
@@ -11,6 +10,8 @@ use tokio::sync::oneshot;
 use tollgate::ManualClock;
 
 use super::*;
+use crate::options::Options;
+use crate::url::StoreUrl;
 
 /// How long to wait for whoever answers an operator.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,29 +39,6 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         drop(self.stop.take());
         self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// A connection that is made again when it breaks.
-struct Plain {
-    client: redis::Client,
-    connection: tokio::sync::Mutex<Option<MultiplexedConnection>>,
-}
-
-impl Carrier for Plain {
-    async fn carry(&self, cmd: Cmd) -> Result<Value, StoreError> {
-        let mut held = self.connection.lock().await;
-        let reply = async {
-            if held.is_none() {
-                *held = Some(self.client.get_multiplexed_async_connection().await?);
-            }
-            let connection = held.as_mut().expect("it was just made");
-            cmd.query_async::<Value>(connection).await
-        };
-        reply.await.map_err(|error| {
-            *held = None;
-            StoreError { class: ErrorClass::Timeout, detail: error.to_string().into() }
-        })
     }
 }
 
@@ -96,15 +74,12 @@ struct Instance {
 impl Instance {
     /// One whose clock shows so many seconds, and stands still.
     fn start(runtime: &Runtime, server: &Server, clock_s: u64) -> Instance {
-        let link = Plain {
-            client: redis::Client::open(server.url()).unwrap(),
-            connection: tokio::sync::Mutex::default(),
-        };
         let clock = Arc::new(ManualClock::new(Micros::from_secs(clock_s)));
         let (heard, handle) = (Arc::<Heard>::default(), runtime.handle.clone());
-        let _inside = handle.enter();
+        let inside = handle.enter();
+        let link = Link::start(&StoreUrl::parse(&server.url()).unwrap(), &Options::default());
         let control = Control::start(link, "t", Arc::default(), heard.clone(), clock.clone());
-        drop(_inside);
+        drop(inside);
         Instance { control, heard, clock, handle }
     }
 
@@ -409,4 +384,11 @@ fn a_flood_of_blocks_is_told_in_few_calls() {
     assert_eq!(server.cli(&["HLEN", "t:1:{control}:blocks"]), "8000");
     let calls = one.control.stats().calls - before;
     assert!(calls <= 2_000, "{calls} calls for 8,000 blocks");
+}
+
+#[test]
+fn the_slot_is_the_one_that_a_cluster_gives_it() {
+    let server = Server::with(&["--cluster-enabled", "yes"]);
+    let key = Keys::new("any").live().to_string();
+    assert_eq!(server.cli(&["CLUSTER", "KEYSLOT", &key]), SLOT.to_string());
 }

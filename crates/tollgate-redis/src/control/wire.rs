@@ -86,9 +86,9 @@ pub(super) struct Reply {
 
 impl Reply {
     pub(super) fn read(value: Value) -> Result<Reply, StoreError> {
-        Reply::parts(value).ok_or_else(|| StoreError {
-            class: ErrorClass::Timeout,
-            detail: "the reply to what instances tell each other is not one".into(),
+        Reply::parts(value).ok_or_else(|| {
+            let detail = "the reply to what instances tell each other is not one";
+            StoreError::new(ErrorClass::Protocol, detail)
         })
     }
 
