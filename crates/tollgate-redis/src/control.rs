@@ -57,6 +57,8 @@ pub trait ControlSink: Send + Sync + 'static {
 /// An override that holds for all instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedOverride {
+    /// Which one: the same for the same rule and key.
+    pub id: [u8; 16],
     /// What was told with it, which names rule and key.
     pub text: Box<str>,
     /// It was taken back.
@@ -303,9 +305,11 @@ impl Shared {
                     let until = fact.until.unwrap_or(Micros::MAX);
                     let _ = self.blocks.set(name.id, until, self.now());
                 }
-                Kind::Override => {
-                    overrides.push(SharedOverride { text: fact.payload, gone: fact.gone });
-                }
+                Kind::Override => overrides.push(SharedOverride {
+                    id: name.id,
+                    text: fact.payload,
+                    gone: fact.gone,
+                }),
                 Kind::Rules => self.sink.rules(rules_of(&fact)),
             }
         }

@@ -41,7 +41,8 @@ impl Kind {
     pub(super) const fn payload_max(self) -> usize {
         match self {
             Kind::Block => 0,
-            Kind::Override => 64 << 10,
+            // As much as the control plane reads of a change, and whose it is.
+            Kind::Override => 72 << 10,
             // Of a rules file, and where it was put over.
             Kind::Rules => (5 << 20) + 256,
         }

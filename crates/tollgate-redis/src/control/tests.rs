@@ -265,7 +265,7 @@ fn facts_outlive_all_instances_and_a_newcomer_hears_thousands() {
     until_true("all blocks to be heard of", || two.control.blocks().len() == 1_800);
     let rules = until("rules to be heard of", || two.last_rules()).unwrap();
     assert!(*rules.text == *long);
-    let text = "x".repeat((64 << 10) + 1);
+    let text = "x".repeat((72 << 10) + 1);
     assert_eq!(two.control.set_override(("api", "k"), &text, None), None, "too long to tell");
 }
 
