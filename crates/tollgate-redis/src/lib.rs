@@ -1,10 +1,16 @@
 //! Shared state for Tollgate: limits that several processes keep together, in Redis.
 
 pub mod blocks;
+
 pub mod control;
+
 pub mod error;
 
 pub mod options;
+
+pub mod remote;
+
+pub mod shared;
 
 pub mod stats;
 
@@ -24,5 +30,7 @@ pub use blocks::Blocks;
 pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
+pub use remote::Remote;
+pub use shared::{Shared, SharedStats};
 pub use stats::LinkStats;
 pub use url::StoreUrl;

@@ -39,11 +39,7 @@ pub struct Outcome {
 impl Outcome {
     /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
     pub fn receipt(&self) -> Receipt {
-        Receipt {
-            granted: self.charged,
-            charged_at: self.served_at,
-            overflow: self.decided_by == DecidedBy::Overflow,
-        }
+        Receipt { granted: self.charged, charged_at: self.served_at, decided_by: self.decided_by }
     }
 }
 
@@ -334,7 +330,8 @@ pub(crate) fn refusal_of(outcome: &Outcome) -> Option<Refusal> {
 pub struct Receipt {
     pub(crate) granted: u64,
     pub(crate) charged_at: Micros,
-    pub(crate) overflow: bool,
+    /// Whose state was charged.
+    pub(crate) decided_by: DecidedBy,
 }
 
 impl Receipt {
@@ -346,5 +343,10 @@ impl Receipt {
     /// The instant that the charge carries.
     pub fn charged_at(&self) -> Micros {
         self.charged_at
+    }
+
+    /// Who charged it: only there can it be given back.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
     }
 }

@@ -1,0 +1,3 @@
+//! Budget borrowed ahead.
+
+use super::*;
