@@ -6,7 +6,7 @@
 //! question nor a settlement does it. A question reads a copy that is carried over. A settlement
 //! moves units: it moves them in the state as it is, under the numbers that wrote it.
 
-use crate::algorithm::Strategy;
+use crate::algorithm::{State, Strategy};
 use crate::check::{Act, Check};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -76,6 +76,12 @@ impl<'a> Opened<'a> {
 
     pub(super) fn refund(&mut self, limit: &Limit, units: u64, at: Option<Micros>, now: Micros) {
         self.write(limit, now, |state, limit| state.refund(limit, units, at, now));
+    }
+
+    /// Puts another state of the same kind in its place.
+    pub(super) fn replace(&mut self, with: &State) {
+        debug_assert!(self.kept.is_none(), "whoever replaces a state takes it");
+        self.wrote |= self.state.become_copy_of(with);
     }
 
     fn write(&mut self, limit: &Limit, now: Micros, act: impl FnOnce(&mut Held<'a>, &Limit)) {
