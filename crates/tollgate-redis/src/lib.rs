@@ -10,13 +10,18 @@ pub mod url;
 
 mod batch;
 mod call;
+mod cluster;
 mod connect;
+mod health;
 mod link;
 mod node;
 mod pipe;
 mod script;
 mod sentinel;
 mod wire;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};

@@ -858,7 +858,8 @@ fn a_seeded_state_answers_as_where_it_came_from() {
     let now = Micros::from_secs(1_000);
     let later = Micros::from_secs(1_002);
     for algorithm in Algorithm::ALL {
-        let limit = crate::limit::parse_rate("10/5s").unwrap().algorithm(algorithm).build().unwrap();
+        let limit =
+            crate::limit::parse_rate("10/5s").unwrap().algorithm(algorithm).build().unwrap();
         let other = crate::limit::parse_rate("7/5s").unwrap().algorithm(algorithm).build().unwrap();
         let mut elsewhere = algorithm::State::fresh(&limit, now);
         for (at, cost) in [(now, 3), (Micros::from_secs(1_001), 4)] {
