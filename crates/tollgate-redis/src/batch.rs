@@ -9,11 +9,22 @@ use tollgate::store::breaker::Pass;
 
 use crate::call::Call;
 use crate::error::StoreError;
-use crate::script;
 
 /// Calls of one flight, and so the most that one script call answers: more would keep whoever came
 /// first waiting for whoever came last.
 pub(crate) const CALLS_PER_FLIGHT_MAX: usize = 128;
+
+/// The script that answers calls: how it is written, and how its reply is read.
+pub(crate) struct Script {
+    /// The command that loads it.
+    pub(crate) load: fn() -> Cmd,
+    /// Calls as one command, by the script's name.
+    pub(crate) assemble: fn(&[Call]) -> Cmd,
+    /// The same with the script's text, for a server that does not have it.
+    pub(crate) eval: fn(&[Call]) -> Cmd,
+    /// The reply as the parts of so many calls.
+    pub(crate) split: fn(Value, usize) -> Vec<Result<Value, StoreError>>,
+}
 
 /// What is asked of a server.
 #[derive(Debug)]
@@ -86,6 +97,7 @@ struct Group {
 pub(crate) fn pack(
     jobs: Vec<Job>,
     by_slot: bool,
+    script: &Script,
     out: &mut Vec<u8>,
     sent: &mut VecDeque<Sent>,
 ) -> usize {
@@ -104,8 +116,8 @@ pub(crate) fn pack(
     for group in groups {
         permit(group.manner, out, sent);
         let command = match group.manner.source {
-            false => script::assemble(&group.calls),
-            true => script::eval(&group.calls),
+            false => (script.assemble)(&group.calls),
+            true => (script.eval)(&group.calls),
         };
         command.write_packed_command(out);
         let cargo = Cargo::Calls(group.calls, group.seats);

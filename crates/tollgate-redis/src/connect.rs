@@ -14,8 +14,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::batch::Script;
 use crate::error::{ErrorClass, StoreError};
-use crate::script;
 use crate::url::{Address, Login, TlsFiles};
 use crate::wire::{Reader, Reply};
 
@@ -47,10 +47,11 @@ pub(crate) struct Introduction {
 pub(crate) async fn connect(
     address: &Address,
     introduction: &Introduction,
+    script: &Script,
 ) -> Result<Connection, StoreError> {
     within(address, async {
         let mut connection = open(address, introduction.tls.as_ref()).await?;
-        introduce(&mut connection, introduction).await?;
+        introduce(&mut connection, introduction, script).await?;
         Ok(connection)
     })
     .await
@@ -168,6 +169,7 @@ fn system_roots() -> &'static RootCertStore {
 async fn introduce(
     connection: &mut Connection,
     introduction: &Introduction,
+    script: &Script,
 ) -> Result<(), StoreError> {
     let mut commands = Vec::from_iter(auth(&introduction.login));
     if introduction.database > 0 {
@@ -175,7 +177,7 @@ async fn introduce(
     }
     let required = commands.len();
     commands.push(redis::cmd("CLIENT").arg("SETNAME").arg("tollgate").take());
-    commands.push(script::load());
+    commands.push((script.load)());
     commands.push(redis::cmd("ROLE"));
     let replies = connection.ask(&commands).await?;
     for (index, reply) in replies.iter().enumerate() {

@@ -18,13 +18,18 @@ pub mod url;
 
 mod batch;
 mod call;
+mod cluster;
 mod connect;
+mod health;
 mod link;
 mod node;
 mod pipe;
 mod script;
 mod sentinel;
 mod wire;
+
+#[cfg(test)]
+mod tests;
 
 pub use blocks::Blocks;
 pub use control::{Control, ControlSink};

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tollgate::store::breaker::{Breaker, Pass};
 use tollgate::{Micros, Wait};
 
-use crate::batch::{Answer, Ask, CALLS_PER_FLIGHT_MAX, Failure, Job, Manner, Seat};
+use crate::batch::{Answer, Ask, CALLS_PER_FLIGHT_MAX, Failure, Job, Manner, Script, Seat};
 use crate::connect::{Introduction, connect};
 use crate::error::{ErrorClass, StoreError};
 use crate::pipe::Pipe;
@@ -32,7 +32,9 @@ pub(crate) struct Node {
     line: Mutex<Line>,
     /// Instants are told to the breaker as microseconds since this one.
     started: Instant,
+    /// Whether a script call has keys of one slot only.
     pub(crate) by_slot: bool,
+    pub(crate) script: &'static Script,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -60,7 +62,7 @@ enum Phase {
 }
 
 impl Node {
-    pub(crate) fn new(by_slot: bool, counters: Arc<Counters>) -> Node {
+    pub(crate) fn new(by_slot: bool, script: &'static Script, counters: Arc<Counters>) -> Node {
         let line = Line {
             jobs: VecDeque::new(),
             on_the_way: 0,
@@ -70,7 +72,7 @@ impl Node {
             hang_up: None,
             address: None,
         };
-        Node { line: Mutex::new(line), started: Instant::now(), by_slot, counters }
+        Node { line: Mutex::new(line), started: Instant::now(), by_slot, script, counters }
     }
 
     /// Asks, and waits for the answer until the deadline.
@@ -99,7 +101,7 @@ impl Node {
         let now = self.now();
         let mut line = self.line();
         if let Phase::Down(why) = &line.phase {
-            return Err(Failure { error: why.clone(), again: None });
+            return Err(Failure { error: why.clone(), again: Some(ask) });
         }
         let Some(pass) = line.breaker.admit(now) else {
             let error = StoreError::new(ErrorClass::BreakerOpen, "it has not answered lately");
@@ -159,6 +161,12 @@ impl Node {
         }
     }
 
+    /// It is no longer part of the cluster: whoever waits asks whoever is.
+    pub(crate) fn retire(&self) {
+        let detail = "the node has left the cluster";
+        self.set_phase(Phase::Down(StoreError::new(ErrorClass::Moved, detail)));
+    }
+
     /// Where it is connected to, or tries to be.
     pub(crate) fn address(&self) -> Option<Address> {
         self.line().address.clone()
@@ -203,7 +211,9 @@ impl Node {
         drop(line);
         if let Phase::Down(why) = phase {
             for job in left {
-                let _ = job.seat.reply.send(Err(why.clone().into()));
+                // It was not sent.
+                let failure = Failure { error: why.clone(), again: Some(job.ask) };
+                let _ = job.seat.reply.send(Err(failure));
             }
         }
     }
@@ -256,6 +266,7 @@ pub(crate) async fn keep_connected(node: Arc<Node>, finder: Finder, introduction
                 node.set_phase(Phase::Down(why));
             }
             Err(why) => {
+                finder.doubt();
                 node.counters.count(why.class);
                 node.set_phase(Phase::Down(why));
             }
@@ -272,7 +283,7 @@ async fn attempt(
 ) -> Result<(Pipe, Instant), StoreError> {
     let address = finder.find().await?;
     node.line().address = Some(address.clone());
-    let connection = connect(&address, introduction).await?;
+    let connection = connect(&address, introduction, node.script).await?;
     node.counters.connected();
     node.set_phase(Phase::Up);
     Ok((Pipe::new(connection), Instant::now()))

@@ -9,14 +9,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::batch::{Ask, Cargo, Failure, Seat, Sent, pack};
 use crate::connect::{Connection, closed};
 use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
-use crate::script;
 use crate::wire::Reply;
 
 /// Flights at a time: while the server works on one, the next arrives; whatever comes meanwhile
@@ -109,7 +108,7 @@ impl Pipe {
         if !jobs.is_empty() {
             let calls = jobs.len();
             self.start_listening();
-            let commands = pack(jobs, node.by_slot, &mut self.out, &mut self.sent);
+            let commands = pack(jobs, node.by_slot, node.script, &mut self.out, &mut self.sent);
             node.counters.flew(calls, commands);
             self.flights.push_back(commands);
         }
@@ -233,7 +232,7 @@ fn answer(node: &Node, cargo: Cargo, value: Value) {
         Cargo::Nobody => {}
         Cargo::Command(_, seat) => deliver_to(node, vec![seat], vec![Ok(value)]),
         Cargo::Calls(calls, seats) => {
-            let parts = script::split(value, calls.len());
+            let parts = (node.script.split)(value, calls.len());
             deliver_to(node, seats, parts);
         }
     }

@@ -123,9 +123,7 @@ impl Reader {
     fn token(&mut self) -> Result<Option<Token>, Broken> {
         let rest = &self.buffer[self.used..];
         let Some((line, after)) = line(rest)? else { return Ok(None) };
-        let Some((&kind, text)) = line.split_first() else {
-            return Err(Broken("a reply begins with an empty line"));
-        };
+        let (&kind, text) = line.split_first().expect("a line has its first byte");
         let token = match kind {
             b'+' => Token::Value(match words(text) {
                 "OK" => Value::Okay,
@@ -172,6 +170,10 @@ impl Reader {
 
 /// The first line without its end, and where the next begins.
 fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Broken> {
+    // Told at once, instead of waiting for a line that garbage may never end.
+    if !matches!(bytes.first(), Some(b'+' | b'-' | b':' | b'$' | b'*') | None) {
+        return Err(Broken("a reply begins with an unknown byte"));
+    }
     let window = &bytes[..bytes.len().min(LINE_MAX)];
     match window.iter().position(|&b| b == b'\r') {
         Some(end) => match bytes.get(end + 1) {
@@ -180,11 +182,7 @@ fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Broken> {
             None => Ok(None),
         },
         None if window.len() == LINE_MAX => Err(Broken("a line is too long")),
-        // Told at once instead of waiting for a line that garbage may never end.
-        None => match bytes.first() {
-            Some(b'+' | b'-' | b':' | b'$' | b'*') | None => Ok(None),
-            Some(_) => Err(Broken("a reply begins with an unknown byte")),
-        },
+        None => Ok(None),
     }
 }
 
