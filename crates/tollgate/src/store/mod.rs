@@ -12,6 +12,11 @@ use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
 pub mod memory;
+pub mod replay;
+
+mod opened;
+mod plan;
+mod together;
 
 pub use memory::MemoryStore;
 
