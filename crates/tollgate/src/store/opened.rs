@@ -116,6 +116,12 @@ impl<S: Apart> Opened<S> {
         self.write(limit, now, |state, limit| state.refund(limit, units, at, now));
     }
 
+    /// Puts another state of the same kind in its place; `replace` says whether it could.
+    pub(crate) fn replace(&mut self, replace: impl FnOnce(&mut S) -> bool) {
+        debug_assert!(self.kept.is_none(), "whoever replaces a state takes it");
+        self.wrote |= replace(&mut self.state);
+    }
+
     fn write(&mut self, limit: &Limit, now: Micros, act: impl FnOnce(&mut S, &Limit)) {
         self.wrote = true;
         match &mut self.kept {

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::algorithm::{
-    self, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
+    self, State, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
 };
 use crate::check::{Act, Check, Key};
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
@@ -549,6 +549,22 @@ impl MemoryStore {
             at = at.after(wait);
         }
         Wait::from_micros(at.as_u64() - now.as_u64())
+    }
+
+    /// Puts a state that another store holds in the place of a key's own, under the numbers of
+    /// `limit`: whoever takes over when that store fails begins where it was. A key without room
+    /// stays without a state.
+    pub fn seed(&self, limit: &Limit, key: Key<'_>, state: &State, now: Micros) {
+        let limit = &*limit.for_key(key.as_bytes());
+        let subject = self.secret.hash(key.as_bytes());
+        if key.is_empty() || algorithm::judge(limit, state, 0, now).reset_after.is_zero() {
+            self.keys.remove(slot_key(subject, limit), &self.policy(now));
+            return;
+        }
+        let (place, purpose) = (Place::Table, Purpose::Take);
+        let _ = self.update(limit, subject, now, place, purpose, |opened| {
+            opened.replace(|held| held.become_copy_of(state));
+        });
     }
 
     /// Forgets a key's state: it starts fresh. Whether there was one.
