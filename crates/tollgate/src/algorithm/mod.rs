@@ -20,7 +20,7 @@ use std::str::FromStr;
 
 use crate::decision::Outcome;
 use crate::limit::{Kind, Limit, LimitError};
-use crate::time::Micros;
+use crate::time::{MAX_EXACT, Micros};
 
 mod divisor;
 pub mod fixed_window;
@@ -163,6 +163,24 @@ impl State {
             Kind::Window | Kind::Staggered => State::Window(fixed_window::State::fresh(now)),
             Kind::Log => State::Log(sliding_window_log::State::fresh(now)),
             Kind::Counter => State::Counter(sliding_window_counter::State::fresh(now)),
+        }
+    }
+
+    /// Whether these numbers can be those of a state of this limit: whatever comes from outside may
+    /// be anything.
+    pub fn is_possible(&self, limit: &Limit) -> bool {
+        let counts = |counts: [u64; 3]| counts.iter().all(|count| *count <= MAX_EXACT);
+        let bucket = |state: &token_bucket::State| {
+            state.mark <= MAX_EXACT && token_bucket::is_possible(limit, state.used, state.part)
+        };
+        match self {
+            State::Token(state) => bucket(state),
+            State::Leaky(leaky_bucket::State(state)) => bucket(state),
+            State::Window(state) => {
+                counts([state.mark, state.count, 0]) && state.left <= limit.window_longest_us()
+            }
+            State::Counter(state) => counts([state.mark, state.current, state.previous]),
+            State::Log(state) => state.is_possible(limit),
         }
     }
 
