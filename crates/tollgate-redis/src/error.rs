@@ -7,6 +7,12 @@ use std::fmt;
 pub enum ErrorClass {
     /// No answer within the deadline.
     Timeout,
+    /// What came is not an answer.
+    Protocol,
+    /// Others kept changing the state meanwhile.
+    Contended,
+    /// Whatever else the server says.
+    Other,
 }
 
 impl ErrorClass {
@@ -14,6 +20,9 @@ impl ErrorClass {
     pub const fn name(self) -> &'static str {
         match self {
             ErrorClass::Timeout => "timeout",
+            ErrorClass::Protocol => "protocol",
+            ErrorClass::Contended => "contended",
+            ErrorClass::Other => "other",
         }
     }
 }
@@ -25,6 +34,12 @@ pub struct StoreError {
     pub class: ErrorClass,
     /// What the store or the system said, without anybody's key or password.
     pub detail: Box<str>,
+}
+
+impl StoreError {
+    pub(crate) fn new(class: ErrorClass, detail: impl Into<Box<str>>) -> StoreError {
+        StoreError { class, detail: detail.into() }
+    }
 }
 
 impl fmt::Display for StoreError {

@@ -5,6 +5,16 @@ pub mod error;
 pub mod options;
 
 mod call;
+mod keys;
+mod link;
+mod request;
+mod script;
+mod state;
+mod store;
 
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
+pub use store::{RedisStats, RedisStore};
+
+#[doc(hidden)]
+pub use link::Link;

@@ -191,7 +191,13 @@ local function look(body, keys_before)
   return reply, count
 end
 
-local acts = { decide, refund, swap, look }
+-- One unit of a limit that no byte can name.
+local function take(body, keys_before)
+  local _, index = unpack('<BI2', body)
+  return take_one(limits[index] or limit_at(index), KEYS[keys_before + 1]), 1
+end
+
+local acts = { decide, refund, swap, look, take }
 local replies, keys, bodies = { now }, 0, #ARGV
 local requests = { byte(ARGV[2], 1, -1) }
 for i = 1, #requests do
