@@ -7,6 +7,7 @@
 
 mod book;
 mod fact;
+mod instances;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -29,6 +30,7 @@ pub use book::Act;
 use book::{Book, News};
 pub use fact::OVERRIDES_MAX;
 use fact::{Fact, Kind, Name, When};
+pub(crate) use instances::Instances;
 use wire::{Keys, Reply};
 
 /// How often an instance says that it is alive and asks what is new.

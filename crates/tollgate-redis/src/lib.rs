@@ -21,15 +21,17 @@ mod call;
 mod cluster;
 mod connect;
 mod health;
+mod keys;
 mod link;
 mod node;
 mod pipe;
+mod remote_redis;
+mod request;
 mod script;
 mod sentinel;
+mod state;
+mod store;
 mod wire;
-
-#[cfg(test)]
-mod tests;
 
 pub use blocks::Blocks;
 pub use control::{Control, ControlSink};
@@ -38,4 +40,5 @@ pub use options::{Options, TimeOf};
 pub use remote::Remote;
 pub use shared::{Shared, SharedStats};
 pub use stats::LinkStats;
+pub use store::{RedisStats, RedisStore};
 pub use url::StoreUrl;

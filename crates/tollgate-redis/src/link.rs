@@ -1,6 +1,7 @@
 //! The way to a shared store: calls go in, answers come out within the deadline, whatever happens
 //! in between.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub(crate) struct Link {
     inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
 }
 
 struct Inner {
@@ -106,6 +113,11 @@ impl Link {
         tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
         let timeout = options.timeout;
         Link { inner: Arc::new(Inner { timeout, counters, servers, health, _tasks: tasks }) }
+    }
+
+    /// Whether one call can only have keys of one slot.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.inner.servers, Servers::Cluster(_))
     }
 
     /// Asks the script. The answer is the call's own part of the script's reply.
