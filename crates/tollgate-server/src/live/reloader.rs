@@ -191,7 +191,7 @@ impl Reloader {
     }
 
     fn take_files(&mut self, found: Found, cause: Cause) -> Reloaded {
-        let Compiled { rules, diagnostics, named } = found.compile();
+        let Compiled { rules, diagnostics, named } = self.from.compile(&found);
         let files = MadeOf { found, named };
         self.files = files.clone();
         // Compared with what they said when it was put, whatever they said meanwhile.
@@ -233,7 +233,7 @@ impl Reloader {
     }
 
     fn take(&mut self, found: Found, cause: Cause) -> Reloaded {
-        let Compiled { rules, diagnostics, named } = found.compile();
+        let Compiled { rules, diagnostics, named } = self.from.compile(&found);
         if cause == Cause::Keys {
             self.tried.clone_from(&named);
         }
