@@ -15,7 +15,7 @@ use tollgate::{
     Act, Algorithm, Align, Calendar, CalendarUnit, Check, DecidedBy, Decision, Key, Limit,
     LimitBuilder, MemoryStore, Micros, OnChange, Outcome, Receipt,
 };
-use tollgate_redis::{Link, Options, RedisStore, TimeOf};
+use tollgate_redis::{Options, RedisStore, StoreUrl, TimeOf};
 
 /// What one algorithm is put through; the issue asks for 100,000.
 const STEPS: usize = 100_800;
@@ -313,7 +313,7 @@ fn summary(decision: &Decision) -> (Option<tollgate::Refusal>, usize, u64, Vec<b
 async fn agrees(shape: Shape, seed: u64) {
     let server = Server::start();
     let options = Options { time: TimeOf::Caller, ..Options::default() };
-    let redis = Arc::new(RedisStore::new(Link::start(&server.url()), &options));
+    let redis = Arc::new(RedisStore::at(&StoreUrl::parse(&server.url()).unwrap(), &options));
     let lanes = (0..LANES).map(|lane| Lane::new(&redis, shape, seed + lane as u64));
     let lanes: Vec<_> = lanes.map(|lane| tokio::spawn(lane.run(STEPS / LANES))).collect();
     for lane in lanes {

@@ -96,7 +96,7 @@ impl SharedStore {
         let (stop, stopped) = oneshot::channel::<()>();
         let run = move || {
             runtime.block_on(async {
-                let stores = urls.iter().map(|(_, url)| RedisStore::start(url, &options));
+                let stores = urls.iter().map(|(_, url)| RedisStore::at(url, &options));
                 let _ = opened.send(Shared::start(stores.collect(), max_keys, TimeOf::Server));
                 let _ = stopped.await;
             });
