@@ -1,2 +1,14 @@
 //! What tests of several crates share: real Redis processes, a proxy that injects faults, and a
 //! checker of histories.
+//!
+//! No async runtime: everything runs on threads of its own and is stopped when it is dropped, so
+//! that a test may use whatever runtime it is about. A failure here is a failure of the test, so
+//! these functions panic, in words that say what did not happen.
+
+pub mod history;
+pub mod net;
+pub mod process;
+pub mod proxy;
+pub mod random;
+pub mod redis;
+pub mod wait;

@@ -14,7 +14,11 @@ struct Need {
 }
 
 /// Everything beyond the Rust toolchain. Bound: a handful, written here by hand.
-const NEEDS: &[Need] = &[];
+const NEEDS: &[Need] = &[
+    Need { probe: "redis-server --version", package: "redis-server" },
+    Need { probe: "redis-sentinel --version", package: "redis-sentinel" },
+    Need { probe: "nginx -v", package: "nginx-light" },
+];
 
 /// Installs what is missing; true if nothing is missing afterwards.
 pub(crate) fn install() -> bool {

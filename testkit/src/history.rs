@@ -1,0 +1,178 @@
+//! Whether what callers saw keeps to the limit: the checker of histories.
+//!
+//! Every caller notes when it asked and when it was answered, and what it got. The server decided
+//! somewhere in between, nobody knows when; so a history is wrong only if no choice of those
+//! instants would make it right. For a bucket of `burst` that refills with `rate` that means: the
+//! admitted calls that were asked at `s` or later and answered at `e` or earlier cost together at
+//! most `burst + rate × (e − s)`, for every s and e. Calls that overlap an end of the interval may
+//! have been decided outside of it and count for nothing. One pass in the order of answers keeps,
+//! for every s, what was spent since: n log n steps for n calls.
+//!
+//! Amounts are in units × microseconds per period, whole numbers, so that nothing is lost to
+//! rounding.
+
+mod starts;
+
+use std::fmt;
+
+use starts::Starts;
+
+/// A bucket: what is admitted in any interval of length w is at most `burst + units × w / period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// What may be admitted at once.
+    pub burst: u64,
+    /// How much comes back …
+    pub units: u64,
+    /// … in this time, in microseconds; not 0.
+    pub period_us: u64,
+}
+
+/// What one caller saw of one call. Times are microseconds on one clock for all callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When it asked.
+    pub asked_us: u64,
+    /// When it had the answer; not before it asked.
+    pub answered_us: u64,
+    /// What it asked for.
+    pub cost: u64,
+    /// Whether it was admitted.
+    pub admitted: bool,
+}
+
+/// More was admitted than any order of decisions allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// The interval: asked by the first of the calls …
+    pub from_us: u64,
+    /// … to answered to the last.
+    pub to_us: u64,
+    /// What was admitted in it.
+    pub admitted: u64,
+    /// The most that could have been, rounded down.
+    pub possible: u64,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Over { from_us, to_us, admitted, possible } = self;
+        write!(
+            f,
+            "admitted {admitted} from {from_us} µs to {to_us} µs, where {possible} is the most"
+        )
+    }
+}
+
+/// Less was admitted than callers asked for and the limit had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Under {
+    /// What was admitted in the phase.
+    pub admitted: u64,
+    /// What should have been at least.
+    pub expected: u64,
+}
+
+impl fmt::Display for Under {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "admitted {} where at least {} was due", self.admitted, self.expected)
+    }
+}
+
+/// The worst interval in which too much was admitted, if any. The calls are those of one key, in
+/// any order.
+///
+/// # Errors
+///
+/// The interval with the greatest excess.
+///
+/// # Panics
+///
+/// If a call is answered before it is asked.
+pub fn never_above(bound: Bound, calls: &[Call]) -> Result<(), Over> {
+    match worst(bound, calls) {
+        Some(worst) if worst.excess > 0 => Err(worst.over(bound)),
+        _ => Ok(()),
+    }
+}
+
+/// How much more than the bound was admitted in the worst interval, rounded up to whole units; 0
+/// if the bound was kept. What a bound with an allowance, such as that of a lease, is checked with.
+///
+/// # Panics
+///
+/// If a call is answered before it is asked.
+#[must_use]
+pub fn excess(bound: Bound, calls: &[Call]) -> u64 {
+    let excess = worst(bound, calls).map_or(0, |worst| worst.excess.max(0));
+    excess.unsigned_abs().div_ceil(u128::from(bound.period_us)) as u64
+}
+
+/// Whether enough was admitted from `from_us` to `to_us`, a phase in which callers asked for clearly
+/// more than the rate (at least 1.2 times) all the time: 99 % of what came back then.
+///
+/// # Errors
+///
+/// What was admitted, and what was due.
+///
+/// # Panics
+///
+/// If callers did not ask for that much: such a phase shows nothing.
+pub fn not_below(bound: Bound, calls: &[Call], from_us: u64, to_us: u64) -> Result<(), Under> {
+    let within = |call: &&Call| (from_us..to_us).contains(&call.answered_us);
+    let sum = |calls: &mut dyn Iterator<Item = &Call>| calls.map(|it| it.cost).sum::<u64>();
+    let offered = sum(&mut calls.iter().filter(within));
+    let admitted = sum(&mut calls.iter().filter(within).filter(|it| it.admitted));
+    let due = |percent: u128| {
+        let come_back = u128::from(bound.units) * u128::from(to_us - from_us);
+        (come_back * percent / (100 * u128::from(bound.period_us))) as u64
+    };
+    assert!(offered >= due(120), "only {offered} was asked for: at least {} is needed", due(120));
+    let expected = due(99);
+    if admitted >= expected { Ok(()) } else { Err(Under { admitted, expected }) }
+}
+
+/// The interval in which most was admitted beyond the bound, or least below it.
+struct Worst {
+    excess: i128,
+    from_us: u64,
+    to_us: u64,
+    admitted: u64,
+}
+
+impl Worst {
+    fn over(&self, bound: Bound) -> Over {
+        let came_back = u128::from(bound.units) * u128::from(self.to_us - self.from_us);
+        let possible = bound.burst + (came_back / u128::from(bound.period_us)) as u64;
+        let Worst { from_us, to_us, admitted, .. } = *self;
+        Over { from_us, to_us, admitted, possible }
+    }
+}
+
+/// One pass over the admitted calls in the order of their answers. `None` if there are none.
+fn worst(bound: Bound, calls: &[Call]) -> Option<Worst> {
+    let mut admitted: Vec<&Call> = calls.iter().filter(|call| call.admitted).collect();
+    admitted.sort_by_key(|call| call.answered_us);
+    let scaled = |cost: u64| i128::from(cost) * i128::from(bound.period_us);
+    let refill = |at_us: u64| i128::from(bound.units) * i128::from(at_us);
+    let mut starts = Starts::of(admitted.iter().map(|call| call.asked_us));
+    let mut worst: Option<(i128, u64, u64)> = None;
+    for call in &admitted {
+        assert!(call.asked_us <= call.answered_us, "answered before it was asked: {call:?}");
+        starts.open(call.asked_us, refill(call.asked_us));
+        starts.spend(call.asked_us, scaled(call.cost));
+        let (most, from_us) = starts.most();
+        let excess = most - refill(call.answered_us) - scaled(bound.burst);
+        if worst.is_none_or(|(greatest, ..)| excess > greatest) {
+            worst = Some((excess, from_us, call.answered_us));
+        }
+    }
+    worst.map(|(excess, from_us, to_us)| {
+        let inside = |call: &&&Call| call.asked_us >= from_us && call.answered_us <= to_us;
+        let admitted = admitted.iter().filter(inside).map(|call| call.cost).sum();
+        Worst { excess, from_us, to_us, admitted }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! A child process that never outlives the test: killed when dropped, and killed by a guard of its
+//! own if the test itself is killed.
+
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running child.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    guard: Child,
+}
+
+impl Process {
+    /// Starts the command.
+    ///
+    /// # Panics
+    ///
+    /// If the program cannot be started; the message names it.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Process {
+        let name = command.get_program().to_owned();
+        let child = command.spawn().unwrap_or_else(|error| {
+            panic!("{}: {error}; `cargo xtask test --only packages` installs it", name.display())
+        });
+        let guard = guard_of(child.id());
+        Process { child, guard }
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The child itself, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// `SIGKILL`, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // The guard first: once the child is gone, its number may be somebody else's.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Sends a signal; none if the process is gone.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).expect("a process id is a positive i32");
+        let _ = kill_process(Pid::from_raw(id).expect("a process id is not 0"), signal);
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be asked")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A shell that waits for the end of its input, which comes when this process is gone however it
+/// went, and then kills the child. (The kernel's own means, `PR_SET_PDEATHSIG`, needs unsafe code
+/// and goes by the thread that started the child.)
+fn guard_of(id: u32) -> Child {
+    Command::new("sh")
+        .arg("-c")
+        .arg(format!("read -r _; kill -9 {id}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("every machine has a shell")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_kills_the_child_when_its_owner_is_gone() {
+        let mut process = Process::start(Command::new("sleep").arg("600"));
+        assert!(process.ended().is_none());
+        // What the kernel does when the owner dies: the pipe is closed.
+        drop(process.guard.stdin.take());
+        let status = crate::wait::until("the guard to kill", || process.ended());
+        assert!(!status.success());
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let process = Process::start(Command::new("sleep").arg("600"));
+        let id = process.id();
+        drop(process);
+        assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+    }
+}

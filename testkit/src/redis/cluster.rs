@@ -1,0 +1,202 @@
+//! A Redis Cluster: primaries with or without replicas, each a process of its own.
+
+use std::thread;
+
+use super::server::{Launch, Server};
+use crate::wait;
+
+/// How many slots a cluster divides.
+pub const SLOTS: u16 = 16_384;
+
+/// A cluster that is up; stopped when dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Primaries first, then their replicas in the same order.
+    nodes: Vec<Server>,
+    primaries: usize,
+}
+
+impl Cluster {
+    /// Three primaries with a replica each: about 2.2 s, of which Redis insists on 2 (a primary takes
+    /// no writes sooner after its start).
+    #[must_use]
+    pub fn start() -> Cluster {
+        Cluster::of(3, true)
+    }
+
+    /// So many primaries, which divide the slots evenly in their order, and a replica of each if
+    /// wanted. A node counts as failed after 1 s.
+    ///
+    /// # Panics
+    ///
+    /// If the nodes do not agree in time.
+    #[must_use]
+    pub fn of(primaries: usize, replicas: bool) -> Cluster {
+        Cluster::launch(primaries, replicas, &Launch::new())
+    }
+
+    /// The same, with these settings for every node.
+    ///
+    /// # Panics
+    ///
+    /// If the nodes do not agree in time.
+    #[must_use]
+    pub fn launch(primaries: usize, replicas: bool, launch: &Launch) -> Cluster {
+        let count = if replicas { 2 * primaries } else { primaries };
+        let node = |_| {
+            thread::spawn({
+                let launch = launch.clone().args(&[
+                    "--cluster-enabled",
+                    "yes",
+                    "--cluster-config-file",
+                    "nodes.conf",
+                    "--cluster-node-timeout",
+                    "1000",
+                    // The first copy is made at once, not when more replicas may have come.
+                    "--repl-diskless-sync-delay",
+                    "0",
+                    // Replicas are there to take over at once, however long they have been away.
+                    "--cluster-replica-validity-factor",
+                    "0",
+                ]);
+                move || launch.start()
+            })
+        };
+        let starting: Vec<_> = (0..count).map(node).collect();
+        let join = |node: thread::JoinHandle<Server>| node.join().expect("a node starts");
+        let cluster = Cluster { nodes: starting.into_iter().map(join).collect(), primaries };
+        cluster.form();
+        cluster
+    }
+
+    /// A node: primaries first, then the replica of each.
+    #[must_use]
+    pub fn node(&self, index: usize) -> &Server {
+        &self.nodes[index]
+    }
+
+    /// The same, to kill or restart it.
+    pub fn node_mut(&mut self, index: usize) -> &mut Server {
+        &mut self.nodes[index]
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// How many were primaries when it began.
+    #[must_use]
+    pub fn primaries(&self) -> usize {
+        self.primaries
+    }
+
+    /// `redis-cluster://` and all addresses, with commas between.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.nodes.iter().map(|it| it.address().to_string()).collect();
+        format!("redis-cluster://{}", addresses.join(","))
+    }
+
+    /// The node that has this slot when all is well, and its place.
+    #[must_use]
+    pub fn owner_of(&self, slot: u16) -> usize {
+        let owns = |n: &usize| self.slots_of(*n).contains(&slot);
+        (0..self.primaries).find(owns).expect("every slot has an owner")
+    }
+
+    /// The name by which the nodes know this one: 40 hex digits.
+    #[must_use]
+    pub fn id_of(&self, index: usize) -> String {
+        self.nodes[index].cli(&["CLUSTER", "MYID"])
+    }
+
+    /// Waits until every running node among these says that the cluster is well.
+    ///
+    /// # Panics
+    ///
+    /// If that does not happen in time.
+    pub fn wait_until_well(&self, among: &[usize]) {
+        for &index in among {
+            wait::until_true("the cluster to be well", || {
+                self.nodes[index].cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+            });
+        }
+    }
+
+    fn slots_of(&self, index: usize) -> std::ops::RangeInclusive<u16> {
+        let edge = |n: usize| (usize::from(SLOTS) * n / self.primaries) as u16;
+        edge(index)..=edge(index + 1) - 1
+    }
+
+    /// Divides the slots, introduces the nodes to each other, and waits until all agree.
+    fn form(&self) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            // Distinct, as `redis-cli --cluster create` does: no quarrel about who is newer.
+            node.tell(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+            if index < self.primaries {
+                let slots = self.slots_of(index);
+                let (first, last) = (slots.start().to_string(), slots.end().to_string());
+                node.tell(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            }
+            // Each to all before it: faster than hearing of each other.
+            for other in &self.nodes[..index] {
+                node.tell(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
+            }
+        }
+        let ids: Vec<String> = (0..self.nodes.len()).map(|n| self.id_of(n)).collect();
+        for (index, replica) in self.nodes.iter().enumerate().skip(self.primaries) {
+            let primary = &ids[index - self.primaries];
+            wait::until_true("a replica to know its primary", || {
+                replica.cli(&["CLUSTER", "REPLICATE", primary]) == "OK"
+            });
+        }
+        self.wait_until_well(&(0..self.nodes.len()).collect::<Vec<_>>());
+        for node in &self.nodes {
+            wait::until_true("the nodes to agree", || self.is_known_to(node));
+        }
+    }
+
+    /// Whether this node knows every node, and who copies whom.
+    fn is_known_to(&self, node: &Server) -> bool {
+        let known = node.cli(&["CLUSTER", "NODES"]);
+        let all_linked = !known.contains("handshake") && !known.contains("disconnected");
+        let count = |role: &str| known.lines().filter(|line| line.contains(role)).count();
+        let replicas = self.nodes.len() - self.primaries;
+        let linked = replicas == 0
+            || node.cli(&["INFO", "replication"]).lines().any(|line| {
+                line.starts_with("connected_slaves:1") || line.starts_with("master_link_status:up")
+            });
+        all_linked && linked && (count("master"), count("slave")) == (self.primaries, replicas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_nodes_agree_and_one_takes_over() {
+        let mut cluster = Cluster::start();
+        let slot: u16 = cluster.node(0).cli(&["CLUSTER", "KEYSLOT", "a"]).parse().unwrap();
+        let owner = cluster.owner_of(slot);
+        let replica = owner + cluster.primaries();
+        cluster.node(owner).tell(&["SET", "a", "1"]);
+        let other = (owner + 1) % 3;
+        assert!(cluster.node(other).cli(&["GET", "a"]).contains("MOVED"));
+        assert_eq!(cluster.node(owner).cli(&["WAIT", "1", "5000"]), "1");
+        cluster.node_mut(owner).kill();
+        wait::until_true("a failover", || cluster.node(replica).cli(&["SET", "a", "2"]) == "OK");
+        let running: Vec<usize> = (0..6).filter(|n| *n != owner).collect();
+        cluster.wait_until_well(&running);
+    }
+
+    #[test]
+    fn a_cluster_needs_no_replicas() {
+        let cluster = Cluster::of(3, false);
+        assert_eq!((cluster.nodes().len(), cluster.url().matches("127.0.0.1:").count()), (3, 3));
+        assert_eq!(cluster.slots_of(0), 0..=5_460);
+        assert_eq!(cluster.slots_of(2), 10_922..=16_383);
+    }
+}

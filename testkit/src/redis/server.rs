@@ -1,0 +1,327 @@
+//! One `redis-server`: started on a free port, killed, frozen and restarted at will.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::ports;
+use crate::process::Process;
+use crate::wait;
+
+/// The files of a server that speaks TLS only.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The server's certificate, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// Who signed it, and those of clients if they must show one.
+    pub ca: PathBuf,
+}
+
+/// How a server is to be started.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    args: Vec<String>,
+    socket: bool,
+    tls: Option<Tls>,
+    core: Option<usize>,
+    sentinel: Option<String>,
+}
+
+impl Launch {
+    /// A server on a free port, without persistence.
+    #[must_use]
+    pub fn new() -> Launch {
+        Launch::default()
+    }
+
+    /// Further arguments of `redis-server`, such as `["--maxmemory", "2mb"]`.
+    #[must_use]
+    pub fn args<S: ToString>(mut self, args: &[S]) -> Launch {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Also listens on a Unix socket: [`Server::socket`].
+    #[must_use]
+    pub fn with_socket(mut self) -> Launch {
+        self.socket = true;
+        self
+    }
+
+    /// Speaks TLS on its port, and nothing else. Clients need no certificate, unless
+    /// `--tls-auth-clients yes` is among the arguments.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Launch {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Runs on this processor only.
+    #[must_use]
+    pub fn on_core(mut self, core: usize) -> Launch {
+        self.core = Some(core);
+        self
+    }
+
+    /// A sentinel with this configuration file, which it rewrites.
+    pub(super) fn sentinel(mut self, configuration: String) -> Launch {
+        self.sentinel = Some(configuration);
+        self
+    }
+
+    /// Starts it, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`, or it does not come up; its log is in the message.
+    #[must_use]
+    pub fn start(self) -> Server {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        if let Some(text) = &self.sentinel {
+            std::fs::write(folder.path().join("sentinel.conf"), text).expect("a file written");
+        }
+        let mut server = Server { launch: self, port: 0, folder, process: None };
+        // A port may be taken between our look and the server's; three in a row are no accident.
+        for _ in 0..3 {
+            server.port = ports::free();
+            if server.try_start() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start:\n{}", server.log());
+    }
+}
+
+/// A `redis-server`; stopped, with its files, when dropped.
+#[derive(Debug)]
+pub struct Server {
+    launch: Launch,
+    port: u16,
+    folder: TempDir,
+    /// `None` while it is killed.
+    process: Option<Process>,
+}
+
+impl Server {
+    /// A server on a free port, without persistence.
+    #[must_use]
+    pub fn start() -> Server {
+        Launch::new().start()
+    }
+
+    /// The same with further arguments of `redis-server`.
+    #[must_use]
+    pub fn with(args: &[&str]) -> Server {
+        Launch::new().args(args).start()
+    }
+
+    /// Its port, the same after a restart.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// `redis://127.0.0.1:PORT`, or `rediss://…` with TLS.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.launch.tls.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://{}", self.address())
+    }
+
+    /// The path of its Unix socket, if it was asked for.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    /// Its folder: logs, configuration, dumps.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its process id.
+    ///
+    /// # Panics
+    ///
+    /// While it is killed.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("the server runs").id()
+    }
+
+    /// What it wrote to its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// What `redis-cli` prints for this command; an error of Redis is text like any other answer.
+    ///
+    /// # Panics
+    ///
+    /// If `redis-cli` cannot be started.
+    #[must_use = "use `tell` for a command that must succeed"]
+    pub fn cli<S: AsRef<str>>(&self, words: &[S]) -> String {
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        if let Some(tls) = &self.launch.tls {
+            command.arg("--tls").arg("--cacert").arg(&tls.ca);
+            command.arg("--cert").arg(&tls.cert).arg("--key").arg(&tls.key);
+        }
+        command.args(words.iter().map(AsRef::as_ref)).stdin(Stdio::null());
+        let output = command.output().expect("redis-cli is installed with redis-server");
+        let mut text = output.stdout;
+        text.extend_from_slice(&output.stderr);
+        String::from_utf8_lossy(&text).trim_end().to_owned()
+    }
+
+    /// Runs a command that answers `OK`.
+    ///
+    /// # Panics
+    ///
+    /// If the answer is another.
+    pub fn tell<S: AsRef<str>>(&self, words: &[S]) {
+        let answer = self.cli(words);
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        assert_eq!(answer, "OK", "{}: {}", self.address(), words.join(" "));
+    }
+
+    /// `kill -9`, and waits until it is gone. What it held is lost.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// `SIGSTOP`: it keeps its connections and accepts new ones (the kernel does), and answers
+    /// nothing.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let path = format!("/proc/{}/stat", self.pid());
+        wait::until_true("the server to freeze", || {
+            let stat = std::fs::read_to_string(&path).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        });
+    }
+
+    /// `SIGCONT`: it goes on where it was.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Starts it again on the same port and in the same folder; kills it before if it runs.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up; its log is in the message.
+    pub fn restart(&mut self) {
+        self.kill();
+        assert!(self.try_start(), "redis-server does not start again:\n{}", self.log());
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("the server runs").signal(signal);
+    }
+
+    /// True once it answers, false if it ended instead.
+    fn try_start(&mut self) -> bool {
+        // Its own words and not an answer to PING, which could be that of another server on a port
+        // it did not get.
+        const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
+        let _ = std::fs::remove_file(self.folder.path().join("log"));
+        let mut process = Process::start(&mut self.command());
+        let up = wait::until("redis-server to be ready", || {
+            let log = self.log();
+            let ready = READY.iter().any(|line| log.contains(line));
+            if ready { Some(true) } else { process.ended().map(|_| false) }
+        });
+        self.process = up.then_some(process);
+        up
+    }
+
+    fn command(&self) -> Command {
+        let mut command = match self.launch.core {
+            None => Command::new("redis-server"),
+            Some(core) => {
+                let mut command = Command::new("taskset");
+                command.args(["--cpu-list", &core.to_string(), "redis-server"]);
+                command
+            }
+        };
+        let folder = self.folder.path();
+        let port = self.port.to_string();
+        if self.launch.sentinel.is_some() {
+            command.arg(folder.join("sentinel.conf")).args(["--port", &port, "--sentinel"]);
+        } else {
+            let (plain, tls) =
+                if self.launch.tls.is_some() { ("0", &*port) } else { (&*port, "0") };
+            command.args(["--port", plain, "--save", "", "--appendonly", "no"]);
+            if let Some(files) = &self.launch.tls {
+                command.args(["--tls-port", tls, "--tls-auth-clients", "no"]);
+                command.arg("--tls-cert-file").arg(&files.cert);
+                command.arg("--tls-key-file").arg(&files.key);
+                command.arg("--tls-ca-cert-file").arg(&files.ca);
+            }
+        }
+        if self.launch.socket {
+            command.arg("--unixsocket").arg(self.socket());
+        }
+        command.args(["--bind", "127.0.0.1", "--daemonize", "no"]);
+        command.arg("--dir").arg(folder).arg("--logfile").arg(folder.join("log"));
+        command.args(&self.launch.args);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_answers_and_starts_again_empty_on_the_same_port() {
+        let mut server = Server::start();
+        let port = server.port();
+        server.tell(&["SET", "a", "1"]);
+        assert_eq!(server.cli(&["GET", "a"]), "1");
+        server.kill();
+        assert!(server.cli(&["PING"]).contains("Connection refused"));
+        server.restart();
+        assert_eq!((server.port(), server.cli(&["DBSIZE"]).as_str()), (port, "0"));
+    }
+
+    #[test]
+    fn a_frozen_server_answers_nothing_until_it_is_thawed() {
+        let server = Server::start();
+        server.freeze();
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+        std::io::Write::write_all(&mut stream, b"PING\r\n").unwrap();
+        let mut answer = [0; 7];
+        assert!(std::io::Read::read(&mut stream, &mut answer).is_err());
+        server.thaw();
+        stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+        assert_eq!(&answer, b"+PONG\r\n");
+    }
+
+    #[test]
+    fn arguments_and_sockets_are_passed_on() {
+        let server = Launch::new().args(&["--requirepass", "open"]).with_socket().start();
+        assert!(server.cli(&["DBSIZE"]).starts_with("NOAUTH"));
+        assert!(server.socket().exists());
+        let folder = server.folder().to_owned();
+        drop(server);
+        assert!(!folder.exists());
+    }
+}
