@@ -8,9 +8,28 @@ pub mod remote;
 
 pub mod shared;
 
+pub mod stats;
+
+pub mod url;
+
+mod batch;
 mod call;
+mod cluster;
+mod connect;
+mod health;
+mod link;
+mod node;
+mod pipe;
+mod script;
+mod sentinel;
+mod wire;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
 pub use remote::Remote;
 pub use shared::{Shared, SharedStats};
+pub use stats::LinkStats;
+pub use url::StoreUrl;

@@ -10,6 +10,8 @@ use crate::check::{Check, Key};
 use crate::decision::{Decision, Outcome, Receipt};
 use crate::time::{Micros, Wait};
 
+pub mod breaker;
+
 pub mod memory;
 
 pub use memory::MemoryStore;
