@@ -50,13 +50,15 @@ pub enum ErrorClass {
     NoPerm,
     /// The server has as many connections as it takes.
     MaxClients,
+    /// Others kept changing the state meanwhile.
+    Contended,
     /// Whatever else the server says.
     Other,
 }
 
 impl ErrorClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [ErrorClass; 23] = [
+    pub const ALL: [ErrorClass; 24] = [
         ErrorClass::Timeout,
         ErrorClass::Overloaded,
         ErrorClass::Connect,
@@ -79,6 +81,7 @@ impl ErrorClass {
         ErrorClass::NoAuth,
         ErrorClass::NoPerm,
         ErrorClass::MaxClients,
+        ErrorClass::Contended,
         ErrorClass::Other,
     ];
 
@@ -107,6 +110,7 @@ impl ErrorClass {
             ErrorClass::NoAuth => "noauth",
             ErrorClass::NoPerm => "noperm",
             ErrorClass::MaxClients => "maxclients",
+            ErrorClass::Contended => "contended",
             ErrorClass::Other => "other",
         }
     }
@@ -122,6 +126,7 @@ impl ErrorClass {
                 | ErrorClass::Ask
                 | ErrorClass::TryAgain
                 | ErrorClass::CrossSlot
+                | ErrorClass::Contended
                 | ErrorClass::Other
         )
     }

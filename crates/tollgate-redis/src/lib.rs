@@ -17,11 +17,15 @@ mod call;
 mod cluster;
 mod connect;
 mod health;
+mod keys;
 mod link;
 mod node;
 mod pipe;
+mod request;
 mod script;
 mod sentinel;
+mod state;
+mod store;
 mod wire;
 
 #[cfg(test)]
@@ -32,4 +36,5 @@ pub use options::{Options, TimeOf};
 pub use remote::Remote;
 pub use shared::{Shared, SharedStats};
 pub use stats::LinkStats;
+pub use store::{RedisStats, RedisStore};
 pub use url::StoreUrl;

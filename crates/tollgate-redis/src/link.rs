@@ -35,6 +35,12 @@ pub(crate) struct Link {
     inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("timeout", &self.inner.timeout).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     timeout: Duration,
     counters: Arc<Counters>,
@@ -106,6 +112,11 @@ impl Link {
         tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
         let timeout = options.timeout;
         Link { inner: Arc::new(Inner { timeout, counters, servers, health, _tasks: tasks }) }
+    }
+
+    /// Whether keys are on several nodes, by their slots.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.inner.servers, Servers::Cluster(_))
     }
 
     /// Asks the script. The answer is the call's own part of the script's reply.

@@ -13,6 +13,11 @@ use crate::time::{Micros, Wait};
 pub mod breaker;
 
 pub mod memory;
+pub mod replay;
+
+mod opened;
+mod plan;
+mod together;
 
 pub use memory::MemoryStore;
 
