@@ -58,7 +58,7 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [ErrorClass; 24] = [
+    pub const ALL: [ErrorClass; 23] = [
         ErrorClass::Timeout,
         ErrorClass::Overloaded,
         ErrorClass::Connect,
@@ -81,7 +81,6 @@ impl ErrorClass {
         ErrorClass::NoAuth,
         ErrorClass::NoPerm,
         ErrorClass::MaxClients,
-        ErrorClass::Contended,
         ErrorClass::Other,
     ];
 
@@ -126,7 +125,6 @@ impl ErrorClass {
                 | ErrorClass::Ask
                 | ErrorClass::TryAgain
                 | ErrorClass::CrossSlot
-                | ErrorClass::Contended
                 | ErrorClass::Other
         )
     }

@@ -72,9 +72,9 @@ struct Told {
 }
 
 impl RedisStore {
-    /// Begins to connect, on the runtime it is called on. Does not wait, and does not fail: while
-    /// nobody answers, every question is an error.
-    pub fn start(url: &StoreUrl, options: &Options) -> RedisStore {
+    /// The store at this address. Begins to connect, on the tokio runtime it is called on, and does
+    /// not wait for that: until there is a connection, questions fail at once.
+    pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
             names: Names::new(options),

@@ -312,10 +312,8 @@ fn summary(decision: &Decision) -> (Option<tollgate::Refusal>, usize, u64, Vec<b
 /// Runs all lanes of a shape; at the end every key has a TTL and script and Rust never disagreed.
 async fn agrees(shape: Shape, seed: u64) {
     let server = Server::start();
-    let timeout = Duration::from_secs(20);
-    let options = Options { time: TimeOf::Caller, timeout, ..Options::default() };
-    let url = StoreUrl::parse(&server.url()).expect("a URL");
-    let redis = Arc::new(RedisStore::start(&url, &options));
+    let options = Options { time: TimeOf::Caller, ..Options::default() };
+    let redis = Arc::new(RedisStore::at(&StoreUrl::parse(&server.url()).unwrap(), &options));
     let lanes = (0..LANES).map(|lane| Lane::new(&redis, shape, seed + lane as u64));
     let lanes: Vec<_> = lanes.map(|lane| tokio::spawn(lane.run(STEPS / LANES))).collect();
     for lane in lanes {
