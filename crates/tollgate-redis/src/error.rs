@@ -58,7 +58,7 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [ErrorClass; 23] = [
+    pub const ALL: [ErrorClass; 24] = [
         ErrorClass::Timeout,
         ErrorClass::Overloaded,
         ErrorClass::Connect,
@@ -81,6 +81,7 @@ impl ErrorClass {
         ErrorClass::NoAuth,
         ErrorClass::NoPerm,
         ErrorClass::MaxClients,
+        ErrorClass::Contended,
         ErrorClass::Other,
     ];
 
@@ -125,6 +126,7 @@ impl ErrorClass {
                 | ErrorClass::Ask
                 | ErrorClass::TryAgain
                 | ErrorClass::CrossSlot
+                | ErrorClass::Contended
                 | ErrorClass::Other
         )
     }
