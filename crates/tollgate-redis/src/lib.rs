@@ -25,7 +25,6 @@ mod keys;
 mod link;
 mod node;
 mod pipe;
-mod remote_redis;
 mod request;
 mod script;
 mod sentinel;

@@ -206,12 +206,13 @@ impl<R> Drop for Inner<R> {
 }
 
 impl<R: Remote> Inner<R> {
-    /// Names a key under a limit and its numbers. Made with a secret, so that nobody can choose keys
+    /// Names a key under a limit and its numbers in one of the stores. Made with a secret, so that nobody can choose keys
     /// that meet.
     #[inline]
     fn tag(&self, check: &Check<'_>) -> u64 {
         let limit = check.limit();
-        let numbers = limit.units().rotate_left(32) ^ limit.capacity();
+        let store = u64::from(check.its_terms().store);
+        let numbers = limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56;
         let subject = self.secret.hash_one(check.key().as_bytes());
         (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
     }
@@ -242,7 +243,15 @@ impl<R: Remote> Inner<R> {
             }
             Consistency::LocalSync { .. } => return self.decide_alone(check, tag, now),
         }
-        self.refusals.recall(tag, check.units(), now, check.counts_denied())
+        self.recall(check, tag, now)
+    }
+
+    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so.
+    #[inline]
+    fn recall(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+        let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
+        let fits = cost <= check.limit().capacity();
+        fits.then(|| self.refusals.recall(tag, cost, now, check.counts_denied())).flatten()
     }
 
     /// Decides in the table of this process; whether all pass.

@@ -275,7 +275,18 @@ impl Decision {
 
     /// What these outcomes of several limits are together, for whoever decides them elsewhere than
     /// in a [`MemoryStore`](crate::MemoryStore): refused if an enforced one refuses.
+    #[inline]
     pub fn of_outcomes(checks: &[Check<'_>], outcomes: &[Outcome], at: Micros) -> Decision {
+        if let ([check], [outcome]) = (checks, outcomes)
+            && !check.shadow
+        {
+            // The shortest way.
+            return Decision::of_one(check.limit, *outcome, outcome.charged, at);
+        }
+        Decision::of_several(checks, outcomes, at)
+    }
+
+    fn of_several(checks: &[Check<'_>], outcomes: &[Outcome], at: Micros) -> Decision {
         let refuses = |(check, outcome): (&Check<'_>, &Outcome)| !check.shadow && !outcome.allowed;
         let refusing = checks.iter().zip(outcomes).enumerate();
         let violated = refusing.fold(0, |bits, (i, one)| bits | u16::from(refuses(one)) << i);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tokio::time::Instant;
 use tollgate::{Act, Check, Consistency, DecidedBy, Limit, Micros, Outcome, Wait};
 
@@ -62,7 +63,12 @@ struct Owner {
     since: Instant,
     /// When what is left is given back.
     expires: Instant,
+    /// What was charged and when, the latest first: as far back as what is left can be of.
+    charges: Charges,
 }
+
+/// Bound: what is left is seldom of more than two; of the rest nothing is given back.
+type Charges = ArrayVec<(Micros, u64), 8>;
 
 impl Leases {
     pub(super) fn new() -> Leases {
@@ -172,7 +178,7 @@ impl<R: Remote> Inner<R> {
         let kept = || Arc::new(Kept::of(check));
         let owner = || {
             let now = Instant::now();
-            Owner { kept: kept(), chunk: 0, since: now, expires: now }
+            Owner { kept: kept(), chunk: 0, since: now, expires: now, charges: Charges::new() }
         };
         let Some(place) = self.leases.places.claim(tag, owner) else { return };
         if place.busy.swap(true, Ordering::AcqRel) {
@@ -224,6 +230,7 @@ impl<R: Remote> Inner<R> {
         let until = now.after(Wait::from_micros(terms.lasts_us));
         let chunk = place.units() + lent.granted;
         (owner.chunk, owner.since) = (chunk, Instant::now());
+        remember_charge(&mut owner.charges, (outcome.served_at, lent.granted), chunk);
         owner.expires = started + Duration::from_micros(terms.lasts_us);
         place.renew(facts(until, &outcome, now, chunk / 2), lent.granted);
     }
@@ -232,9 +239,15 @@ impl<R: Remote> Inner<R> {
     pub(super) async fn return_leases(&self, all: bool) {
         let now = Instant::now();
         for (_, place) in self.leases.places.taken() {
-            if let Some((kept, left, charged_at)) = end_lease(place, all, now) {
-                self.give_back_lease(&kept, left, charged_at).await;
+            let Some((kept, mut left, charges)) = end_lease(place, all, now) else { continue };
+            for (charged_at, units) in charges {
+                let units = units.min(left);
+                left -= units;
+                if units > 0 {
+                    self.give_back_lease(&kept, units, charged_at).await;
+                }
             }
+            self.leases.unused.fetch_add(left, Ordering::Relaxed);
         }
     }
 
@@ -256,19 +269,31 @@ impl<R: Remote> Inner<R> {
     }
 }
 
-/// Ends a lease whose time has come; what is left of it, and when that was charged.
-fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>, u64, Micros)> {
-    let owner = place.owner();
-    let kept = Arc::clone(&owner.as_ref().filter(|owner| all || owner.expires <= now)?.kept);
+/// Ends a lease whose time has come; what is left of it, and of which charges that can be.
+fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>, u64, Charges)> {
+    let mut owner = place.owner();
+    let owned = owner.as_mut().filter(|owner| all || owner.expires <= now)?;
     if place.busy.swap(true, Ordering::AcqRel) {
         return None;
     }
+    let (kept, charges) = (Arc::clone(&owned.kept), std::mem::take(&mut owned.charges));
     drop(owner);
-    let charged_at = Micros::new(place.facts[CHARGED_AT].load(Ordering::Relaxed));
     let left = place.drain();
     place.release();
     place.busy.store(false, Ordering::Release);
-    (left > 0).then_some((kept, left, charged_at))
+    (left > 0).then_some((kept, left, charges))
+}
+
+/// Adds a charge, and drops those that are spent whole: of `left` units, the latest come last.
+fn remember_charge(charges: &mut Charges, charge: (Micros, u64), left: u64) {
+    charges.truncate(charges.capacity() - 1);
+    charges.insert(0, charge);
+    let mut sum = 0;
+    charges.retain(|(_, units)| {
+        let needed = sum < left;
+        sum += *units;
+        needed
+    });
 }
 
 /// What a rule lends of a limit.
@@ -338,4 +363,51 @@ fn answer(facts: &[AtomicU64; FACTS], check: &Check<'_>, now: Micros) -> Option<
         served_at: Micros::new(fact(CHARGED_AT)),
         ..Outcome::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_are_kept_as_far_back_as_what_is_left_can_be_of() {
+        let mut charges = Charges::new();
+        // units charged, units left after it, charges kept
+        for (at, (units, left, kept)) in
+            [(100, 100, 1), (100, 150, 2), (200, 200, 1), (10, 205, 2), (10, 215, 3), (10, 30, 3)]
+                .into_iter()
+                .enumerate()
+        {
+            remember_charge(&mut charges, (Micros::new(at as u64), units), left);
+            assert_eq!((charges.len(), charges[0].1), (kept, units), "charge {at}");
+            assert!(charges.iter().map(|(_, units)| units).sum::<u64>() >= left);
+        }
+        for _ in 0..100 {
+            remember_charge(&mut charges, (Micros::ZERO, 1), u64::MAX);
+        }
+        assert_eq!(charges.len(), charges.capacity());
+    }
+
+    #[test]
+    fn what_is_lent_of_a_limit() {
+        // limit, millionths, the most, lasts µs; (0, 0): nothing
+        for (text, millionths, most, lasts) in [
+            ("1000/second burst 1000", 10_000, 10, 500_000),
+            ("1000/minute burst 1000", 10_000, 10, 1_000_000),
+            ("1000/minute", 10_000, 10, 1_000_000),
+            ("1000/second", 999_999, 999, 500_000),
+            ("800/second", 9_999, 0, 0),
+            ("1000/10ms", 500_000, 0, 0),
+            ("1000/second", 0, 0, 0),
+        ] {
+            let limit: Limit = text.parse().unwrap();
+            let leased = Consistency::Leased { millionths };
+            let terms = tollgate::Terms { consistency: leased, ..Default::default() };
+            let lent = LeaseTerms::of(&Check::new(&limit, "a").terms(terms));
+            let wanted = (most > 0).then_some(LeaseTerms { most, lasts_us: lasts });
+            assert_eq!(lent, wanted, "{text}");
+        }
+        let limit: Limit = "1000/second".parse().unwrap();
+        assert_eq!(LeaseTerms::of(&Check::new(&limit, "a")), None, "strict");
+    }
 }

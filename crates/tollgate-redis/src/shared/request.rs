@@ -107,16 +107,9 @@ impl<R: Remote> Request<'_, R> {
         }
         let mut known = 0_u16;
         for (index, check) in self.checks.iter().enumerate() {
-            let cost = match check.what() {
-                Act::Take => check.units(),
-                Act::UpTo => check.units().min(1),
-                Act::Peek | Act::Force => 0,
-            };
-            let may =
-                cost > 0 && !check.is_shadow() && !check.is_at_once() && !self.has_lease(index);
-            let found = may.then(|| {
-                shared.refusals.recall(self.tags[index], cost, now, check.counts_denied())
-            });
+            let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
+            let may = takes && !check.is_shadow() && !check.is_at_once() && !self.has_lease(index);
+            let found = may.then(|| shared.recall(check, self.tags[index], now));
             if let Some(outcome) = found.flatten() {
                 outcomes[index] = outcome;
                 known |= 1 << index;

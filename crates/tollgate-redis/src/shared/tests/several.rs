@@ -59,8 +59,8 @@ async fn one_store_without_an_answer_leaves_the_other_right() {
     for _ in 0..9 {
         let decision = decide(&shared, &checks, NOW).await;
         assert_eq!((decision.allowed(), decision.decided_by()), (false, DecidedBy::Closed));
+        until(|| first.used(&checks[0], NOW) == 0).await;
     }
-    until(|| first.used(&checks[0], NOW) == 0).await;
     let local = Terms { store: 1, ..Terms::default() };
     let checks = [checks[0], checks[1].terms(local)];
     for allowed in [true, true, true, true, true, false] {

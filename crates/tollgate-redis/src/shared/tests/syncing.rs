@@ -116,8 +116,6 @@ async fn too_many_keys_are_the_stores_and_idle_ones_make_room() {
     let (shared, store) = shared(vec![StandIn::default()]);
     let limit = limit("1/hour burst 100");
     let keys: Vec<String> = (0..20_000).map(|key| format!("key {key}")).collect();
-    let check = |key: &'static str| key;
-    let _ = check;
     for key in &keys {
         let check = Check::new(&limit, key).terms(terms(HOUR));
         assert!(decide(&shared, &[check], NOW).await.allowed());
