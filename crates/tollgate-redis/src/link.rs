@@ -36,12 +36,6 @@ pub(crate) struct Link {
     inner: Arc<Inner>,
 }
 
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
-    }
-}
-
 struct Inner {
     timeout: Duration,
     counters: Arc<Counters>,
@@ -113,11 +107,6 @@ impl Link {
         tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
         let timeout = options.timeout;
         Link { inner: Arc::new(Inner { timeout, counters, servers, health, _tasks: tasks }) }
-    }
-
-    /// Whether one call can only have keys of one slot.
-    pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.inner.servers, Servers::Cluster(_))
     }
 
     /// Asks the script. The answer is the call's own part of the script's reply.

@@ -7,7 +7,6 @@ use tollgate::{Clock, Key, Micros, Wait};
 
 use super::{Control, ControlSink};
 use crate::blocks::Blocks;
-use crate::stats::LinkStats;
 use crate::store::RedisStore;
 
 /// What the instances on a store tell each other; nothing, until somebody begins to.
@@ -40,11 +39,6 @@ impl RedisStore {
         let Instances { prefix, blocks, control } = &self.instances;
         let start = || Control::start(self.link.clone(), prefix, blocks.clone(), sink, clock);
         control.get_or_init(start).clone()
-    }
-
-    /// What is counted about the way to the store.
-    pub fn link_stats(&self) -> LinkStats {
-        self.link.stats()
     }
 
     /// Refuses a key everything until an instant, here at once and at all instances soon.
