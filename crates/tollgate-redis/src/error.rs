@@ -50,6 +50,8 @@ pub enum ErrorClass {
     NoPerm,
     /// The server has as many connections as it takes.
     MaxClients,
+    /// Others kept changing the state meanwhile.
+    Contended,
     /// Whatever else the server says.
     Other,
 }
@@ -107,6 +109,7 @@ impl ErrorClass {
             ErrorClass::NoAuth => "noauth",
             ErrorClass::NoPerm => "noperm",
             ErrorClass::MaxClients => "maxclients",
+            ErrorClass::Contended => "contended",
             ErrorClass::Other => "other",
         }
     }

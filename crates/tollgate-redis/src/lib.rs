@@ -13,11 +13,15 @@ mod call;
 mod cluster;
 mod connect;
 mod health;
+mod keys;
 mod link;
 mod node;
 mod pipe;
+mod request;
 mod script;
 mod sentinel;
+mod state;
+mod store;
 mod wire;
 
 #[cfg(test)]
@@ -26,4 +30,5 @@ mod tests;
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
 pub use stats::LinkStats;
+pub use store::{RedisStats, RedisStore};
 pub use url::StoreUrl;

@@ -1,6 +1,7 @@
 //! The way to a shared store: calls go in, answers come out within the deadline, whatever happens
 //! in between.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -121,11 +122,22 @@ impl Link {
         self.inner.ask(Ask::Command(command), slot, deadline).await
     }
 
+    /// Whether keys are spread over slots that different nodes have.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.inner.servers, Servers::Cluster(_))
+    }
+
     /// What is counted.
     pub(crate) fn stats(&self) -> LinkStats {
         let health = self.inner.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let nodes = self.inner.servers.nodes();
         self.inner.counters.fill(nodes.iter().map(|node| node.stats()).collect(), health)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("timeout", &self.inner.timeout).finish_non_exhaustive()
     }
 }
 

@@ -59,7 +59,7 @@ fn sha1() -> String {
 }
 
 fn call_of(key: &str, slot: u16) -> Call {
-    Call { slot, keys: vec![key.into()], body: Vec::new(), now: None }
+    Call { slot, keys: vec![key.into()], limits: Vec::new(), body: None, now: None }
 }
 
 /// A store on a thread of its own, as in a server; whoever asks is on another.
