@@ -52,7 +52,7 @@ pub(crate) type Answer = Result<Value, Failure>;
 pub(crate) struct Failure {
     pub(crate) error: StoreError,
     /// The question, unless it may have been carried out.
-    pub(crate) again: Option<Ask>,
+    pub(crate) again: Option<Box<Ask>>,
 }
 
 /// A question in line.

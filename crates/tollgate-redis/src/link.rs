@@ -199,7 +199,7 @@ impl Inner {
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
             let worth_it = self.learn(&mut next, &error, &node).await;
             match again {
-                Some(question) if worth_it && time_left => ask = question,
+                Some(question) if worth_it && time_left => ask = *question,
                 _ => return Err(error),
             }
             self.counters.retried();

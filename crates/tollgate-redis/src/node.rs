@@ -109,7 +109,7 @@ impl Node {
         let now = self.now();
         let mut line = self.line();
         if let Phase::Down(why) = &line.phase {
-            return Err(Failure { error: why.clone(), again: Some(ask) });
+            return Err(Failure { error: why.clone(), again: Some(Box::new(ask)) });
         }
         let Some(pass) = line.breaker.admit(now) else {
             let error = StoreError::new(ErrorClass::BreakerOpen, "it has not answered lately");
@@ -220,7 +220,7 @@ impl Node {
         if let Phase::Down(why) = phase {
             for job in left {
                 // It was not sent.
-                let failure = Failure { error: why.clone(), again: Some(job.ask) };
+                let failure = Failure { error: why.clone(), again: Some(Box::new(job.ask)) };
                 let _ = job.seat.reply.send(Err(failure));
             }
         }

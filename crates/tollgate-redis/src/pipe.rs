@@ -266,7 +266,7 @@ fn refuse(node: &Node, cargo: Cargo, error: &StoreError, again: bool) {
     };
     node.came_back(seats.len(), std::iter::empty());
     for (ask, seat) in asks.into_iter().zip(seats) {
-        let failure = Failure { error: error.clone(), again: again.then_some(ask) };
+        let failure = Failure { error: error.clone(), again: again.then(|| Box::new(ask)) };
         let _ = seat.reply.send(Err(failure));
     }
 }

@@ -33,12 +33,14 @@ impl Store {
     }
 }
 
-/// Callers on a thread of their own who add to many keys until told to stop; how often each key was
-/// added to, and the errors.
+/// Callers on a thread of their own who add to many keys until told to stop.
 struct Load {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<(Vec<(String, i64)>, Vec<StoreError>)>,
+    thread: JoinHandle<Told>,
 }
+
+/// What each key was added, and the errors.
+type Told = (Vec<(String, i64)>, Vec<StoreError>);
 
 impl Load {
     fn start(store: &Store, keys: usize) -> Load {
@@ -74,7 +76,7 @@ impl Load {
         Load { over, thread }
     }
 
-    fn stop(self) -> (Vec<(String, i64)>, Vec<StoreError>) {
+    fn stop(self) -> Told {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
