@@ -284,6 +284,16 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_has_every_class_and_no_other() {
+        let page = include_str!("../../../docs/reference/store-urls.md");
+        let (_, table) = page.split_once("<!-- table: classes -->\n").unwrap();
+        let rows = table.lines().take_while(|line| line.starts_with('|')).skip(2);
+        let found: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+        let classes: Vec<_> = ErrorClass::ALL.iter().map(|class| class.name()).collect();
+        assert_eq!(found, classes);
+    }
+
+    #[test]
     fn what_a_server_says_is_cut_kept_on_a_line_and_quotes_no_arguments() {
         let long = StoreError::of_reply(&"ä\n\u{1b}[31m".repeat(1000));
         assert!(long.detail.chars().count() <= DETAIL_MAX);
