@@ -240,7 +240,10 @@ impl Lane {
             _ => self.memory.decide_each(&checks, now, &mut here),
         };
         let got = self.redis.decide_each(&checks, now, &mut there).await.expect("an answer");
-        let what = || format!("seed {}, step {step}, at {now:?}: {checks:#?}", self.seed);
+        let what = || {
+            let asked: Vec<String> = checks.iter().map(shown).collect();
+            format!("seed {}, step {step}, at {now:?}: {}", self.seed, asked.join("; "))
+        };
         let by_memory = |mut outcome: Outcome| {
             outcome.decided_by = DecidedBy::Memory;
             outcome
@@ -298,8 +301,21 @@ impl Lane {
         let now = Micros::new(self.now);
         let wanted = self.memory.balance(&limit, key, now);
         let got = self.redis.balance(&limit, key, now).await.expect("an answer");
-        assert_eq!(got, wanted, "seed {}, step {step}, at {now:?}: {limit:?}", self.seed);
+        assert_eq!(got, wanted, "seed {}, step {step}, at {now:?}: {limit}", self.seed);
     }
+}
+
+/// A check in one line.
+fn shown(check: &Check<'_>) -> String {
+    let key = String::from_utf8_lossy(check.key().as_bytes()).into_owned();
+    let flags = [
+        (check.is_shadow(), "shadow"),
+        (check.counts_denied(), "count_denied"),
+        (check.is_at_once(), "at_once"),
+    ];
+    let flags: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+    let (act, units, limit) = (check.what(), check.units(), check.limit());
+    format!("{act:?} {units} {} {limit} of {key} {}", limit.name(), flags.join(" "))
 }
 
 /// What a decision says beside who made it.
