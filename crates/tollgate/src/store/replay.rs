@@ -42,8 +42,8 @@ pub struct Seen(Opened<State>);
 
 impl Seen {
     /// Nobody has asked about the key yet, or it was forgotten.
-    pub fn nothing(limit: &Limit, now: Micros) -> Seen {
-        Seen::by_asked(State::fresh(limit, now))
+    pub fn nothing(limit: &Limit) -> Seen {
+        Seen::by_asked(fresh(limit))
     }
 
     /// A state written by the numbers of the limit asked.
@@ -63,8 +63,8 @@ impl Seen {
     }
 
     /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
-    pub fn unreadable(limit: &Limit, purpose: Purpose, now: Micros) -> Seen {
-        Seen(Opened::instead(State::fresh(limit, now), purpose))
+    pub fn unreadable(limit: &Limit, purpose: Purpose) -> Seen {
+        Seen(Opened::instead(fresh(limit), purpose))
     }
 
     /// The state by the numbers of the limit asked.
@@ -84,6 +84,11 @@ impl Seen {
             Written::Kept(kept) => (kept.state, Some(kept.numbers)),
         })
     }
+}
+
+/// A state that nothing was charged to: it has no mark that clocks which are behind would see.
+fn fresh(limit: &Limit) -> State {
+    State::fresh(limit, Micros::ZERO)
 }
 
 impl Place for Seen {

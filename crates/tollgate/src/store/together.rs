@@ -138,7 +138,7 @@ fn charge_for(
     let admits = plan.outcome.allowed && (admitted || !asked.at_once);
     let counts_anyway = asked.count_denied && asked.act != Act::Peek;
     let units = match asked.act {
-        Act::UpTo if violated == 0 => granted,
+        Act::UpTo if violated == 0 => granted.min(asked.cost),
         Act::UpTo => asked.cost.min(1),
         _ => asked.cost,
     };
