@@ -5,6 +5,8 @@ pub mod error;
 pub mod options;
 
 mod call;
+#[cfg(test)]
+mod cost;
 mod keys;
 mod link;
 mod request;
