@@ -5,6 +5,7 @@
 //! | `library` | nanoseconds per check and bytes per key, next to governor and to a bare table |
 //! | `log-cost` | what an exact log costs as N grows |
 //! | `errors` | how far the sliding window counter strays from the exact log |
+//! | `probabilistic` | what limits cost that several servers keep without a shared store |
 //! | `rules` | what a rules file costs as it grows: compiling, deciding |
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
 //! | `bare-hyper` | nothing by itself: the floor that `http` starts and measures |

@@ -6,6 +6,7 @@
 //! these functions panic, in words that say what did not happen.
 
 pub mod history;
+pub mod net;
 pub mod process;
 pub mod proxy;
 pub mod random;

@@ -26,6 +26,7 @@ Commands:
   bench rules [OPTIONS]    measure what rules files cost as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   errors                   print how far the sliding window counter strays, per traffic shape
+  probabilistic            print how far limits stray that servers keep without a shared store
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
@@ -71,7 +72,7 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         return Ok(true);
     };
     // Programs that measure have a help of their own.
-    let own_help = ["errors", "log-cost", "flood"].contains(&command.as_str());
+    let own_help = ["errors", "probabilistic", "log-cost", "flood"].contains(&command.as_str());
     if !own_help && rest.first().is_some_and(|word| word == "--help") {
         print!("{HELP}");
         return Ok(true);
@@ -80,6 +81,7 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         "test" => Ok(test::run(&test::Options::parse(rest)?)),
         "bench" => programs::bench(rest),
         "errors" => Ok(programs::measure("errors", rest)),
+        "probabilistic" => Ok(programs::measure("probabilistic", rest)),
         "log-cost" => Ok(programs::measure("log-cost", rest)),
         "flood" => Ok(programs::measure("flood", rest)),
         "fuzz" => programs::fuzz(rest),

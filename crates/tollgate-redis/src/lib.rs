@@ -4,19 +4,33 @@ pub mod error;
 
 pub mod options;
 
+pub mod stats;
+
+pub mod url;
+
+mod batch;
 mod call;
-#[cfg(test)]
-mod cost;
+mod cluster;
+mod connect;
+mod health;
 mod keys;
 mod link;
+mod node;
+mod pipe;
 mod request;
 mod script;
+mod sentinel;
 mod state;
 mod store;
+mod wire;
+
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod tests;
 
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
+pub use stats::LinkStats;
 pub use store::{RedisStats, RedisStore};
-
-#[doc(hidden)]
-pub use link::Link;
+pub use url::StoreUrl;

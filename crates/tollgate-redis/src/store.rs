@@ -29,6 +29,7 @@ use crate::link::Link;
 use crate::options::{Options, TimeOf};
 use crate::request::{self, Request};
 use crate::script::{self, Found, Reply, Write};
+use crate::url::StoreUrl;
 
 /// How often a change that others overtook is tried again.
 const ROUNDS: usize = 8;
@@ -68,10 +69,11 @@ struct Told {
 }
 
 impl RedisStore {
-    /// A store at the other end of `link`.
-    pub fn new(link: Link, options: &Options) -> RedisStore {
+    /// The store at this address. Begins to connect, on the tokio runtime it is called on, and does
+    /// not wait for that: until there is a connection, questions fail at once.
+    pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
-            link,
+            link: Link::start(url, options),
             names: Names::new(options),
             time: options.time,
             described: RwLock::default(),

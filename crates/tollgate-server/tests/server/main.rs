@@ -21,6 +21,7 @@ mod metrics;
 mod reload;
 mod reload_load;
 mod reserve;
+mod routing;
 mod rules;
 mod settings;
 mod use_cases;

@@ -610,7 +610,7 @@ fn pairs() -> Vec<[Limit; 2]> {
 }
 
 /// Everything in the table: records, and the entries of logs.
-fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, Record, algorithm::State)> {
+fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, Record, State)> {
     let each = store.keys.each().map(|(_, seen)| (seen.key, seen.record()));
     let of = |record| Held::open(limit, record, &store.arena).unwrap().copy(limit, at(600));
     each.map(|(key, record)| (key, record, of(record))).collect()
@@ -861,7 +861,7 @@ fn a_seeded_state_answers_as_where_it_came_from() {
         let limit =
             crate::limit::parse_rate("10/5s").unwrap().algorithm(algorithm).build().unwrap();
         let other = crate::limit::parse_rate("7/5s").unwrap().algorithm(algorithm).build().unwrap();
-        let mut elsewhere = algorithm::State::fresh(&limit, now);
+        let mut elsewhere = State::fresh(&limit, now);
         for (at, cost) in [(now, 3), (Micros::from_secs(1_001), 4)] {
             assert!(algorithm::take(&limit, &mut elsewhere, cost, at).allowed);
         }
@@ -874,7 +874,7 @@ fn a_seeded_state_answers_as_where_it_came_from() {
             assert_eq!(here.outcome().retry_after, there.retry_after, "{limit}");
             assert_eq!(store.balance(&limit, key.into(), later), elsewhere.balance(&limit, later));
         }
-        let fresh = algorithm::State::fresh(&limit, later);
+        let fresh = State::fresh(&limit, later);
         store.seed(&limit, "a".into(), &fresh, later);
         assert_eq!(store.balance(&limit, "a".into(), later), 10, "{limit}");
         store.seed(&limit, "".into(), &elsewhere, later);

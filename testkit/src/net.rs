@@ -1,0 +1,43 @@
+//! Loopback addresses: a port that is free, and a connection that comes from another address than
+//! 127.0.0.1, as one of many callers.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+/// An address that nobody listens on now, for programs that cannot be asked which port they took.
+///
+/// # Panics
+///
+/// If there is none.
+#[must_use]
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket has an address")
+}
+
+/// Connects from this loopback address, such as 127.0.0.2.
+///
+/// # Errors
+///
+/// What the kernel says, for instance that nobody listens there.
+pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    assert!(from.is_loopback() && to.ip().is_loopback(), "tests stay on this machine");
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddr::from((from, 0)))?;
+    connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_sees_the_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let from = Ipv4Addr::new(127, 0, 0, 9);
+        let _client = connect_from(from, listener.local_addr().unwrap()).unwrap();
+        assert_eq!(listener.accept().unwrap().1.ip(), from);
+    }
+}
