@@ -142,7 +142,7 @@ fn compiled(sources: &[Source]) -> RuleSet {
     compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
 }
 
-fn decide(gatekeeper: &Gatekeeper<ManualClock>, paths: &[String]) -> f64 {
+fn decide(gatekeeper: &Gatekeeper<MemoryStore, ManualClock>, paths: &[String]) -> f64 {
     per_request(|request| {
         let facts = Facts {
             method: Some("GET"),

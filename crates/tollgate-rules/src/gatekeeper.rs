@@ -1,13 +1,20 @@
 //! `Gatekeeper`: rules and limiter together. Facts in, answer out: the heart of every protocol.
+//!
+//! What can be asked is written once, for every store: methods that end in `_by` wait for it, and
+//! name the version of the rules they go by. Those without are of a gatekeeper whose store is in this
+//! process, and answer at once.
 
 use arc_swap::ArcSwap;
+use std::convert::Infallible;
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{
-    Act, Check, Clock, DecidedBy, KeyBuf, Limiter, MemoryStore, Micros, Moment, Outcome, Refusal,
-    SystemClock, Wait,
+    Act, Check, Clock, Consistency, DecidedBy, Decision, KeyBuf, Limiter, MemoryStore, Micros,
+    Outcome, Refusal, Store, SystemClock, Terms, Wait,
 };
 
 use crate::answer::{Answer, Binding, Entries, Told};
@@ -20,12 +27,12 @@ use crate::rule::{Ban, Rule};
 use crate::rule_set::{Override, RuleSet};
 
 /// Decides by rules. Share it: all methods take `&self`.
-pub struct Gatekeeper<C = SystemClock> {
+pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     rules: ArcSwap<RuleSet>,
     /// Overrides that were set at run time, whatever the file says: they outlive a reload. Whoever
     /// changes the rules holds this. Bound: [`RUN_TIME_OVERRIDES_MAX`].
     overrides: Mutex<Vec<Arc<Override>>>,
-    limiter: Limiter<MemoryStore, C>,
+    limiter: Limiter<S, C>,
     pub(crate) reservations: Reservations,
     counts: Counts,
     observer: Option<Arc<dyn Observer>>,
@@ -72,15 +79,61 @@ pub struct GatekeeperStats {
     pub reservations: usize,
 }
 
-impl<C> fmt::Debug for Gatekeeper<C> {
+impl<S, C> fmt::Debug for Gatekeeper<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gatekeeper").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 
-impl<C: Clock> Gatekeeper<C> {
+/// A store that answers whatever happens.
+pub trait Answering: Store<Error = Infallible> {}
+impl<S: Store<Error = Infallible>> Answering for S {}
+
+/// What a future answers that waits for nothing, such as all of a gatekeeper whose store is in this
+/// process.
+///
+/// # Panics
+///
+/// If it does wait.
+#[inline]
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("a store in this process answers at once"),
+    }
+}
+
+impl<C: Clock> Gatekeeper<MemoryStore, C> {
+    /// Decides a request under all rules that apply to it: all limits are charged, or none is.
+    pub fn decide(&self, ask: &Ask<'_>) -> Answer {
+        self.decide_at(ask, self.now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn decide_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
+        at_once(self.decide_by(self.rules(), ask, now))
+    }
+
+    /// What [`Gatekeeper::decide`] would answer; charges nothing.
+    pub fn peek(&self, ask: &Ask<'_>) -> Answer {
+        at_once(self.peek_by(self.rules(), ask, self.now()))
+    }
+
+    /// Gives back what a request like this one costs, as if charged now; the answer tells what is
+    /// there after that.
+    pub fn refund(&self, ask: &Ask<'_>) -> Answer {
+        self.refund_at(ask, self.now())
+    }
+
+    /// The same at an instant of your choosing.
+    pub fn refund_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
+        at_once(self.refund_by(self.rules(), ask, now))
+    }
+}
+
+impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides by these rules.
-    pub fn new(rules: RuleSet, limiter: Limiter<MemoryStore, C>) -> Gatekeeper<C> {
+    pub fn new(rules: RuleSet, limiter: Limiter<S, C>) -> Gatekeeper<S, C> {
         Gatekeeper {
             rules: ArcSwap::from_pointee(rules),
             overrides: Mutex::default(),
@@ -93,7 +146,7 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// Tells `observer` of every request that is decided.
     #[must_use]
-    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Gatekeeper<C> {
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Gatekeeper<S, C> {
         Gatekeeper { observer: Some(observer), ..self }
     }
 
@@ -148,7 +201,7 @@ impl<C: Clock> Gatekeeper<C> {
     }
 
     /// The limiter, for whoever brings limits of their own.
-    pub fn limiter(&self) -> &Limiter<MemoryStore, C> {
+    pub fn limiter(&self) -> &Limiter<S, C> {
         &self.limiter
     }
 
@@ -164,64 +217,44 @@ impl<C: Clock> Gatekeeper<C> {
         }
     }
 
-    /// Decides a request under all rules that apply to it: all limits are charged, or none is.
-    pub fn decide(&self, ask: &Ask<'_>) -> Answer {
-        self.decide_at(ask, self.now())
+    /// Decides a request under the version of the rules that its facts were read by: one request sees
+    /// one version, from who is calling to what is answered.
+    pub async fn decide_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.act_by(rules, ask, Act::Take, now).await
     }
 
-    /// The same at an instant of your choosing.
-    pub fn decide_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.act_by(self.rules(), ask, Act::Take, now)
-    }
-
-    /// The same under the version of the rules that the facts were read by: one request sees one
-    /// version, from who is calling to what is answered.
-    pub fn decide_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.act_by(rules, ask, Act::Take, now)
-    }
-
-    /// What [`Gatekeeper::decide`] would answer; charges nothing.
-    pub fn peek(&self, ask: &Ask<'_>) -> Answer {
-        self.act_by(self.rules(), ask, Act::Peek, self.now())
+    /// What [`decide_by`](Gatekeeper::decide_by) would answer; charges nothing.
+    pub async fn peek_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.act_by(rules, ask, Act::Peek, now).await
     }
 
     /// Gives back what a request like this one costs, as if charged now; the answer tells what is
     /// there after that.
-    pub fn refund(&self, ask: &Ask<'_>) -> Answer {
-        self.refund_at(ask, self.now())
-    }
-
-    /// The same at an instant of your choosing.
-    pub fn refund_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.refund_by(self.rules(), ask, now)
-    }
-
-    /// The same under a version of the rules, at an instant.
-    pub fn refund_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+    pub async fn refund_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
         let mut plan = Plan::new(&rules, ask, now);
-        let moment = self.limiter.at(now);
+        let store = self.limiter.store();
         for planned in &plan.limits {
-            moment.grant(plan.limit(planned), plan.key_for(planned), planned.cost);
+            let Ok(()) = store.refund(&plan.check(planned, Act::Take), None, now).await;
         }
         // The same limits, asked for nothing.
         plan.limits.iter_mut().for_each(|planned| planned.cost = 0);
-        let answer = self.ask(&plan, Act::Peek, now);
+        let answer = self.ask(&plan, Act::Peek, now).await;
         drop(plan);
         Answer::new(rules, answer)
     }
 
-    fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
+    async fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
         let plan = Plan::new(&rules, ask, now);
-        let answer = self.ask(&plan, act, now);
+        let answer = self.ask(&plan, act, now).await;
         drop(plan);
         Answer::new(rules, answer)
     }
 
     /// Puts a plan to the store, and tells whoever wants to know.
     #[inline]
-    pub(crate) fn ask(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
+    pub(crate) async fn ask(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
         self.count(plan);
-        let (told, entries) = self.ask_store(plan, act, now);
+        let (told, entries) = self.ask_store(plan, act, now).await;
         if act == Act::Take && !plan.only_asks {
             self.tell(plan, &told, &entries);
         }
@@ -237,46 +270,48 @@ impl<C: Clock> Gatekeeper<C> {
         }
     }
 
-    fn ask_store(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
+    async fn ask_store(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
         if plan.too_many {
             return self.too_many(now);
         }
-        let moment = self.limiter.at(now);
-        if moment.any_blocked()
-            && let Some(refusal) = self.blocked(plan, moment)
+        let store = self.limiter.store();
+        if store.any_block(now)
+            && let Some(refusal) = self.blocked(plan, now).await
         {
             return refusal;
         }
         match &plan.limits[..] {
             // Nearly every request: no list of outcomes to fill, and the store's shortest way.
             [only] if only.standing == Standing::Enforced => {
-                let decision = moment.decide(&[plan.check(only, act)]);
+                let mut outcome = [Outcome::default()];
+                let check = [plan.check(only, act)];
+                let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
                 let told = Told::new(&decision, Some(Binding::Limit(0)));
-                self.settle(plan, moment, (told, act), &[decision.outcome()])
+                self.settle(plan, (told, act), &[decision.outcome()]).await
             }
             several => {
                 let mut outcomes = [Outcome::default(); MAX_LIMITS];
-                let decision = moment.decide_each(&plan.checks(act), &mut outcomes);
+                let outcomes = &mut outcomes[..several.len()];
+                let Ok(decision) = store.decide_each(&plan.checks(act), now, outcomes).await;
                 let enforced = several.iter().any(|one| one.standing == Standing::Enforced);
                 let binding = enforced.then_some(Binding::Limit(decision.binding()));
                 let told = Told::new(&decision, binding);
-                self.settle(plan, moment, (told, act), &outcomes[..several.len()])
+                self.settle(plan, (told, act), outcomes).await
             }
         }
     }
 
     /// What follows from a decision: a refusal may count towards a ban.
     #[inline]
-    fn settle(
+    async fn settle(
         &self,
         plan: &Plan<'_>,
-        moment: Moment<'_, C>,
         (mut told, act): (Told, Act),
         outcomes: &[Outcome],
     ) -> (Told, Entries) {
         if told.refusal == Some(Refusal::OverLimit)
             && act == Act::Take
-            && let Some(block) = self.ban(plan, moment, outcomes)
+            && let Some(block) = self.ban(plan, outcomes, told.at).await
         {
             told.outcome.retry_after = told.outcome.retry_after.max(block);
         }
@@ -285,76 +320,83 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// The refusal, if the caller is blocked under one of the rules.
     #[cold]
-    fn blocked(&self, plan: &Plan<'_>, moment: Moment<'_, C>) -> Option<(Told, Entries)> {
+    async fn blocked(&self, plan: &Plan<'_>, now: Micros) -> Option<(Told, Entries)> {
+        let store = self.limiter.store();
         let mut waits = [None; MAX_LIMITS];
         for (planned, wait) in plan.limits.iter().zip(&mut waits) {
             if planned.standing == Standing::Enforced {
                 let key = plan.rule(planned).scoped("block", plan.caller(planned));
-                *wait = moment.blocked_for(&key);
+                *wait = store.blocked((&key).into(), now);
             }
         }
         // Reversed, so that of equals the first wins.
         let binding = (0..plan.limits.len()).rev().max_by_key(|index| waits[*index])?;
         let wait = waits[binding]?;
         let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        let _ = self.limiter.store().decide_each(
-            &plan.checks(Act::Peek),
-            moment.instant(),
-            &mut outcomes,
-        );
+        let outcomes = &mut outcomes[..plan.limits.len()];
+        let Ok(_) = store.decide_each(&plan.checks(Act::Peek), now, outcomes).await;
         for (outcome, wait) in outcomes.iter_mut().zip(waits) {
             if let Some(wait) = wait {
-                *outcome = block_outcome(wait, moment.instant());
+                *outcome = block_outcome(wait, now);
             }
         }
         let told = Told {
             refusal: Some(Refusal::Blocked),
             decided_by: DecidedBy::Block,
-            at: moment.instant(),
+            at: now,
             capacity: plan.limit(&plan.limits[binding]).capacity(),
-            outcome: block_outcome(wait, moment.instant()),
+            outcome: block_outcome(wait, now),
             binding: Some(Binding::Limit(binding)),
         };
-        Some((told, Answer::entries(plan, &outcomes[..plan.limits.len()])))
+        Some((told, Answer::entries(plan, outcomes)))
     }
 
     /// Counts a refusal towards the bans of the rules that refused; the longest block that it earned.
     #[cold]
-    fn ban(&self, plan: &Plan<'_>, moment: Moment<'_, C>, outcomes: &[Outcome]) -> Option<Wait> {
+    async fn ban(&self, plan: &Plan<'_>, outcomes: &[Outcome], now: Micros) -> Option<Wait> {
         let mut last = None;
         let mut longest = None;
         for (planned, outcome) in plan.limits.iter().zip(outcomes) {
             let rule = plan.rule(planned);
-            // A state that strangers share refuses for what they did.
-            let own = outcome.decided_by == DecidedBy::Memory;
-            let refused = planned.standing == Standing::Enforced && !outcome.allowed && own;
-            let Some(ban) = rule.ban.as_ref().filter(|_| refused) else { continue };
+            let refused = planned.standing == Standing::Enforced && !outcome.allowed;
+            let counts = refused && counts_towards_bans(outcome.decided_by);
+            let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
             // A rule whose three limits all refuse has refused once.
             if last.replace(planned.place.rule) == Some(planned.place.rule) {
                 continue;
             }
-            longest = longest.max(self.count_refusal(rule, ban, plan.caller(planned), moment));
+            let refusals = 1 + u64::from(outcome.unreported);
+            let check = plan.check(planned, Act::Take);
+            let (caller, terms) = (plan.caller(planned), check.its_terms());
+            longest =
+                longest.max(self.count_refusals(rule, ban, caller, (refusals, terms), now).await);
         }
         longest
     }
 
     /// How long the key is blocked now, if this refusal was one too many.
-    fn count_refusal(
+    async fn count_refusals(
         &self,
         rule: &Rule,
         ban: &Ban,
         key: &KeyBuf,
-        moment: Moment<'_, C>,
+        (refusals, terms): (u64, Terms),
+        now: Micros,
     ) -> Option<Wait> {
-        let refusals = rule.scoped("refusals", key);
-        let check = Check::new(&ban.refusals, &refusals);
-        // Through the store: observers are told of requests, not of this.
-        let counted = self.limiter.store().decide_one(&check, moment.instant());
-        if counted.decided_by() != DecidedBy::Memory || counted.remaining() > 0 {
+        let counted_under = rule.scoped("refusals", key);
+        // Of several as many as there is room for: more than the capacity never fits.
+        let act = if refusals > 1 { Act::UpTo } else { Act::Take };
+        let check = Check::new(&ban.refusals, &counted_under).act(act).cost(refusals);
+        let terms = Terms { consistency: Consistency::Strict, ..terms };
+        let store = self.limiter.store();
+        let Ok(counted): Result<Decision, Infallible> =
+            store.decide_each(&[check.terms(terms)], now, &mut [Outcome::default()]).await;
+        if !counts_towards_bans(counted.decided_by()) || counted.remaining() > 0 {
             return None;
         }
         let wait = Wait::at_least(ban.block);
-        let blocked = moment.block(&rule.scoped("block", key), moment.instant().after(wait));
+        let block = rule.scoped("block", key);
+        let Ok(blocked) = store.block((&block).into(), now.after(wait), now).await;
         let counter = if blocked { &self.counts.bans } else { &self.counts.bans_without_room };
         counter.fetch_add(1, Ordering::Relaxed);
         blocked.then_some(wait)
@@ -395,6 +437,13 @@ impl<C: Clock> Gatekeeper<C> {
     pub fn now(&self) -> Micros {
         self.limiter.clock().now()
     }
+}
+
+/// Whether a refusal is the key's own doing. A state that strangers share refuses for what they did, a
+/// store that does not answer for nothing at all, and what the store is not asked about it counts later.
+fn counts_towards_bans(decided_by: DecidedBy) -> bool {
+    use DecidedBy::{Lease, Local, Memory, Redis};
+    matches!(decided_by, Memory | Redis | Lease | Local)
 }
 
 /// What a limit says of a key that is blocked under its rule.

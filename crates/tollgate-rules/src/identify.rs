@@ -131,6 +131,30 @@ pub struct Identity<'a> {
     pub tier: Option<Cow<'a, str>>,
 }
 
+impl Identity<'_> {
+    /// Facts that somebody states, completed: who is calling follows from the header fields where the
+    /// facts do not say so themselves. As everywhere, user and tier only if the address they name is
+    /// trusted or a token proves them; the address itself stays as stated. The tier of one user is not
+    /// that of another: if the facts state a user and the fields name somebody else, their tier does
+    /// not count.
+    pub fn complete<'f>(&'f self, stated: Facts<'f>) -> Facts<'f> {
+        if stated.headers.is_none() {
+            return stated;
+        }
+        let found = self.user.as_deref();
+        // An empty name is no name.
+        let given = |fact: Option<&'f str>| fact.filter(|text| !text.is_empty());
+        let user = given(stated.user);
+        let same = user.is_none() || found.is_none() || user == found;
+        Facts {
+            user: user.or(found),
+            tier: given(stated.tier).or(self.tier.as_deref().filter(|_| same)),
+            api_key: given(stated.api_key).or(self.api_key.as_deref()),
+            ..stated
+        }
+    }
+}
+
 impl fmt::Debug for Identity<'_> {
     /// Without the API key, which is a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,35 +224,14 @@ impl Identify {
         proven
     }
 
-    /// Calls `with` with facts that somebody states, completed: who is calling follows from the header
-    /// fields where the facts do not say so themselves. As everywhere, user and tier only if the
-    /// address they name is trusted or a token proves them; the address itself stays as stated. The
-    /// tier of one user is not that of another: if the facts state a user and the fields name somebody
-    /// else, their tier does not count.
-    pub fn complete<T>(
-        &self,
-        stated: Facts<'_>,
-        now: Micros,
-        with: impl FnOnce(Facts<'_>) -> T,
-    ) -> T {
-        let Some(headers) = stated.headers else { return with(stated) };
-        let identity = match stated.ip {
-            Some(ip) => self.identify(ip, headers, now),
-            None => self.proven(headers, now),
-        };
-        let found = identity.user.as_deref();
-        // An empty name is no name.
-        let given = |fact: Option<&'_ str>| fact.is_some_and(|text| !text.is_empty());
-        let user = stated.user.filter(|_| given(stated.user));
-        let tier = stated.tier.filter(|_| given(stated.tier));
-        let api_key = stated.api_key.filter(|_| given(stated.api_key));
-        let same = user.is_none() || found.is_none() || user == found;
-        with(Facts {
-            user: user.or(found),
-            tier: tier.or(identity.tier.as_deref().filter(|_| same)),
-            api_key: api_key.or(identity.api_key.as_deref()),
-            ..stated
-        })
+    /// Who is calling, by the header fields of facts that somebody states: to
+    /// [`complete`](Identity::complete) them by.
+    pub fn identify_stated<'a>(&'a self, stated: &Facts<'a>, now: Micros) -> Identity<'a> {
+        match (stated.headers, stated.ip) {
+            (None, _) => Identity::default(),
+            (Some(headers), Some(ip)) => self.identify(ip, headers, now),
+            (Some(headers), None) => self.proven(headers, now),
+        }
     }
 
     /// The client that a trusted peer asks for.
@@ -428,10 +431,10 @@ mod tests {
         let tier_only: &dyn Headers = &vec![("X-Tier", "pro")];
         let complete = |ip: Option<&str>, user, headers| {
             let stated = Facts { ip: ip.map(self::ip), user, headers, ..Facts::default() };
-            identify.complete(stated, NOW, |facts| {
-                assert_eq!(facts.ip, stated.ip, "the address stays");
-                [facts.user, facts.tier, facts.api_key].map(|fact| fact.map(str::to_string))
-            })
+            let identity = identify.identify_stated(&stated, NOW);
+            let facts = identity.complete(stated);
+            assert_eq!(facts.ip, stated.ip, "the address stays");
+            [facts.user, facts.tier, facts.api_key].map(|fact| fact.map(str::to_string))
         };
         // ip, user, headers | user, tier, API key
         let rows = [

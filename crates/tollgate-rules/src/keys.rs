@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use tollgate::{Act, Check, Clock, Decision, KeyBuf, Limit, Micros, Wait};
+use tollgate::{
+    Act, Check, Clock, Decision, KeyBuf, Limit, MemoryStore, Micros, Outcome, SystemClock, Wait,
+};
 
 use crate::compile::read_overrides;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::gatekeeper::{Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
+use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
 use crate::problem::Problem;
@@ -23,8 +25,8 @@ use crate::suggest::suggest;
 
 /// One caller under one rule; made by [`Gatekeeper::caller`].
 #[derive(Debug)]
-pub struct Caller<'a, C> {
-    gatekeeper: &'a Gatekeeper<C>,
+pub struct Caller<'a, S = MemoryStore, C = SystemClock> {
+    gatekeeper: &'a Gatekeeper<S, C>,
     rules: Version,
     rule: u32,
     key: KeyBuf,
@@ -75,10 +77,10 @@ pub struct KeyLimit {
     pub decision: Decision,
 }
 
-impl<C: Clock> Gatekeeper<C> {
+impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// A caller by the name of a rule and its key as people write it: `user=42`, or `42` where that can
     /// mean only one thing.
-    pub fn caller(&self, rule: &str, key: &str) -> Result<Caller<'_, C>, CallerError> {
+    pub fn caller(&self, rule: &str, key: &str) -> Result<Caller<'_, S, C>, CallerError> {
         self.caller_at(rule, key, self.now())
     }
 
@@ -88,7 +90,7 @@ impl<C: Clock> Gatekeeper<C> {
         rule: &str,
         key: &str,
         now: Micros,
-    ) -> Result<Caller<'_, C>, CallerError> {
+    ) -> Result<Caller<'_, S, C>, CallerError> {
         let rules = self.rules();
         let names = || rules.rules().map(|rule| &*rule.name);
         let Some(number) = names().position(|name| name == rule) else {
@@ -116,7 +118,7 @@ pub enum CallerError {
     BadKey(Problem),
 }
 
-impl<C: Clock> Caller<'_, C> {
+impl<S: Answering, C: Clock> Caller<'_, S, C> {
     /// The rule.
     pub fn rule(&self) -> &Rule {
         self.rules.at(self.rule)
@@ -133,27 +135,41 @@ impl<C: Clock> Caller<'_, C> {
     }
 
     /// What is used.
-    pub fn report(&self) -> KeyReport {
-        let moment = self.gatekeeper.limiter().at(self.now);
+    pub async fn report(&self) -> KeyReport {
+        let mut limits = Vec::new();
+        for one in &self.applying() {
+            limits.push(self.report_of(one).await);
+        }
         KeyReport {
-            blocked_for: moment.blocked_for(&self.block_key()),
+            blocked_for: self.store().blocked((&self.block_key()).into(), self.now),
             replaced_by: self.replaced_by().cloned(),
             at_run_time: self.override_number().is_some_and(|one| self.rules.is_run_time(one)),
             lenient: self.lenient(),
-            limits: self.applying().iter().map(|one| self.report_of(one)).collect(),
+            limits,
         }
     }
 
-    fn report_of(&self, one: &Counted<'_>) -> KeyLimit {
-        let store = self.gatekeeper.limiter().store();
-        let check = Check::new(&one.limit.limit, &one.key).act(Act::Peek);
+    async fn report_of(&self, one: &Counted<'_>) -> KeyLimit {
+        let limit = &one.limit.limit;
+        let check = self.check(limit, &one.key).act(Act::Peek);
+        let outcome = &mut [Outcome::default()];
+        let Ok(decision) = self.store().decide_each(&[check], self.now, outcome).await;
+        let Ok(balance) = self.store().balance(&check, self.now).await;
         KeyLimit {
             tier: one.tier.map(Box::from),
             limit: one.limit.text.clone(),
-            capacity: one.limit.limit.capacity(),
-            balance: store.balance(&one.limit.limit, (&one.key).into(), self.now),
-            decision: store.decide_one(&check, self.now),
+            capacity: limit.capacity(),
+            balance,
+            decision,
         }
+    }
+
+    fn check<'k>(&self, limit: &'k Limit, key: &'k KeyBuf) -> Check<'k> {
+        Check::new(limit, key).terms(self.rule().terms)
+    }
+
+    fn store(&self) -> &S {
+        self.gatekeeper.limiter().store()
     }
 
     /// Why the rule does not refuse this caller, if it does not.
@@ -184,36 +200,41 @@ impl<C: Clock> Caller<'_, C> {
     }
 
     /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
-    pub fn reset(&self) -> bool {
-        let moment = self.gatekeeper.limiter().at(self.now);
-        let mut found = self.unblock();
+    pub async fn reset(&self) -> bool {
+        let mut found = self.unblock().await;
         for (limit, key) in self.counts() {
-            found |= moment.reset(limit, &key);
+            let Ok(reset) = self.store().reset(&self.check(limit, &key), self.now).await;
+            found |= reset;
         }
         if let Some(ban) = &self.rule().ban {
-            found |= moment.reset(&ban.refusals, &self.rule().scoped("refusals", &self.key));
+            let refusals = self.rule().scoped("refusals", &self.key);
+            let check = self.check(&ban.refusals, &refusals);
+            let Ok(reset) = self.store().reset(&check, self.now).await;
+            found |= reset;
         }
         found
     }
 
     /// Gives back units of every limit, as far as they are used.
-    pub fn grant(&self, units: u64) {
-        let moment = self.gatekeeper.limiter().at(self.now);
+    pub async fn grant(&self, units: u64) {
         for (limit, key) in self.counts() {
-            moment.grant(limit, &key, units);
+            let check = self.check(limit, &key).cost(units);
+            let Ok(()) = self.store().refund(&check, None, self.now).await;
         }
     }
 
     /// Refuses everything under this rule, for so long; a longer block stays. `false`: the bounded
     /// table of blocks is full.
-    pub fn block(&self, duration: Duration) -> bool {
+    pub async fn block(&self, duration: Duration) -> bool {
         let until = self.now.after(Wait::at_least(duration));
-        self.gatekeeper.limiter().at(self.now).block(&self.block_key(), until)
+        let Ok(blocked) = self.store().block((&self.block_key()).into(), until, self.now).await;
+        blocked
     }
 
     /// Lifts a block, also one that refusals have earned. Whether there was one.
-    pub fn unblock(&self) -> bool {
-        self.gatekeeper.limiter().at(self.now).unblock(&self.block_key())
+    pub async fn unblock(&self) -> bool {
+        let Ok(found) = self.store().unblock((&self.block_key()).into(), self.now).await;
+        found
     }
 
     /// Sets other limits for this caller, as `overrides:` of a file does; `fields` has `limits` and may

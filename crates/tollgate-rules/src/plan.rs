@@ -239,7 +239,7 @@ impl<'a> Plan<'a> {
 
     pub(crate) fn check(&self, planned: &Planned, act: Act) -> Check<'_> {
         let check = Check::new(self.limit(planned), self.key_for(planned));
-        let check = check.cost(planned.cost).act(act);
+        let check = check.cost(planned.cost).act(act).terms(self.rule(planned).terms);
         let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
         let check = if self.at_once { check.at_once() } else { check };
         match self.rule(planned).count_denied && act == Act::Take {

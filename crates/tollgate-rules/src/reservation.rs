@@ -11,10 +11,12 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Act, Clock, KeyBuf, Limit, Micros, Outcome, Receipt, Refusal, Wait};
+use tollgate::{
+    Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Outcome, Receipt, Refusal, Terms, Wait,
+};
 
 use crate::answer::{Answer, Binding, Told};
-use crate::gatekeeper::{Ask, Gatekeeper, Version};
+use crate::gatekeeper::{Answering, Ask, Gatekeeper, Version, at_once};
 use crate::plan::Plan;
 
 /// The most reservations that are open at once; about as many expired ones are remembered, to tell
@@ -112,11 +114,39 @@ struct Charge {
     receipt: Receipt,
     /// Whether the true cost is of this limit.
     settled: bool,
+    terms: Terms,
 }
 
 impl Reservations {
     pub(crate) fn len(&self) -> usize {
         self.table().open.len()
+    }
+
+    /// A place for what a plan is going to charge, or why there can be none.
+    fn hold(
+        &self,
+        plan: &Plan<'_>,
+        deadline: Micros,
+        now: Micros,
+    ) -> Result<Result<HeldPlace<'_>, Busy>, TableFull> {
+        let mut table = self.table();
+        table.expire(now, EXPIRED_AT_ONCE);
+        let full = |table: &Table| table.open.len() >= RESERVATIONS_MAX;
+        if full(&table) || table.busy(plan).is_some() {
+            // It matters now how many of them are really open.
+            table.expire(now, usize::MAX);
+        }
+        if full(&table) {
+            return Err(TableFull);
+        }
+        if let Some(busy) = table.busy(plan) {
+            return Ok(Err(busy));
+        }
+        let counted = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
+        let in_flight = counted.map(|(_, rule, key)| rule.scoped("in_flight", key)).collect();
+        let open = Open { charges: Vec::new(), in_flight, deadline };
+        let id = Some(table.insert(open, &self.names));
+        Ok(Ok(HeldPlace { reservations: self, id }))
     }
 
     /// A panic while it was held left at worst one reservation half made.
@@ -133,10 +163,10 @@ impl Names {
     }
 }
 
-impl<C: Clock> Gatekeeper<C> {
+impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
     pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, TableFull> {
-        self.reserve_by(self.rules(), ask, expires_in, self.now())
+        self.reserve_at(ask, expires_in, self.now())
     }
 
     /// The same at an instant of your choosing.
@@ -146,45 +176,7 @@ impl<C: Clock> Gatekeeper<C> {
         expires_in: Duration,
         now: Micros,
     ) -> Result<Reserved, TableFull> {
-        self.reserve_by(self.rules(), ask, expires_in, now)
-    }
-
-    /// The same under a version of the rules.
-    pub fn reserve_by(
-        &self,
-        rules: Version,
-        ask: &Ask<'_>,
-        expires_in: Duration,
-        now: Micros,
-    ) -> Result<Reserved, TableFull> {
-        let plan = Plan::new(&rules, ask, now);
-        let mut table = self.reservations.table();
-        table.expire(now, EXPIRED_AT_ONCE);
-        let full = |table: &Table| table.open.len() >= RESERVATIONS_MAX;
-        if full(&table) || table.busy(&plan).is_some() {
-            // It matters now how many of them are really open.
-            table.expire(now, usize::MAX);
-        }
-        if full(&table) {
-            return Err(TableFull);
-        }
-        if let Some(busy) = table.busy(&plan) {
-            let (mut told, entries) = self.ask(&plan, Act::Peek, now);
-            if told.refusal.is_none() {
-                busy.tell(&mut told);
-            }
-            self.tell(&plan, &told, &entries);
-            drop((table, plan));
-            return Ok(Reserved { answer: Answer::new(rules, (told, entries)), id: None });
-        }
-        let (told, entries) = self.ask(&plan, Act::Take, now);
-        let id = told.refusal.is_none().then(|| {
-            let mut open = Open::new(&plan, ask.cost.is_some(), entries.outcomes());
-            open.deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
-            table.insert(open, &self.reservations.names)
-        });
-        drop((table, plan));
-        Ok(Reserved { answer: Answer::new(rules, (told, entries)), id })
+        at_once(self.reserve_by(self.rules(), ask, expires_in, now))
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -195,18 +187,7 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// The same at an instant of your choosing.
     pub fn commit_at(&self, id: ReservationId, cost: u64, now: Micros) -> Result<(), SettleError> {
-        let open = self.reservations.table().close(id, now)?;
-        let moment = self.limiter().at(now);
-        for charge in open.charges.into_iter().filter(|charge| charge.settled) {
-            let limit = &charge.limit;
-            let estimate = charge.receipt.granted();
-            if cost < estimate {
-                moment.refund(limit, &charge.key, charge.receipt, estimate - cost);
-            } else if cost > estimate {
-                let _ = moment.force(limit, &charge.key, cost - estimate);
-            }
-        }
-        Ok(())
+        at_once(self.commit_by(id, cost, now))
     }
 
     /// Gives back all that a reservation charged: the work did not happen.
@@ -216,13 +197,103 @@ impl<C: Clock> Gatekeeper<C> {
 
     /// The same at an instant of your choosing.
     pub fn cancel_at(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
+        at_once(self.cancel_by(id, now))
+    }
+}
+
+impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+    /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps what was charged open to be settled.
+    pub async fn reserve_by(
+        &self,
+        rules: Version,
+        ask: &Ask<'_>,
+        expires_in: Duration,
+        now: Micros,
+    ) -> Result<Reserved, TableFull> {
+        let plan = Plan::new(&rules, ask, now);
+        let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
+        let (told, entries, id) = match self.reservations.hold(&plan, deadline, now)? {
+            Err(busy) => {
+                let (mut told, entries) = self.ask(&plan, Act::Peek, now).await;
+                if told.refusal.is_none() {
+                    busy.tell(&mut told);
+                }
+                self.tell(&plan, &told, &entries);
+                (told, entries, None)
+            }
+            Ok(held) => {
+                let (told, entries) = self.ask(&plan, Act::Take, now).await;
+                let id = told
+                    .refusal
+                    .is_none()
+                    .then(|| held.keep(charges(&plan, ask.cost.is_some(), entries.outcomes())));
+                (told, entries, id)
+            }
+        };
+        drop(plan);
+        Ok(Reserved { answer: Answer::new(rules, (told, entries)), id })
+    }
+
+    /// Settles a reservation with the true cost: what was too much is given back, what was too
+    /// little is charged, if need be into debt.
+    pub async fn commit_by(
+        &self,
+        id: ReservationId,
+        cost: u64,
+        now: Micros,
+    ) -> Result<(), SettleError> {
         let open = self.reservations.table().close(id, now)?;
-        let moment = self.limiter().at(now);
-        for charge in open.charges {
-            let units = charge.receipt.granted();
-            moment.refund(&charge.limit, &charge.key, charge.receipt, units);
+        let store = self.limiter().store();
+        for charge in open.charges.into_iter().filter(|charge| charge.settled) {
+            let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
+            let estimate = charge.receipt.granted();
+            if cost < estimate {
+                let back = check.cost(estimate - cost);
+                let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
+            } else if cost > estimate {
+                let force = [check.cost(cost - estimate).act(Act::Force)];
+                let outcome = &mut [Outcome::default()];
+                let Ok(_) = store.decide_each(&force, now, outcome).await;
+            }
         }
         Ok(())
+    }
+
+    /// Gives back all that a reservation charged: the work did not happen.
+    pub async fn cancel_by(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
+        let open = self.reservations.table().close(id, now)?;
+        for charge in open.charges {
+            let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
+            let back = check.cost(charge.receipt.granted());
+            let Ok(()) = self.limiter().store().refund(&back, Some(charge.receipt), now).await;
+        }
+        Ok(())
+    }
+}
+
+/// A place in the table for a reservation whose store has yet to answer. Dropped, it is free again:
+/// also when whoever asked does not wait for the answer.
+struct HeldPlace<'a> {
+    reservations: &'a Reservations,
+    id: Option<ReservationId>,
+}
+
+impl HeldPlace<'_> {
+    fn keep(mut self, charges: Vec<Charge>) -> ReservationId {
+        let id = self.id.take().expect("kept once");
+        // Gone if its deadline has passed meanwhile: then the charge stands.
+        if let Some(open) = self.reservations.table().open.get_mut(&id) {
+            open.charges = charges;
+        }
+        id
+    }
+}
+
+impl Drop for HeldPlace<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.reservations.table().remove(id);
+        }
     }
 }
 
@@ -311,26 +382,22 @@ impl Table {
     }
 }
 
-impl Open {
-    fn new<'o>(
-        plan: &Plan<'_>,
-        explicit_cost: bool,
-        outcomes: impl Iterator<Item = &'o Outcome>,
-    ) -> Open {
-        let settled = plan.settled(explicit_cost);
-        // What a limit in shadow refused was not charged to it, and is not settled either.
-        let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
-        let charges = charged.map(|(planned, outcome)| Charge {
+/// What a request was charged.
+fn charges<'o>(
+    plan: &Plan<'_>,
+    explicit_cost: bool,
+    outcomes: impl Iterator<Item = &'o Outcome>,
+) -> Vec<Charge> {
+    let settled = plan.settled(explicit_cost);
+    // What a limit in shadow refused was not charged to it, and is not settled either.
+    let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
+    charged
+        .map(|(planned, outcome)| Charge {
             limit: plan.limit(planned).clone(),
             key: plan.key_for(planned).clone(),
             receipt: outcome.receipt(),
             settled: settled(planned),
-        });
-        let counted = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
-        Open {
-            charges: charges.collect(),
-            in_flight: counted.map(|(_, rule, key)| rule.scoped("in_flight", key)).collect(),
-            deadline: Micros::ZERO,
-        }
-    }
+            terms: plan.rule(planned).terms,
+        })
+        .collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::headers::PolicyName;
-use tollgate::{KeyBuf, Limit};
+use tollgate::{KeyBuf, Limit, Terms};
 
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
@@ -35,8 +35,10 @@ pub struct Rule {
     pub count_denied: bool,
     /// Refusals that earn a block.
     pub ban: Option<Ban>,
-    /// What happens while a shared store does not answer.
-    pub on_store_failure: StoreFailure,
+    /// How a shared store treats it.
+    pub terms: Terms,
+    /// The name of the shared store, if it is not the one of all others.
+    pub store: Option<Box<str>>,
     /// At most so many reservations of one key at once.
     pub concurrency: Option<Concurrency>,
 }
@@ -56,7 +58,8 @@ impl Rule {
             soft: false,
             count_denied: false,
             ban: None,
-            on_store_failure: StoreFailure::Local,
+            terms: Terms::default(),
+            store: None,
             concurrency: None,
         }
     }
@@ -208,18 +211,6 @@ impl Concurrency {
         let policy = PolicyName::new(&format!("{rule}-in-flight")).expect("rule names are plain");
         Concurrency { max, text: format!("{max} in flight").into(), policy }
     }
-}
-
-/// What a rule does while a shared store does not answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StoreFailure {
-    /// Decides alone, with its share of the limit.
-    #[default]
-    Local,
-    /// Admits.
-    Open,
-    /// Refuses.
-    Closed,
 }
 
 #[cfg(test)]

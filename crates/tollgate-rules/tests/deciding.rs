@@ -13,7 +13,7 @@ const NOON: u64 = 1_794_744_000;
 
 /// A gatekeeper and the time that its tests tell it.
 struct Gate {
-    gatekeeper: Gatekeeper<ManualClock>,
+    gatekeeper: Gatekeeper<MemoryStore, ManualClock>,
     now: Micros,
 }
 

@@ -469,10 +469,10 @@ fn a_token_proves_its_user_to_whoever_asks() {
     for (ip, user, tier, headers, want) in rows {
         let ip = ip.map(|ip| ip.parse().unwrap());
         let stated = Facts { ip, user, tier, headers: Some(headers), ..Facts::default() };
-        identify.complete(stated, Micros::from_secs(NOW), |facts| {
-            assert_eq!([facts.user, facts.tier], want);
-            assert_eq!(facts.ip, ip);
-        });
+        let identity = identify.identify_stated(&stated, Micros::from_secs(NOW));
+        let facts = identity.complete(stated);
+        assert_eq!([facts.user, facts.tier], want);
+        assert_eq!(facts.ip, ip);
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate::{Limiter, ManualClock, Micros, Wait};
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Wait};
 use tollgate_rules::keys::{CallerError, OverrideError};
 use tollgate_rules::{
-    Answer, Ask, Caller, Decided, Facts, Gatekeeper, Observer, RuleSet, Source, Verdict, compile,
-    key_text,
+    Answer, Ask, Caller, Decided, Facts, Gatekeeper, Observer, RuleSet, Source, Verdict, at_once,
+    compile, key_text,
 };
 
 fn rules(text: &str) -> RuleSet {
@@ -24,29 +24,26 @@ fn api(rest: &str) -> RuleSet {
 
 const START: Micros = Micros::from_secs(1_795_000_000);
 
-fn gatekeeper(rules: RuleSet) -> Gatekeeper<ManualClock> {
-    Gatekeeper::new(
-        rules,
-        Limiter::new(tollgate::MemoryStore::new(10_000), ManualClock::new(START)),
-    )
+fn gatekeeper(rules: RuleSet) -> Gatekeeper<MemoryStore, ManualClock> {
+    Gatekeeper::new(rules, Limiter::new(MemoryStore::new(10_000), ManualClock::new(START)))
 }
 
-fn take(gatekeeper: &Gatekeeper<ManualClock>, user: &str, cost: u64) -> Answer {
+fn take(gatekeeper: &Gatekeeper<MemoryStore, ManualClock>, user: &str, cost: u64) -> Answer {
     let facts = Facts { user: Some(user), path: Some("/"), ..Facts::default() };
     gatekeeper.decide(&Ask { facts, cost: Some(cost), ..Ask::default() })
 }
 
 /// What is left for a user of the one limit.
-fn left(gatekeeper: &Gatekeeper<ManualClock>, user: &str) -> u64 {
+fn left(gatekeeper: &Gatekeeper<MemoryStore, ManualClock>, user: &str) -> u64 {
     let facts = Facts { user: Some(user), path: Some("/"), ..Facts::default() };
     gatekeeper.peek(&Ask { facts, cost: Some(1), ..Ask::default() }).remaining()
 }
 
 fn caller<'a>(
-    gatekeeper: &'a Gatekeeper<ManualClock>,
+    gatekeeper: &'a Gatekeeper<MemoryStore, ManualClock>,
     rule: &str,
     key: &str,
-) -> Caller<'a, ManualClock> {
+) -> Caller<'a, MemoryStore, ManualClock> {
     gatekeeper.caller(rule, key).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
@@ -197,30 +194,31 @@ fn callers_are_shown_reset_granted_and_blocked() {
     assert!(take(&gatekeeper, "42", 7).allowed());
     assert!(take(&gatekeeper, "7", 1).allowed());
     let caller = || caller(&gatekeeper, "api", "42");
-    let balances = || caller().report().limits.iter().map(|one| one.balance).collect::<Vec<_>>();
+    let balances =
+        || at_once(caller().report()).limits.iter().map(|one| one.balance).collect::<Vec<_>>();
     assert_eq!(balances(), [3, 93]);
     assert_eq!(key_text(caller().key()), "user=42");
 
-    caller().grant(5);
+    at_once(caller().grant(5));
     assert_eq!(balances(), [8, 98]);
-    caller().grant(1_000);
+    at_once(caller().grant(1_000));
     assert_eq!(balances(), [10, 100], "never above the capacity");
 
     assert!(take(&gatekeeper, "42", 10).allowed());
-    assert!(caller().reset());
-    assert!(!caller().reset(), "nothing is left to forget");
+    assert!(at_once(caller().reset()));
+    assert!(!at_once(caller().reset()), "nothing is left to forget");
     assert_eq!(balances(), [10, 100]);
 
-    assert!(caller().block(Duration::from_secs(60)));
+    assert!(at_once(caller().block(Duration::from_secs(60))));
     let refused = take(&gatekeeper, "42", 1);
     assert_eq!(refused.retry_after(), Wait::from_micros(60_000_000));
     assert!(take(&gatekeeper, "7", 1).allowed(), "others go on");
-    assert_eq!(caller().report().blocked_for, Some(Wait::from_micros(60_000_000)));
-    assert!(caller().unblock());
-    assert!(!caller().unblock());
+    assert_eq!(at_once(caller().report()).blocked_for, Some(Wait::from_micros(60_000_000)));
+    assert!(at_once(caller().unblock()));
+    assert!(!at_once(caller().unblock()));
     assert!(take(&gatekeeper, "42", 1).allowed());
-    caller().block(Duration::from_secs(60));
-    assert!(caller().reset(), "a reset lifts a block, too");
+    at_once(caller().block(Duration::from_secs(60)));
+    assert!(at_once(caller().reset()), "a reset lifts a block, too");
     assert!(take(&gatekeeper, "42", 1).allowed());
 }
 
@@ -230,13 +228,13 @@ fn a_reset_forgets_refusals_that_count_towards_a_ban() {
     let refuse = || assert!(!take(&gatekeeper, "42", 1).allowed());
     assert!(take(&gatekeeper, "42", 1).allowed());
     refuse();
-    assert!(caller(&gatekeeper, "api", "42").reset());
+    assert!(at_once(caller(&gatekeeper, "api", "42").reset()));
     assert!(take(&gatekeeper, "42", 1).allowed());
     refuse();
     assert_eq!(gatekeeper.stats().bans, 0);
     refuse();
     assert_eq!(gatekeeper.stats().bans, 1);
-    assert!(caller(&gatekeeper, "api", "42").reset());
+    assert!(at_once(caller(&gatekeeper, "api", "42").reset()));
     assert!(take(&gatekeeper, "42", 1).allowed());
 }
 
@@ -251,7 +249,7 @@ rules:
 ";
     let gatekeeper = gatekeeper(rules(text));
     let shown = |rule: &str, key: &str| -> Vec<(Option<String>, u64)> {
-        let limits = caller(&gatekeeper, rule, key).report().limits;
+        let limits = at_once(caller(&gatekeeper, rule, key).report()).limits;
         limits.into_iter().map(|one| (one.tier.map(String::from), one.capacity)).collect()
     };
     let some = |tier: &str| Some(tier.to_string());
@@ -266,13 +264,13 @@ rules:
         assert!(gatekeeper.decide(&ask).allowed());
     }
     let balances = || {
-        let limits = caller(&gatekeeper, "address", "192.0.2.1").report().limits;
+        let limits = at_once(caller(&gatekeeper, "address", "192.0.2.1").report()).limits;
         limits.iter().map(|one| one.balance).collect::<Vec<_>>()
     };
     assert_eq!(balances(), [0, 10, 90]);
-    caller(&gatekeeper, "address", "192.0.2.1").grant(3);
+    at_once(caller(&gatekeeper, "address", "192.0.2.1").grant(3));
     assert_eq!(balances(), [3, 10, 93]);
-    assert!(caller(&gatekeeper, "address", "192.0.2.1").reset());
+    assert!(at_once(caller(&gatekeeper, "address", "192.0.2.1").reset()));
     assert_eq!(balances(), [10, 10, 100]);
 }
 
@@ -293,7 +291,7 @@ fn overrides_come_and_go_at_run_time_and_outlive_a_reload() {
     caller().set_override(&json!({ "limits": ["60/hour"] })).unwrap();
     assert_eq!(take(&gatekeeper, "42", 1).remaining(), 53);
     assert_eq!(gatekeeper.overrides().len(), 1);
-    assert_eq!(caller().report().replaced_by.unwrap().limits.len(), 1);
+    assert_eq!(at_once(caller().report()).replaced_by.unwrap().limits.len(), 1);
 
     // A rule that goes and comes back finds its overrides.
     gatekeeper.replace(rules("rules: [{ name: all, key: global, limits: [1/hour] }]"));

@@ -295,7 +295,11 @@ impl Model {
     }
 }
 
-fn verdict(gatekeeper: &Gatekeeper<ManualClock>, request: &Request, now: Micros) -> Verdict {
+fn verdict(
+    gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
+    request: &Request,
+    now: Micros,
+) -> Verdict {
     let answer = gatekeeper.decide_at(&Ask { facts: request.facts(), ..Ask::default() }, now);
     let limits = answer
         .limits()

@@ -245,7 +245,7 @@ fn lists_of_any_length_are_read_from_their_end() {
 }
 
 /// A gatekeeper of one rule that allows 100 requests an hour per address, and few keys in all.
-fn by_address(ip: &str) -> Gatekeeper<ManualClock> {
+fn by_address(ip: &str) -> Gatekeeper<MemoryStore, ManualClock> {
     let text = format!(
         "identify: {{ ip: {{ {ip} }} }}\n\
          rules: [{{ name: a, key: '{{ip}}', limits: [{{ rate: 100/hour, burst: 100 }}] }}]\n"
@@ -257,7 +257,10 @@ fn by_address(ip: &str) -> Gatekeeper<ManualClock> {
 }
 
 /// How many requests of these addresses pass at one instant.
-fn passing(gatekeeper: &Gatekeeper<ManualClock>, addresses: impl Iterator<Item = IpAddr>) -> usize {
+fn passing(
+    gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
+    addresses: impl Iterator<Item = IpAddr>,
+) -> usize {
     let allowed = |ip: IpAddr| {
         let facts = Facts { ip: Some(ip), ..Facts::default() };
         gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, Micros::from_secs(1)).allowed()

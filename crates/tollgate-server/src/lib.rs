@@ -16,6 +16,7 @@ mod run;
 mod settings;
 mod shutdown;
 mod snapshot;
+mod store;
 mod telemetry;
 mod top;
 mod warnings;

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use crate::store::{Gatekeeper, ServerStore};
 use tokio::runtime;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tollgate::{Clock, Limiter, MemoryStore, Micros, SystemClock};
-use tollgate_rules::Gatekeeper;
 
 use crate::access;
 use crate::cli::{Failure, Report};
@@ -79,7 +79,8 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
     let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
     let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
-    let limiter = Limiter::new(store.map_err(Failure::Input)?, SystemClock);
+    let store = ServerStore::Memory(Box::new(store.map_err(Failure::Input)?));
+    let limiter = Limiter::new(store, SystemClock);
     let names = KeyNames::new(settings.key_secret_file.as_deref(), logs);
     let names = Arc::new(names.map_err(Failure::Input)?);
     let watcher = Arc::new(Watcher::new(logs, names.clone()));

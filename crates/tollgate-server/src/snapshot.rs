@@ -9,9 +9,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::store::Gatekeeper;
 use tollgate::store::memory::SnapshotError;
 use tollgate::{Clock, MemoryStore, SystemClock};
-use tollgate_rules::Gatekeeper;
 
 use crate::background;
 use crate::cli::Report;
@@ -163,5 +163,5 @@ impl Keeper {
 }
 
 fn save(gatekeeper: &Gatekeeper, path: &Path) -> Result<(), SnapshotError> {
-    gatekeeper.limiter().store().save(path, gatekeeper.now())
+    gatekeeper.limiter().store().memory().save(path, gatekeeper.now())
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::store::Gatekeeper;
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
-use tollgate_rules::Gatekeeper;
 
 use crate::telemetry::{Field, Logs};
 

@@ -28,6 +28,9 @@ pub struct Outcome {
     pub decided_by: DecidedBy,
     /// The instant that the answer is of, and that a charge carries: not before the last charge.
     pub served_at: Micros,
+    /// Refusals that were answered without asking the shared store since it was last asked: whoever
+    /// counts refusals counts these, too.
+    pub unreported: u32,
     /// The clock went back so far that the state must follow it, even if nothing is charged:
     /// charging 0 moves it. Otherwise a refused caller would wait for the old time to return.
     pub jumped: bool,
@@ -70,6 +73,17 @@ pub enum DecidedBy {
 }
 
 impl DecidedBy {
+    /// How much it matters that it was not the usual one: 0 for the usual ones.
+    const fn unusual(self) -> u8 {
+        match self {
+            DecidedBy::Closed => 4,
+            DecidedBy::Local => 3,
+            DecidedBy::Open => 2,
+            DecidedBy::Overflow => 1,
+            _ => 0,
+        }
+    }
+
     /// The word used in answers, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -252,13 +266,24 @@ impl Decision {
         let mut outcome = outcomes[binding];
         let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
         outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
-        let overflowed = outcomes.iter().any(|one| one.decided_by == DecidedBy::Overflow);
+        // What was not decided as usual shows, wherever it was; else who answered for the binding one.
+        let unusual = outcomes.iter().map(|one| one.decided_by).max_by_key(|by| by.unusual());
+        let decided_by = unusual.filter(|by| by.unusual() > 0).unwrap_or(outcome.decided_by);
         Decision {
-            decided_by: if overflowed { DecidedBy::Overflow } else { DecidedBy::Memory },
+            decided_by,
             binding: binding as u8,
             violated,
             ..Decision::of_one(checks[binding].limit, outcome, outcome.charged, at)
         }
+    }
+
+    /// What these outcomes of several limits are together, for whoever decides them elsewhere than
+    /// in a [`MemoryStore`](crate::MemoryStore): refused if an enforced one refuses.
+    pub fn of_outcomes(checks: &[Check<'_>], outcomes: &[Outcome], at: Micros) -> Decision {
+        let refuses = |(check, outcome): (&Check<'_>, &Outcome)| !check.shadow && !outcome.allowed;
+        let refusing = checks.iter().zip(outcomes).enumerate();
+        let violated = refusing.fold(0, |bits, (i, one)| bits | u16::from(refuses(one)) << i);
+        Decision::of_all(checks, outcomes, violated, at)
     }
 
     /// Allowed because no limit applies.
@@ -277,7 +302,7 @@ impl Decision {
 
     /// Refused before any limit was asked.
     #[cold]
-    pub(crate) fn refused(refusal: Refusal, retry_after: Wait, at: Micros) -> Decision {
+    pub fn refused(refusal: Refusal, retry_after: Wait, at: Micros) -> Decision {
         let decided_by = match refusal {
             Refusal::Blocked => DecidedBy::Block,
             _ => DecidedBy::Memory,

@@ -287,22 +287,68 @@ impl Limit {
         self.id
     }
 
-    /// Which numbers these are.
+    /// Which numbers these are, and what becomes of the used part when they change: limits of one
+    /// [`id`](Limit::id) and one fingerprint are the same to every store.
     #[inline]
-    pub(crate) fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
     /// The period in microseconds.
     #[inline]
-    pub(crate) fn period_us(&self) -> u64 {
+    pub fn period_us(&self) -> u64 {
         self.period
     }
 
     /// The longest that a window can last, in microseconds: the period, but for a calendar's.
     #[inline]
-    pub(crate) fn window_longest_us(&self) -> u64 {
+    pub fn window_longest_us(&self) -> u64 {
         self.window_longest
+    }
+
+    /// How far fixed windows begin after a multiple of the period, in microseconds.
+    pub fn window_offset_us(&self) -> u64 {
+        self.window_offset
+    }
+
+    /// Microseconds until an empty bucket is full.
+    pub fn full_refill_us(&self) -> u64 {
+        self.bucket.full_refill
+    }
+
+    /// Ticks that pass in a microsecond: what a bucket's rate is counted in, see
+    /// [`token_bucket`](crate::algorithm::token_bucket).
+    pub fn drain(&self) -> u64 {
+        self.bucket.drain
+    }
+
+    /// How long a state can differ from a fresh one after its last charge, in microseconds, unless
+    /// it is in debt.
+    pub fn memory_us(&self) -> u64 {
+        match self.kind {
+            Kind::Token | Kind::Leaky => self.full_refill_us(),
+            Kind::Window | Kind::Staggered => self.window_longest,
+            Kind::Counter => 2 * self.period,
+            // A sub-bucket counts until the last of the period after its end.
+            Kind::Log => match self.options.precision {
+                Precision::Estimate => self.period,
+                Precision::Buckets(_) => 2 * self.period,
+            },
+        }
+    }
+
+    /// This limit with other numbers: N, and the burst of a bucket.
+    pub fn with_numbers(&self, units: u64, capacity: u64) -> Result<Limit, LimitError> {
+        let builder = LimitBuilder {
+            name: self.name.to_string(),
+            units,
+            period: self.period(),
+            burst: self.algorithm.is_bucket().then_some(capacity),
+            algorithm: Some(self.algorithm),
+            options: self.options,
+            calendar: self.calendar.clone(),
+        };
+        Ok(builder.build()?.shifted_like(self))
     }
 
     /// This limit without the shift of any one key.
@@ -323,7 +369,7 @@ impl Limit {
 
     /// This limit as it applies to `key`. The fixed windows of a staggered one are shifted by a
     /// fixed public hash of the key, so that not everybody's quota returns at the same instant.
-    pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Limit> {
+    pub fn for_key(&self, key: &[u8]) -> Cow<'_, Limit> {
         if !self.options.stagger {
             return Cow::Borrowed(self);
         }

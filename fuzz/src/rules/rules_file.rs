@@ -348,7 +348,7 @@ fn check_diagnostic(diagnostic: &Diagnostic, file: &File) {
 
 /// Requests under rules that compiled twice.
 struct Story<'a> {
-    gatekeepers: [Gatekeeper<ManualClock>; 2],
+    gatekeepers: [Gatekeeper<MemoryStore, ManualClock>; 2],
     paths: Vec<&'a str>,
     now: Micros,
 }
@@ -452,7 +452,10 @@ impl<'a> Story<'a> {
     }
 
     /// The answers of both, which are the same.
-    fn both(&self, ask: impl Fn(&Gatekeeper<ManualClock>, Micros) -> Answer) -> Answer {
+    fn both(
+        &self,
+        ask: impl Fn(&Gatekeeper<MemoryStore, ManualClock>, Micros) -> Answer,
+    ) -> Answer {
         let [one, two] = self.gatekeepers.each_ref().map(|gatekeeper| ask(gatekeeper, self.now));
         let said = |answer: &Answer| {
             let limits =

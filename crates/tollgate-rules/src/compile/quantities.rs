@@ -55,6 +55,16 @@ pub(super) fn share(text: &str) -> Result<u16, Problem> {
     share.ok_or_else(|| bad("is above 100%"))
 }
 
+/// How often instances settle, in milliseconds.
+pub(super) fn sync_interval(text: &str) -> Result<u32, Problem> {
+    let millis = duration(text)?.as_millis();
+    let possible = (10..=3_600_000).contains(&millis);
+    possible.then_some(millis as u32).ok_or_else(|| {
+        Problem::new(format!("instances cannot settle every {text}"))
+            .hint("write an interval from 10ms to 1h, such as 1s")
+    })
+}
+
 /// An instant in the manner of RFC 3339.
 pub(super) fn instant(text: &str) -> Result<Micros, Problem> {
     let bad = |what: &str| {

@@ -1,11 +1,11 @@
 //! An entry of `rules:` becomes a [`Rule`].
 
 use tollgate::limit::parse_rate;
-use tollgate::{Algorithm, KeyBuf, Limit, OnChange};
+use tollgate::{Algorithm, Consistency, KeyBuf, Limit, OnChange, OnFailure, Terms};
 
 use crate::Problem;
 use crate::key_template::KeyTemplate;
-use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, StoreFailure, TierLimits};
+use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, TierLimits};
 use crate::yaml::Node;
 
 use super::context::{Context, optional};
@@ -29,6 +29,7 @@ pub(super) fn read<'a>(
     let rule_name = name.as_deref().unwrap_or("rule");
     let ban = optional(node.get("ban"), |node| ban(context, node, rule_name));
     let limits = limits_of(context, node, rule_name, tiers);
+    let consistency = consistency(context, node);
     check_elsewhere(context, node);
     let (name, (specs, limits)) = (name?, limits?);
     let rule = Rule {
@@ -41,7 +42,12 @@ pub(super) fn read<'a>(
         soft: flag(node, "soft"),
         count_denied: flag(node, "count_denied"),
         ban: ban?,
-        on_store_failure: on_store_failure(node),
+        terms: Terms { on_failure: on_failure(node), consistency: consistency?, store: 0 },
+        store: node
+            .get("store")
+            .and_then(Node::text)
+            .filter(|name| *name != "default")
+            .map(Box::from),
         concurrency: concurrency(node, &name),
         name: name.into(),
     };
@@ -117,12 +123,26 @@ fn on_change(node: &Node) -> OnChange {
     }
 }
 
-fn on_store_failure(node: &Node) -> StoreFailure {
+fn on_failure(node: &Node) -> OnFailure {
     match node.get("on_store_failure").and_then(Node::text) {
-        Some("open") => StoreFailure::Open,
-        Some("closed") => StoreFailure::Closed,
-        _ => StoreFailure::Local,
+        Some("open") => OnFailure::Open,
+        Some("closed") => OnFailure::Closed,
+        _ => OnFailure::Local,
     }
+}
+
+/// How closely instances agree; what is not the word `strict` has one of two fields.
+fn consistency(context: Context<'_>, node: &Node) -> Option<Consistency> {
+    let Some(node) = node.get("consistency") else { return Some(Consistency::Strict) };
+    if let Some(share) = node.get("leased") {
+        let parts = context.read(share, quantities::share)?;
+        return Some(Consistency::Leased { millionths: u32::from(parts) * 100 });
+    }
+    if let Some(interval) = node.get("local_sync") {
+        let interval_ms = context.read(interval, quantities::sync_interval)?;
+        return Some(Consistency::LocalSync { interval_ms });
+    }
+    Some(Consistency::Strict)
 }
 
 fn concurrency(node: &Node, name: &str) -> Option<Concurrency> {
@@ -157,7 +177,7 @@ fn ban(context: Context<'_>, node: &Node, rule: &str) -> Option<Ban> {
 
 /// Fields that are checked here and act elsewhere.
 fn check_elsewhere(context: Context<'_>, node: &Node) {
-    let (gateway, shared) = ("in the gateway", "with a shared store");
+    let gateway = "in the gateway";
     if let Some(entry) = node.entry("fair") {
         entry.node.get("wait").map(|node| context.read(node, quantities::duration));
         context.no_effect(entry.key_span, "fair", gateway);
@@ -167,17 +187,5 @@ fn check_elsewhere(context: Context<'_>, node: &Node) {
         entry.node.get("messages").map(|node| context.read(node, rate));
         entry.node.get("bytes").map(|node| context.read(node, quantities::byte_rate));
         context.no_effect(entry.key_span, "websocket", gateway);
-    }
-    if let Some(entry) = node.entry("consistency")
-        && entry.node.text().is_none()
-    {
-        entry.node.get("leased").map(|node| context.read(node, quantities::share));
-        entry.node.get("local_sync").map(|node| context.read(node, quantities::duration));
-        context.no_effect(entry.key_span, "consistency", shared);
-    }
-    if let Some(entry) = node.entry("store")
-        && entry.node.text().is_some_and(|store| store != "default")
-    {
-        context.no_effect(entry.key_span, "store", shared);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
-use tollgate::{SystemClock, Wait};
+use tollgate::Wait;
 use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
 use tollgate_rules::{Caller, Override, key_text};
 
@@ -14,6 +14,7 @@ use super::guard::By;
 use crate::doors::connection::Body;
 use crate::reply;
 use crate::settings::parse_duration;
+use crate::store::ServerStore;
 use crate::telemetry::{Field, timestamp};
 
 /// The most units that a grant can give: more than any limit has.
@@ -37,29 +38,38 @@ pub(super) enum Act<'a> {
 
 impl ControlPlane {
     /// Does it; `path` is what follows `/api/keys/`.
-    pub(super) fn key(&self, path: &str, act: Act<'_>, by: By) -> Response<Body> {
-        let done = self.caller(path).and_then(|caller| match act {
-            Act::Show => Ok(self.report(&caller)),
-            Act::Reset => {
-                let reset = caller.reset();
-                self.audit("a key was reset", by, &caller, &[("found", &reset)]);
-                let mut report = self.report(&caller);
-                report.insert("reset".into(), reset.into());
-                Ok(report)
-            }
-            Act::Change(body) => {
-                self.change(&caller, body, by)?;
-                // What was set is part of a newer version of the rules.
-                self.caller(path).map(|caller| self.report(&caller))
-            }
-        });
-        match done {
+    pub(super) async fn key(&self, path: &str, act: Act<'_>, by: By) -> Response<Body> {
+        match self.act_on_key(path, act, by).await {
             Ok(report) => reply::json(StatusCode::OK, Value::Object(report).to_string()),
             Err(refused) => *refused.0,
         }
     }
 
-    fn caller(&self, path: &str) -> Result<Caller<'_, SystemClock>, Refused> {
+    async fn act_on_key(
+        &self,
+        path: &str,
+        act: Act<'_>,
+        by: By,
+    ) -> Result<Map<String, Value>, Refused> {
+        let caller = self.caller(path)?;
+        match act {
+            Act::Show => Ok(self.report(&caller).await),
+            Act::Reset => {
+                let reset = caller.reset().await;
+                self.audit("a key was reset", by, &caller, &[("found", &reset)]);
+                let mut report = self.report(&caller).await;
+                report.insert("reset".into(), reset.into());
+                Ok(report)
+            }
+            Act::Change(body) => {
+                self.change(&caller, body, by).await?;
+                // What was set is part of a newer version of the rules.
+                Ok(self.report(&self.caller(path)?).await)
+            }
+        }
+    }
+
+    fn caller(&self, path: &str) -> Result<Caller<'_, ServerStore>, Refused> {
         let parts =
             path.split_once('/').and_then(|(rule, key)| Some((decode(rule)?, decode(key)?)));
         let Some((rule, key)) = parts.filter(|(rule, key)| !rule.is_empty() && !key.is_empty())
@@ -74,7 +84,12 @@ impl ControlPlane {
         })
     }
 
-    fn change(&self, caller: &Caller<'_, SystemClock>, body: &[u8], by: By) -> Result<(), Refused> {
+    async fn change(
+        &self,
+        caller: &Caller<'_, ServerStore>,
+        body: &[u8],
+        by: By,
+    ) -> Result<(), Refused> {
         let body: Map<String, Value> = serde_json::from_slice(body).map_err(|_| bad(CHANGES))?;
         let mut fields = body.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
@@ -82,16 +97,16 @@ impl ControlPlane {
         };
         match (name.as_str(), value) {
             ("block", Value::Null) => {
-                let found = caller.unblock();
+                let found = caller.unblock().await;
                 self.audit("a block was lifted", by, caller, &[("found", &found)]);
             }
-            ("block", Value::String(text)) => self.block(caller, text, by)?,
+            ("block", Value::String(text)) => self.block(caller, text, by).await?,
             ("grant", Value::Number(units)) => {
                 let units = units.as_u64().filter(|units| (1..=GRANT_MAX).contains(units));
                 let units = units.ok_or_else(|| {
                     bad(&format!("A grant is a whole number from 1 to {GRANT_MAX}."))
                 })?;
-                caller.grant(units);
+                caller.grant(units).await;
                 self.audit("a key was granted units", by, caller, &[("units", &units)]);
             }
             ("override", Value::Null) => {
@@ -104,7 +119,12 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn block(&self, caller: &Caller<'_, SystemClock>, text: &str, by: By) -> Result<(), Refused> {
+    async fn block(
+        &self,
+        caller: &Caller<'_, ServerStore>,
+        text: &str,
+        by: By,
+    ) -> Result<(), Refused> {
         let duration =
             parse_duration(text).map_err(|problem| bad(&format!("block: {problem}.")))?;
         if duration < Duration::from_millis(1) {
@@ -113,21 +133,21 @@ impl ControlPlane {
         if let Some(leniency) = caller.lenient() {
             return Err(Refused::of(StatusCode::CONFLICT, why_no_block(leniency)));
         }
-        if !caller.block(duration) {
+        if !caller.block(duration).await {
             return Err(Refused::of(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The table of blocks is full: lift some, or start with a larger --max-keys.",
             ));
         }
         // A longer one stays.
-        let blocked_for = caller.report().blocked_for.unwrap_or(Wait::ZERO);
+        let blocked_for = caller.report().await.blocked_for.unwrap_or(Wait::ZERO);
         self.audit("a key was blocked", by, caller, &[("for", &blocked_for)]);
         Ok(())
     }
 
     fn set_override(
         &self,
-        caller: &Caller<'_, SystemClock>,
+        caller: &Caller<'_, ServerStore>,
         fields: &Value,
         by: By,
     ) -> Result<(), Refused> {
@@ -150,14 +170,14 @@ impl ControlPlane {
     }
 
     /// Who did what to whom.
-    fn audit(&self, event: &str, by: By, caller: &Caller<'_, SystemClock>, more: &[Field<'_>]) {
+    fn audit(&self, event: &str, by: By, caller: &Caller<'_, ServerStore>, more: &[Field<'_>]) {
         let key = self.names.in_logs(&self.gatekeeper.rules(), caller.key());
         let fields: [Field<'_>; 2] = [("rule", &caller.rule().name), ("key", &key)];
         self.tell(event, by, &[&fields, more].concat());
     }
 
-    fn report(&self, caller: &Caller<'_, SystemClock>) -> Map<String, Value> {
-        let report = caller.report();
+    async fn report(&self, caller: &Caller<'_, ServerStore>) -> Map<String, Value> {
+        let report = caller.report().await;
         let limits: Vec<Value> = report.limits.iter().map(limit).collect();
         let document = json!({
             "rule": &*caller.rule().name,

@@ -13,9 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::store::Gatekeeper;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
-use tollgate_rules::Gatekeeper;
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
 use crate::doors::connection::{Body, Handler, RequestBody};
@@ -142,10 +142,10 @@ impl ControlPlane {
         by: By,
     ) -> Response<Body> {
         match head.method {
-            Method::GET | Method::HEAD => self.key(key, Act::Show, by),
-            Method::DELETE => self.key(key, Act::Reset, by),
+            Method::GET | Method::HEAD => self.key(key, Act::Show, by).await,
+            Method::DELETE => self.key(key, Act::Reset, by).await,
             Method::POST => match read(body, CHANGE_BYTES_MAX).await {
-                Ok(change) => self.key(key, Act::Change(&change), by),
+                Ok(change) => self.key(key, Act::Change(&change), by).await,
                 Err(refused) => refused,
             },
             _ => reply::method_not_allowed("GET, HEAD, POST, DELETE"),

@@ -67,7 +67,7 @@ impl ControlPlane {
     }
 
     fn store_status(&self) -> Value {
-        let stats = self.gatekeeper.limiter().store().stats();
+        let stats = self.gatekeeper.limiter().store().memory().stats();
         json!({
             "kind": "memory",
             "up": true,

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tollgate_rules::{Ask, Version};
+use tollgate_rules::Version;
 
 use super::answer::write_decision;
-use super::facts::with_facts;
 use super::http::DataPlane;
 use super::json::read_batch;
 use crate::doors::connection::Body;
@@ -15,7 +14,7 @@ use crate::reply;
 /// Room for one decision.
 const DECISION_BYTES: usize = 512;
 
-pub(super) fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
+pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
     // All are read before the first is decided: a batch with an error in it charges nothing.
     let batch = match read_batch(body) {
         Ok(batch) => batch,
@@ -30,9 +29,7 @@ pub(super) fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
             out.push(b',');
         }
         let rules = Version::from_inner(Arc::clone(&rules));
-        let answer = with_facts(rules, now, asked, |rules, facts| {
-            plane.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now)
-        });
+        let answer = plane.decide_asked(rules, asked, now).await;
         let policies = answer.policies();
         write_decision(&mut out, &answer, &answer.reply(&policies), None);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Micros;
-use tollgate_rules::{Facts, Headers, RuleSet, Version};
+use tollgate_rules::{Facts, Headers, Identity, RuleSet, Version};
 
 use super::json::Asked;
 
@@ -67,30 +67,32 @@ pub(super) fn spelt(bytes: &[u8]) -> Cow<'_, str> {
     )
 }
 
-/// Calls `with` with the facts of a question, and with the version of the rules they were found by.
-pub(super) fn with_facts<T>(
-    rules: Version,
-    now: Micros,
-    asked: &Asked<'_>,
-    with: impl FnOnce(Version, Facts<'_>) -> T,
-) -> T {
-    let headers = (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers);
-    let stated = Facts {
+/// The facts that a question states.
+pub(super) fn stated<'a>(asked: &'a Asked<'_>) -> Facts<'a> {
+    Facts {
         method: asked.method.as_deref(),
         path: asked.path.as_deref(),
         ip: asked.ip,
         user: asked.user.as_deref(),
         tier: asked.tier.as_deref(),
         api_key: asked.api_key.as_deref(),
-        headers,
-    };
-    match headers {
-        Some(_) => {
-            let settings = Arc::clone(&rules);
-            settings.settings().identify.complete(stated, now, |facts| with(rules, facts))
-        }
-        None => with(rules, stated),
+        headers: (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers),
     }
+}
+
+/// What who is calling is found out by: the version of the rules that decides, if the question has
+/// header fields to look at.
+pub(super) fn identifying(rules: &Version, asked: &Asked<'_>) -> Option<Arc<RuleSet>> {
+    (!asked.headers.is_empty()).then(|| Arc::clone(rules))
+}
+
+/// Who is calling.
+pub(super) fn identity<'a>(
+    rules: Option<&'a RuleSet>,
+    stated: &Facts<'a>,
+    now: Micros,
+) -> Identity<'a> {
+    rules.map(|rules| rules.settings().identify.identify_stated(stated, now)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) enum Style {
     Nginx,
 }
 
-pub(super) fn answer(
+pub(super) async fn answer(
     plane: &DataPlane,
     head: &request::Parts,
     peer: IpAddr,
@@ -63,7 +63,8 @@ pub(super) fn answer(
         api_key: identity.api_key.as_deref(),
         headers: Some(&headers as &dyn Headers),
     };
-    let answer = plane.decide(rules, &Ask { facts, cannot_wait: true, ..Ask::default() }, now);
+    let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
+    let answer = plane.decide(rules, &ask, now).await;
     if answer.allowed() {
         return respond(StatusCode::OK, Content::none(), &answer, |_, _| {});
     }

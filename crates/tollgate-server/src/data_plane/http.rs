@@ -6,13 +6,16 @@ use std::sync::Arc;
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
 use tollgate::Micros;
-use tollgate_rules::{Answer, Ask, Gatekeeper, Version};
+use tollgate_rules::{Answer, Ask, Version};
 
+use super::facts::{identifying, identity, stated};
+use super::json::Asked;
 use super::{batch, check, forward_auth, reserve};
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::reply;
+use crate::store::Gatekeeper;
 use crate::warnings::Warnings;
 
 /// The most bytes of one question.
@@ -126,7 +129,7 @@ impl Handler for DataPlane {
                 Err(problem) => return reply::no_body(&problem, bytes_max),
             },
         };
-        self.act(route, head, &body, peer)
+        self.act(route, head, &body, peer).await
     }
 
     fn panicked(&self) -> Response<Body> {
@@ -136,11 +139,24 @@ impl Handler for DataPlane {
 
 impl DataPlane {
     /// Decides under the rules that the facts were read by.
-    pub(super) fn decide(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.timing.of(|| self.gatekeeper.decide_by(rules, ask, now))
+    pub(super) async fn decide(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.timing.of(self.gatekeeper.decide_by(rules, ask, now)).await
     }
 
-    fn act(
+    /// Decides what a body of JSON asks.
+    pub(super) async fn decide_asked(
+        &self,
+        rules: Version,
+        asked: &Asked<'_>,
+        now: Micros,
+    ) -> Answer {
+        let (stated, identifying) = (stated(asked), identifying(&rules, asked));
+        let identity = identity(identifying.as_deref(), &stated, now);
+        let facts = identity.complete(stated);
+        self.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now).await
+    }
+
+    async fn act(
         &self,
         route: Route,
         head: &request::Parts,
@@ -149,12 +165,12 @@ impl DataPlane {
     ) -> Response<Body> {
         let gatekeeper = &self.gatekeeper;
         match route {
-            Route::Check => check::answer(self, body),
-            Route::Batch => batch::answer(self, body),
-            Route::Reserve => reserve::reserve(self, body),
-            Route::Commit => reserve::commit(gatekeeper, body),
-            Route::Refund => reserve::refund(gatekeeper, body),
-            Route::ForwardAuth(style) => forward_auth::answer(self, head, peer.ip(), style),
+            Route::Check => check::answer(self, body).await,
+            Route::Batch => batch::answer(self, body).await,
+            Route::Reserve => reserve::reserve(self, body).await,
+            Route::Commit => reserve::commit(gatekeeper, body).await,
+            Route::Refund => reserve::refund(gatekeeper, body).await,
+            Route::ForwardAuth(style) => forward_auth::answer(self, head, peer.ip(), style).await,
             Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }

@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
-use tollgate_rules::{Ask, Gatekeeper, ReservationId, SettleError};
+use tollgate_rules::{Ask, ReservationId, SettleError};
 
 use super::answer;
-use super::facts::with_facts;
+use super::facts::{identifying, identity, stated};
 use super::http::DataPlane;
 use super::json::{Asked, COMMIT, REFUND, RESERVE};
 use crate::doors::connection::Body;
 use crate::reply;
+use crate::store::Gatekeeper;
 
 /// How long a reservation stays open if nobody says.
 const EXPIRES_IN_MS: u64 = 60_000;
 
 /// Takes an estimate, and names it.
-pub(super) fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
+pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
     let asked = match Asked::read(body, RESERVE) {
         Ok(asked) => asked,
         Err(problem) => return bad_request(&problem),
@@ -28,11 +29,11 @@ pub(super) fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
         return bad_request(&format!("\"expires_in_ms\" has to be from 1 to {most_ms}."));
     }
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let reserved = with_facts(rules, now, &asked, |rules, facts| {
-        let ask = Ask { facts, cost: asked.cost, ..Ask::default() };
-        plane.timing.of(|| plane.gatekeeper.reserve_by(rules, &ask, expires_in, now))
-    });
-    match reserved {
+    let (stated, identifying) = (stated(&asked), identifying(&rules, &asked));
+    let identity = identity(identifying.as_deref(), &stated, now);
+    let ask = Ask { facts: identity.complete(stated), cost: asked.cost, ..Ask::default() };
+    let reserving = plane.gatekeeper.reserve_by(rules, &ask, expires_in, now);
+    match plane.timing.of(reserving).await {
         Ok(reserved) => reply::no_store(answer::decision(&reserved.answer, reserved.id)),
         Err(_full) => {
             let message =
@@ -43,7 +44,7 @@ pub(super) fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
 }
 
 /// Settles with the true cost.
-pub(super) fn commit(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+pub(super) async fn commit(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
     let asked = match Asked::read(body, COMMIT) {
         Ok(asked) => asked,
         Err(problem) => return bad_request(&problem),
@@ -51,12 +52,16 @@ pub(super) fn commit(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
     let (Some(reservation), Some(cost)) = (asked.reservation, asked.cost) else {
         return bad_request("A commit has \"reservation\" and \"cost\", both.");
     };
-    let commit = |id: ReservationId| gatekeeper.commit(id, cost);
-    settled(reservation.parse().and_then(commit), cost)
+    let now = gatekeeper.now();
+    let outcome = match reservation.parse::<ReservationId>() {
+        Ok(id) => gatekeeper.commit_by(id, cost, now).await,
+        Err(error) => Err(error),
+    };
+    settled(outcome, cost)
 }
 
 /// Gives back a reservation, or what a check like this one would have cost.
-pub(super) fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+pub(super) async fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
     let asked = match Asked::read(body, REFUND) {
         Ok(asked) => asked,
         Err(problem) => return bad_request(&problem),
@@ -65,18 +70,20 @@ pub(super) fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
         if asked.is_a_check() {
             return bad_request("A refund has \"reservation\" alone, or the fields of a check.");
         }
-        let cancel = |id: ReservationId| gatekeeper.cancel(id);
-        return settled(reservation.parse().and_then(cancel), 0);
+        let outcome = match reservation.parse::<ReservationId>() {
+            Ok(id) => gatekeeper.cancel_by(id, gatekeeper.now()).await,
+            Err(error) => Err(error),
+        };
+        return settled(outcome, 0);
     }
     if !asked.is_a_check() {
         return bad_request("A refund names a \"reservation\", or has the fields of a check.");
     }
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    let answer = with_facts(rules, now, &asked, |rules, facts| {
-        let ask = Ask { facts, cost: asked.cost, ..Ask::default() };
-        gatekeeper.refund_by(rules, &ask, now)
-    });
-    answer::decision(&answer, None)
+    let (stated, identifying) = (stated(&asked), identifying(&rules, &asked));
+    let identity = identity(identifying.as_deref(), &stated, now);
+    let ask = Ask { facts: identity.complete(stated), cost: asked.cost, ..Ask::default() };
+    answer::decision(&gatekeeper.refund_by(rules, &ask, now).await, None)
 }
 
 fn settled(outcome: Result<(), SettleError>, cost: u64) -> Response<Body> {

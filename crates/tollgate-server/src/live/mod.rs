@@ -26,13 +26,14 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tollgate::{Micros, Wait};
+use tollgate_rules::Version;
 use tollgate_rules::changes::Changes;
-use tollgate_rules::{Gatekeeper, Version};
 
 pub(crate) use origin::{check_rate, load};
 pub(crate) use watch::WatchMode;
 
 use crate::background;
+use crate::store::Gatekeeper;
 use crate::telemetry::Logs;
 use debounce::{QUIET, QUIET_AFTER_RENAME};
 use origin::First;

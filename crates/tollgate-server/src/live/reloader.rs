@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use tollgate::Micros;
 use tollgate_rules::changes::Changes;
-use tollgate_rules::{Compiled, Diagnostics, Gatekeeper, NamedFile, RuleSet, Severity};
+use tollgate_rules::{Compiled, Diagnostics, NamedFile, RuleSet, Severity};
 
 use super::debounce::Debounce;
 use super::origin::{First, Found, MadeOf, RulesFrom, log_warnings};
 use super::watch::{Watch, WatchMode, of_the_system};
 use super::{BUG, Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
+use crate::store::Gatekeeper;
 use crate::telemetry::{Field, Logs};
 
 /// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;

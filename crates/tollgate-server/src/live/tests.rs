@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, Waker};
 
-use tollgate::{Clock, Limiter, SystemClock, Wait};
+use tollgate::{Clock, Limiter, MemoryStore, SystemClock, Wait};
 use tollgate_rules::Compiled;
 
 use super::origin::{MadeOf, RulesFrom};
 use super::prints::Prints;
 use super::watch::HowToWatch;
 use super::*;
+use crate::store::ServerStore;
 use crate::telemetry::LogFormat;
 
 /// Live rules that are read from a file.
@@ -44,7 +45,10 @@ fn first(directory: &Path, text: &str) -> (Arc<Gatekeeper>, First, Logs) {
     let (prints, found) = (Prints::of(&from.paths), from.read());
     let Compiled { rules, diagnostics, named } = found.compile();
     let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
-    let gatekeeper = Arc::new(Gatekeeper::new(rules, Limiter::with_capacity(100)));
+    let gatekeeper = Arc::new(Gatekeeper::new(
+        rules,
+        Limiter::new(ServerStore::Memory(Box::new(MemoryStore::new(100))), SystemClock),
+    ));
     let logs = Logs::to_stderr(LogFormat::Text, 1_024);
     (gatekeeper, First { from, made_of: MadeOf { found, named }, prints }, logs)
 }

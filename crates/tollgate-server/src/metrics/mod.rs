@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::Micros;
-use tollgate_rules::{Gatekeeper, RuleSet, Verdict};
+use tollgate_rules::{RuleSet, Verdict};
 
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::live::{LiveRules, Status};
+use crate::store::Gatekeeper;
 use crate::telemetry::Logs;
 use crate::watcher::{REASONS, Watcher};
 use exposition::{Format, Kind, Page, Value};
@@ -40,9 +41,9 @@ impl Timing {
         clippy::disallowed_methods,
         reason = "durations are measured, nothing is decided by them"
     )]
-    pub(crate) fn of<T>(&self, decide: impl FnOnce() -> T) -> T {
+    pub(crate) async fn of<T>(&self, decide: impl Future<Output = T>) -> T {
         let began = Instant::now();
-        let decided = decide();
+        let decided = decide.await;
         self.0.observe(began.elapsed());
         decided
     }
@@ -142,7 +143,7 @@ impl Metrics {
     }
 
     fn store(&self, page: &mut Page) {
-        let stats = self.gatekeeper.limiter().store().stats();
+        let stats = self.gatekeeper.limiter().store().memory().stats();
         page.family("tollgate_store_up", Kind::Gauge, "Whether the store answers.")
             .sample(&[("store", "memory")], true);
         let help = "Decisions made without the store, by what its failure policy says.";

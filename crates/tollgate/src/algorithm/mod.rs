@@ -20,7 +20,7 @@ use std::str::FromStr;
 
 use crate::decision::Outcome;
 use crate::limit::{Kind, Limit, LimitError};
-use crate::time::Micros;
+use crate::time::{MAX_EXACT, Micros};
 
 mod divisor;
 pub mod fixed_window;
@@ -166,20 +166,56 @@ impl State {
         }
     }
 
+    /// Whether these numbers can be those of a state of this limit: whatever comes from outside may
+    /// be anything.
+    pub fn is_possible(&self, limit: &Limit) -> bool {
+        let counts = |counts: [u64; 3]| counts.iter().all(|count| *count <= MAX_EXACT);
+        let bucket = |state: &token_bucket::State| {
+            state.mark <= MAX_EXACT && token_bucket::is_possible(limit, state.used, state.part)
+        };
+        match self {
+            State::Token(state) => bucket(state),
+            State::Leaky(leaky_bucket::State(state)) => bucket(state),
+            State::Window(state) => {
+                counts([state.mark, state.count, 0]) && state.left <= limit.window_longest_us()
+            }
+            State::Counter(state) => counts([state.mark, state.current, state.previous]),
+            State::Log(state) => state.is_possible(limit),
+        }
+    }
+
     /// Units left, rounded down; negative when in debt.
     pub fn balance(&self, limit: &Limit, now: Micros) -> i64 {
-        limit.capacity() as i64 - dispatch!(self, state => state.used(limit, now)) as i64
+        limit.capacity() as i64 - self.used(limit, now) as i64
+    }
+}
+
+impl Strategy for State {
+    fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        dispatch!(self, state => state.judge(limit, cost, now))
+    }
+    fn used(&self, limit: &Limit, now: Micros) -> u64 {
+        dispatch!(self, state => state.used(limit, now))
+    }
+    fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge(limit, cost, now));
+    }
+    fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        dispatch!(self, state => state.refund(limit, units, charged_at, now));
+    }
+    fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        dispatch!(self, state => state.renumber(old, new, now));
     }
 }
 
 /// What a take of `cost` would be answered now. Pure; reads only.
 pub fn judge(limit: &Limit, state: &State, cost: u64, now: Micros) -> Outcome {
-    dispatch!(state, state => state.judge(limit, cost, now))
+    state.judge(limit, cost, now)
 }
 
 /// Charges `cost`. Pure; the caller has judged first, or means to make debt.
 pub fn charge(limit: &Limit, state: &mut State, cost: u64, now: Micros) {
-    dispatch!(state, state => state.charge(limit, cost, now));
+    state.charge(limit, cost, now);
 }
 
 /// Judges, and charges if allowed: one take, as every store must answer it.
@@ -195,12 +231,12 @@ pub fn take(limit: &Limit, state: &mut State, cost: u64, now: Micros) -> Outcome
 
 /// Gives back up to `units`; see [`Strategy::refund`].
 pub fn refund(limit: &Limit, state: &mut State, units: u64, at: Option<Micros>, now: Micros) {
-    dispatch!(state, state => state.refund(limit, units, at, now));
+    state.refund(limit, units, at, now);
 }
 
 /// Carries a state over to new numbers; see [`Strategy::renumber`].
 pub fn renumber(state: &mut State, old: &Limit, new: &Limit, now: Micros) {
-    dispatch!(state, state => state.renumber(old, new, now));
+    state.renumber(old, new, now);
 }
 
 /// When a question is answered: not before the state's mark.

@@ -178,6 +178,23 @@ impl<E: Entries> State<E> {
         View { ticks, tick, moved, first, before, total, served }
     }
 
+    /// Whether these can be the entries of a log: in order, not of the future, no more than counts.
+    pub(crate) fn is_possible(&self, limit: &Limit) -> bool {
+        let (mut at, mut sum) = (0, 0);
+        let mut ordered = |entry: Entry| {
+            let next = entry.sum.wrapping_sub(self.base);
+            let is_next = at <= entry.at && sum <= next;
+            (at, sum) = (entry.at, next);
+            is_next
+        };
+        let len = self.entries.len();
+        self.mark <= MAX_EXACT
+            && len <= MAX_ENTRIES
+            && (0..len).all(|index| ordered(self.entries.get(index)))
+            && sum <= MAX_EXACT
+            && at <= tick(limit, self.mark)
+    }
+
     fn last_sum(&self) -> u64 {
         match self.entries.len() {
             0 => self.base,

@@ -67,20 +67,66 @@ impl State {
 
     #[inline]
     fn set_debt(&mut self, limit: &Limit, ticks: u128) {
-        let ticks = ticks.min(MAX_DEBT_US * u128::from(limit.bucket.drain));
-        let (used, part) = limit.bucket.by_unit.div_rem(ticks);
-        if used <= u128::from(MAX_EXACT) {
-            (self.used, self.part) = (used as u64, part);
-        } else {
-            (self.used, self.part) = (MAX_EXACT, 0);
-        }
+        let (used, part) = limit.bucket.by_unit.div_rem(ticks.min(most_debt(&limit.bucket)));
+        (self.used, self.part) = (used as u64, part);
     }
+}
+
+/// The largest debt that is kept, in ticks: what every store can count exactly.
+#[inline]
+pub(crate) fn most_debt(bucket: &BucketNumbers) -> u128 {
+    let in_time = MAX_DEBT_US * u128::from(bucket.drain);
+    in_time.min(u128::from(MAX_EXACT) * u128::from(bucket.unit))
 }
 
 /// Whether a bucket of this limit can ever hold these numbers.
 pub(crate) fn is_possible(limit: &Limit, used: u64, part: u64) -> bool {
     let debt = State { mark: 0, used, part }.debt(limit);
-    part < limit.bucket.unit && debt <= MAX_DEBT_US * u128::from(limit.bucket.drain)
+    part < limit.bucket.unit && debt <= most_debt(&limit.bucket)
+}
+
+/// Debt in microseconds of refill, and the ticks of a begun microsecond: numbers that a script whose
+/// numbers are floats adds, subtracts and compares exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mixed {
+    /// Whole microseconds.
+    pub whole: u64,
+    /// Ticks beyond, fewer than pass in a microsecond.
+    pub part: u64,
+}
+
+impl Mixed {
+    fn of_ticks(limit: &Limit, ticks: u128) -> Mixed {
+        let (whole, part) = limit.bucket.by_drain.div_rem(ticks.min(most_debt(&limit.bucket)));
+        Mixed { whole: whole as u64, part }
+    }
+
+    /// What `units` add to a debt; more than the largest debt that is kept counts as that.
+    pub fn of_units(limit: &Limit, units: u64) -> Mixed {
+        let units = u128::from(units.min(MAX_EXACT));
+        Mixed::of_ticks(limit, units * u128::from(limit.bucket.unit))
+    }
+
+    /// The largest debt that is kept.
+    pub fn most(limit: &Limit) -> Mixed {
+        Mixed::of_ticks(limit, most_debt(&limit.bucket))
+    }
+
+    /// The debt of a state.
+    pub fn of_debt(limit: &Limit, state: &State) -> Mixed {
+        Mixed::of_ticks(limit, state.debt(limit))
+    }
+
+    /// The state with this debt. `None`: no state of this limit can have it.
+    pub fn debt_at(self, limit: &Limit, mark: u64) -> Option<State> {
+        if self.part >= limit.bucket.drain || self > Mixed::most(limit) {
+            return None;
+        }
+        let drain = u128::from(limit.bucket.drain);
+        let mut state = State { mark, used: 0, part: 0 };
+        state.set_debt(limit, u128::from(self.whole) * drain + u128::from(self.part));
+        Some(state)
+    }
 }
 
 /// Ticks as a wait from the caller's clock, rounded up.

@@ -8,10 +8,16 @@ use std::future::{Future, ready};
 
 use crate::check::{Check, Key};
 use crate::decision::{Decision, Outcome, Receipt};
-use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
+pub mod breaker;
+
 pub mod memory;
+pub mod replay;
+
+mod opened;
+mod plan;
+mod together;
 
 pub use memory::MemoryStore;
 
@@ -29,29 +35,25 @@ pub trait Store: Send + Sync {
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 
-    /// Gives back up to `units`: of what a receipt is of, or, without one, as if charged now.
+    /// Gives back up to the check's cost: of what a receipt is of, or, without one, as if charged now.
     fn refund(
         &self,
-        limit: &Limit,
-        key: Key<'_>,
+        check: &Check<'_>,
         receipt: Option<Receipt>,
-        units: u64,
         now: Micros,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Forgets what is used of a limit. Whether there was anything.
+    /// Forgets what a key has used of a limit. Whether there was anything.
     fn reset(
         &self,
-        limit: &Limit,
-        key: Key<'_>,
+        check: &Check<'_>,
         now: Micros,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
     /// Units left, rounded down; negative when in debt.
     fn balance(
         &self,
-        limit: &Limit,
-        key: Key<'_>,
+        check: &Check<'_>,
         now: Micros,
     ) -> impl Future<Output = Result<i64, Self::Error>> + Send;
 
@@ -100,32 +102,28 @@ impl Store for MemoryStore {
 
     fn refund(
         &self,
-        limit: &Limit,
-        key: Key<'_>,
+        check: &Check<'_>,
         receipt: Option<Receipt>,
-        units: u64,
         now: Micros,
     ) -> impl Future<Output = Result<(), Infallible>> + Send {
-        MemoryStore::refund(self, limit, key, receipt, units, now);
+        MemoryStore::refund(self, check.limit, check.key, receipt, check.cost, now);
         ready(Ok(()))
     }
 
     fn reset(
         &self,
-        limit: &Limit,
-        key: Key<'_>,
+        check: &Check<'_>,
         now: Micros,
     ) -> impl Future<Output = Result<bool, Infallible>> + Send {
-        ready(Ok(MemoryStore::reset(self, limit, key, now)))
+        ready(Ok(MemoryStore::reset(self, check.limit, check.key, now)))
     }
 
     fn balance(
         &self,
-        limit: &Limit,
-        key: Key<'_>,
+        check: &Check<'_>,
         now: Micros,
     ) -> impl Future<Output = Result<i64, Infallible>> + Send {
-        ready(Ok(MemoryStore::balance(self, limit, key, now)))
+        ready(Ok(MemoryStore::balance(self, check.limit, check.key, now)))
     }
 
     fn block(

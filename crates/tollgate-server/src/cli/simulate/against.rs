@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 
-use tollgate::ManualClock;
+use tollgate::{ManualClock, MemoryStore};
 use tollgate_rules::{Answer, Gatekeeper};
 
 use super::facts::Asked;
@@ -29,7 +29,7 @@ const PATH_CHARS_MAX: usize = 60;
 /// Prints each request that the second rule set answers differently, and then a summary.
 pub(super) fn compare(
     trace: &mut Trace,
-    [now, then]: [&Gatekeeper<ManualClock>; 2],
+    [now, then]: [&Gatekeeper<MemoryStore, ManualClock>; 2],
     people: bool,
 ) -> Result<(), Failure> {
     let mut comparison = Comparison::default();

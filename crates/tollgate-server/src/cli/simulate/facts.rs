@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde_json::value::RawValue;
-use tollgate::{ManualClock, Micros};
+use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_rules::matcher::in_capitals;
 use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers};
 
@@ -69,7 +69,11 @@ impl<'a> Asked<'a> {
     }
 
     /// What these rules answer.
-    pub(super) fn decide(&self, gatekeeper: &Gatekeeper<ManualClock>, at: Micros) -> Answer {
+    pub(super) fn decide(
+        &self,
+        gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
+        at: Micros,
+    ) -> Answer {
         let stated = Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
@@ -79,9 +83,10 @@ impl<'a> Asked<'a> {
             api_key: self.api_key.as_deref(),
             headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
         };
-        gatekeeper.rules().settings().identify.complete(stated, at, |facts| {
-            gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
-        })
+        let rules = gatekeeper.rules();
+        let identity = rules.settings().identify.identify_stated(&stated, at);
+        let facts = identity.complete(stated);
+        gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
     }
 }
 

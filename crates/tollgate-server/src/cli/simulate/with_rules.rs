@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tollgate::ManualClock;
 use tollgate::decision::MAX_LIMITS;
+use tollgate::{ManualClock, MemoryStore};
 use tollgate_rules::{Compiled, Gatekeeper};
 
 use super::facts::{self, Asked};
@@ -33,7 +33,10 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), Failure> {
 }
 
 /// The rules of these files, with a table of their own.
-fn gatekeeper(paths: &[PathBuf], max_keys: u64) -> Result<Gatekeeper<ManualClock>, Failure> {
+fn gatekeeper(
+    paths: &[PathBuf],
+    max_keys: u64,
+) -> Result<Gatekeeper<MemoryStore, ManualClock>, Failure> {
     let Compiled { rules, diagnostics, .. } = check::compile_paths(paths, None);
     let Some(rules) = rules else {
         // The exit code says enough if standard error is closed.
@@ -45,7 +48,7 @@ fn gatekeeper(paths: &[PathBuf], max_keys: u64) -> Result<Gatekeeper<ManualClock
 
 fn decide(
     trace: &mut Trace,
-    gatekeeper: &Gatekeeper<ManualClock>,
+    gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
     people: bool,
 ) -> Result<(), Failure> {
     let mut tally = Tally::default();
@@ -64,7 +67,7 @@ fn decide(
 }
 
 /// One decision has room for so many limits.
-fn warn_if_left_out(gatekeeper: &Gatekeeper<ManualClock>) {
+fn warn_if_left_out(gatekeeper: &Gatekeeper<MemoryStore, ManualClock>) {
     let left_out = gatekeeper.stats().left_out;
     if left_out > 0 {
         // The answers are out; a closed standard error is no reason to fail.

@@ -149,6 +149,23 @@ impl<'a> Held<'a> {
         }
     }
 
+    /// Takes over what another state of the same kind says; whether it is of the same kind.
+    pub(crate) fn become_copy_of(&mut self, other: &State) -> bool {
+        match (self, other) {
+            (Held::Token(state), State::Token(other)) => *state = *other,
+            (Held::Leaky(state), State::Leaky(other)) => *state = *other,
+            (Held::Window(state), State::Window(other)) => *state = *other,
+            (Held::Counter(state), State::Counter(other)) => *state = *other,
+            (Held::Log(log), State::Log(other)) => {
+                (log.mark, log.base) = (other.mark, other.base);
+                log.entries.remove_oldest(log.entries.len());
+                other.entries.iter().for_each(|entry| log.append(*entry));
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// A copy whose changes are seen by nobody else: a log's would be, its entries are shared.
     pub(crate) fn apart(&self) -> Held<'a> {
         match self {

@@ -3,7 +3,7 @@
 //! ```text
 //!   check ─▶ secret.rs   hash the key
 //!         ─▶ table.rs    find its slot            slot.rs: 32 bytes, a sequence lock
-//!         ─▶ plan.rs     what the act does        algorithm/*.rs: judge, charge
+//!         ─▶ ../plan.rs  what the act does        algorithm/*.rs: judge, charge
 //!         ─▶ slot.rs     write the new state back
 //! ```
 //!
@@ -21,7 +21,6 @@ mod held;
 mod numbers;
 mod opened;
 mod pages;
-mod plan;
 mod secret;
 mod several;
 mod slot;
@@ -34,18 +33,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::algorithm::{
-    self, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
+    self, State, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
 };
 use crate::check::{Act, Check, Key};
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::{Kind, Limit};
+use crate::store::opened::{Opened, Purpose};
+use crate::store::plan::Plan;
 use crate::time::{Micros, Wait};
 
 use arena::Arena;
 use held::{Compact, Held};
 use numbers::{BLOCK_TAG, Numbers};
-use opened::{Opened, Purpose};
-use plan::Plan;
 use secret::Secret;
 use slot::Record;
 use table::{Inserted, Policy, Table, Worth};
@@ -362,7 +361,7 @@ impl MemoryStore {
         now: Micros,
         place: Place,
         purpose: Purpose,
-        mut act: impl FnMut(&mut Opened<'_>) -> T,
+        mut act: impl FnMut(&mut Opened<Held<'_>>) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
         let Some(tag) = self.tag(limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
@@ -395,7 +394,7 @@ impl MemoryStore {
         tag: u32,
         now: Micros,
         purpose: Purpose,
-        act: &mut impl FnMut(&mut Opened<'_>) -> T,
+        act: &mut impl FnMut(&mut Opened<Held<'_>>) -> T,
     ) -> Result<T, Wait> {
         loop {
             if let Some(slot) = table.find(key) {
@@ -406,7 +405,7 @@ impl MemoryStore {
                 }
                 let mut opened = self.open(limit, tag, seen.record(), purpose, now);
                 let result = act(&mut opened);
-                if let Some(record) = opened.close(limit, tag, &self.arena) {
+                if let Some(record) = self.close(opened, limit, tag) {
                     locked.write(record);
                 }
                 return Ok(result);
@@ -414,7 +413,7 @@ impl MemoryStore {
             let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
             let result = act(&mut opened);
             let policy = self.policy(now);
-            let Some(record) = opened.close(limit, tag, &self.arena) else {
+            let Some(record) = self.close(opened, limit, tag) else {
                 // A question about a key that would find no room is one about the overflow state.
                 return table.room(key, &policy).map(|()| result);
             };
@@ -550,6 +549,22 @@ impl MemoryStore {
             at = at.after(wait);
         }
         Wait::from_micros(at.as_u64() - now.as_u64())
+    }
+
+    /// Puts a state that another store holds in the place of a key's own, under the numbers of
+    /// `limit`: whoever takes over when that store fails begins where it was. A key without room
+    /// stays without a state.
+    pub fn seed(&self, limit: &Limit, key: Key<'_>, state: &State, now: Micros) {
+        let limit = &*limit.for_key(key.as_bytes());
+        let subject = self.secret.hash(key.as_bytes());
+        if key.is_empty() || algorithm::judge(limit, state, 0, now).reset_after.is_zero() {
+            self.keys.remove(slot_key(subject, limit), &self.policy(now));
+            return;
+        }
+        let (place, purpose) = (Place::Table, Purpose::Take);
+        let _ = self.update(limit, subject, now, place, purpose, |opened| {
+            opened.replace(|held| held.become_copy_of(state));
+        });
     }
 
     /// Forgets a key's state: it starts fresh. Whether there was one.

@@ -9,15 +9,14 @@
 
 use arrayvec::ArrayVec;
 
-use crate::algorithm::Strategy;
 use crate::check::{Act, Check};
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
 use crate::limit::Limit;
+use crate::store::opened::{Opened, Purpose};
+use crate::store::together::{self, Asks, present};
 use crate::time::{Micros, Wait};
 
 use super::held::Held;
-use super::opened::{Opened, Purpose};
-use super::plan::{self, Plan};
 use super::slot::{Locked, Record, Slot};
 use super::table::{Inserted, Policy, Table, Worth};
 use super::{Meaning, MemoryStore, overflow_key, slot_key};
@@ -33,6 +32,16 @@ pub(super) struct Asked<'a> {
     pub(super) tag: u32,
     subject: u64,
     pub(super) key: u64,
+}
+
+impl Asks for Asked<'_> {
+    fn check(&self) -> &Check<'_> {
+        &self.check
+    }
+
+    fn limit(&self) -> &Limit {
+        self.limit
+    }
 }
 
 /// Where a check's state is, and under which key it must still be found there.
@@ -258,7 +267,7 @@ impl MemoryStore {
             return None;
         }
         let places: List<usize> = targets.iter().map(of).collect();
-        let mut states: List<Opened<'_>> = order
+        let mut states: List<Opened<Held<'_>>> = order
             .iter()
             .zip(&locked)
             .enumerate()
@@ -271,23 +280,13 @@ impl MemoryStore {
             })
             .collect();
 
-        let (violated, granted) = judge_all(asked, &places, &states, now, outcomes);
-        for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
-            let opened = &mut states[place];
-            let admitted = outcomes[index].allowed;
-            let charge = charge_for(opened.state(), one, admitted, violated, granted, now);
-            let Some(units) = charge else { continue };
-            opened.charge(one.limit, units, now);
-            outcomes[index].charged = if violated == 0 { units } else { 0 };
-        }
-        for (index, (one, &place)) in asked.iter().zip(&places).enumerate() {
-            let state = states[place].state();
-            outcomes[index] = settled(state, one, outcomes[index], violated, now);
-            outcomes[index].decided_by = targets[index].decided_by;
+        let violated = together::decide(asked, &places, &mut states, now, outcomes);
+        for (outcome, target) in outcomes.iter_mut().zip(targets) {
+            outcome.decided_by = target.decided_by;
         }
         for ((&index, locked), opened) in order.iter().zip(&mut locked).zip(states) {
             let one = &asked[index];
-            if let Some(record) = opened.close(one.limit, one.tag, &self.arena) {
+            if let Some(record) = self.close(opened, one.limit, one.tag) {
                 locked.write(record);
             }
         }
@@ -302,98 +301,4 @@ impl MemoryStore {
 fn dedup(order: &mut List<usize>, key: impl Fn(usize) -> usize) {
     let mut last = None;
     order.retain(|index| last.replace(key(*index)) != Some(key(*index)));
-}
-
-/// What a state says before anything is charged, and whether it refuses.
-fn present(state: &Held<'_>, one: &Asked<'_>, now: Micros) -> (Outcome, bool) {
-    let limit = one.limit;
-    let plan = Plan::new(state, limit, &one.check, now);
-    match plan.outcome.allowed {
-        true if one.check.act == Act::Peek => (plan.outcome, false),
-        true => (state.judge(limit, 0, now), false),
-        false => (plan.outcome, true),
-    }
-}
-
-/// Judges every check; returns the enforced ones that refuse, and what the request is granted.
-fn judge_all(
-    asked: &[Asked<'_>],
-    places: &[usize],
-    states: &[Opened<'_>],
-    now: Micros,
-    outcomes: &mut [Outcome],
-) -> (u16, u64) {
-    let mut violated = 0;
-    let mut granted = u64::MAX;
-    for (index, one) in asked.iter().enumerate() {
-        let state = states[places[index]].state();
-        // Checks of one state are judged for what they ask together.
-        let counts = |other: &Asked<'_>| {
-            other.check.act != Act::Peek && (one.check.shadow || !other.check.shadow)
-        };
-        let ahead = (0..index).filter(|&other| places[other] == places[index]);
-        let ahead = ahead.map(|other| &asked[other]).filter(|other| counts(other));
-        let ahead = ahead.map(|other| other.check.cost).fold(0, u64::saturating_add);
-        let together = |cost: u64| if cost > 0 { cost.saturating_add(ahead) } else { 0 };
-        let check = one.check.cost(together(one.check.cost));
-        let plan = Plan::new(state, one.limit, &check, now);
-        let refuses = !plan.outcome.allowed;
-        violated |= u16::from(refuses && !one.check.shadow) << index;
-        outcomes[index] = plan.outcome;
-        if !one.check.shadow && one.check.act != Act::Peek && one.check.cost > 0 {
-            granted = granted.min(plan.granted.saturating_sub(ahead));
-        }
-    }
-    let granted = if violated != 0 || granted == u64::MAX { 0 } else { granted };
-    (violated, granted)
-}
-
-/// What a check charges, now that the answer is known. `None`: nothing is written.
-fn charge_for(
-    state: &Held<'_>,
-    one: &Asked<'_>,
-    admitted: bool,
-    violated: u16,
-    granted: u64,
-    now: Micros,
-) -> Option<u64> {
-    // Whoever cannot wait was judged before this request was charged: what it has charged to the
-    // same queue already does not delay it.
-    let check = Check { at_once: false, ..one.check };
-    let plan = Plan::new(state, one.limit, &check, now);
-    let admits = plan.outcome.allowed && (admitted || !one.check.at_once);
-    let counts_anyway = one.check.count_denied && one.check.act != Act::Peek;
-    let units = match one.check.act {
-        Act::UpTo if violated == 0 => granted,
-        Act::UpTo => one.check.cost.min(1),
-        _ => one.check.cost,
-    };
-    if violated == 0 && admits && plan.granted > 0 || counts_anyway && units > 0 {
-        Some(units)
-    } else {
-        plan.outcome.jumped.then_some(0)
-    }
-}
-
-/// What a limit reports once the answer is known: its state after a charge, its present state
-/// otherwise; and its own refusal, if it has one.
-fn settled(
-    state: &Held<'_>,
-    one: &Asked<'_>,
-    judged: Outcome,
-    violated: u16,
-    now: Micros,
-) -> Outcome {
-    let after = state.judge(one.limit, 0, now);
-    let (charged, served_at) = (judged.charged, judged.served_at);
-    if judged.allowed {
-        let delay = if violated == 0 { judged.delay } else { Wait::ZERO };
-        return Outcome { delay, served_at, charged, ..after };
-    }
-    // What was counted although it was refused lengthens the wait.
-    let retry_after = match one.check.count_denied {
-        true => plan::judge(state, one.limit, &one.check, now).retry_after,
-        false => judged.retry_after,
-    };
-    Outcome { allowed: false, retry_after, ..after }
 }

@@ -610,7 +610,7 @@ fn pairs() -> Vec<[Limit; 2]> {
 }
 
 /// Everything in the table: records, and the entries of logs.
-fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, Record, algorithm::State)> {
+fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, Record, State)> {
     let each = store.keys.each().map(|(_, seen)| (seen.key, seen.record()));
     let of = |record| Held::open(limit, record, &store.arena).unwrap().copy(limit, at(600));
     each.map(|(key, record)| (key, record, of(record))).collect()
@@ -848,5 +848,35 @@ fn what_is_forced_on_a_fresh_state_is_as_on_none() {
             let _ = store.decide_one(&Check::new(&free, "anna").cost(20), at(600 + second));
         }
         assert_eq!(force(&store), force(&MemoryStore::new(100)), "{pro}");
+    }
+}
+
+/// A state that was charged elsewhere answers here as it does there, in every algorithm, also where a
+/// key has a state of its own under other numbers.
+#[test]
+fn a_seeded_state_answers_as_where_it_came_from() {
+    let now = Micros::from_secs(1_000);
+    let later = Micros::from_secs(1_002);
+    for algorithm in Algorithm::ALL {
+        let limit =
+            crate::limit::parse_rate("10/5s").unwrap().algorithm(algorithm).build().unwrap();
+        let other = crate::limit::parse_rate("7/5s").unwrap().algorithm(algorithm).build().unwrap();
+        let mut elsewhere = State::fresh(&limit, now);
+        for (at, cost) in [(now, 3), (Micros::from_secs(1_001), 4)] {
+            assert!(algorithm::take(&limit, &mut elsewhere, cost, at).allowed);
+        }
+        let store = MemoryStore::new(100);
+        let _ = store.decide_one(&Check::new(&other, "b"), now);
+        for key in ["a", "b"] {
+            store.seed(&limit, key.into(), &elsewhere, later);
+            let here = store.decide_one(&Check::new(&limit, key).cost(4).act(Act::Peek), later);
+            let there = algorithm::judge(&limit, &elsewhere, 4, later);
+            assert_eq!(here.outcome().retry_after, there.retry_after, "{limit}");
+            assert_eq!(store.balance(&limit, key.into(), later), elsewhere.balance(&limit, later));
+        }
+        let fresh = State::fresh(&limit, later);
+        store.seed(&limit, "a".into(), &fresh, later);
+        assert_eq!(store.balance(&limit, "a".into(), later), 10, "{limit}");
+        store.seed(&limit, "".into(), &elsewhere, later);
     }
 }

@@ -1,0 +1,158 @@
+//! What waits becomes commands: calls that can share one script call do, in the order they came.
+
+use std::collections::VecDeque;
+
+use redis::{Cmd, Value};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tollgate::store::breaker::Pass;
+
+use crate::call::Call;
+use crate::error::StoreError;
+
+/// Calls of one flight, and so the most that one script call answers: more would keep whoever came
+/// first waiting for whoever came last.
+pub(crate) const CALLS_PER_FLIGHT_MAX: usize = 128;
+
+/// The script that answers calls: how it is written, and how its reply is read.
+pub(crate) struct Script {
+    /// The command that loads it.
+    pub(crate) load: fn() -> Cmd,
+    /// Calls as one command, by the script's name.
+    pub(crate) assemble: fn(&[Call]) -> Cmd,
+    /// The same with the script's text, for a server that does not have it.
+    pub(crate) eval: fn(&[Call]) -> Cmd,
+    /// The reply as the parts of so many calls.
+    pub(crate) split: fn(Value, usize) -> Vec<Result<Value, StoreError>>,
+}
+
+/// What is asked of a server.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Call(Call),
+    Command(Cmd),
+}
+
+/// How it is to be asked, which is not the same the second time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// With the text of the script: the server does not have it.
+    pub(crate) source: bool,
+    /// By leave of the node that the slot is leaving.
+    pub(crate) asking: bool,
+    /// With no other call, which may be served at another node.
+    pub(crate) alone: bool,
+}
+
+/// An answer, or why there is none together with the question, which can be asked again.
+pub(crate) type Answer = Result<Value, Failure>;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: StoreError,
+    /// The question, unless it may have been carried out.
+    pub(crate) again: Option<Ask>,
+}
+
+/// A question in line.
+pub(crate) struct Job {
+    pub(crate) ask: Ask,
+    pub(crate) manner: Manner,
+    pub(crate) seat: Seat,
+}
+
+/// Who asked.
+pub(crate) struct Seat {
+    pub(crate) deadline: Instant,
+    pub(crate) pass: Pass,
+    pub(crate) reply: oneshot::Sender<Answer>,
+}
+
+/// A command on its way.
+pub(crate) struct Sent {
+    pub(crate) cargo: Cargo,
+    /// The connection was idle before it: nothing came back that says the server was still there.
+    pub(crate) first: bool,
+}
+
+pub(crate) enum Cargo {
+    /// Calls and who asked them, side by side. Bound: [`CALLS_PER_FLIGHT_MAX`].
+    Calls(Vec<Call>, Vec<Seat>),
+    Command(Cmd, Seat),
+    /// Our own: nobody waits for the reply.
+    Nobody,
+}
+
+/// Calls that go together.
+struct Group {
+    slot: Option<u16>,
+    now: Option<u64>,
+    manner: Manner,
+    calls: Vec<Call>,
+    seats: Vec<Seat>,
+}
+
+/// Writes the commands of one flight behind `out`, and what they are behind `sent`; how many.
+/// `by_slot`: a script call has keys of one slot only.
+pub(crate) fn pack(
+    jobs: Vec<Job>,
+    by_slot: bool,
+    script: &Script,
+    out: &mut Vec<u8>,
+    sent: &mut VecDeque<Sent>,
+) -> usize {
+    let before = sent.len();
+    let mut groups: Vec<Group> = Vec::new();
+    for Job { ask, manner, seat } in jobs {
+        match ask {
+            Ask::Call(call) => gather(&mut groups, call, manner, seat, by_slot),
+            Ask::Command(command) => {
+                permit(manner, out, sent);
+                command.write_packed_command(out);
+                sent.push_back(Sent { cargo: Cargo::Command(command, seat), first: false });
+            }
+        }
+    }
+    for group in groups {
+        permit(group.manner, out, sent);
+        let command = match group.manner.source {
+            false => (script.assemble)(&group.calls),
+            true => (script.eval)(&group.calls),
+        };
+        command.write_packed_command(out);
+        let cargo = Cargo::Calls(group.calls, group.seats);
+        sent.push_back(Sent { cargo, first: false });
+    }
+    if before == 0
+        && let Some(first) = sent.front_mut()
+    {
+        first.first = true;
+    }
+    sent.len() - before
+}
+
+fn gather(groups: &mut Vec<Group>, call: Call, manner: Manner, seat: Seat, by_slot: bool) {
+    let slot = by_slot.then_some(call.slot);
+    let fits = |group: &&mut Group| {
+        group.slot == slot && group.now == call.now && group.manner == manner && !manner.alone
+    };
+    // From the end: neighbours are often alike.
+    match groups.iter_mut().rev().find(fits) {
+        Some(group) => {
+            group.calls.push(call);
+            group.seats.push(seat);
+        }
+        None => {
+            let now = call.now;
+            groups.push(Group { slot, now, manner, calls: vec![call], seats: vec![seat] });
+        }
+    }
+}
+
+/// ASKING holds for the one command behind it.
+fn permit(manner: Manner, out: &mut Vec<u8>, sent: &mut VecDeque<Sent>) {
+    if manner.asking {
+        redis::cmd("ASKING").write_packed_command(out);
+        sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
+    }
+}

@@ -1,0 +1,308 @@
+//! A cluster: which node has which slot, learnt from the nodes and corrected by every redirection.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::batch::{Ask, Manner, Script};
+use crate::connect::{Introduction, ask_once};
+use crate::error::{ErrorClass, StoreError};
+use crate::link::Task;
+use crate::node::{Node, keep_connected};
+use crate::sentinel::Finder;
+use crate::stats::Counters;
+use crate::url::Address;
+
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+/// Nodes that are kept connected. The largest clusters have so many primaries.
+const NODES_MAX: usize = 1000;
+/// A slot that nobody has.
+const NOBODY: u16 = u16::MAX;
+/// How often the map is read while all is well, and while a node is out of reach.
+const REFRESH: Duration = Duration::from_secs(10);
+const REFRESH_DOWN: Duration = Duration::from_millis(500);
+/// The least between two readings, whatever asks for them.
+const REFRESH_MIN: Duration = Duration::from_millis(100);
+/// Until a node has said what it knows.
+const ANSWER: Duration = Duration::from_millis(250);
+/// Nodes that are asked in one attempt.
+const ASKED_MAX: usize = 4;
+
+/// A cluster.
+pub(crate) struct Cluster {
+    map: RwLock<Map>,
+    /// Somebody was redirected, or not answered.
+    stale: Notify,
+    /// The map was read, or could not be.
+    read: Notify,
+    /// Bound: the hosts of a URL.
+    seeds: Vec<Address>,
+    introduction: Introduction,
+    script: &'static Script,
+    counters: Arc<Counters>,
+    /// Where connections live, whoever finds out that another is needed.
+    runtime: Handle,
+}
+
+struct Map {
+    /// For each slot the place of its node, or [`NOBODY`].
+    owners: Box<[u16; SLOTS]>,
+    /// Bound: [`NODES_MAX`].
+    nodes: Vec<Member>,
+    /// Why there is no map: `None` as long as no attempt has failed.
+    missing: Option<StoreError>,
+    known: bool,
+}
+
+#[derive(Clone)]
+struct Member {
+    address: Address,
+    node: Arc<Node>,
+    _task: Arc<Task>,
+}
+
+/// Slots from the first to the last, and who has them.
+type Range = (u16, u16, Address);
+
+impl Cluster {
+    pub(crate) fn new(
+        seeds: Vec<Address>,
+        introduction: Introduction,
+        script: &'static Script,
+        counters: Arc<Counters>,
+    ) -> Cluster {
+        let owners = Box::new([NOBODY; SLOTS]);
+        let map = Map { owners, nodes: Vec::new(), missing: None, known: false };
+        Cluster {
+            map: RwLock::new(map),
+            stale: Notify::new(),
+            read: Notify::new(),
+            seeds,
+            introduction,
+            script,
+            counters,
+            runtime: Handle::current(),
+        }
+    }
+
+    /// The node to ask: the owner of the slot, or any. Waits for the first map.
+    pub(crate) async fn route(
+        &self,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Arc<Node>, StoreError> {
+        loop {
+            // Made before the look, so that what happens after it is not missed.
+            let read = self.read.notified();
+            {
+                let map = self.map();
+                if map.known {
+                    return map.owner(slot);
+                }
+                if let Some(why) = &map.missing {
+                    return Err(why.clone());
+                }
+            }
+            if timeout_at(deadline, read).await.is_err() {
+                let detail = "no node of the cluster has answered yet";
+                return Err(StoreError::new(ErrorClass::Connect, detail));
+            }
+        }
+    }
+
+    /// A redirection for good. `MOVED 866 127.0.0.1:7002`, or no more than the word.
+    pub(crate) fn moved(&self, detail: &str, from: &Node) {
+        if let Some((slot, address)) = redirection(detail, from) {
+            let mut map = self.map_mut();
+            if let Some(place) = self.place(&mut map, &address) {
+                map.owners[usize::from(slot)] = place as u16;
+            }
+        }
+        self.refresh_soon();
+    }
+
+    /// A redirection for one command: whom to ask.
+    pub(crate) fn asked(&self, detail: &str, from: &Node) -> Option<Arc<Node>> {
+        let (_, address) = redirection(detail, from)?;
+        let mut map = self.map_mut();
+        let place = self.place(&mut map, &address)?;
+        Some(map.nodes[place].node.clone())
+    }
+
+    /// The map may be old.
+    pub(crate) fn refresh_soon(&self) {
+        self.stale.notify_one();
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.map().nodes.iter().map(|member| member.node.clone()).collect()
+    }
+
+    /// The place of a node, which is connected if it is new.
+    fn place(&self, map: &mut Map, address: &Address) -> Option<usize> {
+        let known = map.nodes.iter().position(|member| member.address == *address);
+        if known.is_none() && map.nodes.len() < NODES_MAX {
+            map.nodes.push(self.connect(address));
+            return Some(map.nodes.len() - 1);
+        }
+        known
+    }
+
+    fn connect(&self, address: &Address) -> Member {
+        let node = Arc::new(Node::new(true, self.script, self.counters.clone()));
+        let finder = Finder::Fixed(address.clone());
+        let work = keep_connected(node.clone(), finder, self.introduction.clone());
+        Member { address: address.clone(), node, _task: Arc::new(Task::spawn(&self.runtime, work)) }
+    }
+
+    /// Puts a new map in place of the old one. Nodes that are in both keep their connections.
+    fn apply(&self, ranges: &[Range]) {
+        let mut owners = Box::new([NOBODY; SLOTS]);
+        let mut nodes: Vec<Member> = Vec::new();
+        let mut map = self.map_mut();
+        for (first, last, address) in ranges {
+            let place = match nodes.iter().position(|member| member.address == *address) {
+                Some(place) => place,
+                None if nodes.len() >= NODES_MAX => continue,
+                None => {
+                    let known = map.nodes.iter().find(|member| member.address == *address);
+                    nodes.push(known.cloned().unwrap_or_else(|| self.connect(address)));
+                    nodes.len() - 1
+                }
+            };
+            owners[usize::from(*first)..=usize::from(*last)].fill(place as u16);
+        }
+        let gone = std::mem::replace(&mut map.nodes, nodes);
+        (map.owners, map.known, map.missing) = (owners, true, None);
+        let kept: Vec<_> = map.nodes.iter().map(|member| member.node.clone()).collect();
+        drop(map);
+        for member in gone {
+            if !kept.iter().any(|node| Arc::ptr_eq(node, &member.node)) {
+                member.node.retire();
+            }
+        }
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Map {
+    fn owner(&self, slot: Option<u16>) -> Result<Arc<Node>, StoreError> {
+        let place = match slot {
+            Some(slot) => self.owners[usize::from(slot) % SLOTS],
+            None => self.nodes.iter().position(|it| it.node.is_up()).unwrap_or(0) as u16,
+        };
+        match self.nodes.get(usize::from(place)) {
+            Some(member) => Ok(member.node.clone()),
+            None => Err(StoreError::new(ErrorClass::ClusterDown, "no node has this slot")),
+        }
+    }
+}
+
+/// Keeps the map as it is in the cluster, for ever.
+pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
+    let mut turn = 0;
+    loop {
+        match learn(&cluster, turn).await {
+            Ok(ranges) => cluster.apply(&ranges),
+            Err(why) => {
+                cluster.counters.count(why.class);
+                cluster.map_mut().missing = Some(why);
+            }
+        }
+        cluster.counters.refreshed();
+        cluster.read.notify_waiters();
+        turn += 1;
+        sleep(REFRESH_MIN).await;
+        let well = cluster.map().known && cluster.nodes().iter().all(|node| node.is_up());
+        let pause = if well { REFRESH } else { REFRESH_DOWN };
+        let _ = timeout(pause, cluster.stale.notified()).await;
+    }
+}
+
+/// Asks nodes, another one first each time, then those of the URL.
+async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError> {
+    let question = || redis::cmd("CLUSTER").arg("SLOTS").take();
+    let nodes: Vec<_> = cluster.nodes().into_iter().filter(|node| node.is_up()).collect();
+    for index in 0..nodes.len().min(ASKED_MAX) {
+        let node = &nodes[(turn + index) % nodes.len()];
+        let deadline = Instant::now() + ANSWER;
+        let answer = node.ask(Ask::Command(question()), Manner::default(), deadline).await;
+        if let (Ok(value), Some(address)) = (answer, node.address())
+            && let Some(ranges) = read_slots(&value, &address)
+        {
+            return Ok(ranges);
+        }
+    }
+    let mut last = None;
+    let Introduction { login, tls, .. } = &cluster.introduction;
+    for index in 0..cluster.seeds.len().min(ASKED_MAX) {
+        let seed = &cluster.seeds[(turn * ASKED_MAX + index) % cluster.seeds.len()];
+        match ask_once(seed, login, tls.as_ref(), question()).await {
+            Ok(value) => match read_slots(&value, seed) {
+                Some(ranges) => return Ok(ranges),
+                None => {
+                    let detail = format!("{seed} knows no node of the cluster");
+                    last = Some(StoreError::new(ErrorClass::ClusterDown, detail));
+                }
+            },
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.expect("a URL has a host"))
+}
+
+/// The reply of CLUSTER SLOTS: `[[first, last, [host, port, …], replicas …] …]`. Nothing, if no
+/// slot has a node: such a map is not worth having.
+fn read_slots(value: &Value, from: &Address) -> Option<Vec<Range>> {
+    let Value::Array(ranges) = value else { return None };
+    let read = |range: &Value| {
+        let Value::Array(range) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(node), ..] = &range[..] else {
+            return None;
+        };
+        let [host, Value::Int(port), ..] = &node[..] else { return None };
+        let host = match host {
+            Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+            _ => "",
+        };
+        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+        if first > last || usize::from(last) >= SLOTS {
+            return None;
+        }
+        Some((first, last, address(host, u16::try_from(*port).ok()?, from)))
+    };
+    let ranges: Vec<_> = ranges.iter().filter_map(read).collect();
+    (!ranges.is_empty()).then_some(ranges)
+}
+
+/// The slot and the node of a redirection.
+fn redirection(detail: &str, from: &Node) -> Option<(u16, Address)> {
+    let mut words = detail.split_ascii_whitespace().skip(1);
+    let slot: u16 = words.next()?.parse().ok()?;
+    if usize::from(slot) >= SLOTS {
+        return None;
+    }
+    let (host, port) = words.next()?.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((slot, address(host, port.parse().ok()?, &from.address()?)))
+}
+
+/// A node that does not know its own host is at the host it was asked at.
+fn address(host: &str, port: u16, from: &Address) -> Address {
+    match (host, from) {
+        ("" | "?", Address::Tcp { host, .. }) => Address::Tcp { host: host.clone(), port },
+        _ => Address::Tcp { host: host.to_owned(), port },
+    }
+}

@@ -1,0 +1,247 @@
+//! A connection to one server, made ready: TCP, TLS or a Unix socket; then who we are, which
+//! database, what the server is, and the script.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::batch::Script;
+use crate::error::{ErrorClass, StoreError};
+use crate::url::{Address, Login, TlsFiles};
+use crate::wire::{Reader, Reply};
+
+/// From the first packet to a connection that is ready.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// What carries bytes both ways.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection, and what was read of it beyond the last reply.
+pub(crate) struct Connection {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) reader: Reader,
+}
+
+/// How to introduce ourselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Introduction {
+    pub(crate) login: Login,
+    pub(crate) database: u32,
+    pub(crate) tls: Option<TlsFiles>,
+    /// A replica will not do. Nodes of a cluster redirect by themselves.
+    pub(crate) must_be_primary: bool,
+}
+
+/// Connects and makes ready, within [`CONNECT_TIMEOUT`].
+pub(crate) async fn connect(
+    address: &Address,
+    introduction: &Introduction,
+    script: &Script,
+) -> Result<Connection, StoreError> {
+    within(address, async {
+        let mut connection = open(address, introduction.tls.as_ref()).await?;
+        introduce(&mut connection, introduction, script).await?;
+        Ok(connection)
+    })
+    .await
+}
+
+/// Connects and asks one question: how sentinels and nodes of a cluster are asked about others.
+pub(crate) async fn ask_once(
+    address: &Address,
+    login: &Login,
+    tls: Option<&TlsFiles>,
+    question: Cmd,
+) -> Result<Value, StoreError> {
+    within(address, async {
+        let mut connection = open(address, tls).await?;
+        let mut commands = Vec::from_iter(auth(login));
+        commands.push(question);
+        let replies = connection.ask(&commands).await?;
+        let mut last = Value::Nil;
+        for reply in replies {
+            match reply {
+                Reply::Value(value) => last = value,
+                Reply::Error(text) => return Err(StoreError::of_reply(&text)),
+            }
+        }
+        Ok(last)
+    })
+    .await
+}
+
+async fn within<T>(
+    address: &Address,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match timeout(CONNECT_TIMEOUT, work).await {
+        Ok(result) => result,
+        Err(_) => {
+            let ms = CONNECT_TIMEOUT.as_millis();
+            let detail = format!("{address} did not become ready within {ms} ms");
+            Err(StoreError::new(ErrorClass::Connect, detail))
+        }
+    }
+}
+
+async fn open(address: &Address, tls: Option<&TlsFiles>) -> Result<Connection, StoreError> {
+    let failed = |error: io::Error| {
+        StoreError::new(ErrorClass::Connect, format!("{address} cannot be reached: {error}"))
+    };
+    let stream: Box<dyn Stream> = match address {
+        Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(failed)?),
+        Address::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+            // What we write is complete: waiting for more would only add to the answer's time.
+            stream.set_nodelay(true).map_err(failed)?;
+            match tls {
+                None => Box::new(stream),
+                Some(files) => secure(stream, host, files).await.map_err(failed)?,
+            }
+        }
+    };
+    Ok(Connection { stream, reader: Reader::default() })
+}
+
+async fn secure(stream: TcpStream, host: &str, files: &TlsFiles) -> io::Result<Box<dyn Stream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let files = files.clone();
+    // Read anew each time, so that renewed files are found; and elsewhere, because disks are slow.
+    let config = tokio::task::spawn_blocking(move || tls_config(&files));
+    let config = config.await.map_err(io::Error::other)??;
+    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+}
+
+fn tls_config(files: &TlsFiles) -> io::Result<ClientConfig> {
+    let read = |path: &std::path::Path| {
+        std::fs::read(path)
+            .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+    };
+    let roots = match &files.ca_file {
+        None => system_roots().clone(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for cert in CertificateDer::pem_slice_iter(&read(path)?) {
+                let cert = cert.map_err(io::Error::other)?;
+                roots.add(cert).map_err(io::Error::other)?;
+            }
+            roots
+        }
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots);
+    match (&files.cert_file, &files.key_file) {
+        (Some(cert), Some(key)) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(cert)?).collect();
+            let key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(io::Error::other)?;
+            let chain = chain.map_err(io::Error::other)?;
+            builder.with_client_auth_cert(chain, key).map_err(io::Error::other)
+        }
+        _ => Ok(builder.with_no_client_auth()),
+    }
+}
+
+/// What the system trusts, read once.
+fn system_roots() -> &'static RootCertStore {
+    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
+    ROOTS.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots
+    })
+}
+
+/// Everything that has to be true before the first call.
+async fn introduce(
+    connection: &mut Connection,
+    introduction: &Introduction,
+    script: &Script,
+) -> Result<(), StoreError> {
+    let mut commands = Vec::from_iter(auth(&introduction.login));
+    if introduction.database > 0 {
+        commands.push(redis::cmd("SELECT").arg(introduction.database).take());
+    }
+    let required = commands.len();
+    commands.push(redis::cmd("CLIENT").arg("SETNAME").arg("tollgate").take());
+    commands.push((script.load)());
+    commands.push(redis::cmd("ROLE"));
+    let replies = connection.ask(&commands).await?;
+    for (index, reply) in replies.iter().enumerate() {
+        let Reply::Error(text) = reply else { continue };
+        let error = StoreError::of_reply(text);
+        // A user who may run scripts and nothing else is enough; a server that cannot answer is not.
+        if index < required || error.class.opens_breaker() && error.class != ErrorClass::NoPerm {
+            return Err(error);
+        }
+    }
+    let is_replica = matches!(replies.last(), Some(Reply::Value(Value::Array(role)))
+        if matches!(role.first(), Some(Value::BulkString(name)) if name == b"slave"));
+    if is_replica && introduction.must_be_primary {
+        return Err(StoreError::new(ErrorClass::ReadOnly, "the server is a replica"));
+    }
+    Ok(())
+}
+
+fn auth(login: &Login) -> Option<Cmd> {
+    let password = login.password.as_ref()?;
+    let mut auth = redis::cmd("AUTH");
+    if let Some(user) = &login.user {
+        auth.arg(user);
+    }
+    Some(auth.arg(password).take())
+}
+
+impl Connection {
+    /// Sends commands and waits for all replies. Whoever calls it has a deadline.
+    async fn ask(&mut self, commands: &[Cmd]) -> Result<Vec<Reply>, StoreError> {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
+        // A server that is full answers before it reads: its words count more than the write.
+        let written = self.stream.write_all(&bytes).await;
+        let flushed = self.stream.flush().await;
+        let mut replies = Vec::with_capacity(commands.len());
+        let mut piece = vec![0; 16 * 1024];
+        while replies.len() < commands.len() {
+            match self.reader.next() {
+                Ok(Some(Reply::Error(text))) if is_farewell(&text) => {
+                    return Err(StoreError::of_reply(&text));
+                }
+                Ok(Some(reply)) => replies.push(reply),
+                Ok(None) => {
+                    let length = self.stream.read(&mut piece).await.map_err(closed)?;
+                    if length == 0 {
+                        written.and(flushed).map_err(closed)?;
+                        return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    self.reader.push(&piece[..length]);
+                }
+                Err(broken) => return Err(StoreError::new(ErrorClass::Protocol, broken.0)),
+            }
+        }
+        Ok(replies)
+    }
+}
+
+/// Said once, instead of all replies.
+fn is_farewell(text: &str) -> bool {
+    ErrorClass::of_reply(text) == ErrorClass::MaxClients
+}
+
+/// Of a connection that ended.
+pub(crate) fn closed(error: io::Error) -> StoreError {
+    StoreError::new(ErrorClass::Closed, format!("the connection ended: {error}"))
+}

@@ -1,0 +1,82 @@
+//! Looks from time to time whether the server is one that limits can rely on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::{Instant, sleep};
+
+use crate::batch::{Ask, Manner};
+use crate::node::Node;
+use crate::stats::Health;
+
+/// How often, and how often as long as nothing has answered.
+const CHECK: Duration = Duration::from_secs(30);
+const CHECK_SOON: Duration = Duration::from_millis(200);
+/// Until a server has answered.
+const ANSWER: Duration = Duration::from_millis(250);
+
+/// Keeps `health` up to date, for ever. `nodes` tells which servers there are.
+pub(crate) async fn keep_watch(
+    nodes: impl Fn() -> Vec<Arc<Node>> + Send + 'static,
+    health: Arc<Mutex<Health>>,
+) {
+    loop {
+        let mut pause = CHECK_SOON;
+        for node in nodes() {
+            if !node.is_up() {
+                continue;
+            }
+            let found = look_at(&node).await;
+            let worrying = found.warning.is_some();
+            if pause == CHECK_SOON || worrying {
+                *health.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            }
+            pause = CHECK;
+            // One that worries is enough to be told about.
+            if worrying {
+                break;
+            }
+        }
+        sleep(pause).await;
+    }
+}
+
+async fn look_at(node: &Node) -> Health {
+    let question = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").take();
+    let policy = match ask(node, question).await {
+        Some(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
+        _ => None,
+    };
+    let info = ask(node, redis::cmd("INFO").arg("server").take()).await.and_then(text);
+    let version = info.and_then(|info| {
+        let line = |line: &str| line.strip_prefix("redis_version:").map(str::to_owned);
+        info.lines().find_map(line)
+    });
+    judge(policy.as_deref(), version)
+}
+
+fn judge(policy: Option<&str>, version: Option<String>) -> Health {
+    let warning = match policy {
+        Some("noeviction") => None,
+        Some(policy) => Some(format!(
+            "the store's maxmemory-policy is {policy}: when its memory is full it throws away \
+             states, and limits forget what was used; set `maxmemory-policy noeviction`"
+        )),
+        None => Some(
+            "the store does not tell its maxmemory-policy (CONFIG GET is not permitted): see to it \
+             that it is `noeviction`, or limits may forget what was used"
+                .to_owned(),
+        ),
+    };
+    Health { version, evicts: policy.map(|policy| policy != "noeviction"), warning }
+}
+
+async fn ask(node: &Node, command: Cmd) -> Option<Value> {
+    node.ask(Ask::Command(command), Manner::default(), Instant::now() + ANSWER).await.ok()
+}
+
+fn text(value: Value) -> Option<String> {
+    let Value::BulkString(bytes) = value else { return None };
+    String::from_utf8(bytes).ok()
+}

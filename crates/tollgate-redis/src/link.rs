@@ -1,0 +1,244 @@
+//! The way to a shared store: calls go in, answers come out within the deadline, whatever happens
+//! in between.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::batch::{Ask, Failure, Manner, Script};
+use crate::call::Call;
+use crate::cluster::{Cluster, keep_map};
+use crate::connect::Introduction;
+use crate::error::{ErrorClass, StoreError};
+use crate::health::keep_watch;
+use crate::node::{Node, keep_connected};
+use crate::options::Options;
+use crate::script;
+use crate::sentinel::{Finder, watch};
+use crate::stats::{Counters, Health, LinkStats};
+use crate::url::{StoreUrl, Topology};
+
+/// Commands that are no calls may take longer: nobody's request waits for them.
+const RUN_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+/// Times that one call is asked, at one node or several, and only while there is time.
+const TRIES_MAX: u32 = 6;
+/// Before a call whose keys are on their way between two nodes is asked again; then twice that.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// The way to a shared store. Clones share it; the last one stops its tasks.
+#[derive(Clone)]
+pub(crate) struct Link {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    timeout: Duration,
+    counters: Arc<Counters>,
+    servers: Servers,
+    health: Arc<Mutex<Health>>,
+    /// Bound: three.
+    _tasks: Vec<Task>,
+}
+
+/// Who is asked.
+#[derive(Clone)]
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
+}
+
+/// A task that ends with whoever holds it.
+pub(crate) struct Task(JoinHandle<()>);
+
+impl Task {
+    pub(crate) fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Task {
+        Task(runtime.spawn(work))
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Link {
+    /// Begins to connect, on the runtime it is called on. Does not wait, and does not fail.
+    pub(crate) fn start(url: &StoreUrl, options: &Options) -> Link {
+        const DECIDE: Script = Script {
+            load: script::load,
+            assemble: script::assemble,
+            eval: script::eval,
+            split: script::split,
+        };
+        Link::with_script(url, options, &DECIDE)
+    }
+
+    pub(crate) fn with_script(url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
+        let counters = Arc::new(Counters::default());
+        let introduction = Introduction {
+            login: url.login.clone(),
+            database: url.database,
+            tls: url.tls.clone(),
+            must_be_primary: url.topology != Topology::Cluster,
+        };
+        let (runtime, mut tasks) = (Handle::current(), Vec::new());
+        let servers = if url.is_cluster() {
+            let seeds = url.hosts.clone();
+            let cluster = Arc::new(Cluster::new(seeds, introduction, script, counters.clone()));
+            tasks.push(Task::spawn(&runtime, keep_map(cluster.clone())));
+            Servers::Cluster(cluster)
+        } else {
+            let node = Arc::new(Node::new(false, script, counters.clone()));
+            let finder = Finder::of(url);
+            if let Finder::Sentinels(sentinels) = &finder {
+                tasks.push(Task::spawn(&runtime, watch(node.clone(), sentinels.clone())));
+            }
+            tasks.push(Task::spawn(&runtime, keep_connected(node.clone(), finder, introduction)));
+            Servers::One(node)
+        };
+        let health: Arc<Mutex<Health>> = Arc::default();
+        let known = servers.clone();
+        tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
+        let timeout = options.timeout;
+        Link { inner: Arc::new(Inner { timeout, counters, servers, health, _tasks: tasks }) }
+    }
+
+    /// Asks the script. The answer is the call's own part of the script's reply.
+    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+        let slot = call.slot;
+        let deadline = Instant::now() + self.inner.timeout;
+        self.inner.ask(Ask::Call(call), Some(slot), deadline).await
+    }
+
+    /// Runs another command: where the slot is, or anywhere.
+    pub(crate) async fn run(&self, command: Cmd, slot: Option<u16>) -> Result<Value, StoreError> {
+        let deadline = Instant::now() + self.inner.timeout.max(RUN_TIMEOUT_MIN);
+        self.inner.ask(Ask::Command(command), slot, deadline).await
+    }
+
+    /// Whether keys are spread over slots that different nodes have.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.inner.servers, Servers::Cluster(_))
+    }
+
+    /// What is counted.
+    pub(crate) fn stats(&self) -> LinkStats {
+        let health = self.inner.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let nodes = self.inner.servers.nodes();
+        self.inner.counters.fill(nodes.iter().map(|node| node.stats()).collect(), health)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("timeout", &self.inner.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Servers {
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        match self {
+            Servers::One(node) => vec![node.clone()],
+            Servers::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    async fn route(&self, slot: Option<u16>, deadline: Instant) -> Result<Arc<Node>, StoreError> {
+        match self {
+            Servers::One(node) => Ok(node.clone()),
+            Servers::Cluster(cluster) => cluster.route(slot, deadline).await,
+        }
+    }
+}
+
+/// How a question is asked the next time, if it is.
+#[derive(Default)]
+struct Next {
+    manner: Manner,
+    /// Whom, if not whoever has the slot.
+    node: Option<Arc<Node>>,
+    tries: u32,
+}
+
+impl Inner {
+    async fn ask(
+        &self,
+        mut ask: Ask,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Value, StoreError> {
+        self.counters.called();
+        let mut next = Next::default();
+        loop {
+            let node = match next.node.take() {
+                Some(node) => node,
+                None => match self.servers.route(slot, deadline).await {
+                    Ok(node) => node,
+                    Err(error) => {
+                        self.counters.count(error.class);
+                        return Err(error);
+                    }
+                },
+            };
+            let Failure { error, again } = match node.ask(ask, next.manner, deadline).await {
+                Ok(value) => {
+                    self.counters.answered();
+                    return Ok(value);
+                }
+                Err(failure) => failure,
+            };
+            self.counters.count(error.class);
+            next.tries += 1;
+            let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
+            let worth_it = self.learn(&mut next, &error, &node).await;
+            match again {
+                Some(question) if worth_it && time_left => ask = question,
+                _ => return Err(error),
+            }
+            self.counters.retried();
+        }
+    }
+
+    /// What an error teaches: whether to ask again, whom, and how.
+    async fn learn(&self, next: &mut Next, error: &StoreError, node: &Arc<Node>) -> bool {
+        let asking = std::mem::take(&mut next.manner.asking);
+        match (error.class, &self.servers) {
+            (ErrorClass::NoScript, _) if !next.manner.source => {
+                next.manner.source = true;
+                next.manner.asking = asking;
+                next.node = Some(node.clone());
+                true
+            }
+            (ErrorClass::Closed, Servers::One(_)) => next.tries == 1,
+            (ErrorClass::Moved, Servers::Cluster(cluster)) => {
+                cluster.moved(&error.detail, node);
+                true
+            }
+            (ErrorClass::Ask, Servers::Cluster(cluster)) => {
+                next.node = cluster.asked(&error.detail, node);
+                next.manner.asking = true;
+                next.manner.alone = true;
+                next.node.is_some()
+            }
+            (ErrorClass::TryAgain, Servers::Cluster(_)) => {
+                // Alone first: with others, their keys may have been the ones that were missing.
+                if std::mem::replace(&mut next.manner.alone, true) {
+                    sleep(TRY_AGAIN * 2u32.saturating_pow(next.tries - 1)).await;
+                }
+                true
+            }
+            (ErrorClass::BreakerOpen | ErrorClass::Other | ErrorClass::CrossSlot, _) => false,
+            (_, Servers::Cluster(cluster)) => {
+                cluster.refresh_soon();
+                error.class == ErrorClass::Closed && next.tries == 1
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+-- What all parts of the script share. script.rs puts the files together, this one first.
+--
+-- ARGV: the asker's instant or '' for this server's own; one byte for each request; the limits; and
+-- from the end backwards what is to be said of requests that are more than one unit of one limit.
+-- KEYS: those of the requests, in order.
+--
+-- Numbers are doubles. Every number here is a whole one below 2^53, and sums that could reach it are
+-- compared as differences instead: nothing is ever rounded. Rust does whatever needs a division or
+-- happens rarely: then the reply begins with ODD, says what is stored, and nothing was changed.
+
+local KEYS, ARGV = KEYS, ARGV
+local call, pcall = redis.call, redis.pcall
+local sub, byte, fmod = string.sub, string.byte, math.fmod
+local pack, unpack = struct.pack, struct.unpack
+
+local ODD, MOST = -1, 9007199254740991
+-- A state is three numbers, 7 bytes each, and the suffix that tells which numbers wrote it.
+local STATE, SUFFIX_AT = '<I7I7I7', 22
+
+local now = ARGV[1]
+if now == '' then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+else
+  now = tonumber(now)
+end
+
+-- How long to keep a state of this limit that lasts until `us` after the instant `at`.
+local function keep_for(limit, at, us)
+  if limit.memory == 0 or at <= now and us <= limit.memory then return limit.ttl end
+  return string.format('%.0f', math.ceil((at - now + us) / 1000) + 1000)
+end
+
+-- The sum, or the most that a counter holds.
+local function add(a, b)
+  if a > MOST - b then return MOST end
+  return a + b
+end

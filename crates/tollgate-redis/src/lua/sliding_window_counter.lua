@@ -1,0 +1,89 @@
+-- Sliding window counter: see sliding_window_counter.rs. Instead of the quotient that the formula has,
+-- two products are compared, exactly.
+
+local function sliding_window_counter()
+  local counter = {}
+
+  function counter.read(blob)
+    local limit, _ = {}
+    _, limit.suffix, limit.ttl, limit.memory, limit.horizon, limit.full = unpack('<BBc0Bc0I7I7I7', blob)
+    limit.unit, limit.unit_part, limit.period = 1, 0, limit.horizon
+    return limit
+  end
+
+  -- Both halves have few enough bits that products of halves are exact (Veltkamp).
+  local function halves(x)
+    local high = x * 134217729
+    high = high - (high - x)
+    return high, x - high
+  end
+
+  -- The product and what rounding took from it (Dekker).
+  local function product(a, b)
+    local rounded = a * b
+    local a_high, a_low = halves(a)
+    local b_high, b_low = halves(b)
+    local rest = a_low * b_low - (((rounded - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return rounded, rest
+  end
+
+  -- Whether a * b < c * d.
+  local function is_less(a, b, c, d)
+    local left, right = a * b, c * d
+    if left <= MOST and right <= MOST then return left < right end
+    local left_rest, right_rest
+    left, left_rest = product(a, b)
+    right, right_rest = product(c, d)
+    return left < right or left == right and left_rest < right_rest
+  end
+
+  function counter.open(limit, place, mark, current, previous)
+    if current > MOST or previous > MOST then return false end
+    local at = mark > now and mark or now
+    local elapsed, since = fmod(at, limit.period), at - mark
+    if since > elapsed then
+      if since - elapsed <= limit.period then
+        current, previous = 0, current
+      else
+        current, previous = 0, 0
+      end
+    end
+    place.at, place.a, place.b, place.elapsed = at, current, previous, elapsed
+    return true
+  end
+
+  -- floor(previous * overlap / period) <= room, without the division.
+  function counter.admits(limit, place, cost)
+    local room = limit.full - cost - place.a
+    if room < 0 then return false end
+    return place.b <= room
+      or is_less(place.b, limit.period - place.elapsed, room + 1, limit.period)
+  end
+
+  function counter.charge(_, place, cost)
+    place.a = add(place.a, cost)
+  end
+
+  function counter.ttl(limit, place)
+    return keep_for(limit, place.at, 2 * limit.period)
+  end
+
+  function counter.refund(limit, mark, current, previous, cost, _, charged_at)
+    if current > MOST or previous > MOST then return false end
+    local period = limit.period
+    local served_at = mark > now and mark or now
+    charged_at = charged_at or served_at
+    local charged_in, marked = charged_at - fmod(charged_at, period), mark - fmod(mark, period)
+    if served_at - fmod(served_at, period) - charged_in > period then return nil end
+    if charged_in == marked then
+      current = current > cost and current - cost or 0
+    elseif marked - charged_in == period then
+      previous = previous > cost and previous - cost or 0
+    else
+      return nil
+    end
+    return current, previous, keep_for(limit, mark, 2 * period)
+  end
+
+  return counter
+end

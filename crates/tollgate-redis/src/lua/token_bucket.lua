@@ -1,0 +1,112 @@
+-- Token bucket: see token_bucket.rs. Debt is a mixed number, whole microseconds of refill and ticks of
+-- a begun one, of which `drain` make a microsecond. Time takes off whole microseconds.
+
+local function token_bucket()
+  local bucket = {}
+
+  function bucket.read(blob)
+    local limit, _ = {}
+    _, limit.suffix, limit.ttl, limit.memory, limit.horizon, limit.drain, limit.unit, limit.unit_part,
+      limit.full, limit.full_part, limit.most, limit.most_part =
+      unpack('<BBc0Bc0I7I7I7I7I7I7I7I7I7', blob)
+    return limit
+  end
+
+  -- The debt after `cost` more.
+  local function more(limit, whole, part, cost, cost_part)
+    whole = whole + cost
+    if cost_part > 0 then
+      local to_next = limit.drain - cost_part
+      if part >= to_next then return whole + 1, part - to_next end
+      return whole, part + cost_part
+    end
+    return whole, part
+  end
+
+  function bucket.open(limit, place, mark, whole, part)
+    if whole > limit.most or part >= limit.drain then return false end
+    if mark <= now then
+      whole = whole - (now - mark)
+      if whole < 0 then whole, part = 0, 0 end
+      mark = now
+    end
+    place.at, place.a, place.b = mark, whole, part
+    return true
+  end
+
+  function bucket.admits(limit, place, cost, cost_part)
+    local whole, part = more(limit, place.a, place.b, cost, cost_part)
+    return whole < limit.full or whole == limit.full and part <= limit.full_part
+  end
+
+  function bucket.is_idle(place)
+    return place.a == 0 and place.b == 0
+  end
+
+  function bucket.charge(limit, place, cost, cost_part)
+    local whole, part = more(limit, place.a, place.b, cost, cost_part)
+    if whole > limit.most or whole == limit.most and part > limit.most_part then
+      whole, part = limit.most, limit.most_part
+    end
+    place.a, place.b = whole, part
+  end
+
+  function bucket.ttl(limit, place)
+    return keep_for(limit, place.at, place.a + 1)
+  end
+
+  -- Taken off as of the mark, so the debt is not drained first.
+  function bucket.refund(limit, mark, whole, part, cost, cost_part, charged_at)
+    local served_at = mark > now and mark or now
+    if whole > limit.most or part >= limit.drain then return false end
+    if charged_at and served_at - charged_at >= limit.horizon then return nil end
+    if part < cost_part then
+      whole, part = whole - 1, part + (limit.drain - cost_part)
+    else
+      part = part - cost_part
+    end
+    whole = whole - cost
+    if whole < 0 then whole, part = 0, 0 end
+    return whole, part, keep_for(limit, mark, whole + 1)
+  end
+
+  -- One unit of one bucket, the most usual request: the same as above in one piece.
+  function bucket.take(limit, key)
+    local suffix, drain = limit.suffix, limit.drain
+    local value, mark, whole, part = pcall('GET', key), now, 0, 0
+    if value then
+      if value.err or sub(value, SUFFIX_AT) ~= suffix then
+        return { ODD, value.err and 0 or value }
+      end
+      mark, whole, part = unpack(STATE, value)
+      if whole > limit.most or part >= drain then return { ODD, value } end
+      if mark <= now then
+        whole = whole - (now - mark)
+        if whole < 0 then whole, part = 0, 0 end
+        mark = now
+      elseif mark - now > limit.horizon then
+        return { ODD, value }
+      end
+    else
+      value = ''
+    end
+    whole = whole + limit.unit
+    local unit_part = limit.unit_part
+    if unit_part > 0 then
+      local to_next = drain - unit_part
+      if part >= to_next then
+        whole, part = whole + 1, part - to_next
+      else
+        part = part + unit_part
+      end
+    end
+    local full = limit.full
+    if whole > full or whole == full and part > limit.full_part then return { 1, value } end
+    local ttl = limit.ttl
+    if mark > now then ttl = keep_for(limit, mark, whole + 1) end
+    call('SET', key, pack(STATE, mark, whole, part) .. suffix, 'PX', ttl)
+    return value
+  end
+
+  return bucket
+end

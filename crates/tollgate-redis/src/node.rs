@@ -1,0 +1,302 @@
+//! One server: the line of calls for it, whether it is worth asking, and the task that keeps it
+//! connected.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tollgate::store::breaker::{Breaker, Pass};
+use tollgate::{Micros, Wait};
+
+use crate::batch::{Answer, Ask, CALLS_PER_FLIGHT_MAX, Failure, Job, Manner, Script, Seat};
+use crate::connect::{Introduction, connect};
+use crate::error::{ErrorClass, StoreError};
+use crate::pipe::Pipe;
+use crate::sentinel::Finder;
+use crate::stats::{Counters, NodeStats};
+use crate::url::Address;
+
+/// Calls that wait or are on their way. One more is told at once.
+pub(crate) const CALLS_MAX: usize = 4096;
+/// Pauses between attempts to connect: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(1000);
+/// A connection that ended sooner counts as one more attempt that failed.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// One server.
+pub(crate) struct Node {
+    line: Mutex<Line>,
+    /// Instants are told to the breaker as microseconds since this one.
+    started: Instant,
+    /// Whether a script call has keys of one slot only.
+    pub(crate) by_slot: bool,
+    pub(crate) script: &'static Script,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Calls that wait for a place in the pipeline, and what is known of the server.
+struct Line {
+    /// Bound: [`CALLS_MAX`], together with `on_the_way`.
+    jobs: VecDeque<Job>,
+    on_the_way: usize,
+    phase: Phase,
+    breaker: Breaker,
+    /// Of the connection's task, if it waits for calls.
+    waker: Option<Waker>,
+    /// The connection is to end when what is on its way has come back.
+    hang_up: Option<StoreError>,
+    address: Option<Address>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Not connected, and not yet known to be out of reach: calls wait until their deadline.
+    Connecting,
+    Up,
+    /// Out of reach: calls are told why, at once.
+    Down(StoreError),
+}
+
+impl Node {
+    pub(crate) fn new(by_slot: bool, script: &'static Script, counters: Arc<Counters>) -> Node {
+        let line = Line {
+            jobs: VecDeque::new(),
+            on_the_way: 0,
+            phase: Phase::Connecting,
+            breaker: Breaker::new(random()),
+            waker: None,
+            hang_up: None,
+            address: None,
+        };
+        Node { line: Mutex::new(line), started: Instant::now(), by_slot, script, counters }
+    }
+
+    /// Asks, and waits for the answer until the deadline.
+    pub(crate) async fn ask(&self, ask: Ask, manner: Manner, deadline: Instant) -> Answer {
+        let (answer, pass) = self.enter(ask, manner, deadline)?;
+        let failure = match timeout_at(deadline, answer).await {
+            Ok(Ok(Ok(value))) => return Ok(value),
+            Ok(Ok(Err(failure))) => failure,
+            // The connection's task is gone, and its runtime with it.
+            Ok(Err(_)) => StoreError::new(ErrorClass::Closed, "the store was stopped").into(),
+            Err(_) => StoreError::new(ErrorClass::Timeout, "no answer within the deadline").into(),
+        };
+        if failure.error.class.opens_breaker() {
+            let now = self.now();
+            self.line().breaker.failed(pass, now);
+        }
+        Err(failure)
+    }
+
+    fn enter(
+        &self,
+        ask: Ask,
+        manner: Manner,
+        deadline: Instant,
+    ) -> Result<(oneshot::Receiver<Answer>, Pass), Failure> {
+        let now = self.now();
+        let mut line = self.line();
+        if let Phase::Down(why) = &line.phase {
+            return Err(Failure { error: why.clone(), again: Some(ask) });
+        }
+        let Some(pass) = line.breaker.admit(now) else {
+            let error = StoreError::new(ErrorClass::BreakerOpen, "it has not answered lately");
+            return Err(error.into());
+        };
+        if line.is_full() {
+            line.breaker.failed(pass, now);
+            let detail = format!("{CALLS_MAX} calls are on their way");
+            return Err(StoreError::new(ErrorClass::Overloaded, detail).into());
+        }
+        let (reply, answer) = oneshot::channel();
+        line.jobs.push_back(Job { ask, manner, seat: Seat { deadline, pass, reply } });
+        let waker = line.waker.take();
+        drop(line);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok((answer, pass))
+    }
+
+    /// Takes what waits, for one flight; nothing: whoever has `waker` is woken by the next call.
+    pub(crate) fn take(&self, waker: &Waker) -> Result<Vec<Job>, StoreError> {
+        let mut line = self.line();
+        if let Some(why) = line.hang_up.take() {
+            return Err(why);
+        }
+        let mut jobs = Vec::new();
+        while jobs.len() < CALLS_PER_FLIGHT_MAX
+            && let Some(job) = line.jobs.pop_front()
+        {
+            // Whoever has gone needs no answer, and is not charged for one.
+            if !job.seat.reply.is_closed() {
+                jobs.push(job);
+            }
+        }
+        line.on_the_way += jobs.len();
+        if jobs.is_empty() {
+            line.waker = Some(waker.clone());
+        }
+        Ok(jobs)
+    }
+
+    /// So many came back. `passes`: of those that were answered in time.
+    pub(crate) fn came_back(&self, count: usize, passes: impl Iterator<Item = Pass>) {
+        let now = self.now();
+        let mut line = self.line();
+        line.on_the_way -= count;
+        passes.for_each(|pass| line.breaker.succeeded(pass, now));
+    }
+
+    /// Ends the present connection: another may lead to another server.
+    pub(crate) fn hang_up(&self, why: StoreError) {
+        let mut line = self.line();
+        line.hang_up = Some(why);
+        if let Some(waker) = line.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// It is no longer part of the cluster: whoever waits asks whoever is.
+    pub(crate) fn retire(&self) {
+        let detail = "the node has left the cluster";
+        self.set_phase(Phase::Down(StoreError::new(ErrorClass::Moved, detail)));
+    }
+
+    /// Where it is connected to, or tries to be.
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.line().address.clone()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.line().phase, Phase::Up)
+    }
+
+    pub(crate) fn stats(&self) -> NodeStats {
+        let now = self.now();
+        let line = self.line();
+        NodeStats {
+            address: line.address.as_ref().map(Address::to_string).unwrap_or_default(),
+            up: matches!(line.phase, Phase::Up),
+            down: match &line.phase {
+                Phase::Down(why) => Some(why.clone()),
+                _ => None,
+            },
+            breaker_open: line.breaker.is_open(),
+            breaker_opened: line.breaker.opened(),
+            breaker_wait: line.breaker.wait(now).duration().unwrap_or(Duration::ZERO),
+            waiting: line.jobs.len(),
+            on_the_way: line.on_the_way,
+        }
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        let now = self.now();
+        let mut line = self.line();
+        let left = match &phase {
+            Phase::Up => {
+                // What made it hang up was said of another connection.
+                line.hang_up = None;
+                line.breaker.may_be_back(now);
+                VecDeque::new()
+            }
+            Phase::Connecting => VecDeque::new(),
+            Phase::Down(_) => std::mem::take(&mut line.jobs),
+        };
+        line.phase = phase.clone();
+        drop(line);
+        if let Phase::Down(why) = phase {
+            for job in left {
+                // It was not sent.
+                let failure = Failure { error: why.clone(), again: Some(job.ask) };
+                let _ = job.seat.reply.send(Err(failure));
+            }
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        // Nothing in here is left half done by a panic.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Micros {
+        let since = Instant::now().saturating_duration_since(self.started);
+        Micros::ZERO.after(Wait::at_least(since))
+    }
+}
+
+impl Line {
+    fn is_full(&mut self) -> bool {
+        let mut count = self.jobs.len() + self.on_the_way;
+        // Those who have gone make room; they came first, so they stand in front.
+        while count >= CALLS_MAX && self.jobs.front().is_some_and(|job| job.seat.reply.is_closed())
+        {
+            self.jobs.pop_front();
+            count -= 1;
+        }
+        count >= CALLS_MAX
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        Failure { error, again: None }
+    }
+}
+
+/// Keeps a node connected, for ever.
+pub(crate) async fn keep_connected(node: Arc<Node>, finder: Finder, introduction: Introduction) {
+    let mut failed = 0;
+    loop {
+        match attempt(&node, &finder, &introduction).await {
+            Ok((pipe, since)) => {
+                let why = pipe.serve(&node).await;
+                if since.elapsed() >= SETTLED {
+                    failed = 0;
+                    // At once, and meanwhile calls may wait: most connections end for a reason
+                    // that a new one does not meet.
+                    node.set_phase(Phase::Connecting);
+                    continue;
+                }
+                node.counters.count(why.class);
+                node.set_phase(Phase::Down(why));
+            }
+            Err(why) => {
+                finder.doubt();
+                node.counters.count(why.class);
+                node.set_phase(Phase::Down(why));
+            }
+        }
+        failed += 1;
+        tokio::time::sleep(pause(failed)).await;
+    }
+}
+
+async fn attempt(
+    node: &Node,
+    finder: &Finder,
+    introduction: &Introduction,
+) -> Result<(Pipe, Instant), StoreError> {
+    let address = finder.find().await?;
+    node.line().address = Some(address.clone());
+    let connection = connect(&address, introduction, node.script).await?;
+    node.counters.connected();
+    node.set_phase(Phase::Up);
+    Ok((Pipe::new(connection), Instant::now()))
+}
+
+/// Doubles each time, up to a second; up to a quarter less, so that instances do not come at once.
+fn pause(failed: u32) -> Duration {
+    let pause = PAUSE_MIN.saturating_mul(1 << (failed - 1).min(10)).min(PAUSE_MAX);
+    pause - pause.mul_f64((random() % 1000) as f64 / 4000.0)
+}
+
+/// Not for secrets: only so that instances differ.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

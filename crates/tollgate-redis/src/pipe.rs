@@ -1,0 +1,264 @@
+//! One connection at work: takes what waits, writes it, reads the replies and hands them out. All
+//! in one task, so that an idle connection answers with no more than two wake-ups.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::io::ReadBuf;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+use crate::batch::{Ask, Cargo, Failure, Seat, Sent, pack};
+use crate::connect::{Connection, closed};
+use crate::error::{ErrorClass, StoreError};
+use crate::node::Node;
+use crate::wire::Reply;
+
+/// Flights at a time: while the server works on one, the next arrives; whatever comes meanwhile
+/// waits and goes together.
+const FLIGHTS_MAX: usize = 2;
+/// A server that owes replies and sends nothing for so long is given up.
+const STALLED: Duration = Duration::from_millis(500);
+/// A connection that nothing was sent on for so long is tried, lest the next call finds it dead.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often the two above are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes of one read.
+const PIECE: usize = 32 * 1024;
+
+/// One connection at work.
+pub(crate) struct Pipe {
+    connection: Connection,
+    /// Bytes to write, and how many of them are. Bound: one flight.
+    out: Vec<u8>,
+    written: usize,
+    /// Commands that have no reply yet. Bound: [`FLIGHTS_MAX`] flights, and a PING.
+    sent: VecDeque<Sent>,
+    /// How many commands of each flight have no reply yet. Bound: [`FLIGHTS_MAX`], and the PING's.
+    flights: VecDeque<usize>,
+    piece: Box<[u8]>,
+    /// When something was last sent to a silent server, or came from it.
+    heard: Instant,
+    tick: Interval,
+    /// Why it takes no more.
+    leaving: Option<StoreError>,
+}
+
+impl Pipe {
+    pub(crate) fn new(connection: Connection) -> Pipe {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Pipe {
+            connection,
+            out: Vec::new(),
+            written: 0,
+            sent: VecDeque::new(),
+            flights: VecDeque::new(),
+            piece: vec![0; PIECE].into(),
+            heard: Instant::now(),
+            tick,
+            leaving: None,
+        }
+    }
+
+    /// Works until the connection ends; why it did.
+    pub(crate) async fn serve(mut self, node: &Node) -> StoreError {
+        let why = poll_fn(|cx| self.poll(node, cx)).await;
+        self.give_up(node, &why);
+        why
+    }
+
+    fn poll(&mut self, node: &Node, cx: &mut Context<'_>) -> Poll<StoreError> {
+        loop {
+            let before = (self.sent.len(), self.written, self.heard);
+            let step = self.load(node, cx).and_then(|()| {
+                self.write(cx)?;
+                self.read(node, cx)
+            });
+            if let Err(why) = step.and_then(|()| self.look_at_the_time(cx)) {
+                return Poll::Ready(why);
+            }
+            if let Some(why) = &self.leaving
+                && self.sent.is_empty()
+            {
+                return Poll::Ready(why.clone());
+            }
+            if before == (self.sent.len(), self.written, self.heard) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Makes a flight of what waits, if there is a place for it.
+    fn load(&mut self, node: &Node, cx: &Context<'_>) -> Result<(), StoreError> {
+        if self.leaving.is_some() || self.flights.len() >= FLIGHTS_MAX || !self.out.is_empty() {
+            return Ok(());
+        }
+        let jobs = match node.take(cx.waker()) {
+            Ok(jobs) => jobs,
+            Err(why) => {
+                self.leaving = Some(why);
+                return Ok(());
+            }
+        };
+        if !jobs.is_empty() {
+            let calls = jobs.len();
+            self.start_listening();
+            let commands = pack(jobs, node.by_slot, node.script, &mut self.out, &mut self.sent);
+            node.counters.flew(calls, commands);
+            self.flights.push_back(commands);
+        }
+        Ok(())
+    }
+
+    /// What is silent until now owes nothing yet.
+    fn start_listening(&mut self) {
+        if self.sent.is_empty() {
+            self.heard = Instant::now();
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
+        while self.written < self.out.len() {
+            let stream = Pin::new(&mut *self.connection.stream);
+            match stream.poll_write(cx, &self.out[self.written..]) {
+                Poll::Ready(Ok(0)) => return Err(closed(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(length)) => self.written += length,
+                Poll::Ready(Err(error)) => return Err(closed(error)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        // TLS may hold back what was written.
+        match Pin::new(&mut *self.connection.stream).poll_flush(cx) {
+            Poll::Ready(Ok(())) => {
+                self.out.clear();
+                self.written = 0;
+                Ok(())
+            }
+            Poll::Ready(Err(error)) => Err(closed(error)),
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn read(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<(), StoreError> {
+        while let Poll::Ready(length) = self.poll_piece(cx) {
+            let length = length.map_err(closed)?;
+            if length == 0 {
+                return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.heard = Instant::now();
+            self.connection.reader.push(&self.piece[..length]);
+            loop {
+                match self.connection.reader.next() {
+                    Ok(Some(reply)) => self.deliver(node, reply)?,
+                    Ok(None) => break,
+                    Err(broken) => return Err(StoreError::new(ErrorClass::Protocol, broken.0)),
+                }
+            }
+            // A place may be free: it is filled before the next read.
+            if length < self.piece.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(&mut self.piece);
+        let stream = Pin::new(&mut *self.connection.stream);
+        ready!(stream.poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Hands a reply to whoever asked.
+    fn deliver(&mut self, node: &Node, reply: Reply) -> Result<(), StoreError> {
+        let Some(sent) = self.sent.pop_front() else {
+            return Err(StoreError::new(ErrorClass::Protocol, "a reply that nobody asked for"));
+        };
+        if let Some(left) = self.flights.front_mut() {
+            *left -= 1;
+            if *left == 0 {
+                self.flights.pop_front();
+            }
+        }
+        match reply {
+            Reply::Value(value) => answer(node, sent.cargo, value),
+            Reply::Error(text) => {
+                let error = StoreError::of_reply(&text);
+                if error.class.drops_connection() {
+                    self.leaving = Some(error.clone());
+                }
+                // The server has said that it did nothing.
+                refuse(node, sent.cargo, &error, true);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
+        while let Poll::Ready(now) = self.tick.poll_tick(cx) {
+            let silent = now.saturating_duration_since(self.heard);
+            if !self.sent.is_empty() && silent >= STALLED {
+                let detail = format!("no reply for {} ms", STALLED.as_millis());
+                return Err(StoreError::new(ErrorClass::Timeout, detail));
+            }
+            if self.sent.is_empty() && silent >= IDLE {
+                self.heard = now;
+                redis::cmd("PING").write_packed_command(&mut self.out);
+                self.sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
+                self.flights.push_back(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes: tells whoever still waits.
+    fn give_up(&mut self, node: &Node, why: &StoreError) {
+        let silent = self.connection.reader.is_empty();
+        for sent in std::mem::take(&mut self.sent) {
+            // A connection that was idle may have been dead before this was written.
+            let again = sent.first && silent && why.class == ErrorClass::Closed;
+            refuse(node, sent.cargo, why, again);
+        }
+    }
+}
+
+fn answer(node: &Node, cargo: Cargo, value: Value) {
+    match cargo {
+        Cargo::Nobody => {}
+        Cargo::Command(_, seat) => deliver_to(node, vec![seat], vec![Ok(value)]),
+        Cargo::Calls(calls, seats) => {
+            let parts = (node.script.split)(value, calls.len());
+            deliver_to(node, seats, parts);
+        }
+    }
+}
+
+fn deliver_to(node: &Node, seats: Vec<Seat>, parts: Vec<Result<Value, StoreError>>) {
+    let now = Instant::now();
+    // An answer that comes too late is none: its caller has counted it as a failure.
+    let in_time =
+        seats.iter().zip(&parts).filter(|(seat, part)| part.is_ok() && seat.deadline > now);
+    node.came_back(seats.len(), in_time.map(|(seat, _)| seat.pass));
+    for (seat, part) in seats.into_iter().zip(parts) {
+        let _ = seat.reply.send(part.map_err(Failure::from));
+    }
+}
+
+/// `again`: the question was not carried out, and can be asked again.
+fn refuse(node: &Node, cargo: Cargo, error: &StoreError, again: bool) {
+    let (asks, seats): (Vec<Ask>, Vec<Seat>) = match cargo {
+        Cargo::Nobody => return,
+        Cargo::Command(command, seat) => (vec![Ask::Command(command)], vec![seat]),
+        Cargo::Calls(calls, seats) => (calls.into_iter().map(Ask::Call).collect(), seats),
+    };
+    node.came_back(seats.len(), std::iter::empty());
+    for (ask, seat) in asks.into_iter().zip(seats) {
+        let failure = Failure { error: error.clone(), again: again.then_some(ask) };
+        let _ = seat.reply.send(Err(failure));
+    }
+}

@@ -1,0 +1,376 @@
+//! The script: its text, what it is told, and what its reply means. `lua/decide.lua` is the other half.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use aws_lc_rs::digest;
+use redis::{Cmd, Value};
+use tollgate::algorithm::token_bucket::Mixed;
+use tollgate::store::replay::{Asked, judged_cost};
+use tollgate::time::MAX_EXACT;
+use tollgate::{Act, Align, Limit, Micros, Precision};
+
+use crate::call::{Body, Call};
+use crate::error::{ErrorClass, StoreError};
+use crate::options::TimeOf;
+use crate::state::{Kind, push_number, suffix};
+
+/// The parts in the order in which they refer to each other.
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    [
+        include_str!("lua/begin.lua"),
+        include_str!("lua/token_bucket.lua"),
+        include_str!("lua/leaky_bucket.lua"),
+        include_str!("lua/fixed_window.lua"),
+        include_str!("lua/sliding_window_log.lua"),
+        include_str!("lua/sliding_window_counter.lua"),
+        include_str!("lua/decide.lua"),
+    ]
+    .join("\n")
+});
+
+static SHA1: LazyLock<String> = LazyLock::new(|| {
+    let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, TEXT.as_bytes());
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+});
+
+/// The most limits that a byte can name.
+const MAX_NAMED: usize = 255;
+
+/// How long what is written by an asker's clock is kept, in milliseconds.
+const CALLER_TTL_MS: u64 = 3_600_000;
+/// How much longer than it can matter a state is kept, in milliseconds.
+const SLACK_MS: u64 = 1_000;
+
+/// Loads the script into a server.
+pub(crate) fn load() -> Cmd {
+    redis::cmd("SCRIPT").arg("LOAD").arg(TEXT.as_str()).take()
+}
+
+/// Runs the script for these calls, by its name. All are of one instant and, in a cluster, one slot.
+pub(crate) fn assemble(calls: &[Call]) -> Cmd {
+    fill(redis::cmd("EVALSHA").arg(SHA1.as_str()).take(), calls)
+}
+
+/// As [`assemble`], with the text: for a server that does not know the script.
+pub(crate) fn eval(calls: &[Call]) -> Cmd {
+    fill(redis::cmd("EVAL").arg(TEXT.as_str()).take(), calls)
+}
+
+fn fill(mut cmd: Cmd, calls: &[Call]) -> Cmd {
+    cmd.arg(calls.iter().map(|call| call.keys.len()).sum::<usize>());
+    for key in calls.iter().flat_map(|call| &call.keys) {
+        cmd.arg(&key[..]);
+    }
+    let mut limits = Limits::default();
+    let mut tokens = Vec::with_capacity(calls.len());
+    let mut bodies = Vec::new();
+    for call in calls {
+        match (&call.body, &call.limits[..]) {
+            (None, [limit]) => match limits.number(limit) {
+                number @ 1..=MAX_NAMED => tokens.push(number as u8),
+                number => {
+                    tokens.push(0);
+                    bodies.push(body_of(&take_one(), &[number]));
+                }
+            },
+            (body, list) => {
+                let numbers: Vec<usize> = list.iter().map(|limit| limits.number(limit)).collect();
+                tokens.push(0);
+                bodies.push(body_of(body.as_ref().unwrap_or(&take_one()), &numbers));
+            }
+        }
+    }
+    match calls.first().and_then(|call| call.now) {
+        Some(now) => cmd.arg(now),
+        None => cmd.arg(""),
+    };
+    cmd.arg(tokens);
+    for limit in limits.list {
+        cmd.arg(&limit[..]);
+    }
+    for body in bodies.into_iter().rev() {
+        cmd.arg(body);
+    }
+    cmd
+}
+
+/// The limits of one call of the script. Bound: those of the calls that travel together.
+#[derive(Default)]
+struct Limits<'a> {
+    list: Vec<&'a Arc<[u8]>>,
+    numbers: HashMap<&'a [u8], usize>,
+}
+
+impl<'a> Limits<'a> {
+    /// What the script knows a limit by, from 1 on.
+    fn number(&mut self, limit: &'a Arc<[u8]>) -> usize {
+        // Nearly always it is the limit that was asked about before, too.
+        if let Some(last) = self.list.last()
+            && Arc::ptr_eq(last, limit)
+        {
+            return self.list.len();
+        }
+        *self.numbers.entry(limit).or_insert_with(|| {
+            self.list.push(limit);
+            self.list.len()
+        })
+    }
+}
+
+fn body_of(body: &Body, limits: &[usize]) -> Vec<u8> {
+    let mut bytes = body.head.clone();
+    for number in limits {
+        bytes.extend_from_slice(&(*number as u16).to_le_bytes());
+    }
+    bytes.extend_from_slice(&body.tail);
+    bytes
+}
+
+/// The reply taken apart: for each call the instant and what it was told.
+pub(crate) fn split(reply: Value, calls: usize) -> Vec<Result<Value, StoreError>> {
+    let Value::Array(replies) = reply else { return vec![Err(not_understood()); calls] };
+    let mut replies = replies.into_iter();
+    let Some(now @ Value::Int(_)) = replies.next() else {
+        return vec![Err(not_understood()); calls];
+    };
+    if replies.len() != calls {
+        return vec![Err(not_understood()); calls];
+    }
+    replies.map(|one| Ok(Value::Array(vec![now.clone(), one]))).collect()
+}
+
+pub(crate) fn not_understood() -> StoreError {
+    StoreError::new(ErrorClass::Protocol, "the reply is not one of our script")
+}
+
+/// What a call was told.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) now: Micros,
+    /// A bit for each check that refused; `None`: the case is left to Rust, nothing was changed.
+    pub(crate) refused: Option<u16>,
+    /// What was stored under each key before.
+    pub(crate) found: Vec<Found>,
+}
+
+/// What was stored under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    Value(Vec<u8>),
+    /// No string.
+    Foreign,
+}
+
+impl Reply {
+    pub(crate) fn read(value: Value) -> Result<Reply, StoreError> {
+        let Value::Array(parts) = value else { return Err(not_understood()) };
+        let [Value::Int(now), said] =
+            <[Value; 2]>::try_from(parts).map_err(|_| not_understood())?
+        else {
+            return Err(not_understood());
+        };
+        let now = Micros::new(u64::try_from(now).map_err(|_| not_understood())?);
+        let (code, found) = match said {
+            Value::Array(list) => {
+                let mut list = list.into_iter();
+                let Some(Value::Int(code)) = list.next() else { return Err(not_understood()) };
+                (code, list.map(Found::read).collect::<Result<_, _>>()?)
+            }
+            value => (0, vec![Found::read(value)?]),
+        };
+        Ok(Reply { now, refused: u16::try_from(code).ok(), found })
+    }
+}
+
+impl Found {
+    fn read(value: Value) -> Result<Found, StoreError> {
+        match value {
+            Value::BulkString(value) if value.is_empty() => Ok(Found::Nothing),
+            Value::BulkString(value) => Ok(Found::Value(value)),
+            Value::Int(0) => Ok(Found::Foreign),
+            _ => Err(not_understood()),
+        }
+    }
+}
+
+/// A limit as the script reads it. `now` is the asker's clock: it tells which day of a calendar it is.
+pub(crate) fn describe(limit: &Limit, time: TimeOf, now: Micros) -> Vec<u8> {
+    let kind = Kind::of(limit);
+    let memory = if time == TimeOf::Caller { 0 } else { limit.memory_us() };
+    let mut bytes = vec![kind as u8];
+    for text in [suffix(limit), ttl_ms(time, limit.memory_us()).to_string().into_bytes()] {
+        bytes.push(text.len() as u8);
+        bytes.extend(text);
+    }
+    let mut push = |number: u64| push_number(&mut bytes, number);
+    push(memory);
+    let period = limit.period_us();
+    match kind {
+        Kind::Token | Kind::Leaky => {
+            let [unit, full] = [1, limit.capacity()].map(|units| Mixed::of_units(limit, units));
+            push(limit.full_refill_us());
+            push(limit.drain());
+            for Mixed { whole, part } in [unit, full, Mixed::most(limit)] {
+                push(whole);
+                push(part);
+            }
+        }
+        Kind::Window => {
+            [limit.window_longest_us(), period, limit.capacity()].into_iter().for_each(&mut push);
+            let (align, from, till) = windows(limit, now);
+            bytes.push(align);
+            push_number(&mut bytes, from);
+            push_number(&mut bytes, till);
+        }
+        Kind::Counter => [period, limit.capacity()].into_iter().for_each(push),
+        Kind::Log => {
+            [period, limit.capacity()].into_iter().for_each(push);
+            let (buckets, span) = match limit.precision() {
+                Precision::Estimate => (0, period),
+                Precision::Buckets(buckets) => (buckets as u16, u64::from(buckets) + 1),
+            };
+            bytes.extend_from_slice(&buckets.to_le_bytes());
+            push_number(&mut bytes, span);
+        }
+    }
+    bytes
+}
+
+/// How windows lie: the numbers of `lua/fixed_window.lua`.
+fn windows(limit: &Limit, now: Micros) -> (u8, u64, u64) {
+    match (limit.calendar(), limit.align()) {
+        (Some(calendar), _) => {
+            let window = calendar.window(now);
+            let (from, till) = (window.start.as_u64(), window.end.as_u64());
+            // One that breaks its word is left to Rust.
+            match till.checked_sub(from) {
+                Some(length) if length <= limit.window_longest_us() => (2, from, till),
+                _ => (2, 0, 0),
+            }
+        }
+        (None, Align::FirstHit) => (1, 0, 0),
+        (None, _) => (0, limit.window_offset_us(), 0),
+    }
+}
+
+/// How long to keep a state that matters for `memory_us`, in milliseconds.
+pub(crate) fn ttl_ms(time: TimeOf, memory_us: u64) -> u64 {
+    match time {
+        TimeOf::Caller => CALLER_TTL_MS,
+        TimeOf::Server => memory_us.div_ceil(1_000) + SLACK_MS,
+    }
+}
+
+/// Bits of what a check is, as in `lua/decide.lua`.
+mod flag {
+    pub(super) const SHADOW: u8 = 1;
+    pub(super) const JUDGED: u8 = 2;
+    pub(super) const CHARGED: u8 = 4;
+    pub(super) const COUNTED: u8 = 8;
+    pub(super) const AT_ONCE: u8 = 16;
+    pub(super) const NEVER: u8 = 32;
+    pub(super) const NEVER_ALONE: u8 = 64;
+    pub(super) const WHOLE: u8 = 128;
+}
+
+/// The acts of `lua/decide.lua`.
+mod act {
+    pub(super) const DECIDE: u8 = 1;
+    pub(super) const REFUND: u8 = 2;
+    pub(super) const SWAP: u8 = 3;
+    pub(super) const LOOK: u8 = 4;
+    pub(super) const TAKE: u8 = 5;
+}
+
+/// Whether it is the shortest of requests: one unit of one limit.
+pub(crate) fn is_plain(asked: &[Asked<'_>]) -> bool {
+    matches!(asked, [one] if one.check.what() == Act::Take
+        && one.check.units() == 1
+        && !one.check.is_shadow()
+        && !one.check.counts_denied()
+        && !one.check.is_at_once())
+}
+
+/// A decision about several checks; `places` says which key each is about.
+pub(crate) fn decide(asked: &[Asked<'_>], places: &[usize], keys: usize) -> Body {
+    let mut tail = Vec::with_capacity(30 * asked.len());
+    for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
+        let (check, limit, judged) = (&one.check, one.limit, judged_cost(asked, places, index));
+        let (cost, act) = (check.units(), check.what());
+        let twins = places.iter().filter(|other| **other == place).count() > 1;
+        let charges = cost > 0 && act != Act::Peek;
+        let flags = [
+            (check.is_shadow(), flag::SHADOW),
+            (cost > 0 && act != Act::Force, flag::JUDGED),
+            (charges, flag::CHARGED),
+            (charges && check.counts_denied(), flag::COUNTED),
+            (cost > 0 && act != Act::Force && check.is_at_once(), flag::AT_ONCE),
+            (judged > limit.capacity(), flag::NEVER),
+            (cost > limit.capacity(), flag::NEVER_ALONE),
+            (twins, flag::WHOLE),
+        ];
+        let flags = flags.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit);
+        tail.extend([place as u8 + 1, flags]);
+        push_cost(&mut tail, limit, judged);
+        push_cost(&mut tail, limit, cost);
+    }
+    Body { head: vec![act::DECIDE, keys as u8, asked.len() as u8], tail }
+}
+
+/// One unit of one limit, where no byte can name it.
+fn take_one() -> Body {
+    Body { head: vec![act::TAKE], tail: Vec::new() }
+}
+
+fn push_cost(bytes: &mut Vec<u8>, limit: &Limit, units: u64) {
+    let Mixed { whole, part } = match Kind::of(limit) {
+        Kind::Token | Kind::Leaky => Mixed::of_units(limit, units),
+        _ => Mixed { whole: units.min(MAX_EXACT), part: 0 },
+    };
+    push_number(bytes, whole);
+    push_number(bytes, part);
+}
+
+/// Gives back `units`.
+pub(crate) fn refund(limit: &Limit, units: u64, charged_at: Option<Micros>) -> Body {
+    let mut tail = vec![u8::from(charged_at.is_some())];
+    push_number(&mut tail, charged_at.map_or(0, Micros::as_u64));
+    push_cost(&mut tail, limit, units);
+    Body { head: vec![act::REFUND], tail }
+}
+
+/// Reads what is stored under so many keys.
+pub(crate) fn look(keys: usize) -> Body {
+    Body { head: vec![act::LOOK, keys as u8], tail: Vec::new() }
+}
+
+/// What one key is to hold instead of what was found, and for how many milliseconds.
+pub(crate) type Write = Option<(Vec<u8>, u64)>;
+
+/// Writes all, if what was found is still there everywhere.
+pub(crate) fn swap<'a>(changes: impl ExactSizeIterator<Item = (&'a Found, &'a Write)>) -> Body {
+    let mut head = vec![act::SWAP, changes.len() as u8];
+    for (found, write) in changes {
+        let (kind, old) = match found {
+            Found::Nothing => (0, &[][..]),
+            Found::Value(value) => (1, &value[..]),
+            Found::Foreign => (2, &[][..]),
+        };
+        let (new, ttl) = write.as_ref().map_or((&[][..], 0), |(value, ttl)| (&value[..], *ttl));
+        head.push(kind);
+        push_text(&mut head, old);
+        head.push(u8::from(write.is_some()));
+        push_text(&mut head, new);
+        let ttl = ttl.to_string();
+        head.push(ttl.len() as u8);
+        head.extend_from_slice(ttl.as_bytes());
+    }
+    Body { head, tail: Vec::new() }
+}
+
+fn push_text(bytes: &mut Vec<u8>, text: &[u8]) {
+    bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(text);
+}

@@ -1,0 +1,121 @@
+//! Where the server is: written in the URL, or told by sentinels each time it is looked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::connect::ask_once;
+use crate::error::{ErrorClass, StoreError};
+use crate::node::Node;
+use crate::url::{Address, Login, StoreUrl, TlsFiles, Topology};
+
+/// How often the sentinels are asked while all is well: an old primary that was cut off from them,
+/// and not from us, is left after so long.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Finds the server to connect to.
+#[derive(Clone, Debug)]
+pub(crate) enum Finder {
+    Fixed(Address),
+    Sentinels(Arc<Sentinels>),
+}
+
+/// Sentinels, and whom they are asked about.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    /// Bound: the hosts of a URL.
+    addresses: Vec<Address>,
+    primary: String,
+    login: Login,
+    tls: Option<TlsFiles>,
+    /// Who is asked first.
+    first: AtomicUsize,
+}
+
+impl Finder {
+    /// For what is one server at a time.
+    pub(crate) fn of(url: &StoreUrl) -> Finder {
+        match &url.topology {
+            Topology::Sentinel { primary } => Finder::Sentinels(Arc::new(Sentinels {
+                addresses: url.hosts.clone(),
+                primary: primary.clone(),
+                login: url.sentinel_login.clone(),
+                tls: url.tls.clone(),
+                first: AtomicUsize::new(0),
+            })),
+            _ => Finder::Fixed(url.hosts[0].clone()),
+        }
+    }
+
+    /// Asked before each attempt to connect.
+    pub(crate) async fn find(&self) -> Result<Address, StoreError> {
+        match self {
+            Finder::Fixed(address) => Ok(address.clone()),
+            Finder::Sentinels(sentinels) => sentinels.ask().await,
+        }
+    }
+
+    /// What was found was no good: another sentinel may know better.
+    pub(crate) fn doubt(&self) {
+        if let Finder::Sentinels(sentinels) = self {
+            sentinels.first.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Sentinels {
+    /// Asks one after the other until one knows.
+    async fn ask(&self) -> Result<Address, StoreError> {
+        let first = self.first.load(Ordering::Relaxed);
+        let mut last = None;
+        for turn in 0..self.addresses.len() {
+            let index = first.wrapping_add(turn) % self.addresses.len();
+            match self.ask_one(&self.addresses[index]).await {
+                Ok(address) => {
+                    self.first.store(index, Ordering::Relaxed);
+                    return Ok(address);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a URL has a host"))
+    }
+
+    async fn ask_one(&self, sentinel: &Address) -> Result<Address, StoreError> {
+        let question =
+            redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.primary).take();
+        let value = ask_once(sentinel, &self.login, self.tls.as_ref(), question).await?;
+        let unknown = || {
+            let detail =
+                format!("the sentinel {sentinel} does not know a primary {:?}", self.primary);
+            StoreError::new(ErrorClass::Connect, detail)
+        };
+        match value {
+            Value::Array(parts) => named(&parts).ok_or_else(unknown),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// Host and port as two strings.
+fn named(parts: &[Value]) -> Option<Address> {
+    let [Value::BulkString(host), Value::BulkString(port)] = parts else { return None };
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    Some(Address::Tcp { host: text(host)?, port: text(port)?.parse().ok()? })
+}
+
+/// Ends the connection when the sentinels name another server, for ever.
+pub(crate) async fn watch(node: Arc<Node>, sentinels: Arc<Sentinels>) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        if let Ok(primary) = sentinels.ask().await
+            && node.is_up()
+            && node.address().is_some_and(|address| address != primary)
+        {
+            let detail = format!("the sentinels name another primary, {primary}");
+            node.hang_up(StoreError::new(ErrorClass::ReadOnly, detail));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! States as the values that are stored.
+//!
+//! A value is three numbers of 7 bytes each, least byte first, and the numbers of the limit that
+//! wrote it: a byte for algorithm and options, N and the capacity. Of a log the third number is
+//! missing, and its entries follow. The script compares what tells the numbers; only Rust reads it.
+
+use tollgate::algorithm::sliding_window_log::{self, Entry, MAX_ENTRIES};
+use tollgate::algorithm::token_bucket::Mixed;
+use tollgate::algorithm::{State, fixed_window, leaky_bucket, sliding_window_counter};
+use tollgate::time::MAX_EXACT;
+use tollgate::{Algorithm, Limit, Precision};
+
+/// What a value turns out to be.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stored {
+    /// A state by the numbers of the limit asked.
+    ByAsked(State),
+    /// A state by other numbers.
+    ByOther(State, Box<Limit>),
+    /// Nothing that was written here.
+    Unreadable,
+}
+
+/// Which states a limit has; the script knows them by these numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Token = 1,
+    Leaky = 2,
+    Window = 3,
+    Log = 4,
+    Counter = 5,
+}
+
+impl Kind {
+    pub(crate) fn of(limit: &Limit) -> Kind {
+        match (limit.algorithm(), limit.precision()) {
+            (Algorithm::TokenBucket, _) => Kind::Token,
+            (Algorithm::LeakyBucket, _) => Kind::Leaky,
+            (Algorithm::FixedWindow, _) => Kind::Window,
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => Kind::Log,
+            (Algorithm::SlidingWindowCounter, Precision::Estimate) => Kind::Counter,
+        }
+    }
+}
+
+/// What tells which numbers wrote a value.
+pub(crate) fn suffix(limit: &Limit) -> Vec<u8> {
+    let options = (limit.on_change() as u8) << 3 | u8::from(limit.is_queue()) << 5;
+    let mut suffix = vec![Kind::of(limit) as u8 | options];
+    for number in [limit.units(), limit.capacity()] {
+        let mut rest = number;
+        while rest >= 0x80 {
+            suffix.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        suffix.push(rest as u8);
+    }
+    suffix
+}
+
+/// Appends a number as the script reads it.
+pub(crate) fn push_number(bytes: &mut Vec<u8>, number: u64) {
+    bytes.extend_from_slice(&number.to_le_bytes()[..7]);
+}
+
+/// The value of a state.
+pub(crate) fn encode(limit: &Limit, state: &State) -> Vec<u8> {
+    let bucket = |state: &tollgate::algorithm::token_bucket::State| {
+        let Mixed { whole, part } = Mixed::of_debt(limit, state);
+        [state.mark, whole, part]
+    };
+    let numbers = match state {
+        State::Token(state) => bucket(state),
+        State::Leaky(leaky_bucket::State(state)) => bucket(state),
+        State::Window(state) => [state.mark, state.count, state.left],
+        State::Counter(state) => [state.mark, state.current, state.previous],
+        State::Log(log) => return encode_log(limit, log),
+    };
+    let mut value = Vec::with_capacity(32);
+    numbers.into_iter().for_each(|number| push_number(&mut value, number));
+    value.extend(suffix(limit));
+    value
+}
+
+fn encode_log(limit: &Limit, log: &sliding_window_log::State) -> Vec<u8> {
+    let mut value = Vec::with_capacity(24 + 14 * log.entries.len());
+    push_number(&mut value, log.mark);
+    push_number(&mut value, 0);
+    value.extend(suffix(limit));
+    for entry in &log.entries {
+        push_number(&mut value, entry.at);
+        push_number(&mut value, entry.sum.wrapping_sub(log.base));
+    }
+    value
+}
+
+/// The state that a value is, asked about by `limit`.
+pub(crate) fn decode(limit: &Limit, value: &[u8]) -> Stored {
+    read(limit, value).unwrap_or(Stored::Unreadable)
+}
+
+fn read(limit: &Limit, value: &[u8]) -> Option<Stored> {
+    let numbers = if Kind::of(limit) == Kind::Log { 2 } else { 3 };
+    let (numbers, rest) = value.split_at_checked(7 * numbers)?;
+    let own = suffix(limit);
+    if let Some(rest) = rest.strip_prefix(&own[..]) {
+        return Some(Stored::ByAsked(state_of(limit, numbers, rest)?));
+    }
+    let (&kind, rest) = rest.split_first()?;
+    if kind & 7 != Kind::of(limit) as u8 || kind >> 6 != 0 {
+        return None;
+    }
+    let (units, rest) = varint(rest)?;
+    let (capacity, rest) = varint(rest)?;
+    let other = limit.with_numbers(units, capacity).ok()?;
+    Some(Stored::ByOther(state_of(&other, numbers, rest)?, Box::new(other)))
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0;
+    for (index, byte) in bytes.iter().take(8).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((number, &bytes[index + 1..]));
+        }
+    }
+    None
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    let mut eight = [0; 8];
+    eight[..7].copy_from_slice(&bytes[..7]);
+    u64::from_le_bytes(eight)
+}
+
+/// The state that these bytes are under the numbers of `limit`, if it is a possible one.
+fn state_of(limit: &Limit, numbers: &[u8], rest: &[u8]) -> Option<State> {
+    let mark = number(numbers);
+    let second = number(&numbers[7..]);
+    let kind = Kind::of(limit);
+    if kind != Kind::Log && !rest.is_empty() || mark > MAX_EXACT || second > MAX_EXACT {
+        return None;
+    }
+    if kind == Kind::Log {
+        return log_of(limit, mark, second, rest);
+    }
+    let third = number(&numbers[14..]);
+    let debt = Mixed { whole: second, part: third };
+    let state = match kind {
+        Kind::Token => State::Token(debt.debt_at(limit, mark)?),
+        Kind::Leaky => State::Leaky(leaky_bucket::State(debt.debt_at(limit, mark)?)),
+        Kind::Window => State::Window(fixed_window::State { mark, count: second, left: third }),
+        Kind::Counter | Kind::Log => State::Counter(sliding_window_counter::State {
+            mark,
+            current: second,
+            previous: third,
+        }),
+    };
+    state.is_possible(limit).then_some(state)
+}
+
+fn log_of(limit: &Limit, mark: u64, base: u64, rest: &[u8]) -> Option<State> {
+    let (entries, odd) = rest.as_chunks::<14>();
+    if !odd.is_empty() || entries.len() > MAX_ENTRIES {
+        return None;
+    }
+    // Sums wrap around at 2^53.
+    let sum = |bytes: &[u8]| number(bytes).wrapping_sub(base) & MAX_EXACT;
+    let entry = |bytes: &[u8; 14]| Entry { at: number(bytes), sum: sum(&bytes[7..]) };
+    let entries = entries.iter().map(entry).collect();
+    let state = State::Log(sliding_window_log::State { mark, base: 0, entries });
+    state.is_possible(limit).then_some(state)
+}

@@ -1,0 +1,144 @@
+//! What is counted about a store, for metrics and for whoever wonders.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::{ErrorClass, StoreError};
+
+/// Counted by all nodes of a store together.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    calls: AtomicU64,
+    answered: AtomicU64,
+    retries: AtomicU64,
+    flights: AtomicU64,
+    commands: AtomicU64,
+    flown: AtomicU64,
+    connections: AtomicU64,
+    refreshes: AtomicU64,
+    /// By the number of the class. Bound: as many as there are.
+    errors: [AtomicU64; ErrorClass::ALL.len()],
+}
+
+impl Counters {
+    pub(crate) fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flew(&self, calls: usize, commands: usize) {
+        self.flights.fetch_add(1, Ordering::Relaxed);
+        self.commands.fetch_add(commands as u64, Ordering::Relaxed);
+        self.flown.fetch_add(calls as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refreshed(&self) {
+        self.refreshes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self, class: ErrorClass) {
+        self.errors[class as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fill(&self, nodes: Vec<NodeStats>, health: Health) -> LinkStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LinkStats {
+            calls: load(&self.calls),
+            answered: load(&self.answered),
+            retries: load(&self.retries),
+            flights: load(&self.flights),
+            commands: load(&self.commands),
+            flown: load(&self.flown),
+            connections: load(&self.connections),
+            refreshes: load(&self.refreshes),
+            errors: ErrorClass::ALL.map(|class| (class, load(&self.errors[class as usize]))),
+            nodes,
+            health,
+        }
+    }
+}
+
+/// What is counted about a store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LinkStats {
+    /// Calls that were asked for.
+    pub calls: u64,
+    /// Calls that were answered in time.
+    pub answered: u64,
+    /// Calls that were asked again, at the same node or another.
+    pub retries: u64,
+    /// Times that something was written.
+    pub flights: u64,
+    /// Commands that were written: script calls, and others.
+    pub commands: u64,
+    /// Calls in those commands; divided by them, how many share one.
+    pub flown: u64,
+    /// Connections that became ready.
+    pub connections: u64,
+    /// Times that the map of a cluster was read.
+    pub refreshes: u64,
+    /// Failures by class, those included that a second try made good.
+    pub errors: [(ErrorClass, u64); ErrorClass::ALL.len()],
+    /// Servers that are known. Bound: as many as a cluster may have.
+    pub nodes: Vec<NodeStats>,
+    /// What the periodic check found.
+    pub health: Health,
+}
+
+impl LinkStats {
+    /// Failures of a class, those included that a second try made good.
+    pub fn errors_of(&self, class: ErrorClass) -> u64 {
+        self.errors[class as usize].1
+    }
+
+    /// Whether any server is connected.
+    pub fn is_up(&self) -> bool {
+        self.nodes.iter().any(|node| node.up)
+    }
+}
+
+/// How one server is doing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// Host and port, or the path of a socket; empty as long as it is not known.
+    pub address: String,
+    /// Whether it is connected.
+    pub up: bool,
+    /// Why it is not, if an attempt has failed.
+    pub down: Option<StoreError>,
+    /// Whether calls are turned away because it has not answered lately.
+    pub breaker_open: bool,
+    /// How often that began.
+    pub breaker_opened: u64,
+    /// How long until the next call is let through.
+    pub breaker_wait: Duration,
+    /// Calls that wait to be sent.
+    pub waiting: usize,
+    /// Calls that are sent and not answered.
+    pub on_the_way: usize,
+}
+
+/// What the periodic check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The server's version, once it is known.
+    pub version: Option<String>,
+    /// Whether the server may throw away states when its memory is full: then limits forget.
+    pub evicts: Option<bool>,
+    /// What an operator should know, in one sentence.
+    pub warning: Option<String>,
+}

@@ -1,0 +1,157 @@
+//! One server: who is let in, over what, and what is found out about it.
+
+use std::fs;
+
+use redis::Value;
+use testkit::redis::{Launch, Server, Tls};
+use testkit::wait;
+
+use super::*;
+
+#[test]
+fn calls_and_commands_are_answered() {
+    let server = Server::start();
+    let store = Store::of(&server);
+    assert_eq!((store.add("a").unwrap(), store.add("a").unwrap()), (1, 2));
+    assert_eq!(store.run(&["GET", "a"]).unwrap(), Value::BulkString(b"2".into()));
+    let stats = store.link.stats();
+    assert_eq!((stats.calls, stats.answered, stats.connections), (3, 3, 1));
+    assert!(stats.is_up() && stats.nodes[0].address == server.address().to_string());
+}
+
+#[test]
+fn a_store_starts_before_its_server() {
+    let mut server = Server::start();
+    server.kill();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_class(ErrorClass::Connect);
+    assert!(!store.link.stats().is_up());
+    server.restart();
+    assert_eq!(store.until_answered("a"), 1);
+}
+
+#[test]
+fn a_unix_socket_and_a_database_will_do() {
+    let server = Launch::new().with_socket().start();
+    let store = Store::at(&format!("unix://{}?db=3", server.socket().display()), PLENTY);
+    assert_eq!(store.add("a").unwrap(), 1);
+    assert_eq!(server.cli(&["-n", "3", "GET", "a"]), "1");
+}
+
+#[test]
+fn a_user_who_may_run_scripts_is_enough() {
+    let server = Server::start();
+    server.tell(&["ACL", "SETUSER", "ann", "on", ">s3cret", "~*", "+evalsha", "+eval", "+incr"]);
+    let store = Store::at(&format!("redis://ann:s3cret@{}", server.address()), PLENTY);
+    // SCRIPT LOAD is not permitted: the first call brings the text.
+    assert_eq!(store.add("a").unwrap(), 1);
+    assert_eq!(store.errors(ErrorClass::NoScript), 1);
+    assert_eq!(store.add("a").unwrap(), 2);
+    wait::until_true("the check", || store.link.stats().health.warning.is_some());
+    let health = store.link.stats().health;
+    assert_eq!(health.evicts, None);
+    assert!(health.warning.unwrap().contains("CONFIG GET is not permitted"));
+}
+
+#[test]
+fn wrong_or_missing_passwords_are_told_and_never_shown() {
+    let server = Launch::new().args(&["--requirepass", "open"]).start();
+    for login in [":s3cret@", "nobody:s3cret@", ""] {
+        let store = Store::at(&format!("redis://{login}{}", server.address()), PLENTY);
+        let error = store.until_class(ErrorClass::NoAuth);
+        let stats = format!("{error} {error:?} {:?}", store.link.stats());
+        assert!(!stats.contains("s3cret"), "{stats}");
+    }
+    let store = Store::at(&format!("redis://:open@{}", server.address()), PLENTY);
+    assert_eq!(store.add("a").unwrap(), 1);
+}
+
+#[test]
+fn a_password_for_a_server_that_has_none_is_told() {
+    let server = Server::start();
+    let store = Store::at(&format!("redis://:s3cret@{}", server.address()), PLENTY);
+    store.until_class(ErrorClass::NoAuth);
+}
+
+/// Makes a certificate authority, a certificate of 127.0.0.1 and its key.
+fn certificates(folder: &std::path::Path) -> Tls {
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
+    let ca = params.self_signed(&ca_key).unwrap();
+    let issuer = rcgen::Issuer::from_params(&params, &ca_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let mut leaf = rcgen::CertificateParams::new(names).unwrap();
+    leaf.distinguished_name.push(rcgen::DnType::CommonName, "server");
+    let cert = leaf.signed_by(&key, &issuer).unwrap();
+    let write = |name: &str, text: String| {
+        fs::write(folder.join(name), text).unwrap();
+        folder.join(name)
+    };
+    Tls {
+        ca: write("ca.pem", ca.pem()),
+        cert: write("cert.pem", cert.pem()),
+        key: write("key.pem", key.serialize_pem()),
+    }
+}
+
+#[test]
+fn tls_is_spoken_to_whom_the_given_authority_vouches_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = certificates(folder.path());
+    let (ca, cert, key) = (tls.ca.clone(), tls.cert.clone(), tls.key.clone());
+    let server = Launch::new().tls(tls).args(&["--tls-auth-clients", "yes"]).start();
+    let ca_file = format!("ca_file={}", ca.display());
+    let client = format!("cert_file={}&key_file={}", cert.display(), key.display());
+    let url = format!("rediss://{}?{ca_file}&{client}", server.address());
+    let store = Store::at(&url, PLENTY);
+    assert_eq!(store.add("a").unwrap(), 1);
+    // Without a client's certificate, without the authority, without TLS.
+    for (url, says) in [
+        (format!("rediss://{}?{ca_file}", server.address()), ""),
+        (format!("rediss://{}?{client}", server.address()), "certificate"),
+        (format!("redis://{}", server.address()), ""),
+        (format!("rediss://{}?ca_file=/nowhere.pem", server.address()), "/nowhere.pem"),
+    ] {
+        let store = Store::at(&url, PLENTY);
+        let error = wait::until("a failure", || store.add("a").err());
+        let classes = [ErrorClass::Connect, ErrorClass::Closed, ErrorClass::Protocol];
+        assert!(classes.contains(&error.class) && error.detail.contains(says), "{url}: {error}");
+    }
+}
+
+#[test]
+fn a_server_that_evicts_is_warned_about() {
+    let server = Launch::new().args(&["--maxmemory-policy", "allkeys-lru"]).start();
+    let store = Store::of(&server);
+    wait::until_true("the check", || store.link.stats().health.evicts == Some(true));
+    let health = store.link.stats().health;
+    assert!(health.warning.unwrap().contains("allkeys-lru"));
+    assert!(health.version.unwrap().contains('.'));
+    let well = Server::start();
+    let store = Store::of(&well);
+    wait::until_true("the check", || store.link.stats().health.evicts == Some(false));
+    assert_eq!(store.link.stats().health.warning, None);
+}
+
+#[test]
+fn stopping_leaves_no_connection() {
+    let server = Server::start();
+    let clients = || server.cli(&["CLIENT", "LIST"]).matches("name=tollgate").count();
+    let stores: Vec<Store> = (0..3).map(|_| Store::of(&server)).collect();
+    stores.iter().for_each(|store| assert!(store.add("a").is_ok()));
+    assert_eq!(clients(), 3);
+    // The store ends with its last user, while its runtime goes on.
+    let threads: Vec<Store> = stores
+        .into_iter()
+        .map(|mut store| {
+            let other = Store::at("redis://127.0.0.1:1", PLENTY);
+            store.link = other.link.clone();
+            store
+        })
+        .collect();
+    wait::until_true("connections to end", || clients() == 0);
+    drop(threads);
+}

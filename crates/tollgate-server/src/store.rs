@@ -1,0 +1,90 @@
+//! Where this server keeps state.
+
+use std::convert::Infallible;
+
+use tollgate::{
+    Check, Decision, Key, MemoryStore, Micros, Outcome, Receipt, Store, SystemClock, Wait,
+};
+
+/// Decides by rules, over whichever store this server has.
+pub(crate) type Gatekeeper = tollgate_rules::Gatekeeper<ServerStore, SystemClock>;
+
+/// The store of this server.
+#[derive(Debug)]
+pub(crate) enum ServerStore {
+    /// In this process alone.
+    Memory(Box<MemoryStore>),
+}
+
+impl ServerStore {
+    /// The table of this process: the store itself, or what stands in for a shared one.
+    pub(crate) fn memory(&self) -> &MemoryStore {
+        match self {
+            ServerStore::Memory(store) => store,
+        }
+    }
+}
+
+impl Store for ServerStore {
+    type Error = Infallible;
+
+    #[inline]
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, Infallible> {
+        match self {
+            ServerStore::Memory(store) => Store::decide_each(&**store, checks, now, outcomes).await,
+        }
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Micros,
+    ) -> Result<(), Infallible> {
+        match self {
+            ServerStore::Memory(store) => Store::refund(&**store, check, receipt, now).await,
+        }
+    }
+
+    async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
+        match self {
+            ServerStore::Memory(store) => Store::reset(&**store, check, now).await,
+        }
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
+        match self {
+            ServerStore::Memory(store) => Store::balance(&**store, check, now).await,
+        }
+    }
+
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
+        match self {
+            ServerStore::Memory(store) => Store::block(&**store, key, until, now).await,
+        }
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {
+        match self {
+            ServerStore::Memory(store) => Store::unblock(&**store, key, now).await,
+        }
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        match self {
+            ServerStore::Memory(store) => store.blocked(key, now),
+        }
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        match self {
+            ServerStore::Memory(store) => store.any_block(now),
+        }
+    }
+}

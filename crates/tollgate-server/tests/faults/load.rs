@@ -1,0 +1,309 @@
+//! Callers that never stop asking, and what they saw.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use testkit::history::{self, Bound, Call};
+use testkit::wait;
+
+use crate::harness::{Client, Server};
+
+/// What a decision may wait for the store, as the tests set it.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(10);
+
+/// A hundredth of answers may take this much longer than the deadline,
+const LATE_P99: Duration = Duration::from_millis(1);
+/// and none longer than this.
+const LATE_MAX: Duration = Duration::from_millis(20);
+
+/// After the repair the store has to decide again within this.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(2);
+
+/// What callers ask for in a second, each: more than a user may have.
+const UNITS: u64 = 20;
+const ASKED_PER_SECOND: u32 = 100;
+
+/// One rule for each policy, each with users of its own.
+pub(crate) const RULES: &str = "rules:
+  - { name: local, match: { path: /local }, key: '{user}', limits: [{ rate: 20/second, burst: 20 }], on_store_failure: local }
+  - { name: open, match: { path: /open }, key: '{user}', limits: [{ rate: 20/second, burst: 20 }], on_store_failure: open }
+  - { name: closed, match: { path: /closed }, key: '{user}', limits: [{ rate: 20/second, burst: 20 }], on_store_failure: closed }
+";
+
+/// What a rule does while the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Local,
+    Open,
+    Closed,
+}
+
+impl Policy {
+    pub(crate) const ALL: [Policy; 3] = [Policy::Local, Policy::Open, Policy::Closed];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Policy::Local => "local",
+            Policy::Open => "open",
+            Policy::Closed => "closed",
+        }
+    }
+}
+
+/// One question and its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) policy: Policy,
+    pub(crate) user: usize,
+    pub(crate) asked: Duration,
+    pub(crate) answered: Duration,
+    pub(crate) status: u16,
+    pub(crate) decided_by: String,
+}
+
+impl Seen {
+    /// Whether the store was there for it, now or a moment ago.
+    pub(crate) fn by_store(&self) -> bool {
+        matches!(&*self.decided_by, "redis" | "refusal_cache")
+    }
+}
+
+/// How long each of the three phases lasts: well, broken, mended.
+pub(crate) fn phase() -> Duration {
+    let given = std::env::var("TOLLGATE_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(given.unwrap_or(2))
+}
+
+/// Callers at work.
+pub(crate) struct Load {
+    began: Instant,
+    stop: Arc<AtomicBool>,
+    callers: Vec<JoinHandle<Vec<Seen>>>,
+}
+
+impl Load {
+    /// Callers of these servers in turn: `users` for each policy.
+    pub(crate) fn start(servers: &[&Server], users: usize) -> Load {
+        let (began, stop) = (wait::now(), Arc::new(AtomicBool::new(false)));
+        let mut callers = Vec::new();
+        for policy in Policy::ALL {
+            for user in 0..users {
+                let address = servers[user % servers.len()].http();
+                let stop = stop.clone();
+                callers.push(thread::spawn(move || call(address, (policy, user), began, &stop)));
+            }
+        }
+        Load { began, stop, callers }
+    }
+
+    /// Lets time pass until so long after the start.
+    pub(crate) fn until(&self, after: Duration) {
+        let _ = wait::within(after.saturating_sub(self.now()), || None::<()>);
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        wait::now() - self.began
+    }
+
+    /// Ends the callers; all they saw.
+    pub(crate) fn end(self) -> Vec<Seen> {
+        self.stop.store(true, Ordering::Relaxed);
+        let seen = self.callers.into_iter().map(|caller| caller.join().expect("a caller"));
+        seen.flatten().collect()
+    }
+}
+
+/// Asks at an even pace, whatever the answers take: who is late asks at once.
+fn call(
+    address: SocketAddr,
+    (policy, user): (Policy, usize),
+    began: Instant,
+    stop: &AtomicBool,
+) -> Vec<Seen> {
+    let mut client = Client::connect(address);
+    let body = format!(r#"{{"path":"/{}","user":"{user}"}}"#, policy.name());
+    let pace = Duration::from_secs(1) / ASKED_PER_SECOND;
+    // Not all at the same instant.
+    let mut next = began + pace * (user as u32 % 7) / 7;
+    let mut seen = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let _ = wait::within(next.saturating_duration_since(wait::now()), || None::<()>);
+        let asked = wait::now();
+        let answer = client.request("POST", "/v1/check", &[], &body);
+        let answered = wait::now();
+        let json = answer.json();
+        let decided_by = json["decided_by"].as_str().unwrap_or("nobody").to_string();
+        seen.push(Seen {
+            policy,
+            user,
+            asked: asked - began,
+            answered: answered - began,
+            status: answer.status,
+            decided_by,
+        });
+        next = (next + pace).max(answered);
+    }
+    seen
+}
+
+/// What a fault is expected to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The store cannot be asked: policies decide.
+    Degrades,
+    /// It can, perhaps with a short interruption.
+    Passes,
+}
+
+/// A fault under load: what was seen, and when it began and ended.
+pub(crate) struct Faulted {
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) broken: Duration,
+    pub(crate) mended: Duration,
+}
+
+/// Breaks something under load and mends it.
+pub(crate) fn fault(server: &Server, break_it: impl FnOnce(), mend_it: impl FnOnce()) -> Faulted {
+    fault_on(&[server], break_it, mend_it)
+}
+
+/// The same with several servers.
+pub(crate) fn fault_on(
+    servers: &[&Server],
+    break_it: impl FnOnce(),
+    mend_it: impl FnOnce(),
+) -> Faulted {
+    let load = Load::start(servers, 4);
+    load.until(phase());
+    let broken = load.now();
+    break_it();
+    load.until(phase() * 2);
+    mend_it();
+    let mended = load.now();
+    load.until(mended + RECOVERY.max(phase()) + Duration::from_millis(500));
+    Faulted { seen: load.end(), broken, mended }
+}
+
+impl Faulted {
+    /// Everything that holds for every fault.
+    pub(crate) fn check(&self, effect: Effect) {
+        self.no_errors();
+        self.in_time();
+        self.well_before();
+        if effect == Effect::Degrades {
+            self.degrades();
+        }
+        self.recovers(RECOVERY);
+        self.keeps_bounds(effect);
+    }
+
+    /// Nobody gets anything but an answer; who refuses when in doubt, says so.
+    pub(crate) fn no_errors(&self) {
+        for one in &self.seen {
+            assert!(matches!(one.status, 200 | 429), "{one:?}");
+            let known = ["redis", "refusal_cache", one.policy.name()];
+            assert!(known.contains(&&*one.decided_by), "{one:?}");
+        }
+    }
+
+    pub(crate) fn in_time(&self) {
+        let mut took: Vec<Duration> =
+            self.seen.iter().map(|one| one.answered - one.asked).collect();
+        took.sort_unstable();
+        let (p99, max) = (took[took.len() * 99 / 100], took[took.len() - 1]);
+        eprintln!("{} answers, p99 {p99:?}, max {max:?}\n{self}", took.len());
+        assert!(p99 <= DEADLINE + LATE_P99, "p99 {p99:?}");
+        assert!(max <= DEADLINE + LATE_MAX, "max {max:?}");
+    }
+
+    fn well_before(&self) {
+        let before = self.seen.iter().filter(|one| one.answered < self.broken);
+        let (by_store, others): (Vec<&Seen>, Vec<&Seen>) = before.partition(|one| one.by_store());
+        assert!(others.len() * 50 <= by_store.len(), "{} of {}", others.len(), by_store.len());
+    }
+
+    /// A second after the fault began nobody asks the store any more, and every policy acts.
+    fn degrades(&self) {
+        let from = self.broken + Duration::from_secs(1);
+        for policy in Policy::ALL {
+            let during: Vec<&Seen> = self
+                .seen
+                .iter()
+                .filter(|one| one.policy == policy && one.asked > from && one.answered < self.mended)
+                .collect();
+            assert!(!during.is_empty());
+            for one in &during {
+                // What the store refused before it broke may still be in force.
+                let decided = one.decided_by == policy.name() || one.decided_by == "refusal_cache";
+                assert!(decided, "{one:?}");
+            }
+            let admitted = during.iter().filter(|one| one.status == 200).count();
+            match policy {
+                Policy::Closed => assert_eq!(admitted, 0),
+                Policy::Open => assert_eq!(admitted, during.len()),
+                Policy::Local => assert!((1..during.len()).contains(&admitted)),
+            }
+        }
+    }
+
+    pub(crate) fn recovers(&self, within: Duration) {
+        for policy in Policy::ALL {
+            let of = |one: &&Seen| one.policy == policy && one.asked > self.mended + within;
+            let after: Vec<&Seen> = self.seen.iter().filter(of).collect();
+            assert!(!after.is_empty());
+            let wrong = after.iter().find(|one| !one.by_store());
+            assert!(wrong.is_none(), "{wrong:?} after {:?}", self.mended);
+        }
+    }
+
+    /// What a user of the policies `local` and `closed` got is what the limit gives, and one burst
+    /// more for each time that somebody else began to decide.
+    fn keeps_bounds(&self, effect: Effect) {
+        let switches = if effect == Effect::Degrades { 2 } else { 1 };
+        let bound =
+            Bound { burst: UNITS * (1 + switches), units: UNITS, period_us: 1_000_000 };
+        for policy in [Policy::Local, Policy::Closed] {
+            for user in 0..4 {
+                let of = |one: &&Seen| one.policy == policy && one.user == user;
+                let calls: Vec<Call> = self.seen.iter().filter(of).map(as_call).collect();
+                if let Err(over) = history::never_above(bound, &calls) {
+                    panic!("{policy:?} user {user}: {over}");
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn as_call(one: &Seen) -> Call {
+    Call {
+        asked_us: one.asked.as_micros() as u64,
+        answered_us: one.answered.as_micros() as u64,
+        cost: 1,
+        admitted: one.status == 200,
+    }
+}
+
+/// Who decided, in each quarter of a second.
+impl fmt::Display for Faulted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "broken at {:?}, mended at {:?}", self.broken, self.mended)?;
+        let end = self.seen.iter().map(|one| one.answered).max().unwrap_or_default();
+        for quarter in 0..=(end.as_millis() / 250) {
+            let at = |one: &&Seen| one.answered.as_millis() / 250 == quarter;
+            let mut words: Vec<(&str, usize)> = Vec::new();
+            for one in self.seen.iter().filter(at) {
+                match words.iter_mut().find(|(word, _)| *word == one.decided_by) {
+                    Some((_, count)) => *count += 1,
+                    None => words.push((&one.decided_by, 1)),
+                }
+            }
+            words.sort_unstable();
+            writeln!(f, "{:>5} ms {words:?}", quarter * 250)?;
+        }
+        Ok(())
+    }
+}

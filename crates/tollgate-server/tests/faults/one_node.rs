@@ -1,0 +1,332 @@
+//! Faults of a single Redis: C1 to C11, C17.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+use testkit::proxy::{FaultProxy, Mode};
+use testkit::redis;
+use testkit::wait;
+
+use crate::harness::{Server, file, text};
+use crate::load::{Effect, Faulted, Load, RULES, fault, phase};
+
+/// A server and the folder of its rules.
+pub(crate) struct Running {
+    server: Server,
+    _folder: TempDir,
+}
+
+impl std::ops::Deref for Running {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+/// A server with the rules of all policies on this store, which decides.
+pub(crate) fn server_on(url: &str) -> Running {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = file(folder.path(), "rules.yaml", RULES);
+    let flags = ["--rules", text(&rules), "--store", url, "--store-timeout", "10ms"];
+    let server = Server::start(&flags);
+    wait_until_up(&server);
+    Running { server, _folder: folder }
+}
+
+/// Until decisions are the store's.
+pub(crate) fn wait_until_up(server: &Server) {
+    wait::until_true("a decision by the store", || {
+        server.check(r#"{"path":"/local","user":"first"}"#)["decided_by"] == "redis"
+    });
+}
+
+/// A counter of the server, by the whole name of its series.
+pub(crate) fn counted(server: &Server, series: &str) -> f64 {
+    let page = server.admin_get("/metrics", &[]).body;
+    let line = page.lines().find(|line| line.starts_with(series));
+    let number = line.and_then(|line| line.rsplit(' ').next()).and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| panic!("no {series} in\n{page}"))
+}
+
+/// Runs a fault of the connection.
+fn through_proxy(mode: Mode, effect: Effect) -> (Faulted, f64) {
+    let redis = redis::Server::start();
+    let proxy = FaultProxy::start(redis.address());
+    let server = server_on(&proxy.url());
+    let run = fault(&server, || proxy.set(mode), || proxy.set(Mode::Pass));
+    run.check(effect);
+    let errors = counted(&server, "tollgate_degraded_total{policy=\"local\"}");
+    // A connection that was replaced is closed: nothing piles up.
+    assert!(proxy.open() <= 8, "{} connections", proxy.open());
+    (run, errors)
+}
+
+#[test]
+fn c01_killed_and_restarted_empty() {
+    let mut redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let redis = std::cell::RefCell::new(&mut redis);
+    let run = fault(&server, || redis.borrow_mut().kill(), || redis.borrow_mut().restart());
+    run.check(Effect::Degrades);
+    assert!(counted(&server, "tollgate_degraded_total{policy=\"closed\"}") > 0.0);
+}
+
+#[test]
+fn c02_frozen() {
+    let redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let run = fault(&server, || redis.freeze(), || redis.thaw());
+    run.check(Effect::Degrades);
+}
+
+#[test]
+fn c03_slow_by_five_milliseconds() {
+    let jitter = Duration::from_millis(1);
+    let (run, _) = through_proxy(Mode::Delay { by: Duration::from_millis(5), jitter }, Effect::Passes);
+    let during = |one: &&crate::load::Seen| one.asked > run.broken && one.answered < run.mended;
+    let all = run.seen.iter().filter(during).count();
+    let by_store = run.seen.iter().filter(during).filter(|one| one.by_store()).count();
+    assert!(by_store * 10 >= all * 9, "{by_store} of {all} within the deadline");
+}
+
+#[test]
+fn c03_slow_by_fifty_milliseconds() {
+    let jitter = Duration::from_millis(10);
+    through_proxy(Mode::Delay { by: Duration::from_millis(50), jitter }, Effect::Degrades);
+}
+
+#[test]
+fn c03_slow_by_half_a_second() {
+    let jitter = Duration::from_millis(100);
+    through_proxy(Mode::Delay { by: Duration::from_millis(500), jitter }, Effect::Degrades);
+}
+
+#[test]
+fn c04_reset_in_the_middle_of_a_reply() {
+    through_proxy(Mode::ResetMidReply, Effect::Degrades);
+}
+
+#[test]
+fn c04_half_closed() {
+    through_proxy(Mode::HalfClose, Effect::Degrades);
+}
+
+#[test]
+fn c04_one_byte_at_a_time() {
+    through_proxy(Mode::OneByteWrites, Effect::Passes);
+}
+
+#[test]
+fn c04_garbage() {
+    through_proxy(Mode::Garbage, Effect::Degrades);
+}
+
+#[test]
+fn c04_truncated() {
+    through_proxy(Mode::Truncate, Effect::Degrades);
+}
+
+#[test]
+fn c05_black_hole() {
+    through_proxy(Mode::BlackHole, Effect::Degrades);
+}
+
+#[test]
+fn c05_connections_refused() {
+    through_proxy(Mode::Refuse, Effect::Degrades);
+}
+
+#[test]
+fn c06_flushed() {
+    let redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let run = fault(&server, || redis.tell(&["FLUSHALL"]), || ());
+    run.check(Effect::Passes);
+    assert!(run.seen.iter().all(|one| one.by_store()), "a flush is no failure");
+}
+
+#[test]
+fn c07_scripts_flushed_all_the_time() {
+    let redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let load = Load::start(&[&server], 4);
+    load.until(phase());
+    let broken = load.now();
+    while load.now() < phase() * 2 {
+        redis.tell(&["SCRIPT", "FLUSH"]);
+        redis.tell(&["FUNCTION", "FLUSH"]);
+        load.until(load.now() + Duration::from_millis(100));
+    }
+    let mended = load.now();
+    load.until(mended + crate::load::RECOVERY + Duration::from_millis(500));
+    let run = Faulted { seen: load.end(), broken, mended };
+    run.check(Effect::Passes);
+    assert!(run.seen.iter().all(|one| one.by_store()), "no call fails for a script");
+}
+
+#[test]
+fn c08_out_of_memory() {
+    let redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let full = || {
+        redis.tell(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        redis.tell(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    };
+    let run = fault(&server, full, || redis.tell(&["CONFIG", "SET", "maxmemory", "0"]));
+    run.no_errors();
+    run.in_time();
+    run.recovers(Duration::from_secs(1) + Duration::from_millis(200));
+    let degraded = run.seen.iter().any(|one| one.decided_by == "closed");
+    assert!(degraded, "what cannot be charged is not decided by the store");
+    assert!(errors(&server, "oom") > 0.0);
+}
+
+/// Failures of a class, as counted.
+fn errors(server: &Server, class: &str) -> f64 {
+    counted(server, &format!("tollgate_store_errors_total{{store=\"default\",class=\"{class}\"}}"))
+}
+
+#[test]
+fn c09_a_store_that_evicts_is_warned_of() {
+    let redis = redis::Server::with(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb"]);
+    let mut server = server_on(&redis.url());
+    let line = server.server.wait_for_log("maxmemory-policy");
+    assert!(line.contains("noeviction"), "{line}");
+    assert_eq!(counted(&server, "tollgate_store_evicts{store=\"default\"}"), 1.0);
+}
+
+#[test]
+fn c10_read_only() {
+    let redis = redis::Server::start();
+    let other = redis::Server::start();
+    let server = server_on(&redis.url());
+    let port = other.port().to_string();
+    let run = fault(
+        &server,
+        || redis.tell(&["REPLICAOF", "127.0.0.1", &port]),
+        || redis.tell(&["REPLICAOF", "NO", "ONE"]),
+    );
+    run.no_errors();
+    run.in_time();
+    run.recovers(crate::load::RECOVERY);
+    assert!(errors(&server, "readonly") > 0.0);
+}
+
+/// Each of the ways in which a server answers and does not decide.
+#[test]
+fn c11_every_refusal_of_redis_has_its_class() {
+    let user = ["ACL", "SETUSER", "default", "-@all"];
+    let back = ["ACL", "SETUSER", "default", "+@all"];
+    let replicas = |count: &'static str| ["CONFIG", "SET", "min-replicas-to-write", count];
+    let rows: [(&str, &[&str], &[&str]); 2] = [
+        ("noreplicas", &replicas("3"), &replicas("0")),
+        ("noperm", &user, &back),
+    ];
+    for (class, broken, mended) in rows {
+        let redis = redis::Server::start();
+        // An administrator of its own, so that taking rights from others does not take them from us.
+        redis.tell(&["ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all"]);
+        let server = server_on(&redis.url());
+        let admin = |words: &[&str]| {
+            let login = ["--user", "admin", "--pass", "secret", "--no-auth-warning"];
+            redis.tell(&[&login[..], words].concat());
+        };
+        let run = fault(&server, || admin(broken), || admin(mended));
+        run.no_errors();
+        run.in_time();
+        run.recovers(crate::load::RECOVERY);
+        assert!(errors(&server, class) > 0.0, "{class}");
+    }
+}
+
+#[test]
+fn c11_busy_with_a_script() {
+    let redis = redis::Server::with(&["--busy-reply-threshold", "100"]);
+    let server = server_on(&redis.url());
+    let forever = "while true do end";
+    thread_scope_eval(&redis, forever, |kill| {
+        let run = fault(&server, kill.start, kill.end);
+        run.check(Effect::Degrades);
+        assert!(errors(&server, "busy") > 0.0);
+    });
+}
+
+/// A script that runs until it is killed.
+struct Endless<S: FnOnce(), E: FnOnce()> {
+    start: S,
+    end: E,
+}
+
+fn thread_scope_eval(
+    redis: &redis::Server,
+    script: &'static str,
+    with: impl FnOnce(Endless<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + '_>>),
+) {
+    std::thread::scope(|scope| {
+        let running = || {
+            scope.spawn(|| redis.cli(&["EVAL", script, "0"]));
+        };
+        let kill = || {
+            redis.cli(&["SCRIPT", "KILL"]);
+        };
+        with(Endless { start: Box::new(running), end: Box::new(kill) });
+    });
+}
+
+#[test]
+fn c11_connections_killed_and_too_many() {
+    let redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let run = fault(
+        &server,
+        || {
+            redis.tell(&["CONFIG", "SET", "maxclients", "1"]);
+            redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+        },
+        || {
+            // Refused itself while the server holds the only place: try until it is let in.
+            wait::until_true("a place", || {
+                redis.cli(&["CONFIG", "SET", "maxclients", "100"]).contains("OK")
+            });
+        },
+    );
+    run.no_errors();
+    run.in_time();
+    run.recovers(crate::load::RECOVERY);
+}
+
+#[test]
+fn c11_loading() {
+    let mut redis = redis::Server::with(&["--key-load-delay", "500000", "--loading-process-events-interval-bytes", "1024"]);
+    let server = server_on(&redis.url());
+    redis.tell(&["DEBUG", "POPULATE", "8"]);
+    let redis = std::cell::RefCell::new(&mut redis);
+    let run = fault(&server, || redis.borrow_mut().kill(), || redis.borrow_mut().restart());
+    run.check(Effect::Degrades);
+}
+
+/// A state from the future, as after a clock that jumped back: nobody is blocked longer than a full
+/// refill.
+#[test]
+fn c17_a_clock_that_jumped() {
+    // The script's own clock cannot be moved here; a state that another clock wrote can be restored.
+    // What each algorithm does then is compared with memory at injected times in tollgate-redis.
+    let redis = redis::Server::start();
+    let server = server_on(&redis.url());
+    let ask = || server.check(r#"{"path":"/local","user":"jump"}"#);
+    while ask()["allowed"] == true {}
+    let key = redis.cli(&["--scan"]);
+    let key = key.lines().find(|key| key.contains('{')).expect("a key").trim().to_string();
+    assert!(redis.cli(&["PTTL", &key]).trim().parse::<i64>().is_ok_and(|ttl| ttl > 0));
+    // Rewritten with a mark an hour ahead: bytes 1 to 7, in the order of a small machine.
+    let jump = "local v = redis.call('GET', KEYS[1]) \
+        local mark = struct.unpack('<I7', v, 2) \
+        v = string.sub(v, 1, 1) .. struct.pack('<I7', mark + 3600 * 1000000) .. string.sub(v, 9) \
+        redis.call('SET', KEYS[1], v, 'PX', 7200000)";
+    redis.tell(&["EVAL", jump, "1", &key]);
+    let answer = ask();
+    let waits = answer["retry_after_ms"].as_u64().unwrap_or(0);
+    assert!(waits <= 1_000, "{answer}");
+    wait::until_true("a refill", || ask()["allowed"] == true);
+}

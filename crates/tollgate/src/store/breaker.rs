@@ -1,0 +1,339 @@
+//! When to stop asking a store that does not answer, and when to try it again. Pure: time is an
+//! argument, nothing is read or spawned.
+//!
+//! ```text
+//!            5 failures in a row, or more than half of 20 or more within a second
+//!   closed ────────────────────────────────────────────────────────────────────────▶ open
+//!      ▲                                                                              │
+//!      └────────── the probe succeeded ◀── one probe after 100 ms, 200 ms … 1 s ◀─────┘
+//! ```
+//!
+//! While open, whoever asks is told at once that there will be no answer: a frozen store then costs
+//! its callers nothing. One caller in each pause is let through as the probe.
+
+use crate::time::{Micros, Wait};
+
+/// So many failures in a row open it.
+const FAILURES_IN_A_ROW: u32 = 5;
+/// With fewer outcomes than this within [`WINDOW_US`] their share says nothing.
+const OUTCOMES_MIN: u32 = 20;
+/// The period whose share of failures counts, in parts that leave it one by one.
+const WINDOW_US: u64 = 1_000_000;
+const PARTS: usize = 10;
+const PART_US: u64 = WINDOW_US / PARTS as u64;
+/// The first pause before a probe, and the longest.
+const PAUSE_MIN_US: u64 = 100_000;
+const PAUSE_MAX_US: u64 = 1_000_000;
+
+/// Whether a store is worth asking.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    state: State,
+    /// Grows with every change of state and every probe, so that what was asked before one of
+    /// these has no say after it.
+    generation: u32,
+    opened: u64,
+    random: u64,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Closed { in_a_row: u32, window: Window },
+    Open { pause_us: u64, probe_at: Micros },
+}
+
+/// Leave to ask, to be handed back with the outcome. Dropping it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass(u32);
+
+impl Breaker {
+    /// Closed. Instances should differ in `seed`, so that they do not all probe at once.
+    pub fn new(seed: u64) -> Breaker {
+        let state = State::closed();
+        // The generator must not begin at zero, where it would stay.
+        Breaker { state, generation: 0, opened: 0, random: seed | 1 }
+    }
+
+    /// Leave to ask, or none while open. While it is open this makes the caller the probe if one
+    /// is due; a probe whose outcome never comes is followed by the next.
+    #[inline]
+    pub fn admit(&mut self, now: Micros) -> Option<Pass> {
+        match self.state {
+            State::Closed { .. } => Some(Pass(self.generation)),
+            State::Open { pause_us, probe_at } if left_us(probe_at, now) == 0 => {
+                let pause_us = (pause_us * 2).min(PAUSE_MAX_US);
+                self.state = State::Open { pause_us, probe_at: self.after(now, pause_us) };
+                self.generation = self.generation.wrapping_add(1);
+                Some(Pass(self.generation))
+            }
+            State::Open { .. } => None,
+        }
+    }
+
+    /// It answered in time.
+    #[inline]
+    pub fn succeeded(&mut self, pass: Pass, now: Micros) {
+        if pass.0 != self.generation {
+            return;
+        }
+        match &mut self.state {
+            State::Closed { in_a_row, window } => {
+                *in_a_row = 0;
+                window.add(now, false);
+            }
+            State::Open { .. } => {
+                self.state = State::closed();
+                self.generation = self.generation.wrapping_add(1);
+            }
+        }
+    }
+
+    /// It did not answer, or not in time, or that it cannot.
+    pub fn failed(&mut self, pass: Pass, now: Micros) {
+        if pass.0 != self.generation {
+            return;
+        }
+        // A probe that failed has its successor planned already.
+        let State::Closed { in_a_row, window } = &mut self.state else { return };
+        *in_a_row += 1;
+        window.add(now, true);
+        if *in_a_row >= FAILURES_IN_A_ROW || window.mostly_failed() {
+            self.state =
+                State::Open { pause_us: PAUSE_MIN_US, probe_at: self.after(now, PAUSE_MIN_US) };
+            self.generation = self.generation.wrapping_add(1);
+            self.opened += 1;
+        }
+    }
+
+    /// There is news that it may be back, such as a new connection: the next caller is the probe.
+    pub fn may_be_back(&mut self, now: Micros) {
+        if let State::Open { probe_at, pause_us } = &mut self.state {
+            *probe_at = now;
+            *pause_us = PAUSE_MIN_US / 2;
+        }
+    }
+
+    /// Whether callers are turned away.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
+    /// How long until somebody may ask again: zero while closed, at most a second while open.
+    pub fn wait(&self, now: Micros) -> Wait {
+        match self.state {
+            State::Closed { .. } => Wait::ZERO,
+            State::Open { probe_at, .. } => Wait::from_micros(left_us(probe_at, now)),
+        }
+    }
+
+    /// How often it has opened.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// Up to a quarter less than `pause_us` after `now`: never later than promised.
+    fn after(&mut self, now: Micros, pause_us: u64) -> Micros {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        now.after(Wait::from_micros(pause_us - self.random % (pause_us / 4)))
+    }
+}
+
+/// How long until a probe. One further away than any pause was planned by a clock that has gone
+/// back since: it is due.
+fn left_us(probe_at: Micros, now: Micros) -> u64 {
+    let left_us = probe_at.as_u64().saturating_sub(now.as_u64());
+    if left_us > PAUSE_MAX_US { 0 } else { left_us }
+}
+
+impl State {
+    fn closed() -> State {
+        State::Closed { in_a_row: 0, window: Window::default() }
+    }
+}
+
+/// Outcomes of the last second. Bound: a ring of [`PARTS`].
+#[derive(Clone, Debug, Default)]
+struct Window {
+    /// Outcomes and failures among them, of each tenth of a second.
+    parts: [(u32, u32); PARTS],
+    /// The tenth, counted from the epoch, that was last written.
+    last: u64,
+}
+
+impl Window {
+    #[inline]
+    fn add(&mut self, now: Micros, failed: bool) {
+        let tenth = now.as_u64() / PART_US;
+        if tenth > self.last {
+            for passed in (self.last + 1..=tenth).rev().take(PARTS) {
+                self.parts[(passed % PARTS as u64) as usize] = (0, 0);
+            }
+            self.last = tenth;
+        }
+        // A clock that went back adds to the newest part: the outcome did happen.
+        let part = &mut self.parts[(self.last % PARTS as u64) as usize];
+        part.0 = part.0.saturating_add(1);
+        part.1 = part.1.saturating_add(u32::from(failed));
+    }
+
+    fn mostly_failed(&self) -> bool {
+        let (all, failed) = self
+            .parts
+            .iter()
+            .fold((0u64, 0u64), |(a, f), part| (a + u64::from(part.0), f + u64::from(part.1)));
+        all >= u64::from(OUTCOMES_MIN) && failed * 2 > all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Micros {
+        Micros::from_secs(1_000_000).after(Wait::from_micros(ms * 1000))
+    }
+
+    /// Asks at `ms` and reports; whether it was let through.
+    fn ask(breaker: &mut Breaker, ms: u64, fails: bool) -> bool {
+        let Some(pass) = breaker.admit(at(ms)) else { return false };
+        if fails {
+            breaker.failed(pass, at(ms));
+        } else {
+            breaker.succeeded(pass, at(ms));
+        }
+        true
+    }
+
+    #[test]
+    fn opens_at_the_fifth_failure_in_a_row_and_not_before() {
+        let mut breaker = Breaker::new(1);
+        for round in 0..3 {
+            for _ in 0..4 {
+                assert!(ask(&mut breaker, round, true));
+            }
+            assert!(!breaker.is_open(), "four in a row");
+            assert!(ask(&mut breaker, round, false));
+        }
+        // Nine of twelve failed, but twelve are too few to speak of a share.
+        for left in (0..5).rev() {
+            assert!(ask(&mut breaker, 3, true));
+            assert_eq!(breaker.is_open(), left == 0);
+        }
+        assert!(!ask(&mut breaker, 3, false), "turned away at once");
+        assert_eq!(breaker.opened(), 1);
+    }
+
+    #[test]
+    fn opens_when_more_than_half_of_twenty_failed_within_a_second() {
+        // failures and successes in turn, milliseconds between them, opens
+        for (pattern, step, opens) in [
+            ([false, true].as_slice(), 1, false),
+            (&[true, true, false], 1, true),
+            // As many, but over more than a second: never twenty at a time.
+            (&[true, true, false], 60, false),
+            (&[false, false, true], 1, false),
+        ] {
+            let mut breaker = Breaker::new(7);
+            for i in 0..60 {
+                ask(&mut breaker, i as u64 * step, pattern[i % pattern.len()]);
+            }
+            assert_eq!(breaker.is_open(), opens, "{pattern:?} every {step} ms");
+        }
+    }
+
+    #[test]
+    fn probes_come_one_at_a_time_and_ever_more_seldom_up_to_a_second() {
+        let mut breaker = Breaker::new(3);
+        for _ in 0..5 {
+            ask(&mut breaker, 0, true);
+        }
+        let (mut probes, mut last) = (Vec::new(), 0);
+        for ms in 0..10_000 {
+            if ask(&mut breaker, ms, true) {
+                probes.push(ms - last);
+                last = ms;
+            }
+        }
+        for (i, gap) in probes.iter().enumerate() {
+            let pause = [100, 200, 400, 800].get(i).copied().unwrap_or(1000);
+            assert!((pause * 3 / 4..=pause + 1).contains(gap), "probe {i} after {gap} ms");
+        }
+        assert!(probes.len() >= 10);
+        assert!(breaker.wait(at(10_000)) <= Wait::from_micros(1_000_000));
+    }
+
+    #[test]
+    fn a_probe_that_succeeds_closes_it_and_the_past_is_forgotten() {
+        let mut breaker = Breaker::new(9);
+        let late = breaker.admit(at(0)).unwrap();
+        for _ in 0..5 {
+            ask(&mut breaker, 0, true);
+        }
+        // Asked before it opened: an answer that comes too late closes nothing.
+        breaker.succeeded(late, at(50));
+        assert!(breaker.is_open());
+        assert!(ask(&mut breaker, 100, false));
+        assert!(!breaker.is_open());
+        for _ in 0..10 {
+            breaker.failed(late, at(101));
+        }
+        assert!(!breaker.is_open(), "late failures open nothing");
+        for _ in 0..4 {
+            ask(&mut breaker, 102, true);
+        }
+        assert!(!breaker.is_open(), "it counts from the beginning");
+    }
+
+    #[test]
+    fn a_lost_probe_is_followed_by_another() {
+        let mut breaker = Breaker::new(9);
+        for _ in 0..5 {
+            ask(&mut breaker, 0, true);
+        }
+        let lost = breaker.admit(at(100)).unwrap();
+        assert!(breaker.admit(at(101)).is_none());
+        assert!(ask(&mut breaker, 301, false));
+        assert!(!breaker.is_open());
+        breaker.failed(lost, at(302));
+    }
+
+    #[test]
+    fn news_lets_the_next_caller_probe_at_once() {
+        let mut breaker = Breaker::new(5);
+        for ms in [0, 0, 0, 0, 0, 100, 300, 700, 1500, 2500] {
+            ask(&mut breaker, ms, true);
+        }
+        assert!(breaker.admit(at(2501)).is_none());
+        breaker.may_be_back(at(2501));
+        assert!(ask(&mut breaker, 2501, true));
+        assert!(!ask(&mut breaker, 2502, true), "one only");
+        assert!(ask(&mut breaker, 2601, false), "and the pauses begin anew");
+        breaker.may_be_back(at(2601));
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn clocks_that_stand_jump_or_go_back_do_not_panic() {
+        let mut breaker = Breaker::new(0);
+        let mut random = 88172645463325252u64;
+        for _ in 0..100_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let now = match random % 7 {
+                0 => Micros::ZERO,
+                1 => Micros::MAX,
+                _ => Micros::new(random >> 11),
+            };
+            if let Some(pass) = breaker.admit(now) {
+                match random % 3 {
+                    0 => breaker.succeeded(pass, now),
+                    _ => breaker.failed(pass, now),
+                }
+            }
+            assert!(breaker.wait(now) <= Wait::from_micros(PAUSE_MAX_US));
+        }
+    }
+}

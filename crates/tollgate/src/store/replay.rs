@@ -1,0 +1,189 @@
+//! A request decided on states that another store keeps: what every shared store has in common.
+//!
+//! A shared store says which states it found and at which instant. Decided here, by the functions
+//! that the memory store runs in its slots, the same request has the same answer in every store.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::State;
+use crate::check::{Act, Check};
+use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+use super::opened::{Opened, Written};
+use super::plan::Plan;
+use super::together::{self, Asks, Place, present};
+
+pub use super::opened::Purpose;
+
+/// One check of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// What is asked.
+    pub check: Check<'a>,
+    /// The limit as it applies to the key, see [`Limit::for_key`].
+    pub limit: &'a Limit,
+}
+
+impl Asks for Asked<'_> {
+    fn check(&self) -> &Check<'_> {
+        &self.check
+    }
+
+    fn limit(&self) -> &Limit {
+        self.limit
+    }
+}
+
+/// A state as the store had it, and what has become of it since.
+#[derive(Debug)]
+pub struct Seen {
+    opened: Opened<State>,
+    /// Whether only this request's own numbers have to do with it.
+    plain: bool,
+}
+
+impl Seen {
+    /// Nobody has asked about the key yet, or it was forgotten.
+    pub fn nothing(limit: &Limit, now: Micros) -> Seen {
+        Seen::by_asked(State::fresh(limit, now))
+    }
+
+    /// A state written by the numbers of the limit asked.
+    pub fn by_asked(state: State) -> Seen {
+        Seen { opened: Opened::new(state), plain: true }
+    }
+
+    /// A state written by `old` numbers.
+    pub fn by_other(
+        state: State,
+        old: &Limit,
+        limit: &Limit,
+        purpose: Purpose,
+        now: Micros,
+    ) -> Seen {
+        let opened = Opened::of_other_numbers(state, (old, 0), limit, purpose, now);
+        Seen { opened, plain: false }
+    }
+
+    /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
+    pub fn unreadable(limit: &Limit, purpose: Purpose, now: Micros) -> Seen {
+        Seen { opened: Opened::instead(State::fresh(limit, now), purpose), plain: false }
+    }
+
+    /// The state by the numbers of the limit asked.
+    pub fn state(&self) -> &State {
+        self.opened.state()
+    }
+
+    /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
+    pub fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        self.opened.refund(limit, units, charged_at, now);
+    }
+
+    /// The state to be written, if any, and its numbers, if they are not those of the limit asked.
+    pub fn written(self) -> Option<(State, Option<Limit>)> {
+        Some(match self.opened.written()? {
+            Written::ByAsked(state) => (state, None),
+            Written::Kept(kept) => (kept.state, Some(kept.numbers)),
+        })
+    }
+}
+
+impl Place for Seen {
+    type State = State;
+
+    fn opened(&self) -> &Opened<State> {
+        &self.opened
+    }
+
+    fn opened_mut(&mut self) -> &mut Opened<State> {
+        &mut self.opened
+    }
+}
+
+/// The answer to a request that no store has to be asked about: one without limits, with too many,
+/// or about an empty key.
+pub fn without_asking(checks: &[Check<'_>], now: Micros) -> Option<Decision> {
+    if checks.len() > MAX_LIMITS {
+        return Some(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
+    }
+    if checks.iter().any(|check| check.key.is_empty()) {
+        return Some(Decision::refused(Refusal::EmptyKey, Wait::NEVER, now));
+    }
+    checks.is_empty().then(|| Decision::unlimited(now))
+}
+
+/// What a state is opened for by the checks that meet in it: one of `places` for each check.
+pub fn purpose_at(asked: &[Asked<'_>], places: &[usize], place: usize) -> Purpose {
+    let here = asked.iter().zip(places).filter(|(_, other)| **other == place);
+    here.map(|(one, _)| Purpose::of(&one.check)).max().unwrap_or(Purpose::Ask)
+}
+
+/// What the check at `index` is judged for: its cost, and what those before it ask of its state.
+pub fn judged_cost(asked: &[Asked<'_>], places: &[usize], index: usize) -> u64 {
+    match asked[index].check.cost {
+        0 => 0,
+        cost => cost.saturating_add(together::ahead(asked, places, index)),
+    }
+}
+
+/// Decides a request as the memory store does: all pass and are charged, or none is. `places` says
+/// which of `seen` each check is about; `outcomes` gets what each limit said.
+pub fn decide(
+    asked: &[Asked<'_>],
+    places: &[usize],
+    seen: &mut [Seen],
+    now: Micros,
+    outcomes: &mut [Outcome],
+) -> Decision {
+    if let [one] = asked
+        && !one.check.shadow
+    {
+        let decision = decide_one(one, &mut seen[0], now).by(DecidedBy::Redis);
+        outcomes[0] = decision.outcome();
+        return decision;
+    }
+    let checks: ArrayVec<Check<'_>, MAX_LIMITS> = asked.iter().map(|one| one.check).collect();
+    let violated = without_charging(asked, places, seen, now, outcomes)
+        .unwrap_or_else(|| together::decide(asked, places, seen, now, outcomes));
+    for outcome in &mut *outcomes {
+        outcome.decided_by = DecidedBy::Redis;
+    }
+    Decision::of_all(&checks, outcomes, violated, now).by(DecidedBy::Redis)
+}
+
+fn decide_one(one: &Asked<'_>, seen: &mut Seen, now: Micros) -> Decision {
+    let (limit, check) = (one.limit, &one.check);
+    let plan = Plan::new(seen.state(), limit, check, now);
+    if let Some(units) = plan.charge {
+        seen.opened.charge(limit, units, now);
+    }
+    let outcome = plan.outcome_after(seen.state(), limit, check, now);
+    Decision::of_one(limit, outcome, plan.granted, now)
+}
+
+/// The enforced checks that refuse, if nothing has to be written: each is judged by itself.
+fn without_charging(
+    asked: &[Asked<'_>],
+    places: &[usize],
+    seen: &[Seen],
+    now: Micros,
+    outcomes: &mut [Outcome],
+) -> Option<u16> {
+    if seen.iter().any(|seen| !seen.plain) {
+        return None;
+    }
+    let mut violated = 0;
+    for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
+        let (outcome, refuses) = present(seen[place].state(), one, now);
+        if outcome.jumped || one.check.count_denied {
+            return None;
+        }
+        violated |= u16::from(refuses && !one.check.shadow) << index;
+        outcomes[index] = outcome;
+    }
+    let only_asks = |one: &Asked<'_>| one.check.act == Act::Peek || one.check.cost == 0;
+    (violated != 0 || asked.iter().all(only_asks)).then_some(violated)
+}

@@ -1,0 +1,161 @@
+//! Several checks as one request, on states that nobody else writes meanwhile: all are charged, or
+//! none is.
+
+use crate::algorithm::Strategy;
+use crate::check::{Act, Check};
+use crate::decision::Outcome;
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+use super::opened::{Apart, Opened};
+use super::plan::{self, Plan};
+
+/// One check of a request.
+pub(crate) trait Asks {
+    /// What is asked.
+    fn check(&self) -> &Check<'_>;
+    /// The limit, shifted to the key's own windows if it is staggered.
+    fn limit(&self) -> &Limit;
+}
+
+/// Where a state of the request is.
+pub(crate) trait Place {
+    type State: Apart;
+    fn opened(&self) -> &Opened<Self::State>;
+    fn opened_mut(&mut self) -> &mut Opened<Self::State>;
+}
+
+impl<S: Apart> Place for Opened<S> {
+    type State = S;
+
+    fn opened(&self) -> &Opened<S> {
+        self
+    }
+
+    fn opened_mut(&mut self) -> &mut Opened<S> {
+        self
+    }
+}
+
+/// Judges every check and charges if all enforced ones admit; `places` says which state is whose.
+/// Returns the enforced checks that refuse, one bit each.
+pub(crate) fn decide(
+    asked: &[impl Asks],
+    places: &[usize],
+    states: &mut [impl Place],
+    now: Micros,
+    outcomes: &mut [Outcome],
+) -> u16 {
+    let (violated, granted) = judge_all(asked, places, states, now, outcomes);
+    for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
+        let opened = states[place].opened_mut();
+        let admitted = outcomes[index].allowed;
+        let charge = charge_for(opened.state(), one, admitted, violated, granted, now);
+        let Some(units) = charge else { continue };
+        opened.charge(one.limit(), units, now);
+        outcomes[index].charged = if violated == 0 { units } else { 0 };
+    }
+    for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
+        let state = states[place].opened().state();
+        outcomes[index] = settled(state, one, outcomes[index], violated, now);
+    }
+    violated
+}
+
+/// What a state says before anything is charged, and whether it refuses.
+pub(crate) fn present(state: &impl Strategy, one: &impl Asks, now: Micros) -> (Outcome, bool) {
+    let (limit, check) = (one.limit(), one.check());
+    let plan = Plan::new(state, limit, check, now);
+    match plan.outcome.allowed {
+        true if check.act == Act::Peek => (plan.outcome, false),
+        true => (state.judge(limit, 0, now), false),
+        false => (plan.outcome, true),
+    }
+}
+
+/// Judges every check; returns the enforced ones that refuse, and what the request is granted.
+fn judge_all(
+    asked: &[impl Asks],
+    places: &[usize],
+    states: &[impl Place],
+    now: Micros,
+    outcomes: &mut [Outcome],
+) -> (u16, u64) {
+    let mut violated = 0;
+    let mut granted = u64::MAX;
+    for (index, one) in asked.iter().enumerate() {
+        let (state, check) = (states[places[index]].opened().state(), one.check());
+        let ahead = ahead(asked, places, index);
+        let together = |cost: u64| if cost > 0 { cost.saturating_add(ahead) } else { 0 };
+        let plan = Plan::new(state, one.limit(), &check.cost(together(check.cost)), now);
+        let refuses = !plan.outcome.allowed;
+        violated |= u16::from(refuses && !check.shadow) << index;
+        outcomes[index] = plan.outcome;
+        if !check.shadow && check.act != Act::Peek && check.cost > 0 {
+            granted = granted.min(plan.granted.saturating_sub(ahead));
+        }
+    }
+    let granted = if violated != 0 || granted == u64::MAX { 0 } else { granted };
+    (violated, granted)
+}
+
+/// What the checks before this one ask of the same state: they are judged for what they ask
+/// together.
+pub(crate) fn ahead(asked: &[impl Asks], places: &[usize], index: usize) -> u64 {
+    let one = asked[index].check();
+    let counts = |other: &Check<'_>| other.act != Act::Peek && (one.shadow || !other.shadow);
+    let ahead = (0..index).filter(|&other| places[other] == places[index]);
+    let ahead = ahead.map(|other| asked[other].check()).filter(|other| counts(other));
+    ahead.map(|other| other.cost).fold(0, u64::saturating_add)
+}
+
+/// What a check charges, now that the answer is known. `None`: nothing is written.
+fn charge_for(
+    state: &impl Strategy,
+    one: &impl Asks,
+    admitted: bool,
+    violated: u16,
+    granted: u64,
+    now: Micros,
+) -> Option<u64> {
+    // Whoever cannot wait was judged before this request was charged: what it has charged to the
+    // same queue already does not delay it.
+    let asked = one.check();
+    let check = Check { at_once: false, ..*asked };
+    let plan = Plan::new(state, one.limit(), &check, now);
+    let admits = plan.outcome.allowed && (admitted || !asked.at_once);
+    let counts_anyway = asked.count_denied && asked.act != Act::Peek;
+    let units = match asked.act {
+        Act::UpTo if violated == 0 => granted,
+        Act::UpTo => asked.cost.min(1),
+        _ => asked.cost,
+    };
+    if violated == 0 && admits && plan.granted > 0 || counts_anyway && units > 0 {
+        Some(units)
+    } else {
+        plan.outcome.jumped.then_some(0)
+    }
+}
+
+/// What a limit reports once the answer is known: its state after a charge, its present state
+/// otherwise; and its own refusal, if it has one.
+fn settled(
+    state: &impl Strategy,
+    one: &impl Asks,
+    judged: Outcome,
+    violated: u16,
+    now: Micros,
+) -> Outcome {
+    let after = state.judge(one.limit(), 0, now);
+    let (charged, served_at) = (judged.charged, judged.served_at);
+    if judged.allowed {
+        let delay = if violated == 0 { judged.delay } else { Wait::ZERO };
+        return Outcome { delay, served_at, charged, ..after };
+    }
+    // What was counted although it was refused lengthens the wait.
+    let retry_after = match one.check().count_denied {
+        true => plan::judge(state, one.limit(), one.check(), now).retry_after,
+        false => judged.retry_after,
+    };
+    Outcome { allowed: false, retry_after, ..after }
+}
