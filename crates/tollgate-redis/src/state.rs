@@ -150,11 +150,9 @@ fn state_of(limit: &Limit, numbers: &[u8], rest: &[u8]) -> Option<State> {
         Kind::Token => State::Token(debt.debt_at(limit, mark)?),
         Kind::Leaky => State::Leaky(leaky_bucket::State(debt.debt_at(limit, mark)?)),
         Kind::Window => State::Window(fixed_window::State { mark, count: second, left: third }),
-        Kind::Counter | Kind::Log => State::Counter(sliding_window_counter::State {
-            mark,
-            current: second,
-            previous: third,
-        }),
+        Kind::Counter | Kind::Log => {
+            State::Counter(sliding_window_counter::State { mark, current: second, previous: third })
+        }
     };
     state.is_possible(limit).then_some(state)
 }

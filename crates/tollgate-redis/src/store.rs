@@ -149,9 +149,8 @@ impl RedisStore {
         let plain = script::is_plain(&request.asked);
         let places = &request.places;
         let body = (!plain).then(|| script::decide(&request.asked, places, request.keys.len()));
-        let limits = (0..request.keys.len())
-            .map(|place| self.describe(request.limit(place), now))
-            .collect();
+        let limits =
+            (0..request.keys.len()).map(|place| self.describe(request.limit(place), now)).collect();
         self.call(&request.keys, limits, body, now).await
     }
 
@@ -288,8 +287,7 @@ impl RedisStore {
         let limit = &*limit.for_key(key.as_bytes());
         let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
         let body = script::refund(limit, units, charged_at);
-        let mut reply =
-            self.call(&keys, vec![self.describe(limit, now)], Some(body), now).await?;
+        let mut reply = self.call(&keys, vec![self.describe(limit, now)], Some(body), now).await?;
         for _ in 0..ROUNDS {
             if reply.refused.is_some() || reply.found == [Found::Nothing] {
                 return Ok(());
@@ -402,12 +400,8 @@ impl RedisStore {
             let mut state = state.clone();
             tollgate::algorithm::refund(&limit, &mut state, units, Some(at), at);
             let after = tollgate::algorithm::judge(&limit, &state, 0, at);
-            *outcome = Outcome {
-                charged: 0,
-                delay: Wait::ZERO,
-                decided_by: outcome.decided_by,
-                ..after
-            };
+            *outcome =
+                Outcome { charged: 0, delay: Wait::ZERO, decided_by: outcome.decided_by, ..after };
         }
     }
 }

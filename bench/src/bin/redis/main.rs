@@ -21,7 +21,6 @@ use tollgate_bench::table::Style;
 use contestants::{Contestant, ROOM};
 use load::{Keys, Load, Span};
 use measure::Case;
-use naive::Naive;
 use servers::{CLIENT_CORE, Servers};
 
 const HELP: &str = "\
@@ -37,7 +36,7 @@ Options:
 ";
 
 /// Keys, all alike.
-const KEYS: Keys = Keys::Many(100_000);
+const KEYS: usize = 100_000;
 
 fn main() -> ExitCode {
     options::run(HELP, run)
@@ -67,28 +66,25 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
 
 async fn compete(rounds: usize, span: Span, style: Style) -> Result<bool, String> {
     let servers = Rc::new(Servers::one());
-    let naive = Rc::new(Contestant::Naive(Naive::connect(&servers.url()).await?, ROOM));
-    let mut cases = Vec::new();
-    for callers in [1, 16, 64, 256] {
-        cases.push(Case {
-            name: "naive".into(),
-            contestants: vec![Rc::clone(&naive)],
-            servers: Rc::clone(&servers),
-            keys: KEYS,
-            load: Load::Closed { callers },
-        });
-    }
-    let peak = measure::rounds("strict", cases, rounds, span).await;
+    let names = contestants::names(KEYS);
+    let naive = Contestant::naive(&servers.url(), ROOM, &names).await?;
+    let strict = Contestant::strict(&servers.url(), ROOM, &names)?;
+    let both = [("naive", naive), ("strict", strict)];
+    let case = |(name, who): &(&str, Rc<Contestant>), load| Case {
+        name: (*name).to_owned(),
+        contestants: vec![Rc::clone(who)],
+        servers: Rc::clone(&servers),
+        keys: Keys::Many(KEYS as u64),
+        load,
+    };
+    let loads = [256].map(|callers| Load::Closed { callers });
+    let cases = loads.iter().flat_map(|load| both.iter().map(|who| case(who, *load)));
+    let peak = measure::rounds("strict", cases.collect(), rounds, span).await;
     println!("{}", report::table("Strict, 100,000 keys", &peak, style));
-    let best = peak.iter().filter_map(|it| it.figure(|it| it.per_s)).map(|it| it.median);
-    let half = best.fold(0.0, f64::max) / 2.0;
-    let cases = vec![Case {
-        name: "naive".into(),
-        contestants: vec![naive],
-        servers,
-        keys: KEYS,
-        load: Load::Open { per_s: half },
-    }];
+    let naive = peak.iter().filter(|it| it.name == "naive");
+    let best = naive.filter_map(|it| it.figure(|it| it.per_s)).map(|it| it.median);
+    let half = Load::Open { per_s: best.fold(0.0, f64::max) / 2.0 };
+    let cases = both.iter().map(|who| case(who, half)).collect();
     let measured = measure::rounds("half load", cases, rounds, span).await;
     println!("{}", report::table("Half of naive's best", &measured, style));
     Ok(true)

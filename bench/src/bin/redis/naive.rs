@@ -49,7 +49,7 @@ impl Naive {
     }
 
     /// Whether one unit of a bucket of `capacity` that refills with `rate` a second could be taken.
-    pub(crate) async fn take(&self, key: &str, capacity: u64, rate: u64) -> Result<bool, String> {
+    pub(crate) async fn take(&self, key: &str, capacity: u64, rate: f64) -> Result<bool, String> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha).arg(1).arg(key).arg(capacity).arg(rate).arg(1);
         let mut connection = self.connection.clone();

@@ -3,7 +3,7 @@
 use tollgate_bench::table::{Style, Table, figures, thousands};
 
 use crate::load::Load;
-use crate::measure::Measured;
+use crate::measure::{Figure, Measured};
 
 /// One row for each case; medians over the rounds, and how many times the first of the same load.
 pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
@@ -13,6 +13,7 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
         "decisions/s",
         "spread",
         "times naive",
+        "by Redis CPU",
         "p50 us",
         "p99 us",
         "p99.9 us",
@@ -26,9 +27,12 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
         let Some(rate) = one.figure(|it| it.per_s) else { continue };
         let peer = measured.iter().find(|it| it.name.starts_with("naive") && it.load == one.load);
         let times = peer.and_then(|peer| one.compare(peer, |a, b| a.per_s / b.per_s));
-        let times = times.map_or("-".into(), |it| {
-            format!("{} ({}–{})", figures(it.median), figures(it.min), figures(it.max))
-        });
+        let by_cpu = peer.and_then(|peer| one.compare(peer, |a, b| b.redis_us / a.redis_us));
+        let shown = |it: Option<Figure>| {
+            it.map_or("-".into(), |it| {
+                format!("{} ({}–{})", figures(it.median), figures(it.min), figures(it.max))
+            })
+        };
         let middle =
             |of: fn(&crate::load::Sample) -> f64| one.figure(of).map_or(0.0, |it| it.median);
         table.row([
@@ -39,7 +43,8 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
             },
             thousands(rate.median as u64),
             rate.spread(),
-            times,
+            shown(times),
+            shown(by_cpu),
             figures(middle(|it| it.p50_us)),
             figures(middle(|it| it.p99_us)),
             figures(middle(|it| it.p999_us)),

@@ -233,7 +233,9 @@ impl Faulted {
             let during: Vec<&Seen> = self
                 .seen
                 .iter()
-                .filter(|one| one.policy == policy && one.asked > from && one.answered < self.mended)
+                .filter(|one| {
+                    one.policy == policy && one.asked > from && one.answered < self.mended
+                })
                 .collect();
             assert!(!during.is_empty());
             for one in &during {
@@ -264,8 +266,7 @@ impl Faulted {
     /// more for each time that somebody else began to decide.
     fn keeps_bounds(&self, effect: Effect) {
         let switches = if effect == Effect::Degrades { 2 } else { 1 };
-        let bound =
-            Bound { burst: UNITS * (1 + switches), units: UNITS, period_us: 1_000_000 };
+        let bound = Bound { burst: UNITS * (1 + switches), units: UNITS, period_us: 1_000_000 };
         for policy in [Policy::Local, Policy::Closed] {
             for user in 0..4 {
                 let of = |one: &&Seen| one.policy == policy && one.user == user;

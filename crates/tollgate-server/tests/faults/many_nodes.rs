@@ -20,7 +20,11 @@ fn c12_sentinels_elect_another_primary() {
     run.in_time();
     // Nobody mends it: the sentinels do.
     run.mended = run.broken;
-    run.recovers(FAILOVER.min(run.seen.iter().map(|one| one.asked).max().unwrap_or_default() - run.broken - Duration::from_millis(300)));
+    run.recovers(FAILOVER.min(
+        run.seen.iter().map(|one| one.asked).max().unwrap_or_default()
+            - run.broken
+            - Duration::from_millis(300),
+    ));
 }
 
 fn primary_of(sentinels: &Sentinels) -> usize {
@@ -51,8 +55,16 @@ fn c14_slots_move_under_load() {
     let move_slots = || {
         let address = cluster.node(0).address().to_string();
         let words = [
-            "--cluster", "reshard", &address, "--cluster-from", &from, "--cluster-to", &to,
-            "--cluster-slots", "500", "--cluster-yes",
+            "--cluster",
+            "reshard",
+            &address,
+            "--cluster-from",
+            &from,
+            "--cluster-to",
+            &to,
+            "--cluster-slots",
+            "500",
+            "--cluster-yes",
         ];
         cluster.node(0).cli(&words);
     };

@@ -83,7 +83,8 @@ fn c02_frozen() {
 #[test]
 fn c03_slow_by_five_milliseconds() {
     let jitter = Duration::from_millis(1);
-    let (run, _) = through_proxy(Mode::Delay { by: Duration::from_millis(5), jitter }, Effect::Passes);
+    let (run, _) =
+        through_proxy(Mode::Delay { by: Duration::from_millis(5), jitter }, Effect::Passes);
     let during = |one: &&crate::load::Seen| one.asked > run.broken && one.answered < run.mended;
     let all = run.seen.iter().filter(during).count();
     let by_store = run.seen.iter().filter(during).filter(|one| one.by_store()).count();
@@ -219,10 +220,8 @@ fn c11_every_refusal_of_redis_has_its_class() {
     let user = ["ACL", "SETUSER", "default", "-@all"];
     let back = ["ACL", "SETUSER", "default", "+@all"];
     let replicas = |count: &'static str| ["CONFIG", "SET", "min-replicas-to-write", count];
-    let rows: [(&str, &[&str], &[&str]); 2] = [
-        ("noreplicas", &replicas("3"), &replicas("0")),
-        ("noperm", &user, &back),
-    ];
+    let rows: [(&str, &[&str], &[&str]); 2] =
+        [("noreplicas", &replicas("3"), &replicas("0")), ("noperm", &user, &back)];
     for (class, broken, mended) in rows {
         let redis = redis::Server::start();
         // An administrator of its own, so that taking rights from others does not take them from us.
@@ -298,7 +297,12 @@ fn c11_connections_killed_and_too_many() {
 
 #[test]
 fn c11_loading() {
-    let mut redis = redis::Server::with(&["--key-load-delay", "500000", "--loading-process-events-interval-bytes", "1024"]);
+    let mut redis = redis::Server::with(&[
+        "--key-load-delay",
+        "500000",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
     let server = server_on(&redis.url());
     redis.tell(&["DEBUG", "POPULATE", "8"]);
     let redis = std::cell::RefCell::new(&mut redis);

@@ -71,5 +71,8 @@ fn c18_clocks_of_instances_do_not_matter() {
         let answer = servers[turn % 2].check(r#"{"path":"/closed","user":"both"}"#);
         admitted += u32::from(answer["allowed"] == true);
     }
-    assert!((20..=24).contains(&admitted), "{admitted} of a burst of 20 and what came back meanwhile");
+    assert!(
+        (20..=24).contains(&admitted),
+        "{admitted} of a burst of 20 and what came back meanwhile"
+    );
 }
