@@ -256,6 +256,7 @@ impl Faulted {
                 Policy::Closed => assert_eq!(admitted, 0),
                 Policy::Open => assert_eq!(admitted, during.len()),
                 Policy::Local => assert!((1..during.len()).contains(&admitted)),
+                Policy::NotAsked => unreachable!("it has no rule"),
             }
         }
     }
