@@ -1,5 +1,7 @@
 //! Faults of a single Redis: C1 to C11, C17.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -163,7 +165,11 @@ fn c07_scripts_flushed_all_the_time() {
     load.until(mended + crate::load::RECOVERY + Duration::from_millis(500));
     let run = load.end(broken, mended);
     run.check(Effect::Passes);
-    assert!(run.seen.iter().all(|one| one.by_store()), "no call fails for a script");
+    assert!(errors(&server, "noscript") > 0.0);
+    // A busy machine may be late; nothing else makes a call fail.
+    let others = run.seen.iter().filter(|one| !one.by_store()).count() as f64;
+    let late = errors(&server, "timeout") + errors(&server, "breaker_open");
+    assert!(others <= late, "{others} failed, {late} of them were late");
 }
 
 #[test]
@@ -277,37 +283,38 @@ fn thread_scope_eval(
 fn c11_connections_killed_and_too_many() {
     let redis = redis::Server::start();
     let server = server_on(&redis.url());
+    // Opened before, so that it is there when nobody is let in.
+    let mut admin = TcpStream::connect(redis.address()).expect("a connection");
+    let mut say = |line: &str| {
+        admin.write_all(format!("{line}\r\n").as_bytes()).expect("a line");
+        let mut said = [0; 64];
+        assert!(admin.read(&mut said).is_ok_and(|bytes| bytes > 0), "{line}");
+    };
+    let say = std::cell::RefCell::new(&mut say);
     let run = fault(
         &server,
         || {
-            redis.tell(&["CONFIG", "SET", "maxclients", "1"]);
-            redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+            say.borrow_mut()("CONFIG SET maxclients 1");
+            say.borrow_mut()("CLIENT KILL TYPE normal");
         },
-        || {
-            // Refused itself while the server holds the only place: try until it is let in.
-            wait::until_true("a place", || {
-                redis.cli(&["CONFIG", "SET", "maxclients", "100"]).contains("OK")
-            });
-        },
+        || say.borrow_mut()("CONFIG SET maxclients 100"),
     );
-    run.no_errors();
-    run.in_time();
-    run.recovers(crate::load::RECOVERY);
+    run.check(Effect::Degrades);
+    assert!(errors(&server, "maxclients") > 0.0);
 }
 
 #[test]
 fn c11_loading() {
-    let mut redis = redis::Server::with(&[
-        "--key-load-delay",
-        "500000",
-        "--loading-process-events-interval-bytes",
-        "1024",
-    ]);
+    // Two seconds for a thousand keys.
+    let slow = ["--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"];
+    let mut redis = redis::Server::with(&[&slow[..], &["--enable-debug-command", "yes"]].concat());
     let server = server_on(&redis.url());
-    redis.tell(&["DEBUG", "POPULATE", "8"]);
+    redis.tell(&["DEBUG", "POPULATE", "1000"]);
+    redis.tell(&["SAVE"]);
     let redis = std::cell::RefCell::new(&mut redis);
     let run = fault(&server, || redis.borrow_mut().kill(), || redis.borrow_mut().restart());
     run.check(Effect::Degrades);
+    assert!(errors(&server, "loading") > 0.0);
 }
 
 /// A state from the future, as after a clock that jumped back: nobody is blocked longer than a full
@@ -323,11 +330,11 @@ fn c17_a_clock_that_jumped() {
     let key = redis.cli(&["--scan"]);
     let key = key.lines().find(|key| key.contains('{')).expect("a key").trim().to_string();
     assert!(redis.cli(&["PTTL", &key]).trim().parse::<i64>().is_ok_and(|ttl| ttl > 0));
-    // Rewritten with a mark an hour ahead: bytes 1 to 7, in the order of a small machine.
+    // Rewritten with a mark an hour ahead: the first seven bytes, the lowest first.
     let jump = "local v = redis.call('GET', KEYS[1]) \
-        local mark = struct.unpack('<I7', v, 2) \
-        v = string.sub(v, 1, 1) .. struct.pack('<I7', mark + 3600 * 1000000) .. string.sub(v, 9) \
-        redis.call('SET', KEYS[1], v, 'PX', 7200000)";
+        local mark = struct.unpack('<I7', v) \
+        v = struct.pack('<I7', mark + 3600 * 1000000) .. string.sub(v, 8) \
+        return redis.call('SET', KEYS[1], v, 'PX', 7200000)";
     redis.tell(&["EVAL", jump, "1", &key]);
     let answer = ask();
     let waits = answer["retry_after_ms"].as_u64().unwrap_or(0);
