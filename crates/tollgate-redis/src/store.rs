@@ -29,6 +29,7 @@ use crate::link::Link;
 use crate::options::{Options, TimeOf};
 use crate::request::{self, Request};
 use crate::script::{self, Found, Reply, Write};
+use crate::stats::LinkStats;
 use crate::url::StoreUrl;
 
 /// How often a change that others overtook is tried again.
@@ -90,6 +91,11 @@ impl RedisStore {
             mismatches: self.mismatches.load(Ordering::Relaxed),
             retold: self.retold.load(Ordering::Relaxed),
         }
+    }
+
+    /// Figures about the way to the server.
+    pub fn link_stats(&self) -> LinkStats {
+        self.link.stats()
     }
 
     /// Decides several checks as one request: all pass and are charged, or none is charged.
