@@ -23,6 +23,7 @@ use tollgate::store::replay::{self, Purpose, Seen};
 use tollgate::{Act, Check, Decision, Key, Limit, Micros, Outcome, Receipt, Wait};
 
 use crate::call::{Body, Call};
+use crate::control::Instances;
 use crate::error::{ErrorClass, StoreError};
 use crate::keys::{self, Names};
 use crate::link::Link;
@@ -32,6 +33,8 @@ use crate::script::{self, Found, Reply, Write};
 use crate::stats::LinkStats;
 use crate::url::StoreUrl;
 
+mod lend;
+
 /// How often a change that others overtook is tried again.
 const ROUNDS: usize = 8;
 /// The most limits whose description is remembered; beyond that all are described anew.
@@ -40,9 +43,11 @@ const MAX_DESCRIBED: usize = 4_096;
 /// Limits that several processes keep together in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: Link,
-    names: Names,
+    pub(crate) link: Link,
+    pub(crate) names: Names,
     time: TimeOf,
+    /// What all instances on it tell each other.
+    pub(crate) instances: Instances,
     /// Descriptions by id and fingerprint. Bound: `MAX_DESCRIBED`.
     described: RwLock<HashMap<(u64, u64), Arc<[u8]>>>,
     unreadable: AtomicU64,
@@ -75,6 +80,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
+            instances: Instances::new(&options.prefix),
             names: Names::new(options),
             time: options.time,
             described: RwLock::default(),
@@ -93,7 +99,7 @@ impl RedisStore {
         }
     }
 
-    /// Figures about the way to the server.
+    /// How the way to the servers is doing: connections, calls, failures by class.
     pub fn link_stats(&self) -> LinkStats {
         self.link.stats()
     }
@@ -244,16 +250,32 @@ impl RedisStore {
         Ok(reply.refused.is_none().then_some(reply))
     }
 
-    /// "Up to": asks how much there is, and takes that.
+    /// "Up to": asks how much there is, and takes that, if it is still there.
     async fn decide_up_to(
         &self,
         request: &Request<'_>,
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Result<Told, StoreError> {
-        let look = Some(script::look(request.keys.len()));
-        let found = self.call(&request.keys, Vec::new(), look, now).await?;
-        self.decide_here(request, found, now, outcomes).await
+        for _ in 0..ROUNDS {
+            let look = Some(script::look(request.keys.len()));
+            let found = self.call(&request.keys, Vec::new(), look, now).await?;
+            let (mut seen, unreadable) = self.open(request, &found);
+            let decision = request.decide(&mut seen, found.now, outcomes);
+            let Some(certain) = request.certain(outcomes) else {
+                return self.decide_here(request, found, now, outcomes).await;
+            };
+            if !decision.allowed() || unreadable > 0 {
+                return self.decide_here(request, found, now, outcomes).await;
+            }
+            let reply = self.ask(&certain, now).await?;
+            match reply.refused {
+                Some(0) => return Ok(self.told(&certain, &reply, 0, outcomes)),
+                Some(_) => {}
+                None => return self.decide_here(request, reply, now, outcomes).await,
+            }
+        }
+        Err(contended())
     }
 
     /// The description of a limit.
