@@ -154,6 +154,33 @@ async fn by_its_own_clock_every_key_lives_as_long_as_it_matters() {
     }
 }
 
+/// The lengths in `docs/concepts/shared-state.md`.
+#[tokio::test]
+async fn values_are_as_short_as_the_documents_say() {
+    let per = |algorithm| Limit::per_minute(100).algorithm(algorithm);
+    // A limit, takes at different instants | bytes
+    let rows = [
+        (Limit::per_minute(100).burst(20), 5, 24),
+        (per(Algorithm::LeakyBucket).burst(20), 5, 24),
+        (per(Algorithm::FixedWindow), 5, 24),
+        (per(Algorithm::SlidingWindowCounter), 5, 24),
+        (per(Algorithm::SlidingWindowLog), 10, 157),
+        (per(Algorithm::SlidingWindowLog), 100, 1_417),
+        (Limit::per(u64::MAX >> 11, Duration::from_secs(1)).burst(u64::MAX >> 11), 5, 38),
+    ];
+    for (limit, takes, bytes) in rows {
+        let server = Server::start();
+        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let store = shared::store_at(&server, options).await;
+        let limit = limit.build().unwrap();
+        for take in 0..takes {
+            let _ = decide(&store, Check::new(&limit, "ada"), Micros::new(1_000_000 + take)).await;
+        }
+        let length: u64 = server.cli(&["STRLEN", &only_key(&server)]).trim().parse().unwrap();
+        assert_eq!(length, bytes, "{limit}");
+    }
+}
+
 /// A log of many instants keeps its bound, and what it says is what memory says; the reply of a
 /// decision about it stays small.
 #[tokio::test]
