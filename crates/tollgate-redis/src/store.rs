@@ -40,6 +40,9 @@ const ROUNDS: usize = 8;
 /// The most limits whose description is remembered; beyond that all are described anew.
 const MAX_DESCRIBED: usize = 4_096;
 
+/// Limits as the script reads them, by id and fingerprint.
+type Descriptions = HashMap<(u64, u64), Arc<[u8]>>;
+
 /// Limits that several processes keep together in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
@@ -48,8 +51,8 @@ pub struct RedisStore {
     time: TimeOf,
     /// What all instances on it tell each other.
     pub(crate) instances: Instances,
-    /// Descriptions by id and fingerprint. Bound: `MAX_DESCRIBED`.
-    described: RwLock<HashMap<(u64, u64), Arc<[u8]>>>,
+    /// Bound: `MAX_DESCRIBED`.
+    described: RwLock<Descriptions>,
     unreadable: AtomicU64,
     mismatches: AtomicU64,
     retold: AtomicU64,
