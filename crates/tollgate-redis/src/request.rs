@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tollgate::algorithm::State;
 use tollgate::store::replay::{self, Asked, Purpose, Seen};
-use tollgate::{Check, Decision, Limit, Micros, Outcome};
+use tollgate::{Act, Check, Decision, Limit, Micros, Outcome};
 
 use crate::keys::{self, Names};
 use crate::options::TimeOf;
@@ -63,6 +63,25 @@ impl<'a> Request<'a> {
             request.places.push(place);
         }
         request
+    }
+
+    /// The same with what was granted instead of "up to", if that means the same: not where checks
+    /// meet in one state, or are charged whatever the answer is.
+    pub(crate) fn certain(&self, granted: &[Outcome]) -> Option<Request<'a>> {
+        let plain = |one: &Asked<'_>| !one.check.is_shadow() && !one.check.counts_denied();
+        if self.keys.len() < self.asked.len() || !self.asked.iter().all(plain) {
+            return None;
+        }
+        let asked = self.asked.iter().zip(granted).map(|(one, granted)| match one.check.what() {
+            Act::UpTo => Asked { check: one.check.act(Act::Take).cost(granted.charged), ..*one },
+            _ => *one,
+        });
+        Some(Request {
+            asked: asked.collect(),
+            places: self.places.clone(),
+            keys: self.keys.clone(),
+            first: self.first.clone(),
+        })
     }
 
     /// The limit that a key is about.

@@ -40,6 +40,9 @@ const ROUNDS: usize = 8;
 /// The most limits whose description is remembered; beyond that all are described anew.
 const MAX_DESCRIBED: usize = 4_096;
 
+/// Limits as the script reads them, by id and fingerprint.
+type Descriptions = HashMap<(u64, u64), Arc<[u8]>>;
+
 /// Limits that several processes keep together in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
@@ -48,8 +51,8 @@ pub struct RedisStore {
     time: TimeOf,
     /// What all instances on it tell each other.
     pub(crate) instances: Instances,
-    /// Descriptions by id and fingerprint. Bound: `MAX_DESCRIBED`.
-    described: RwLock<HashMap<(u64, u64), Arc<[u8]>>>,
+    /// Bound: `MAX_DESCRIBED`.
+    described: RwLock<Descriptions>,
     unreadable: AtomicU64,
     mismatches: AtomicU64,
     retold: AtomicU64,
@@ -250,16 +253,32 @@ impl RedisStore {
         Ok(reply.refused.is_none().then_some(reply))
     }
 
-    /// "Up to": asks how much there is, and takes that.
+    /// "Up to": asks how much there is, and takes that, if it is still there.
     async fn decide_up_to(
         &self,
         request: &Request<'_>,
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Result<Told, StoreError> {
-        let look = Some(script::look(request.keys.len()));
-        let found = self.call(&request.keys, Vec::new(), look, now).await?;
-        self.decide_here(request, found, now, outcomes).await
+        for _ in 0..ROUNDS {
+            let look = Some(script::look(request.keys.len()));
+            let found = self.call(&request.keys, Vec::new(), look, now).await?;
+            let (mut seen, unreadable) = self.open(request, &found);
+            let decision = request.decide(&mut seen, found.now, outcomes);
+            let Some(certain) = request.certain(outcomes) else {
+                return self.decide_here(request, found, now, outcomes).await;
+            };
+            if !decision.allowed() || unreadable > 0 {
+                return self.decide_here(request, found, now, outcomes).await;
+            }
+            let reply = self.ask(&certain, now).await?;
+            match reply.refused {
+                Some(0) => return Ok(self.told(&certain, &reply, 0, outcomes)),
+                Some(_) => {}
+                None => return self.decide_here(request, reply, now, outcomes).await,
+            }
+        }
+        Err(contended())
     }
 
     /// The description of a limit.

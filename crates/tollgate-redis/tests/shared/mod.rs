@@ -11,9 +11,13 @@ use tollgate_redis::{Options, RedisStore, StoreUrl};
 
 /// A store that is connected to `server`, patient enough for a busy machine.
 pub(crate) async fn store_at(server: &Server, options: Options) -> RedisStore {
+    connected(&StoreUrl::parse(&server.url()).expect("an address"), options).await
+}
+
+/// The same, wherever it is.
+pub(crate) async fn connected(url: &StoreUrl, options: Options) -> RedisStore {
     let options = Options { timeout: Duration::from_secs(20), ..options };
-    let url = StoreUrl::parse(&server.url()).expect("an address");
-    let store = RedisStore::at(&url, &options);
+    let store = RedisStore::at(url, &options);
     let limit = Limit::per_second(1).build().expect("a limit");
     let connected = async {
         while store.balance(&limit, Key::from("connected?"), Micros::ZERO).await.is_err() {

@@ -69,7 +69,7 @@ pub(crate) enum Written<S> {
     /// A state by the numbers of the limit asked.
     ByAsked(S),
     /// One that keeps its own.
-    Kept(Kept<S>),
+    Kept(Box<Kept<S>>),
 }
 
 impl<S: Apart> Opened<S> {
@@ -137,7 +137,7 @@ impl<S: Apart> Opened<S> {
     pub(crate) fn written(self) -> Option<Written<S>> {
         self.wrote.then(|| match self.kept {
             None => Written::ByAsked(self.state),
-            Some(kept) => Written::Kept(*kept),
+            Some(kept) => Written::Kept(kept),
         })
     }
 }

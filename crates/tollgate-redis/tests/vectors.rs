@@ -1,0 +1,89 @@
+//! Every worked case, answered by the real scripts on a real server.
+
+#[path = "../../tollgate/tests/executor/mod.rs"]
+mod executor;
+mod shared;
+#[path = "../../tollgate/tests/worked_cases/mod.rs"]
+mod worked_cases;
+
+use executor::{Executor, Together, outcome_of};
+use testkit::redis::Server;
+use tokio::runtime::Runtime;
+use tollgate::{Act, Check, Key, Limit, Micros, Outcome};
+use tollgate_redis::{Options, RedisStore, TimeOf};
+use worked_cases::{ALL_LINES, Polls, Tally, run, run_documents};
+
+/// A store and the runtime it lives on, asked one question after the other.
+struct InRedis {
+    runtime: Runtime,
+    store: RedisStore,
+    _server: Server,
+}
+
+impl InRedis {
+    fn new() -> InRedis {
+        let server = Server::start();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let store = runtime.block_on(shared::store_at(&server, options));
+        InRedis { runtime, store, _server: server }
+    }
+
+    fn decide(&self, check: Check<'_>, now: Micros) -> Outcome {
+        let asked = async {
+            self.store.decide_each(&[check], now, &mut [Outcome::default()]).await.unwrap()
+        };
+        outcome_of(&self.runtime.block_on(asked))
+    }
+
+    fn balance(&self, key: &str, limit: &Limit, now: Micros) -> i64 {
+        self.runtime.block_on(self.store.balance(limit, Key::from(key), now)).unwrap()
+    }
+}
+
+impl Executor for InRedis {
+    fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        self.decide(Check::new(limit, key).cost(cost), now)
+    }
+
+    fn peek(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
+        self.decide(Check::new(limit, key).cost(cost).act(Act::Peek), now)
+    }
+
+    fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
+        self.decide(Check::new(limit, key).cost(units).act(Act::Force), now);
+        self.balance(key, limit, now)
+    }
+
+    fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
+        let refund = self.store.refund(limit, Key::from(key), None, units, now);
+        self.runtime.block_on(refund).unwrap();
+        self.balance(key, limit, now)
+    }
+
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
+        let checks: Vec<Check<'_>> =
+            limits.iter().map(|limit| Check::new(limit, key).cost(cost)).collect();
+        let mut outcomes = vec![Outcome::default(); limits.len()];
+        let decided = self.store.decide_each(&checks, now, &mut outcomes);
+        let decision = self.runtime.block_on(decided).unwrap();
+        Together {
+            allowed: decision.allowed(),
+            remaining: outcomes.iter().map(|outcome| outcome.remaining).collect(),
+            retry_after: decision.retry_after(),
+            violated: (0..limits.len()).filter(|&index| decision.violates(index)).collect(),
+        }
+    }
+}
+
+#[test]
+fn redis_answers_every_vector() {
+    // The longest line polls for what is admitted ten thousand times.
+    let fewer = Tally { soaks: 3, admitted: ALL_LINES.admitted - 9_999, ..ALL_LINES };
+    assert_eq!(run(&mut InRedis::new(), Polls::Few), fewer);
+}
+
+#[test]
+fn redis_answers_the_documents() {
+    assert_eq!(run_documents(&mut InRedis::new()), (44, 321));
+}
