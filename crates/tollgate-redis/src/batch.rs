@@ -65,7 +65,9 @@ pub(crate) struct Job {
 /// Who asked.
 pub(crate) struct Seat {
     pub(crate) deadline: Instant,
-    pub(crate) pass: Pass,
+    /// Leave of the breaker, to be handed back with the outcome. Commands that are no calls need
+    /// none and say nothing: a server that answers PING may refuse every script.
+    pub(crate) pass: Option<Pass>,
     pub(crate) reply: oneshot::Sender<Answer>,
 }
 

@@ -251,7 +251,7 @@ fn deliver_to(node: &Node, seats: Vec<Seat>, parts: Vec<Result<Value, StoreError
     // An answer that comes too late is none: its caller has counted it as a failure.
     let in_time =
         seats.iter().zip(&parts).filter(|(seat, part)| part.is_ok() && seat.deadline > now);
-    node.came_back(seats.len(), in_time.map(|(seat, _)| seat.pass));
+    node.came_back(seats.len(), in_time.filter_map(|(seat, _)| seat.pass));
     for (seat, part) in seats.into_iter().zip(parts) {
         let _ = seat.reply.send(part.map_err(Failure::from));
     }

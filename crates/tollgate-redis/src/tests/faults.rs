@@ -157,6 +157,7 @@ fn a_flood_of_a_frozen_server_is_bounded_and_leaves_nothing() {
             overloaded += u32::from(adding.await.unwrap() == ErrorClass::Overloaded);
             let node = &store.link.stats().nodes[0];
             assert!(node.waiting + node.on_the_way <= crate::node::CALLS_MAX);
+            assert!(node.on_the_way <= 2 * crate::batch::CALLS_PER_FLIGHT_MAX);
         }
         overloaded
     };

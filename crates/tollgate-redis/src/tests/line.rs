@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use testkit::random::Random;
 use testkit::redis::Server;
 use testkit::wait;
 
@@ -124,4 +125,64 @@ fn an_answer_that_is_there_counts_even_if_the_caller_was_kept_from_looking() {
     });
     assert_eq!(answer.unwrap(), 2);
     assert_eq!(store.errors(ErrorClass::Timeout), 0);
+}
+
+#[test]
+fn callers_on_many_threads_who_come_and_go_are_all_served_and_none_is_forgotten() {
+    let server = Server::start();
+    let store = Store::of(&server);
+    let threads: Vec<_> = (0..4)
+        .map(|seed| {
+            let link = store.link.clone();
+            std::thread::spawn(move || runtime().block_on(come_and_go(link, seed)))
+        })
+        .collect();
+    let (mut served, mut gone) = (0, 0);
+    for thread in threads {
+        let (answered, left) = thread.join().unwrap();
+        served += answered;
+        gone += left;
+    }
+    // Whoever left may have been charged, and nobody else twice.
+    let sum: u64 = server.cli(&["GET", "a"]).parse().unwrap();
+    assert!((served..=served + gone).contains(&sum), "{sum} of {served} and {gone}");
+    assert!(served > 1000 && gone > 1000, "{served} and {gone}");
+    let node = &store.link.stats().nodes[0];
+    wait::until_true("the line to empty", || {
+        let node = &store.link.stats().nodes[0];
+        node.waiting == 0 && node.on_the_way == 0
+    });
+    assert_eq!(node.breaker_opened, 0);
+    assert_eq!(store.link.stats().connections, 1);
+}
+
+/// How many were answered, and how many left before.
+async fn come_and_go(link: Link, seed: u64) -> (u64, u64) {
+    let callers = (0..16).map(|n| {
+        let (link, mut random) = (link.clone(), Random::seeded(seed * 100 + n));
+        tokio::spawn(async move {
+            let (mut served, mut gone) = (0, 0);
+            for _ in 0..200 {
+                let call = add(&link, "a", 0);
+                let patience = Duration::from_micros(random.below(400));
+                // Half of them wait for the answer.
+                if random.one_in(2) {
+                    call.await.unwrap();
+                    served += 1;
+                } else if tokio::time::timeout(patience, call).await.is_ok() {
+                    served += 1;
+                } else {
+                    gone += 1;
+                }
+            }
+            (served, gone)
+        })
+    });
+    let (mut served, mut gone) = (0, 0);
+    for caller in callers.collect::<Vec<_>>() {
+        let (answered, left) = caller.await.unwrap();
+        served += answered;
+        gone += left;
+    }
+    (served, gone)
 }
