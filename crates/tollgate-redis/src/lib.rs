@@ -1,8 +1,16 @@
 //! Shared state for Tollgate: limits that several processes keep together, in Redis.
 
+pub mod blocks;
+
+pub mod control;
+
 pub mod error;
 
 pub mod options;
+
+pub mod remote;
+
+pub mod shared;
 
 pub mod stats;
 
@@ -25,10 +33,16 @@ mod store;
 mod wire;
 
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod tests;
 
+pub use blocks::Blocks;
+pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
+pub use remote::Remote;
+pub use shared::{Shared, SharedStats};
 pub use stats::LinkStats;
 pub use store::{RedisStats, RedisStore};
 pub use url::StoreUrl;

@@ -23,6 +23,7 @@ use tollgate::store::replay::{self, Purpose, Seen};
 use tollgate::{Act, Check, Decision, Key, Limit, Micros, Outcome, Receipt, Wait};
 
 use crate::call::{Body, Call};
+use crate::control::Instances;
 use crate::error::{ErrorClass, StoreError};
 use crate::keys::{self, Names};
 use crate::link::Link;
@@ -32,6 +33,8 @@ use crate::script::{self, Found, Reply, Write};
 use crate::stats::LinkStats;
 use crate::url::StoreUrl;
 
+mod lend;
+
 /// How often a change that others overtook is tried again.
 const ROUNDS: usize = 8;
 /// The most limits whose description is remembered; beyond that all are described anew.
@@ -40,9 +43,11 @@ const MAX_DESCRIBED: usize = 4_096;
 /// Limits that several processes keep together in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: Link,
-    names: Names,
+    pub(crate) link: Link,
+    pub(crate) names: Names,
     time: TimeOf,
+    /// What all instances on it tell each other.
+    pub(crate) instances: Instances,
     /// Descriptions by id and fingerprint. Bound: `MAX_DESCRIBED`.
     described: RwLock<HashMap<(u64, u64), Arc<[u8]>>>,
     unreadable: AtomicU64,
@@ -75,6 +80,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
+            instances: Instances::new(&options.prefix),
             names: Names::new(options),
             time: options.time,
             described: RwLock::default(),

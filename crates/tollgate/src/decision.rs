@@ -39,11 +39,7 @@ pub struct Outcome {
 impl Outcome {
     /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
     pub fn receipt(&self) -> Receipt {
-        Receipt {
-            granted: self.charged,
-            charged_at: self.served_at,
-            overflow: self.decided_by == DecidedBy::Overflow,
-        }
+        Receipt { granted: self.charged, charged_at: self.served_at, decided_by: self.decided_by }
     }
 }
 
@@ -279,7 +275,18 @@ impl Decision {
 
     /// What these outcomes of several limits are together, for whoever decides them elsewhere than
     /// in a [`MemoryStore`](crate::MemoryStore): refused if an enforced one refuses.
+    #[inline]
     pub fn of_outcomes(checks: &[Check<'_>], outcomes: &[Outcome], at: Micros) -> Decision {
+        if let ([check], [outcome]) = (checks, outcomes)
+            && !check.shadow
+        {
+            // The shortest way.
+            return Decision::of_one(check.limit, *outcome, outcome.charged, at);
+        }
+        Decision::of_several(checks, outcomes, at)
+    }
+
+    fn of_several(checks: &[Check<'_>], outcomes: &[Outcome], at: Micros) -> Decision {
         let refuses = |(check, outcome): (&Check<'_>, &Outcome)| !check.shadow && !outcome.allowed;
         let refusing = checks.iter().zip(outcomes).enumerate();
         let violated = refusing.fold(0, |bits, (i, one)| bits | u16::from(refuses(one)) << i);
@@ -334,7 +341,8 @@ pub(crate) fn refusal_of(outcome: &Outcome) -> Option<Refusal> {
 pub struct Receipt {
     pub(crate) granted: u64,
     pub(crate) charged_at: Micros,
-    pub(crate) overflow: bool,
+    /// Whose state was charged.
+    pub(crate) decided_by: DecidedBy,
 }
 
 impl Receipt {
@@ -346,5 +354,10 @@ impl Receipt {
     /// The instant that the charge carries.
     pub fn charged_at(&self) -> Micros {
         self.charged_at
+    }
+
+    /// Who charged it: only there can it be given back.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
     }
 }

@@ -367,6 +367,25 @@ impl Limit {
         }
     }
 
+    /// What one of `instances` may admit while nobody counts for all of them: rate and capacity
+    /// divided, rounded up. The states are the same; what is left of one shrinks or grows with it.
+    #[must_use]
+    pub fn share(&self, instances: u32) -> Limit {
+        let part = |whole: u64| whole.div_ceil(u64::from(instances.max(1)));
+        let builder = LimitBuilder {
+            name: self.name.to_string(),
+            units: part(self.units),
+            period: self.period(),
+            burst: self.algorithm.is_bucket().then(|| part(self.capacity)),
+            algorithm: Some(self.algorithm),
+            options: Options { on_change: OnChange::Scale, ..self.options },
+            calendar: self.calendar.clone(),
+        };
+        // Rounding up can make a slow bucket slower to fill than is possible: 1 per 50 years, burst 3.
+        let share = builder.build().unwrap_or_else(|_| self.clone());
+        if instances <= 1 { self.clone() } else { share }
+    }
+
     /// This limit as it applies to `key`. The fixed windows of a staggered one are shifted by a
     /// fixed public hash of the key, so that not everybody's quota returns at the same instant.
     pub fn for_key(&self, key: &[u8]) -> Cow<'_, Limit> {
@@ -755,6 +774,26 @@ mod tests {
             Limit::per_minute(100).buckets(60),
         ] {
             assert_ne!(base, id(other));
+        }
+    }
+
+    #[test]
+    fn a_share_is_rounded_up_and_keeps_the_identity() {
+        // limit, instances, units, capacity
+        let cases: [(&str, u32, u64, u64); 6] = [
+            ("100/minute", 3, 34, 34),
+            ("100/minute burst 20", 3, 34, 7),
+            ("1/day", 5, 1, 1),
+            ("100/minute", 1, 100, 100),
+            ("100/minute", 0, 100, 100),
+            ("10/minute burst 3", u32::MAX, 1, 1),
+        ];
+        for (text, instances, units, capacity) in cases {
+            let limit: Limit = text.parse().unwrap();
+            let share = limit.share(instances);
+            assert_eq!((share.units(), share.capacity()), (units, capacity), "{text}");
+            assert_eq!(share.id(), limit.id(), "{text}");
+            assert_eq!(share.on_change() == OnChange::Scale, instances > 1, "{text}");
         }
     }
 

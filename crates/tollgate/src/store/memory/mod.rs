@@ -476,7 +476,10 @@ impl MemoryStore {
             Some(receipt) => (
                 units.min(receipt.granted),
                 Some(receipt.charged_at),
-                if receipt.overflow { Place::Overflow } else { Place::Table },
+                match receipt.decided_by {
+                    DecidedBy::Overflow => Place::Overflow,
+                    _ => Place::Table,
+                },
             ),
         };
         if units == 0 {

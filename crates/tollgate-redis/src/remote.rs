@@ -1,0 +1,68 @@
+//! What [`Shared`](crate::Shared) needs of a store that several instances share, beside answers.
+
+use std::future::Future;
+
+use arrayvec::ArrayVec;
+use tollgate::algorithm::State;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{Check, Decision, Micros, Outcome, Store};
+
+use crate::error::StoreError;
+
+/// A store that several instances share.
+pub trait Remote: Store<Error = StoreError> + 'static {
+    /// As [`Store::decide_each`]; `seen` gets what the answer was made of.
+    fn decide_seen(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+        seen: &mut Seen,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Writes down that an instance is about to hold budget of a key that it has not spent. Charges
+    /// nothing: that is the taking that follows.
+    fn lend(
+        &self,
+        check: &Check<'_>,
+        lend: Lend,
+    ) -> impl Future<Output = Result<Lent, StoreError>> + Send;
+}
+
+/// What an answer was made of: enough to go on without the store.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The instant of the answer by the store's clock.
+    pub at: Micros,
+    /// The state of each check after it, in order.
+    pub states: ArrayVec<State, MAX_LIMITS>,
+}
+
+/// What an instance wants to hold of a key's budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lend {
+    /// Which instance.
+    pub instance: u64,
+    /// What it holds already.
+    pub held: u64,
+    /// What it wants on top of that.
+    pub more: u64,
+    /// Less than this is not worth it.
+    pub least: u64,
+    /// The most that all instances may hold together.
+    pub most: u64,
+    /// How long it will hold it, in microseconds. At most [`LEASE_US_MAX`].
+    pub lasts_us: u64,
+}
+
+/// What an instance may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// On top of what it holds: 0, or from `least` to `more`.
+    pub granted: u64,
+    /// What all instances hold together then.
+    pub outstanding: u64,
+}
+
+/// The longest that budget is held unspent.
+pub const LEASE_US_MAX: u64 = 1_000_000;

@@ -1,0 +1,403 @@
+//! `Shared`: limits that several instances keep together, answered whatever the store does.
+//!
+//! ```text
+//!   checks ─▶ refusals.rs    refused a moment ago, and the wait is not over: refused
+//!          ─▶ lease.rs       budget borrowed ahead covers the cost: spent
+//!          ─▶ local_sync.rs  decided in the table of this process, told afterwards
+//!          ─▶ the store      asked, and its states copied into the table of this process
+//!          ─▶ failing.rs     no answer: decided alone, admitted or refused, as each check's terms say
+//! ```
+//!
+//! A single check that can be answered here is: nothing is allocated and nobody is waited for. All else
+//! goes through `request.rs`, which has all checks pass and charged, or none.
+
+mod failing;
+mod kept;
+mod lease;
+mod local_sync;
+mod places;
+mod refusals;
+mod request;
+mod shares;
+mod sketch;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tollgate::{
+    Act, Check, Consistency, DecidedBy, Decision, Key, MemoryStore, Micros, Outcome, Receipt,
+    Store, Wait,
+};
+
+use crate::options::TimeOf;
+use crate::remote::Remote;
+
+use lease::Leases;
+use local_sync::SyncBook;
+use refusals::Refusals;
+use shares::Shares;
+use stats::Counts;
+
+pub use stats::SharedStats;
+
+/// How often what waits in the background is looked at; no interval of `local_sync` is shorter.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Limits that several instances keep together. Cheap to clone.
+#[derive(Debug)]
+pub struct Shared<R: Remote> {
+    inner: Arc<Inner<R>>,
+}
+
+impl<R: Remote> Clone for Shared<R> {
+    fn clone(&self) -> Shared<R> {
+        Shared { inner: Arc::clone(&self.inner) }
+    }
+}
+
+#[derive(Debug)]
+struct Inner<R> {
+    /// By the number that a check's terms name; the first is everybody's.
+    stores: Box<[Asked<R>]>,
+    /// What the store said last of each key, for when it says nothing; and limits that are settled
+    /// afterwards. By the store's clock. Bound: as many keys as it was made for.
+    local: MemoryStore,
+    /// Names this instance among those that hold budget.
+    instance: u64,
+    /// How many instances there are.
+    live: AtomicU32,
+    time: TimeOf,
+    secret: RandomState,
+    refusals: Refusals,
+    leases: Leases,
+    sync: SyncBook,
+    shares: Shares,
+    counts: Counts,
+    pace: Pace,
+    /// Where what happens in the background runs.
+    runtime: Handle,
+    /// Something waits in the background.
+    wake: Arc<Notify>,
+}
+
+/// One store.
+#[derive(Debug)]
+struct Asked<R> {
+    store: R,
+    /// How far its clock was ahead of the asker's at its last answer, in microseconds.
+    ahead: AtomicI64,
+}
+
+/// The clock of those who ask, for what happens when nobody does.
+#[derive(Debug)]
+struct Pace {
+    started: Instant,
+    /// What their clock showed when this began, in microseconds.
+    offset: AtomicU64,
+}
+
+impl Pace {
+    fn saw(&self, now: Micros) {
+        let offset = now.as_u64().saturating_sub(self.since());
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Micros {
+        Micros::new(self.offset.load(Ordering::Relaxed).saturating_add(self.since()))
+    }
+
+    fn since(&self) -> u64 {
+        (Instant::now() - self.started).as_micros() as u64
+    }
+}
+
+impl<R: Remote> Shared<R> {
+    /// Limits kept in `stores`: the first for all checks whose terms name no other. States of up to
+    /// `max_keys` keys are kept here, for when a store does not answer. What happens in the background
+    /// runs on the runtime that this is called on.
+    ///
+    /// # Panics
+    ///
+    /// If there is no store, or no runtime.
+    pub fn start(stores: Vec<R>, max_keys: usize, time: TimeOf) -> Shared<R> {
+        assert!(!stores.is_empty(), "there is a store to share");
+        let secret = RandomState::new();
+        let stores = stores.into_iter().map(|store| Asked { store, ahead: AtomicI64::new(0) });
+        let inner = Arc::new(Inner {
+            stores: stores.collect(),
+            local: MemoryStore::new(max_keys),
+            instance: RandomState::new().hash_one(0),
+            live: AtomicU32::new(1),
+            time,
+            secret,
+            refusals: Refusals::new(),
+            leases: Leases::new(),
+            sync: SyncBook::new(),
+            shares: Shares::default(),
+            counts: Counts::default(),
+            pace: Pace { started: Instant::now(), offset: AtomicU64::new(0) },
+            runtime: Handle::current(),
+            wake: Arc::new(Notify::new()),
+        });
+        inner.runtime.spawn(work(Arc::downgrade(&inner), Arc::clone(&inner.wake)));
+        Shared { inner }
+    }
+
+    /// How many instances there are, this one included: each one's share when the store fails.
+    pub fn set_live(&self, instances: u32) {
+        self.inner.live.store(instances.max(1), Ordering::Relaxed);
+    }
+
+    /// The stores, the first first.
+    pub fn stores(&self) -> impl Iterator<Item = &R> {
+        self.inner.stores.iter().map(|asked| &asked.store)
+    }
+
+    /// What this instance knows by itself.
+    pub fn local(&self) -> &MemoryStore {
+        &self.inner.local
+    }
+
+    /// Asks the store again, whomever it has refused: rules or overrides have changed.
+    pub fn forget_refusals(&self) {
+        self.inner.refusals.forget_all();
+    }
+
+    /// Figures for metrics.
+    pub fn stats(&self) -> SharedStats {
+        self.inner.stats()
+    }
+
+    /// Gives back what is borrowed and tells what is to be told: before the program ends.
+    pub async fn settle(&self) {
+        self.inner.return_leases(true).await;
+        self.inner.tell(true).await;
+    }
+}
+
+/// What happens in the background, until nobody shares any more.
+async fn work<R: Remote>(inner: std::sync::Weak<Inner<R>>, wake: Arc<Notify>) {
+    loop {
+        let Some(shared) = inner.upgrade() else { return };
+        shared.return_leases(false).await;
+        shared.tell(false).await;
+        let idle = shared.leases.is_empty() && shared.sync.is_empty();
+        drop(shared);
+        match idle {
+            true => wake.notified().await,
+            false => tokio::time::sleep(TICK).await,
+        }
+    }
+}
+
+impl<R> Drop for Inner<R> {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
+}
+
+impl<R: Remote> Inner<R> {
+    /// Names a key under a limit and its numbers in one of the stores. Made with a secret, so that nobody can choose keys
+    /// that meet.
+    #[inline]
+    fn tag(&self, check: &Check<'_>) -> u64 {
+        let limit = check.limit();
+        let store = u64::from(check.its_terms().store);
+        let numbers = limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56;
+        let subject = self.secret.hash_one(check.key().as_bytes());
+        (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+    }
+
+    /// The store that a check is about; a number that no store has is the first's.
+    #[inline]
+    fn asked(&self, check: &Check<'_>) -> &Asked<R> {
+        self.stores.get(usize::from(check.its_terms().store)).unwrap_or(&self.stores[0])
+    }
+
+    /// The answer to a usual question that needs no store.
+    #[inline]
+    fn at_once(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Option<Outcome> {
+        let usual = check.what() == Act::Take && check.units() > 0 && !check.key().is_empty();
+        if !usual || check.is_shadow() || check.is_at_once() || self.time == TimeOf::Caller {
+            return None;
+        }
+        if self.any_block(now) {
+            return None;
+        }
+        let tag = self.tag(check);
+        match check.its_terms().consistency {
+            Consistency::Strict => {}
+            Consistency::Leased { .. } => {
+                if let Some(outcome) = self.spend_lease(check, tag, now) {
+                    return Some(outcome);
+                }
+            }
+            Consistency::LocalSync { .. } => return self.decide_alone(check, tag, now),
+        }
+        self.recall(check, tag, now)
+    }
+
+    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so.
+    #[inline]
+    fn recall(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+        let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
+        let fits = cost <= check.limit().capacity();
+        fits.then(|| self.refusals.recall(tag, cost, now, check.counts_denied())).flatten()
+    }
+
+    /// Decides in the table of this process; whether all pass.
+    fn decide_in_table(&self, checks: &[Check<'_>], at: Micros, outcomes: &mut [Outcome]) -> bool {
+        let decision = self.local.decide_each(checks, at, outcomes);
+        let asked = outcomes[..checks.len()].iter().any(|one| *one != Outcome::default());
+        if !decision.allowed() && !asked {
+            // There is no room for a state of its own: no limit was asked.
+            let refused = Outcome { retry_after: decision.retry_after(), ..Outcome::default() };
+            outcomes[..checks.len()].fill(refused);
+        }
+        decision.allowed()
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.local.any_block(now) || self.stores[0].store.any_block(now)
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.local.blocked(key, now).max(self.stores[0].store.blocked(key, now))
+    }
+
+    fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed)
+    }
+}
+
+impl<R> Asked<R> {
+    /// An instant of the asker by the clock of the store, as far as that is known.
+    #[inline]
+    fn clock(&self, now: Micros) -> Micros {
+        Micros::new(now.as_u64().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
+    }
+
+    fn saw(&self, at: Micros, now: Micros) {
+        self.ahead.store(at.as_u64().wrapping_sub(now.as_u64()) as i64, Ordering::Relaxed);
+    }
+}
+
+impl<R: Remote> Store for Shared<R> {
+    type Error = Infallible;
+
+    #[inline]
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, Infallible> {
+        if let [check] = checks
+            && let Some(outcome) = self.inner.at_once(check, now)
+        {
+            outcomes[0] = outcome;
+            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now));
+        }
+        // Apart and in a box: what is answered at once does not carry it around.
+        Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Micros,
+    ) -> Result<(), Infallible> {
+        self.inner.refund(check, receipt, now).await;
+        Ok(())
+    }
+
+    async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
+        let inner = &self.inner;
+        let tag = inner.tag(check);
+        inner.refusals.forget(tag);
+        inner.leases.drop_lease(tag);
+        inner.sync.drop_untold(tag);
+        let asked = inner.asked(check);
+        let here = inner.local.reset(check.limit(), check.key(), asked.clock(now));
+        Ok(asked.store.reset(check, now).await.unwrap_or(here))
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
+        let asked = self.inner.asked(check);
+        let here = || self.inner.local.balance(check.limit(), check.key(), asked.clock(now));
+        Ok(asked.store.balance(check, now).await.unwrap_or_else(|_| here()))
+    }
+
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
+        let inner = &self.inner;
+        let everywhere = inner.stores[0].store.block(key, until, now).await;
+        // Not here as well: what another instance lifts would stay here.
+        Ok(everywhere.unwrap_or_else(|_| inner.local.block(key, until, now)))
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {
+        let inner = &self.inner;
+        let here = inner.local.unblock(key, now);
+        let everywhere = inner.stores[0].store.unblock(key, now).await;
+        Ok(everywhere.is_ok_and(|unblocked| unblocked) || here)
+    }
+
+    #[inline]
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.inner.blocked(key, now)
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.inner.any_block(now)
+    }
+}
+
+impl<R: Remote> Inner<R> {
+    /// Gives back where it was charged. What a store that does not answer cannot take back stays
+    /// charged.
+    async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) {
+        let tag = self.tag(check);
+        self.refusals.forget(tag);
+        let asked = self.asked(check);
+        let charged_by = receipt.as_ref().map(Receipt::decided_by);
+        let check = match charged_by {
+            // The store has never heard of it.
+            Some(DecidedBy::Local) => {
+                let share = self.shares.of(check.limit(), self.live());
+                let (key, at) = (check.key(), asked.clock(now));
+                return self.local.refund(&share, key, receipt, check.units(), at);
+            }
+            Some(DecidedBy::Memory | DecidedBy::Overflow) => {
+                match self.refund_alone(check, tag, receipt.as_ref(), now) {
+                    0 => return,
+                    told => check.cost(told),
+                }
+            }
+            _ => *check,
+        };
+        self.refund_to_store(&check, receipt, now).await;
+    }
+
+    async fn refund_to_store(
+        &self,
+        check: &Check<'_>,
+        receipt: impl Into<Option<Receipt>>,
+        now: Micros,
+    ) {
+        if self.asked(check).store.refund(check, receipt.into(), now).await.is_err() {
+            self.counts.refunds_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

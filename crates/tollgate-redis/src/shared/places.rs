@@ -1,0 +1,258 @@
+//! A bounded table of keys that this instance keeps units of: budget it borrowed, or charges that it
+//! has not told the store yet.
+//!
+//! Whoever decides finds a key's place and moves units with one compare-and-swap: no lock, no
+//! allocation. The word that is swapped holds the units and a *generation*, which changes whenever the
+//! place gets another meaning. So a swap that succeeds proves that everything read from the place
+//! before it belonged together.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many places a key can be in.
+const SET: usize = 8;
+/// The units are in the lower bits of the word, the generation is above them.
+const UNIT_BITS: u32 = 40;
+/// What an answer can be made of.
+pub(super) const FACTS: usize = 6;
+/// The most units of one place.
+pub(super) const UNITS_MAX: u64 = (1 << UNIT_BITS) - 1;
+
+/// The table. Bound: `SET` places for each set, made at once; a key whose set is full has none.
+#[derive(Debug)]
+pub(super) struct Places<T> {
+    sets: Box<[Set<T>]>,
+}
+
+#[derive(Debug)]
+struct Set<T> {
+    /// Held by whoever gives a place of this set to a key.
+    claiming: Mutex<()>,
+    places: [Place<T>; SET],
+}
+
+/// One key's place; `T` is what its owner keeps, read off the path of decisions only.
+#[derive(Debug)]
+pub(super) struct Place<T> {
+    /// Generation and units.
+    word: AtomicU64,
+    /// Whose it is; 0 is nobody's.
+    tag: AtomicU64,
+    /// What an answer from this place is made of.
+    pub(super) facts: [AtomicU64; FACTS],
+    /// Somebody is asking the store about this key already.
+    pub(super) busy: AtomicBool,
+    owner: Mutex<Option<T>>,
+}
+
+impl<T> Default for Place<T> {
+    fn default() -> Place<T> {
+        Place {
+            word: AtomicU64::default(),
+            tag: AtomicU64::default(),
+            facts: Default::default(),
+            busy: AtomicBool::default(),
+            owner: Mutex::new(None),
+        }
+    }
+}
+
+impl<T> Places<T> {
+    /// About `keys` places, a power of two.
+    pub(super) fn new(keys: usize) -> Places<T> {
+        let sets = (keys / SET).next_power_of_two();
+        let set = || Set { claiming: Mutex::new(()), places: Default::default() };
+        Places { sets: (0..sets).map(|_| set()).collect() }
+    }
+
+    fn set(&self, tag: u64) -> &Set<T> {
+        &self.sets[tag as usize & (self.sets.len() - 1)]
+    }
+
+    /// The place of a key, if it has one.
+    #[inline]
+    pub(super) fn find(&self, tag: u64) -> Option<&Place<T>> {
+        let places = &self.set(tag).places;
+        places.iter().find(|place| place.tag.load(Ordering::Acquire) == tag)
+    }
+
+    /// The place of a key, which gets one if there is room: empty, and kept by `owner`.
+    pub(super) fn claim(&self, tag: u64, owner: impl FnOnce() -> T) -> Option<&Place<T>> {
+        let set = self.set(tag);
+        let _alone = lock(&set.claiming);
+        if let Some(place) = self.find(tag) {
+            return Some(place);
+        }
+        let place = set.places.iter().find(|place| place.tag.load(Ordering::Acquire) == 0)?;
+        *lock(&place.owner) = Some(owner());
+        place.tag.store(tag, Ordering::Release);
+        Some(place)
+    }
+
+    /// Every place that is somebody's, with its key.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (u64, &Place<T>)> {
+        let places = self.sets.iter().flat_map(|set| &set.places);
+        places.map(|place| (place.tag.load(Ordering::Acquire), place)).filter(|(tag, _)| *tag != 0)
+    }
+}
+
+impl<T> Place<T> {
+    /// What its owner keeps. `None`: it was given up.
+    pub(super) fn owner(&self) -> MutexGuard<'_, Option<T>> {
+        lock(&self.owner)
+    }
+
+    /// The units it holds.
+    pub(super) fn units(&self) -> u64 {
+        self.word.load(Ordering::Acquire) & UNITS_MAX
+    }
+
+    /// Takes units away, if it is still this key's, has as many, and `read` makes something of its
+    /// facts; what was read, and the units left.
+    #[inline]
+    pub(super) fn spend<R>(
+        &self,
+        tag: u64,
+        units: u64,
+        read: impl Fn(&[AtomicU64; FACTS]) -> Option<R>,
+    ) -> Option<(R, u64)> {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let left = (word & UNITS_MAX).checked_sub(units)?;
+            if self.tag.load(Ordering::Relaxed) != tag {
+                return None;
+            }
+            let fact = read(&self.facts)?;
+            match self.swap(word, word - units) {
+                Ok(_) => return Some((fact, left)),
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Adds units, if it is still this key's and has room for them.
+    #[inline]
+    pub(super) fn add(&self, tag: u64, units: u64) -> bool {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let room = UNITS_MAX - (word & UNITS_MAX);
+            if self.tag.load(Ordering::Relaxed) != tag || units > room {
+                return false;
+            }
+            match self.swap(word, word + units) {
+                Ok(_) => return true,
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Takes all units away: what happens to them happens elsewhere.
+    pub(super) fn drain(&self) -> u64 {
+        self.word.fetch_and(!UNITS_MAX, Ordering::AcqRel) & UNITS_MAX
+    }
+
+    /// Gives it new facts, and units on top of those it has. Only whoever made it busy does this.
+    pub(super) fn renew(&self, facts: [u64; FACTS], units: u64) {
+        let left = self.close();
+        for (place, fact) in self.facts.iter().zip(facts) {
+            place.store(fact, Ordering::Relaxed);
+        }
+        self.word.fetch_add((left + units).min(UNITS_MAX), Ordering::AcqRel);
+    }
+
+    /// Gives the place up, if it holds no units; whether it did.
+    pub(super) fn release(&self) -> bool {
+        let mut owner = self.owner();
+        let word = self.word.load(Ordering::Acquire);
+        let free = word & UNITS_MAX == 0 && self.swap(word, next_generation(word)).is_ok();
+        if free {
+            *owner = None;
+            self.facts.iter().for_each(|fact| fact.store(0, Ordering::Relaxed));
+            self.tag.store(0, Ordering::Release);
+        }
+        free
+    }
+
+    /// Takes all units away and begins a new generation; how many there were.
+    fn close(&self) -> u64 {
+        let next = |word| Some(next_generation(word));
+        let word = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        word.unwrap_or_else(|word| word) & UNITS_MAX
+    }
+
+    #[inline]
+    fn swap(&self, from: u64, to: u64) -> Result<u64, u64> {
+        self.word.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+/// The word of an empty place of the next generation.
+fn next_generation(word: u64) -> u64 {
+    (word & !UNITS_MAX).wrapping_add(1 << UNIT_BITS)
+}
+
+/// What a panic left behind is whole: every change is one assignment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_set_has_no_room_until_a_place_is_given_up() {
+        let places = Places::new(SET);
+        for tag in 1..=SET as u64 {
+            assert!(places.claim(tag, || ()).is_some());
+        }
+        assert!(places.claim(100, || ()).is_none());
+        assert!(places.claim(1, || ()).is_some(), "whoever has one keeps it");
+        let place = places.find(1).unwrap();
+        assert!(place.add(1, 5));
+        assert!(!place.release(), "units are never lost");
+        assert_eq!(place.drain(), 5);
+        assert!(place.release());
+        assert!(places.find(1).is_none() && !place.add(1, 5) && place.owner().is_none());
+        assert!(places.claim(100, || ()).is_some());
+        assert_eq!(places.taken().count(), SET);
+    }
+
+    #[test]
+    fn what_was_read_before_the_place_changed_buys_nothing() {
+        let places = Places::new(SET);
+        let place = places.claim(7, || ()).unwrap();
+        place.renew([1, 0, 0, 0, 0, 0], 10);
+        let mut renewed = false;
+        let renewed = std::cell::Cell::new(std::mem::take(&mut renewed));
+        let (fact, left) = place
+            .spend(7, 3, |facts| {
+                let fact = facts[0].load(Ordering::Relaxed);
+                if !renewed.replace(true) {
+                    place.renew([2, 0, 0, 0, 0, 0], 0);
+                }
+                Some(fact)
+            })
+            .unwrap();
+        assert_eq!((fact, left), (2, 7), "the first try read facts of another generation");
+        assert!(place.spend(7, 8, |_| Some(())).is_none());
+        assert!(place.spend(8, 1, |_| Some(())).is_none());
+        assert!(!place.add(7, UNITS_MAX));
+    }
+
+    #[test]
+    fn threads_never_spend_more_than_there_is() {
+        let places = Places::new(SET);
+        let place = places.claim(7, || ()).unwrap();
+        let spent: u64 = std::thread::scope(|scope| {
+            let spending = || (0..20_000).filter(|_| place.spend(7, 1, |_| Some(())).is_some());
+            let threads: Vec<_> =
+                (0..3).map(|_| scope.spawn(move || spending().count() as u64)).collect();
+            for _ in 0..500 {
+                place.renew([0; FACTS], 20);
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(spent + place.units(), 10_000);
+    }
+}

@@ -1,0 +1,354 @@
+//! The refusal cache: whom the store has refused, until when, and how often that was said since.
+//!
+//! Who was refused a cost is refused that cost and more until the wait is over, so there is nothing to
+//! ask. Another instance may give units back meanwhile: therefore nothing is remembered for longer
+//! than a second. Refusals are read and counted without a lock; only a new one takes the lock of its
+//! set.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tollgate::{DecidedBy, Micros, Outcome, Wait};
+
+use super::places::lock;
+
+/// The longest that the store is not asked again.
+pub(super) const STALE_US_MAX: u64 = 1_000_000;
+/// How many places a key can be in.
+const SET: usize = 4;
+/// Bound: so many sets, made at once.
+const SETS: usize = 4_096;
+
+/// Refused keys. Bound: `SET` × `SETS` of them; who needs room takes the place of whose wait ends first.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    sets: Box<[Set]>,
+    /// Refusals answered from here by entries that have been emptied since.
+    answered: AtomicU64,
+    /// Refusals that nobody will be told of: their key's place was needed.
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    /// Held by whoever writes.
+    writing: Mutex<()>,
+    entries: [Entry; SET],
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Above: a version, odd while the rest is written. Below: refusals answered since.
+    word: AtomicU64,
+    tag: AtomicU64,
+    /// The least cost that is refused.
+    cost: AtomicU64,
+    until: AtomicU64,
+    remaining: AtomicU64,
+    reset_at: AtomicU64,
+    more_at: AtomicU64,
+    /// Refusals answered before, which the store knows and whoever counts refusals does not.
+    carried: AtomicU32,
+}
+
+const HITS: u64 = u32::MAX as u64;
+const VERSION: u64 = 1 << 32;
+
+impl Refusals {
+    pub(super) fn new() -> Refusals {
+        Refusals {
+            sets: (0..SETS).map(|_| Set::default()).collect(),
+            answered: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// What a key is answered without asking the store, if it is refused `cost` for certain. With
+    /// `exactly`, only the very cost that was refused counts: all refusals of the key will be charged.
+    #[inline]
+    pub(super) fn recall(
+        &self,
+        tag: u64,
+        cost: u64,
+        now: Micros,
+        exactly: bool,
+    ) -> Option<Outcome> {
+        let entry = self.set(tag).find(tag)?;
+        let mut word = entry.word.load(Ordering::Acquire);
+        loop {
+            let [until, least] = [&entry.until, &entry.cost].map(|one| one.load(Ordering::Relaxed));
+            let refused = if exactly { cost == least } else { cost >= least };
+            let written = word & VERSION == 0 && word & HITS < HITS;
+            let mine = entry.tag.load(Ordering::Relaxed) == tag;
+            if !written || !mine || !refused || until <= now.as_u64() {
+                return None;
+            }
+            let outcome = entry.outcome(now, until);
+            // That the word is unchanged proves that all of this is of one refusal.
+            let counted = word + 1;
+            match entry.word.compare_exchange_weak(
+                word,
+                counted,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(outcome),
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Remembers a refusal that came from the store, asked at `now`.
+    pub(super) fn remember(&self, tag: u64, cost: u64, outcome: &Outcome, now: Micros) {
+        let Some(wait) = outcome.retry_after.as_micros().filter(|wait| *wait > 0) else { return };
+        let set = self.set(tag);
+        let _alone = lock(&set.writing);
+        let entry = set.find(tag).unwrap_or_else(|| set.victim(now));
+        let hits = entry.write(|| {
+            if entry.tag.load(Ordering::Relaxed) != tag {
+                let carried = entry.carried.swap(0, Ordering::Relaxed);
+                self.lost.fetch_add(carried.into(), Ordering::Relaxed);
+            }
+            let values = [
+                (&entry.cost, cost),
+                (&entry.until, now.as_u64() + wait.min(STALE_US_MAX)),
+                (&entry.remaining, outcome.remaining),
+                (&entry.reset_at, now.after(outcome.reset_after).as_u64()),
+                (&entry.more_at, now.after(outcome.more_after).as_u64()),
+            ];
+            values.into_iter().for_each(|(place, value)| place.store(value, Ordering::Relaxed));
+            entry.tag.swap(tag, Ordering::Relaxed) == tag
+        });
+        match hits {
+            // Refused by the cache while the store was asked: not yet told.
+            (true, hits) => {
+                entry.word.fetch_add(hits, Ordering::AcqRel);
+            }
+            (false, hits) => self.forgotten(hits),
+        }
+    }
+
+    /// Refusals of a key that were answered from here since the store was asked last: those that the
+    /// store does not know, and those that it knows and nobody has counted.
+    pub(super) fn drain(&self, tag: u64) -> (u32, u32) {
+        let Some(entry) = self.set(tag).find(tag) else { return (0, 0) };
+        let _alone = lock(&self.set(tag).writing);
+        if entry.tag.load(Ordering::Relaxed) != tag {
+            return (0, 0);
+        }
+        let hits = entry.word.fetch_and(!HITS, Ordering::AcqRel) & HITS;
+        self.answered.fetch_add(hits, Ordering::Relaxed);
+        (hits as u32, entry.carried.swap(0, Ordering::Relaxed))
+    }
+
+    /// Takes drained refusals back: the store knows them now, or it could not be told and they count
+    /// once more.
+    pub(super) fn put_back(&self, tag: u64, unknown: u32, known: u32) {
+        let Some(entry) = self.set(tag).find(tag) else {
+            self.lost.fetch_add((unknown + known).into(), Ordering::Relaxed);
+            return;
+        };
+        let _alone = lock(&self.set(tag).writing);
+        if entry.tag.load(Ordering::Relaxed) == tag {
+            entry.word.fetch_add(unknown.into(), Ordering::AcqRel);
+            entry.carried.fetch_add(known, Ordering::Relaxed);
+            self.answered.fetch_sub(unknown.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the store about this key again: it was given something back here.
+    pub(super) fn forget(&self, tag: u64) {
+        if let Some(entry) = self.set(tag).find(tag) {
+            let _alone = lock(&self.set(tag).writing);
+            if entry.tag.load(Ordering::Relaxed) == tag {
+                entry.end();
+            }
+        }
+    }
+
+    /// Asks the store about everybody again.
+    pub(super) fn forget_all(&self) {
+        for set in &self.sets {
+            let _alone = lock(&set.writing);
+            set.entries.iter().for_each(Entry::end);
+        }
+    }
+
+    /// Refusals answered from here, and those of them that were never reported.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let entries = self.sets.iter().flat_map(|set| &set.entries);
+        let standing: u64 = entries.map(|entry| entry.word.load(Ordering::Relaxed) & HITS).sum();
+        let lost = self.lost.load(Ordering::Relaxed);
+        (self.answered.load(Ordering::Relaxed) + standing, lost)
+    }
+
+    fn forgotten(&self, hits: u64) {
+        self.answered.fetch_add(hits, Ordering::Relaxed);
+        self.lost.fetch_add(hits, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn set(&self, tag: u64) -> &Set {
+        &self.sets[tag as usize % SETS]
+    }
+}
+
+impl Set {
+    #[inline]
+    fn find(&self, tag: u64) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.tag.load(Ordering::Relaxed) == tag)
+    }
+
+    /// Who makes room: an ended refusal that has nothing to report, else whichever ends first.
+    fn victim(&self, now: Micros) -> &Entry {
+        let worth = |entry: &&Entry| {
+            let until = entry.until.load(Ordering::Relaxed);
+            let unreported = entry.word.load(Ordering::Relaxed) & HITS != 0
+                || entry.carried.load(Ordering::Relaxed) != 0;
+            (until > now.as_u64(), unreported, until)
+        };
+        self.entries.iter().min_by_key(worth).expect("a set has entries")
+    }
+}
+
+impl Entry {
+    fn outcome(&self, now: Micros, until: u64) -> Outcome {
+        let left = |at: &AtomicU64| {
+            Wait::from_micros(at.load(Ordering::Relaxed).saturating_sub(now.as_u64()))
+        };
+        Outcome {
+            allowed: false,
+            remaining: self.remaining.load(Ordering::Relaxed),
+            retry_after: Wait::from_micros(until - now.as_u64()),
+            reset_after: left(&self.reset_at),
+            more_after: left(&self.more_at),
+            decided_by: DecidedBy::RefusalCache,
+            served_at: now,
+            ..Outcome::default()
+        }
+    }
+
+    /// Writes while nobody trusts it; what `write` returns, and the refusals that were counted before.
+    /// Call under the lock of the set.
+    fn write<T>(&self, write: impl FnOnce() -> T) -> (T, u64) {
+        let before = self.word.fetch_or(VERSION, Ordering::AcqRel);
+        let written = write();
+        let after = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(before | VERSION, after, "nobody counts in an entry that is written");
+        self.word.store((after & !HITS).wrapping_add(VERSION), Ordering::Release);
+        (written, before & HITS)
+    }
+
+    /// Ends a refusal. Its refusals stay, to be reported.
+    fn end(&self) {
+        let ((), hits) = self.write(|| self.until.store(0, Ordering::Relaxed));
+        self.word.fetch_add(hits, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Micros = Micros::from_secs(1_795_000_000);
+
+    fn at(micros: u64) -> Micros {
+        NOW.after(Wait::from_micros(micros))
+    }
+
+    fn refused(wait_us: u64) -> Outcome {
+        Outcome {
+            retry_after: Wait::from_micros(wait_us),
+            reset_after: Wait::from_micros(wait_us * 2),
+            more_after: Wait::from_micros(wait_us),
+            remaining: 2,
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn costs_from_the_refused_one_on_are_refused_until_the_wait_is_over() {
+        let refusals = Refusals::new();
+        refusals.remember(9, 3, &refused(700), NOW);
+        // at µs, cost, exactly, wait left
+        for (micros, cost, exactly, wait) in [
+            (0, 3, false, Some(700)),
+            (0, 4, false, Some(700)),
+            (0, 2, false, None),
+            (0, 4, true, None),
+            (699, 3, true, Some(1)),
+            (700, 3, false, None),
+        ] {
+            let outcome = refusals.recall(9, cost, at(micros), exactly);
+            let left = outcome.and_then(|outcome| outcome.retry_after.as_micros());
+            assert_eq!(left, wait, "cost {cost} after {micros} us");
+        }
+        assert!(refusals.recall(10, 3, NOW, false).is_none());
+        assert_eq!((refusals.drain(9), refusals.drain(9)), ((3, 0), (0, 0)));
+        assert_eq!(refusals.counts(), (3, 0));
+    }
+
+    #[test]
+    fn nothing_is_remembered_longer_than_a_second_and_never_is_not_remembered() {
+        let refusals = Refusals::new();
+        refusals.remember(9, 1, &refused(60_000_000), NOW);
+        assert!(refusals.recall(9, 1, at(STALE_US_MAX - 1), false).is_some());
+        assert!(refusals.recall(9, 1, at(STALE_US_MAX), false).is_none());
+        let never = Outcome { retry_after: Wait::NEVER, ..Outcome::default() };
+        refusals.remember(8, 1, &never, NOW);
+        assert!(refusals.recall(8, 1, NOW, false).is_none());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_still_reported() {
+        let refusals = Refusals::new();
+        for tag in [7, 8] {
+            refusals.remember(tag, 1, &refused(700), NOW);
+            assert!(refusals.recall(tag, 1, NOW, false).is_some());
+        }
+        refusals.forget(7);
+        assert!(refusals.recall(7, 1, NOW, false).is_none());
+        assert!(refusals.recall(8, 1, NOW, false).is_some());
+        refusals.forget_all();
+        assert!(refusals.recall(8, 1, NOW, false).is_none());
+        assert_eq!((refusals.drain(7), refusals.drain(8)), ((1, 0), (2, 0)));
+        refusals.put_back(8, 1, 1);
+        assert_eq!(refusals.drain(8), (1, 1));
+        assert_eq!(refusals.counts(), (3, 0));
+    }
+
+    #[test]
+    fn a_flood_of_refused_keys_takes_places_and_is_counted() {
+        let refusals = Refusals::new();
+        let tags = (0..10 * SET as u64).map(|key| 1 + key * SETS as u64);
+        for (wait, tag) in (100..).zip(tags.clone()) {
+            refusals.remember(tag, 1, &refused(wait), NOW);
+            assert!(refusals.recall(tag, 1, NOW, false).is_some());
+        }
+        let standing = tags.filter(|tag| refusals.recall(*tag, 1, NOW, false).is_some());
+        assert_eq!(standing.count(), SET);
+        let (answered, lost) = refusals.counts();
+        assert_eq!((answered, lost), (10 * SET as u64 + SET as u64, 9 * SET as u64));
+    }
+
+    #[test]
+    fn every_refusal_is_counted_once_whatever_threads_do() {
+        let refusals = Refusals::new();
+        refusals.remember(9, 1, &refused(1_000_000), NOW);
+        let drained = AtomicU64::new(0);
+        let count = |(hits, _): (u32, u32)| drained.fetch_add(hits.into(), Ordering::Relaxed);
+        let answered: usize = std::thread::scope(|scope| {
+            let refusals = &refusals;
+            let asking =
+                || (0..50_000).filter(|_| refusals.recall(9, 1, NOW, false).is_some()).count();
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(asking)).collect();
+            for _ in 0..1_000 {
+                refusals.remember(9, 1, &refused(1_000_000), NOW);
+                count(refusals.drain(9));
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        count(refusals.drain(9));
+        assert_eq!(answered as u64, drained.into_inner());
+    }
+}

@@ -1,0 +1,61 @@
+//! What a limit is for one of several instances that cannot ask the store: made once, kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tollgate::Limit;
+
+/// Bound: so many limits are kept; one more begins anew.
+const LIMITS_MAX: usize = 4_096;
+
+/// Limits divided by the number of instances.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    kept: RwLock<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    instances: u32,
+    /// By identity and numbers. Bound: `LIMITS_MAX`.
+    limits: HashMap<[u64; 3], Arc<Limit>>,
+}
+
+impl Shares {
+    /// The share of one of so many instances.
+    pub(super) fn of(&self, limit: &Limit, instances: u32) -> Arc<Limit> {
+        let name = [limit.id(), limit.units(), limit.capacity()];
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        if kept.instances == instances
+            && let Some(share) = kept.limits.get(&name)
+        {
+            return Arc::clone(share);
+        }
+        drop(kept);
+        let share = Arc::new(limit.share(instances));
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.instances != instances || kept.limits.len() >= LIMITS_MAX {
+            *kept = Kept { instances, limits: HashMap::new() };
+        }
+        kept.limits.insert(name, Arc::clone(&share));
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_the_number_of_instances_and_stay_bounded() {
+        let shares = Shares::default();
+        for (instances, units) in [(3, 34), (3, 34), (2, 50), (1, 100), (3, 34)] {
+            let limit = "100/minute".parse().unwrap();
+            assert_eq!(shares.of(&limit, instances).units(), units);
+        }
+        for units in 1..=2 * LIMITS_MAX as u64 {
+            shares.of(&Limit::per_minute(units).build().unwrap(), 2);
+        }
+        assert!(shares.kept.read().unwrap().limits.len() <= LIMITS_MAX);
+    }
+}

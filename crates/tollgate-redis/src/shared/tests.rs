@@ -1,0 +1,213 @@
+//! `Shared` over a stand-in for the store that has the real meaning: states in a map, decided by the
+//! very functions of the algorithms, with a switch that makes it fail.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tollgate::algorithm::{self, State};
+use tollgate::{
+    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, Micros, OnFailure, Outcome, Receipt,
+    Refusal, Store, Terms, Wait,
+};
+
+use super::*;
+use crate::error::{ErrorClass, StoreError};
+use crate::remote::{Lend, Lent, Remote, Seen};
+
+/// The store that instances share in these tests.
+#[derive(Clone, Debug, Default)]
+struct StandIn(Arc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    states: Mutex<HashMap<(u64, Vec<u8>), State>>,
+    book: Mutex<HashMap<(u64, Vec<u8>), HashMap<u64, u64>>>,
+    fails: AtomicBool,
+    calls: AtomicU64,
+    /// How far its clock is ahead, in microseconds.
+    ahead: AtomicU64,
+}
+
+type Answer<T> = Result<T, StoreError>;
+
+impl StandIn {
+    fn call(&self) -> Answer<()> {
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
+        let error = || StoreError { class: ErrorClass::Timeout, detail: "switched off".into() };
+        if self.0.fails.load(Ordering::Relaxed) { Err(error()) } else { Ok(()) }
+    }
+
+    fn fail(&self, fails: bool) {
+        self.0.fails.store(fails, Ordering::Relaxed);
+    }
+
+    fn calls(&self) -> u64 {
+        self.0.calls.swap(0, Ordering::Relaxed)
+    }
+
+    fn clock(&self, now: Micros) -> Micros {
+        now.after(Wait::from_micros(self.0.ahead.load(Ordering::Relaxed)))
+    }
+
+    fn on<T>(&self, check: &Check<'_>, now: Micros, act: impl FnOnce(&mut State) -> T) -> T {
+        let name = (check.limit().id(), check.key().as_bytes().to_vec());
+        let mut states = self.0.states.lock().unwrap();
+        act(states.entry(name).or_insert_with(|| State::fresh(check.limit(), now)))
+    }
+
+    fn judge(&self, check: &Check<'_>, now: Micros) -> Outcome {
+        self.on(check, now, |state| match check.what() {
+            Act::Force => {
+                Outcome { allowed: true, ..algorithm::judge(check.limit(), state, 0, now) }
+            }
+            _ => algorithm::judge(check.limit(), state, check.units(), now),
+        })
+    }
+
+    /// What a key has used.
+    fn used(&self, check: &Check<'_>, now: Micros) -> i64 {
+        check.limit().capacity() as i64
+            - self.on(check, now, |state| state.balance(check.limit(), now))
+    }
+}
+
+impl Store for StandIn {
+    type Error = StoreError;
+
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Answer<Decision> {
+        self.decide_seen(checks, now, outcomes, &mut Seen::default()).await
+    }
+
+    async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) -> Answer<()> {
+        self.call()?;
+        let now = self.clock(now);
+        let units = receipt.as_ref().map_or(u64::MAX, Receipt::granted).min(check.units());
+        let at = receipt.map(|receipt| receipt.charged_at());
+        self.on(check, now, |state| algorithm::refund(check.limit(), state, units, at, now));
+        Ok(())
+    }
+
+    async fn reset(&self, check: &Check<'_>, now: Micros) -> Answer<bool> {
+        self.call()?;
+        self.on(check, now, |state| *state = State::fresh(check.limit(), now));
+        Ok(true)
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Answer<i64> {
+        self.call()?;
+        Ok(check.limit().capacity() as i64 - self.used(check, now))
+    }
+
+    async fn block(&self, _: Key<'_>, _: Micros, _: Micros) -> Answer<bool> {
+        self.call().map(|()| true)
+    }
+
+    async fn unblock(&self, _: Key<'_>, _: Micros) -> Answer<bool> {
+        self.call().map(|()| false)
+    }
+
+    fn blocked(&self, _: Key<'_>, _: Micros) -> Option<Wait> {
+        None
+    }
+
+    fn any_block(&self, _: Micros) -> bool {
+        false
+    }
+}
+
+impl Remote for StandIn {
+    async fn decide_seen(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+        seen: &mut Seen,
+    ) -> Answer<Decision> {
+        self.call()?;
+        let now = self.clock(now);
+        for (check, outcome) in checks.iter().zip(&mut *outcomes) {
+            *outcome = Outcome { decided_by: DecidedBy::Redis, ..self.judge(check, now) };
+        }
+        let decision = Decision::of_outcomes(checks, &outcomes[..checks.len()], now);
+        for (check, outcome) in checks.iter().zip(outcomes) {
+            let peeks = check.what() == Act::Peek;
+            if !peeks && (decision.allowed() || check.counts_denied()) {
+                let charge = |state: &mut State| {
+                    algorithm::charge(check.limit(), state, check.units(), now);
+                };
+                self.on(check, now, charge);
+                outcome.charged = if decision.allowed() { check.units() } else { 0 };
+                let after = self.judge(&check.cost(0), now);
+                outcome.remaining = after.remaining;
+                if !outcome.allowed {
+                    outcome.retry_after = self.judge(check, now).retry_after;
+                }
+            }
+            seen.states.push(self.on(check, now, |state| state.clone()));
+        }
+        seen.at = now;
+        Ok(decision)
+    }
+
+    async fn lend(&self, check: &Check<'_>, lend: Lend) -> Answer<Lent> {
+        self.call()?;
+        let name = (check.limit().id(), check.key().as_bytes().to_vec());
+        let mut book = self.0.book.lock().unwrap();
+        let held = book.entry(name).or_default();
+        held.insert(lend.instance, 0);
+        let others: u64 = held.values().sum();
+        let granted = lend.more.min(lend.most.saturating_sub(others + lend.held));
+        let granted = if granted < lend.least { 0 } else { granted };
+        held.insert(lend.instance, lend.held + granted);
+        Ok(Lent { granted, outstanding: held.values().sum() })
+    }
+}
+
+const NOW: Micros = Micros::from_secs(1_795_000_000);
+
+fn at(micros: u64) -> Micros {
+    NOW.after(Wait::from_micros(micros))
+}
+
+fn limit(text: &str) -> Limit {
+    text.parse().unwrap()
+}
+
+fn terms(consistency: Consistency) -> Terms {
+    Terms { consistency, ..Terms::default() }
+}
+
+fn failing(on_failure: OnFailure) -> Terms {
+    Terms { on_failure, ..Terms::default() }
+}
+
+fn shared(stores: Vec<StandIn>) -> (Shared<StandIn>, StandIn) {
+    let first = stores[0].clone();
+    (Shared::start(stores, 1_000, TimeOf::Server), first)
+}
+
+async fn decide(shared: &Shared<StandIn>, checks: &[Check<'_>], now: Micros) -> Decision {
+    let Ok(decision) = shared.decide_each(checks, now, &mut [Outcome::default(); 16]).await;
+    decision
+}
+
+/// Waits until something in the background has happened, at most 5 s.
+async fn until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !done() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+mod failures;
+mod leases;
+mod refused;
+mod several;
+mod syncing;

@@ -1,0 +1,128 @@
+//! A store that does not answer.
+
+use super::*;
+
+#[tokio::test]
+async fn each_policy_answers_in_its_own_way() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    shared.set_live(3);
+    let limit = limit("9/minute burst 9");
+    let check = |policy| Check::new(&limit, "a").terms(failing(policy));
+    store.fail(true);
+    let closed = decide(&shared, &[check(OnFailure::Closed)], NOW).await;
+    assert_eq!((closed.allowed(), closed.decided_by()), (false, DecidedBy::Closed));
+    assert_eq!(closed.refusal(), Some(Refusal::OverLimit));
+    assert!(closed.retry_after() <= Wait::from_micros(1_000_000), "{}", closed.retry_after());
+    for _ in 0..20 {
+        let open = decide(&shared, &[check(OnFailure::Open)], NOW).await;
+        assert_eq!((open.allowed(), open.granted()), (true, 0));
+        assert_eq!(open.decided_by(), DecidedBy::Open);
+    }
+    // A third of 9.
+    for allowed in [true, true, true, false] {
+        let local = decide(&shared, &[check(OnFailure::Local)], NOW).await;
+        assert_eq!((local.allowed(), local.decided_by()), (allowed, DecidedBy::Local));
+    }
+    let stats = shared.stats();
+    let counted = (stats.degraded_closed, stats.degraded_open, stats.degraded_local);
+    assert_eq!(counted, (1, 20, 4));
+    store.fail(false);
+    let back = decide(&shared, &[check(OnFailure::Local)], NOW).await;
+    assert_eq!((back.allowed(), back.decided_by()), (true, DecidedBy::Redis));
+}
+
+#[tokio::test]
+async fn in_one_request_closed_beats_local_beats_open() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    store.fail(true);
+    let limits = ["a", "b", "c"].map(|name| Limit::per_minute(2).name(name).build().unwrap());
+    let [closed, local, open] = [OnFailure::Closed, OnFailure::Local, OnFailure::Open];
+    let check = |index: usize, policy| Check::new(&limits[index], "k").terms(failing(policy));
+    let all = [check(0, open), check(1, local), check(2, closed)];
+    for _ in 0..5 {
+        let decision = decide(&shared, &all, NOW).await;
+        assert_eq!((decision.allowed(), decision.decided_by()), (false, DecidedBy::Closed));
+        assert!(decision.violates(2) && !decision.violates(0) && !decision.violates(1));
+    }
+    for allowed in [true, true, false] {
+        let decision = decide(&shared, &all[..2], NOW).await;
+        assert_eq!((decision.allowed(), decision.decided_by()), (allowed, DecidedBy::Local));
+    }
+    let shadow = [check(0, open), check(2, closed).shadow()];
+    assert!(decide(&shared, &shadow, NOW).await.allowed(), "what only watches refuses nobody");
+}
+
+#[tokio::test]
+async fn the_table_goes_on_where_the_store_was() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    // An hour ahead: nobody's clock is right.
+    store.0.ahead.store(3_600_000_000, Ordering::Relaxed);
+    for algorithm in tollgate::Algorithm::ALL {
+        let limit = Limit::per_minute(10).algorithm(algorithm).build().unwrap();
+        let check = Check::new(&limit, "a");
+        store.fail(false);
+        shared.set_live(2);
+        assert!(decide(&shared, &[check.cost(6)], NOW).await.allowed());
+        store.fail(true);
+        // 4 of 10 are left: of a half that is 2.
+        for allowed in [true, true, false] {
+            let decision = decide(&shared, &[check], NOW).await;
+            assert_eq!(decision.allowed(), allowed, "{algorithm}");
+            assert_eq!(decision.decided_by(), DecidedBy::Local, "{algorithm}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_charged_here_is_given_back_here() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("4/minute burst 4");
+    let check = Check::new(&limit, "a");
+    store.fail(true);
+    let charged = decide(&shared, &[check.cost(4)], NOW).await;
+    store.fail(false);
+    let before = decide(&shared, &[check.cost(3)], NOW).await;
+    assert!(charged.allowed() && before.allowed());
+    let Ok(()) = shared.refund(&check.cost(4), Some(charged.receipt()), NOW).await;
+    assert_eq!(store.used(&check, NOW), 3, "the store was never charged for it");
+    let Ok(()) = shared.refund(&check.cost(3), Some(before.receipt()), NOW).await;
+    assert_eq!(store.used(&check, NOW), 0);
+    store.fail(true);
+    let Ok(()) = shared.refund(&check, Some(before.receipt()), NOW).await;
+    assert_eq!(shared.stats().refunds_lost, 1);
+}
+
+#[tokio::test]
+async fn a_cost_that_only_the_whole_limit_holds_is_not_refused_for_ever() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    shared.set_live(3);
+    store.fail(true);
+    let limit = limit("9/minute burst 9");
+    // cost, refused for ever
+    for (cost, never) in [(9, false), (10, true)] {
+        let decision = decide(&shared, &[Check::new(&limit, "a").cost(cost)], NOW).await;
+        assert_eq!((decision.allowed(), decision.retry_after().is_never()), (false, never));
+    }
+}
+
+#[tokio::test]
+async fn mistakes_are_answered_as_in_memory() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("4/minute burst 4");
+    let refusal = |decision: Decision| decision.refusal();
+    assert_eq!(refusal(decide(&shared, &[], NOW).await), None);
+    let empty = [Check::new(&limit, "")];
+    assert_eq!(refusal(decide(&shared, &empty, NOW).await), Some(Refusal::EmptyKey));
+    let many = [Check::new(&limit, "a"); 17];
+    let mut outcomes = [Outcome::default(); 17];
+    let Ok(decision) = shared.decide_each(&many, NOW, &mut outcomes).await;
+    assert_eq!(refusal(decision), Some(Refusal::TooManyLimits));
+    let Ok(blocked) = shared.block("a".into(), at(5_000_000), NOW).await;
+    assert!(blocked && shared.any_block(NOW));
+    let decision = decide(&shared, &[Check::new(&limit, "a")], at(1)).await;
+    assert_eq!(decision.retry_after(), Wait::from_micros(4_999_999));
+    assert_eq!(refusal(decision), Some(Refusal::Blocked));
+    assert_eq!(store.used(&Check::new(&limit, "a"), NOW), 0);
+    let Ok(lifted) = shared.unblock("a".into(), NOW).await;
+    assert!(lifted && decide(&shared, &[Check::new(&limit, "a")], NOW).await.allowed());
+}

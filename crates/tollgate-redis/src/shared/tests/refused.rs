@@ -1,0 +1,107 @@
+//! The refusal cache, from outside.
+
+use super::*;
+
+#[tokio::test]
+async fn a_refused_key_is_refused_without_the_store_until_its_wait_is_over() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("10/second burst 10");
+    let check = Check::new(&limit, "a");
+    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
+    let first = decide(&shared, &[check.cost(2)], NOW).await;
+    assert_eq!((first.allowed(), first.decided_by()), (false, DecidedBy::Redis));
+    store.calls();
+    // at µs, cost, wait in µs, calls of the store
+    for (micros, cost, wait, calls) in [
+        (0, 2, 200_000, 0),
+        (0, 9, 200_000, 0),
+        (199_999, 2, 1, 0),
+        (0, 1, 100_000, 1),
+        (50_000, 1, 50_000, 0),
+        (100_000, 1, 0, 1),
+    ] {
+        let decision = decide(&shared, &[check.cost(cost)], at(micros)).await;
+        let got = (decision.retry_after(), store.calls());
+        assert_eq!(got, (Wait::from_micros(wait), calls), "{cost} at {micros}");
+        let cached = decision.decided_by() == DecidedBy::RefusalCache;
+        assert_eq!(cached, calls == 0, "{cost} at {micros}");
+    }
+    assert!(!decide(&shared, &[check.cost(11)], NOW).await.allowed(), "it never fits");
+    let peek = decide(&shared, &[check.act(Act::Peek)], at(100_000)).await;
+    assert_eq!((peek.decided_by(), store.calls()), (DecidedBy::Redis, 2));
+    assert_eq!(shared.stats().refusals_cached, 4);
+}
+
+#[tokio::test]
+async fn giving_back_or_forgetting_asks_the_store_again() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1/hour burst 2");
+    let check = Check::new(&limit, "a");
+    let charged = decide(&shared, &[check.cost(2)], NOW).await;
+    assert!(!decide(&shared, &[check], NOW).await.allowed());
+    assert_eq!(decide(&shared, &[check], NOW).await.decided_by(), DecidedBy::RefusalCache);
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW).await;
+    assert!(decide(&shared, &[check], NOW).await.allowed());
+    assert!(!decide(&shared, &[check], NOW).await.allowed());
+    let Ok(_) = shared.reset(&check, NOW).await;
+    assert!(decide(&shared, &[check.cost(2)], NOW).await.allowed());
+    assert!(!decide(&shared, &[check], NOW).await.allowed());
+    store.on(&check, NOW, |state| *state = State::fresh(&limit, NOW));
+    assert!(!decide(&shared, &[check], NOW).await.allowed(), "reset by another: not known yet");
+    shared.forget_refusals();
+    assert!(decide(&shared, &[check], NOW).await.allowed());
+}
+
+#[tokio::test]
+async fn refusals_that_count_are_charged_with_the_next_call() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("10/second burst 10");
+    let check = Check::new(&limit, "a").count_denied();
+    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
+    // Refused, and charged: 110 % are used, it takes 0.2 s until 1 fits.
+    assert_eq!(decide(&shared, &[check], NOW).await.retry_after(), Wait::from_micros(200_000));
+    for _ in 0..5 {
+        let cached = decide(&shared, &[check], NOW).await;
+        assert_eq!(cached.decided_by(), DecidedBy::RefusalCache);
+    }
+    store.calls();
+    let other = decide(&shared, &[check.cost(2)], NOW).await;
+    assert_eq!((other.decided_by(), store.calls()), (DecidedBy::Redis, 1), "another cost asks");
+    // 10 + 1 + 5 × the cost of this one, which is 2, and itself.
+    assert_eq!(store.used(&check, NOW), 23);
+    assert_eq!(other.outcome().unreported, 5);
+}
+
+#[tokio::test]
+async fn the_next_refusal_says_how_many_went_before() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("10/second burst 10");
+    let check = Check::new(&limit, "a");
+    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
+    let refuse = async |micros: u64| decide(&shared, &[check], at(micros)).await.outcome();
+    assert_eq!(refuse(0).await.unreported, 0);
+    for _ in 0..7 {
+        assert_eq!(refuse(0).await.unreported, 0);
+    }
+    // Admitted: nobody counts it as a refusal, so the seven wait.
+    assert!(refuse(100_000).await.allowed);
+    assert_eq!(refuse(100_000).await.unreported, 7);
+    assert_eq!(refuse(199_999).await.decided_by, DecidedBy::RefusalCache);
+    store.fail(true);
+    let _ = refuse(200_000).await;
+    store.fail(false);
+    let again = decide(&shared, &[check.cost(10)], at(200_000)).await;
+    assert_eq!(again.outcome().unreported, 1, "what could not be reported is reported later");
+}
+
+#[tokio::test]
+async fn by_the_askers_clock_every_question_is_the_stores() {
+    let store = StandIn::default();
+    let shared = Shared::start(vec![store.clone()], 1_000, TimeOf::Caller);
+    let limit = limit("10/second burst 10");
+    let check = Check::new(&limit, "a").terms(terms(Consistency::LocalSync { interval_ms: 10 }));
+    for asked in 1..=30 {
+        let _ = decide(&shared, &[check], NOW).await;
+        assert_eq!(store.0.calls.load(Ordering::Relaxed), asked);
+    }
+}

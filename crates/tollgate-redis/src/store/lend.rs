@@ -1,0 +1,101 @@
+//! What `Shared` needs of a store in Redis: its states, and the book of who holds what.
+
+use redis::Value;
+use tollgate::{Check, Decision, Key, Micros, Outcome, Receipt, Store, Wait};
+
+use crate::error::StoreError;
+use crate::keys;
+use crate::remote::{LEASE_US_MAX, Lend, Lent, Remote, Seen};
+use crate::script;
+
+use super::RedisStore;
+
+const LEND: &str = include_str!("../lua/lease.lua");
+
+impl Store for RedisStore {
+    type Error = StoreError;
+
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, StoreError> {
+        RedisStore::decide_each(self, checks, now, outcomes).await
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Micros,
+    ) -> Result<(), StoreError> {
+        let (limit, key, units) = (check.limit(), check.key(), check.units());
+        RedisStore::refund(self, limit, key, receipt, units, now).await
+    }
+
+    async fn reset(&self, check: &Check<'_>, _now: Micros) -> Result<bool, StoreError> {
+        RedisStore::reset(self, check.limit(), check.key()).await
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, StoreError> {
+        RedisStore::balance(self, check.limit(), check.key(), now).await
+    }
+
+    /// Blocks are no states: they hold here at once, and instances tell each other.
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, StoreError> {
+        Ok(self.block_key(key, until, now))
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, StoreError> {
+        Ok(self.unblock_key(key, now))
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.key_blocked(key, now)
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.any_key_blocked(now)
+    }
+}
+
+impl Remote for RedisStore {
+    async fn decide_seen(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+        seen: &mut Seen,
+    ) -> Result<Decision, StoreError> {
+        seen.states.clear();
+        let states = &mut seen.states;
+        let outcomes = &mut outcomes[..checks.len()];
+        let tell = |_: &Check<'_>, state: &tollgate::algorithm::State| states.push(state.clone());
+        let decision = self.decide_telling(checks, now, outcomes, tell).await?;
+        seen.at = decision.at();
+        Ok(decision)
+    }
+
+    async fn lend(&self, check: &Check<'_>, lend: Lend) -> Result<Lent, StoreError> {
+        let limit = check.limit();
+        let mut key = self.names.key(self.names.subject(check.key().as_bytes()), limit, 0);
+        key.extend_from_slice(b":l");
+        let mut command = redis::cmd("EVAL");
+        command.arg(LEND).arg(1).arg(&key[..]).arg(&lend.instance.to_be_bytes()[..]);
+        let numbers = [lend.held, lend.more, lend.least, lend.most];
+        command.arg(&numbers[..]);
+        command.arg(lend.lasts_us.min(LEASE_US_MAX));
+        let reply = self.link.run(command, Some(keys::slot(&key))).await?;
+        let Value::Array(parts) = reply else { return Err(script::not_understood()) };
+        match parts[..] {
+            [Value::Int(granted), Value::Int(outstanding)] => {
+                let [granted, outstanding] =
+                    [granted, outstanding].map(|units| units.max(0) as u64);
+                Ok(Lent { granted, outstanding })
+            }
+            _ => Err(script::not_understood()),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Leases: at most ε of the capacity too much or too early, and most calls saved.
+
+use testkit::history::{self, Bound};
+
+use super::*;
+
+const EPSILON: u64 = 50_000;
+const LEASED: Consistency = Consistency::Leased { millionths: EPSILON as u32 };
+
+/// Three instances, more asked for than there is: no interval holds more than the limit and ε of the
+/// capacity, and no less is admitted than the limit less ε of the capacity.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_instances_stay_within_epsilon() {
+    let server = Server::start();
+    let all = instances(&server, 3).await;
+    let limit = Limit::per_second(4_000).burst(10_000).build().unwrap();
+    let began = now().as_u64();
+    let saw = hammer(&all, &limit, LEASED, 4, 4_000).await;
+    let lasted = now().as_u64() - began;
+    for shared in &all {
+        shared.settle().await;
+    }
+
+    let calls: Vec<Call> = saw.iter().flat_map(|saw| saw.calls.iter().copied()).collect();
+    let leased: u64 = saw.iter().map(|saw| saw.leased).sum();
+    let bound = Bound { burst: 10_000, units: 4_000, period_us: 1_000_000 };
+    let excess = history::excess(bound, &calls);
+    let part = limit.capacity() * EPSILON / 1_000_000;
+    assert!(leased > 2_000, "{leased} of {} were leased", calls.len());
+    assert!(excess <= part, "{excess} above, {part} allowed");
+    let refused = calls.iter().filter(|call| !call.admitted).count();
+    assert!(refused > 100, "more was asked for than there is: {refused} refused");
+    let due = 10_000 + 4_000 * lasted / 1_000_000;
+    let got = admitted(&saw);
+    // A tenth of a second for what was on its way, and callers that waited for the next unit.
+    assert!(got + part + 400 >= due, "{got} of {due}");
+    for shared in &all {
+        let stats = shared.stats();
+        assert!(stats.outstanding_max_millionths <= EPSILON, "{stats:?}");
+        assert_eq!((stats.leases, stats.units_unused, stats.degraded_local), (0, 0, 0));
+    }
+    every_key_expires(&server);
+}
+
+/// What is charged in the store in the end is what was admitted, to the unit: unspent budget came back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_borrowed_is_spent_or_given_back() {
+    let server = Server::start();
+    let all = instances(&server, 3).await;
+    for algorithm in tollgate::Algorithm::ALL {
+        let limit = Limit::per_day(1_000_000).algorithm(algorithm).build().unwrap();
+        let saw = hammer(&all, &limit, LEASED, 2, 500).await;
+        for shared in &all {
+            shared.settle().await;
+        }
+        let leased: u64 = saw.iter().map(|saw| saw.leased).sum();
+        assert!(leased > 500, "{algorithm}: {leased} leased");
+        let check = Check::new(&limit, "hot");
+        let Ok(left) = all[0].balance(&check, now()).await;
+        let used = 1_000_000 - left;
+        // A bucket gets 11 units back each second, a log may merge what is close.
+        let got = admitted(&saw) as i64;
+        assert!((got - 20..=got).contains(&used), "{algorithm}: {used} charged, {got} admitted");
+    }
+    every_key_expires(&server);
+}
+
+/// A hot key that is admitted hardly asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn most_calls_are_saved() {
+    let server = Server::start();
+    let all = instances(&server, 1).await;
+    let limit = Limit::per_second(10_000_000).burst(10_000_000).build().unwrap();
+    let before = calls_of(&all[0]);
+    let saw = hammer(&all, &limit, LEASED, 2, 1_000).await;
+    let (asked, calls) = (saw[0].calls.len() as u64, calls_of(&all[0]) - before);
+    assert_eq!(admitted(&saw), asked);
+    assert!(calls * 10 <= asked, "{calls} calls for {asked} decisions");
+}
