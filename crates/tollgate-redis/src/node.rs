@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tollgate::store::breaker::{Breaker, Pass};
 use tollgate::{Micros, Wait};
 
-use crate::batch::{Answer, Ask, CALLS_PER_FLIGHT_MAX, Failure, Job, Manner, Script, Seat};
+use crate::batch::{Answer, Ask, Failure, Job, Manner, Script, Seat, share};
 use crate::connect::{Introduction, connect};
 use crate::error::{ErrorClass, StoreError};
 use crate::pipe::Pipe;
@@ -143,7 +143,8 @@ impl Node {
             return Err(why);
         }
         let mut jobs = Vec::new();
-        while jobs.len() < CALLS_PER_FLIGHT_MAX
+        let share = share(line.jobs.len() + line.on_the_way);
+        while jobs.len() < share
             && let Some(job) = line.jobs.pop_front()
         {
             // Whoever has gone needs no answer, and is not charged for one.

@@ -12,15 +12,12 @@ use redis::Value;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::batch::{Ask, Cargo, Failure, Seat, Sent, pack};
+use crate::batch::{Ask, Cargo, FLIGHTS_MAX, Failure, Seat, Sent, pack};
 use crate::connect::{Connection, closed};
 use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
 use crate::wire::Reply;
 
-/// Flights at a time: while the server works on one, the next arrives; whatever comes meanwhile
-/// waits and goes together.
-const FLIGHTS_MAX: usize = 2;
 /// A server that owes replies and sends nothing for so long is given up; no sooner than callers do.
 const STALLED_MIN: Duration = Duration::from_millis(500);
 /// A connection that nothing was sent on for so long is tried, lest the next call finds it dead.

@@ -84,6 +84,7 @@ fn whoever_gives_up_while_waiting_is_not_charged() {
                 tokio::time::sleep(Duration::from_micros(100)).await;
             }
             call.abort();
+            assert!(call.await.is_err());
         }
         let waiting: Vec<_> = (0..500)
             .map(|_| {
@@ -94,7 +95,10 @@ fn whoever_gives_up_while_waiting_is_not_charged() {
         while store.link.stats().nodes[0].waiting < 500 {
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
-        waiting.iter().for_each(|call| call.abort());
+        for call in waiting {
+            call.abort();
+            assert!(call.await.is_err());
+        }
     };
     store.callers.block_on(gone);
     server.thaw();
@@ -146,7 +150,7 @@ fn callers_on_many_threads_who_come_and_go_are_all_served_and_none_is_forgotten(
     // Whoever left may have been charged, and nobody else twice.
     let sum: u64 = server.cli(&["GET", "a"]).parse().unwrap();
     assert!((served..=served + gone).contains(&sum), "{sum} of {served} and {gone}");
-    assert!(served > 1000 && gone > 1000, "{served} and {gone}");
+    assert!(served > 1000 && gone > 100, "{served} and {gone}");
     let node = &store.link.stats().nodes[0];
     wait::until_true("the line to empty", || {
         let node = &store.link.stats().nodes[0];
@@ -164,15 +168,17 @@ async fn come_and_go(link: Link, seed: u64) -> (u64, u64) {
             let (mut served, mut gone) = (0, 0);
             for _ in 0..200 {
                 let call = add(&link, "a", 0);
-                let patience = Duration::from_micros(random.below(400));
-                // Half of them wait for the answer.
-                if random.one_in(2) {
-                    call.await.unwrap();
-                    served += 1;
-                } else if tokio::time::timeout(patience, call).await.is_ok() {
-                    served += 1;
-                } else {
-                    gone += 1;
+                // Half of them wait for the answer, the others a few turns.
+                let turns = if random.one_in(2) { u64::MAX } else { random.below(4) };
+                let patience = async {
+                    for _ in 0..turns {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    answer = call => served += answer.map(|_| 1).unwrap(),
+                    () = patience => gone += 1,
                 }
             }
             (served, gone)
