@@ -91,7 +91,7 @@ impl Node {
             Ok(Ok(Err(failure))) => failure,
             // The connection's task is gone, and its runtime with it.
             Ok(Err(_)) => StoreError::new(ErrorClass::Closed, "the store was stopped").into(),
-            Err(_) => StoreError::new(ErrorClass::Timeout, "no answer within the deadline").into(),
+            Err(_) => too_late().into(),
         };
         if let Some(pass) = pass
             && failure.error.class.opens_breaker()
@@ -138,6 +138,7 @@ impl Node {
 
     /// Takes what waits, for one flight; nothing: whoever has `waker` is woken by the next call.
     pub(crate) fn take(&self, waker: &Waker) -> Result<Vec<Job>, StoreError> {
+        let now = Instant::now();
         let mut line = self.line();
         if let Some(why) = line.hang_up.take() {
             return Err(why);
@@ -147,10 +148,16 @@ impl Node {
         while jobs.len() < share
             && let Some(job) = line.jobs.pop_front()
         {
-            // Whoever has gone needs no answer, and is not charged for one.
-            if !job.seat.reply.is_closed() {
-                jobs.push(job);
+            // Whoever has gone needs no answer, and is not charged for one; nor is whoever will look
+            // too late.
+            if job.seat.reply.is_closed() {
+                continue;
             }
+            if job.seat.deadline <= now {
+                let _ = job.seat.reply.send(Err(too_late().into()));
+                continue;
+            }
+            jobs.push(job);
         }
         line.on_the_way += jobs.len();
         if jobs.is_empty() {
@@ -255,6 +262,10 @@ impl Line {
         }
         count >= CALLS_MAX
     }
+}
+
+fn too_late() -> StoreError {
+    StoreError::new(ErrorClass::Timeout, "no answer within the deadline")
 }
 
 impl From<StoreError> for Failure {

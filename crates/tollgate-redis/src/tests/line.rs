@@ -132,6 +132,43 @@ fn an_answer_that_is_there_counts_even_if_the_caller_was_kept_from_looking() {
 }
 
 #[test]
+fn whoever_would_look_too_late_is_not_charged() {
+    let server = Server::start();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_answered("a");
+    server.freeze();
+    store.callers.block_on(async {
+        let ask = || Box::pin(add(&store.link, "late", 0));
+        let mut calls: Vec<_> = (0..500).map(|_| ask()).collect();
+        // All ask, and none is looked at until the server has nothing more to do for them.
+        for call in &mut calls {
+            std::future::poll_fn(|cx| {
+                let _ = call.as_mut().poll(cx);
+                std::task::Poll::Ready(())
+            })
+            .await;
+        }
+        let start = wait::now();
+        wait::until_true("the deadline to pass", || wait::now() - start > 2 * DEADLINE);
+        server.thaw();
+        wait::until_true("the line to empty", || {
+            let node = &store.link.stats().nodes[0];
+            node.waiting == 0 && node.on_the_way == 0
+        });
+        let mut told = 0;
+        for call in calls {
+            match call.await {
+                Ok(_) => told += 1,
+                Err(error) => assert_eq!(error.class, ErrorClass::Timeout),
+            }
+        }
+        // Those that were on their way when the server froze were carried out, and told.
+        assert!(told <= 2 * crate::batch::CALLS_PER_FLIGHT_MAX, "{told}");
+        assert_eq!(server.cli(&["GET", "late"]), told.to_string());
+    });
+}
+
+#[test]
 fn callers_on_many_threads_who_come_and_go_are_all_served_and_none_is_forgotten() {
     let server = Server::start();
     let store = Store::of(&server);
