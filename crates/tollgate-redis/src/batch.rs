@@ -27,6 +27,19 @@ pub(crate) struct Script {
     pub(crate) split: fn(Value, usize) -> Vec<Result<Value, StoreError>>,
 }
 
+/// Flights at a time: while the server works on one, the next arrives, and we work on the one before;
+/// whatever comes meanwhile waits and goes together.
+pub(crate) const FLIGHTS_MAX: usize = 2;
+/// Fewer are not worth a flight of their own.
+const CALLS_PER_FLIGHT_MIN: usize = 8;
+
+/// Calls of the next flight, when so many wait or are on their way. A part of them and not all: who
+/// asks together is answered together and asks again together, and then the server would wait for us
+/// whenever we wait for it.
+pub(crate) fn share(calls: usize) -> usize {
+    calls.div_ceil(FLIGHTS_MAX).clamp(CALLS_PER_FLIGHT_MIN, CALLS_PER_FLIGHT_MAX)
+}
+
 /// What is asked of a server.
 #[derive(Debug)]
 pub(crate) enum Ask {
@@ -65,7 +78,9 @@ pub(crate) struct Job {
 /// Who asked.
 pub(crate) struct Seat {
     pub(crate) deadline: Instant,
-    pub(crate) pass: Pass,
+    /// Leave of the breaker, to be handed back with the outcome. Commands that are no calls need
+    /// none and say nothing: a server that answers PING may refuse every script.
+    pub(crate) pass: Option<Pass>,
     pub(crate) reply: oneshot::Sender<Answer>,
 }
 
@@ -153,5 +168,20 @@ fn permit(manner: Manner, out: &mut Vec<u8>, sent: &mut VecDeque<Sent>) {
     if manner.asking {
         redis::cmd("ASKING").write_packed_command(out);
         sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flight_takes_its_share() {
+        // Calls that wait or are on their way, calls of the next flight.
+        for (calls, expected) in
+            [(0, 8), (1, 8), (16, 8), (17, 9), (64, 32), (255, 128), (256, 128), (4096, 128)]
+        {
+            assert_eq!(share(calls), expected, "of {calls}");
+        }
     }
 }

@@ -306,3 +306,77 @@ fn address(host: &str, port: u16, from: &Address) -> Address {
         _ => Address::Tcp { host: host.to_owned(), port },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::url::{Login, StoreUrl};
+
+    fn cluster() -> Cluster {
+        let seeds = StoreUrl::parse("redis-cluster://127.1.0.1:1").unwrap().hosts;
+        let introduction = Introduction {
+            login: Login::default(),
+            database: 0,
+            tls: None,
+            must_be_primary: false,
+        };
+        let usage = Usage { by_slot: true, script: &crate::tests::COUNTING, patience: ANSWER };
+        Cluster::new(seeds, introduction, usage, Arc::default())
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.into(), port }
+    }
+
+    #[tokio::test]
+    async fn redirections_to_ever_new_nodes_end_at_the_bound_and_a_new_map_forgets_them() {
+        let cluster = cluster();
+        let seed = cluster.connect(&cluster.seeds[0]);
+        tokio::task::yield_now().await;
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))]);
+        for n in 0..1500 {
+            let detail = format!("MOVED {} 127.1.{}.{}:1", n % 20_000, 1 + n / 250, 1 + n % 250);
+            cluster.moved(&detail, &seed.node);
+            cluster.asked(&detail.replace("MOVED", "ASK"), &seed.node);
+        }
+        assert_eq!(cluster.nodes().len(), NODES_MAX);
+        let known = cluster.map().nodes[0].node.clone();
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))]);
+        assert_eq!(cluster.nodes().len(), 1);
+        assert!(Arc::ptr_eq(&cluster.nodes()[0], &known), "a node that stays keeps its connection");
+        // One map that claims more nodes than there may be.
+        let many: Vec<Range> = (0..1500)
+            .map(|n| (n, n, at(&format!("127.1.{}.{}", 1 + n / 250, 1 + n % 250), 1)))
+            .collect();
+        cluster.apply(&many);
+        assert_eq!(cluster.nodes().len(), NODES_MAX);
+        assert_eq!(cluster.map().owner(Some(1499)).err().unwrap().class, ErrorClass::ClusterDown);
+    }
+
+    #[test]
+    fn what_is_no_map_is_none() {
+        let from = at("h", 7);
+        let text = |text: &str| Value::BulkString(text.into());
+        let range = |first, last, host: Value, port| {
+            let node = Value::Array(vec![host, Value::Int(port), text("id")]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), node])
+        };
+        for (value, expected) in [
+            (Value::Nil, None),
+            (Value::Array(vec![]), None),
+            (Value::Array(vec![Value::Int(1)]), None),
+            (Value::Array(vec![range(0, 16_384, text("a"), 1)]), None),
+            (Value::Array(vec![range(5, 4, text("a"), 1)]), None),
+            (Value::Array(vec![range(-1, 4, text("a"), 1)]), None),
+            (Value::Array(vec![range(0, 4, text("a"), 70_000)]), None),
+            (Value::Array(vec![range(0, 4, text("a"), 1)]), Some(at("a", 1))),
+            // A node that does not know its name is where it was asked.
+            (Value::Array(vec![range(0, 4, text(""), 1)]), Some(at("h", 1))),
+            (Value::Array(vec![range(0, 4, text("?"), 1)]), Some(at("h", 1))),
+            (Value::Array(vec![range(0, 4, Value::Nil, 1)]), Some(at("h", 1))),
+        ] {
+            let found = read_slots(&value, &from).map(|ranges| ranges[0].2.clone());
+            assert_eq!(found, expected, "{value:?}");
+        }
+    }
+}

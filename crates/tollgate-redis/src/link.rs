@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use crate::batch::{Ask, Failure, Manner, Script};
 use crate::call::Call;
@@ -23,8 +23,9 @@ use crate::sentinel::{Finder, watch};
 use crate::stats::{Counters, Health, LinkStats};
 use crate::url::{StoreUrl, Topology};
 
-/// Commands that are no calls may take longer: nobody's request waits for them.
-const RUN_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+/// Commands that are no calls may take longer: nobody's request waits for them, and a text of rules
+/// takes its time.
+const RUN_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// Times that one call is asked, at one node or several, and only while there is time.
 const TRIES_MAX: u32 = 6;
 /// Before a call whose keys are on their way between two nodes is asked again; then twice that.
@@ -197,7 +198,7 @@ impl Inner {
             self.counters.count(error.class);
             next.tries += 1;
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
-            let worth_it = self.learn(&mut next, &error, &node).await;
+            let worth_it = self.learn(&mut next, &error, &node, deadline).await;
             match again {
                 Some(question) if worth_it && time_left => ask = *question,
                 _ => return Err(error),
@@ -207,7 +208,13 @@ impl Inner {
     }
 
     /// What an error teaches: whether to ask again, whom, and how.
-    async fn learn(&self, next: &mut Next, error: &StoreError, node: &Arc<Node>) -> bool {
+    async fn learn(
+        &self,
+        next: &mut Next,
+        error: &StoreError,
+        node: &Arc<Node>,
+        deadline: Instant,
+    ) -> bool {
         let asking = std::mem::take(&mut next.manner.asking);
         match (error.class, &self.servers) {
             (ErrorClass::NoScript, _) if !next.manner.source => {
@@ -229,10 +236,14 @@ impl Inner {
             }
             (ErrorClass::TryAgain, Servers::Cluster(_)) => {
                 // Alone first: with others, their keys may have been the ones that were missing.
-                if std::mem::replace(&mut next.manner.alone, true) {
-                    sleep(TRY_AGAIN * 2u32.saturating_pow(next.tries - 1)).await;
+                if !std::mem::replace(&mut next.manner.alone, true) {
+                    return true;
                 }
-                true
+                let until = Instant::now() + TRY_AGAIN * 2u32.saturating_pow(next.tries - 1);
+                if until < deadline {
+                    sleep_until(until).await;
+                }
+                until < deadline
             }
             (ErrorClass::BreakerOpen | ErrorClass::Other | ErrorClass::CrossSlot, _) => false,
             (_, Servers::Cluster(cluster)) => {

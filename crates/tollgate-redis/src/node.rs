@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tollgate::store::breaker::{Breaker, Pass};
 use tollgate::{Micros, Wait};
 
-use crate::batch::{Answer, Ask, CALLS_PER_FLIGHT_MAX, Failure, Job, Manner, Script, Seat};
+use crate::batch::{Answer, Ask, Failure, Job, Manner, Script, Seat, share};
 use crate::connect::{Introduction, connect};
 use crate::error::{ErrorClass, StoreError};
 use crate::pipe::Pipe;
@@ -91,9 +91,11 @@ impl Node {
             Ok(Ok(Err(failure))) => failure,
             // The connection's task is gone, and its runtime with it.
             Ok(Err(_)) => StoreError::new(ErrorClass::Closed, "the store was stopped").into(),
-            Err(_) => StoreError::new(ErrorClass::Timeout, "no answer within the deadline").into(),
+            Err(_) => too_late().into(),
         };
-        if failure.error.class.opens_breaker() {
+        if let Some(pass) = pass
+            && failure.error.class.opens_breaker()
+        {
             let now = self.now();
             self.line().breaker.failed(pass, now);
         }
@@ -105,18 +107,22 @@ impl Node {
         ask: Ask,
         manner: Manner,
         deadline: Instant,
-    ) -> Result<(oneshot::Receiver<Answer>, Pass), Failure> {
+    ) -> Result<(oneshot::Receiver<Answer>, Option<Pass>), Failure> {
         let now = self.now();
         let mut line = self.line();
         if let Phase::Down(why) = &line.phase {
             return Err(Failure { error: why.clone(), again: Some(Box::new(ask)) });
         }
-        let Some(pass) = line.breaker.admit(now) else {
+        let is_call = matches!(ask, Ask::Call(_));
+        let pass = if is_call { line.breaker.admit(now) } else { None };
+        if is_call && pass.is_none() {
             let error = StoreError::new(ErrorClass::BreakerOpen, "it has not answered lately");
             return Err(error.into());
-        };
+        }
         if line.is_full() {
-            line.breaker.failed(pass, now);
+            if let Some(pass) = pass {
+                line.breaker.failed(pass, now);
+            }
             let detail = format!("{CALLS_MAX} calls are on their way");
             return Err(StoreError::new(ErrorClass::Overloaded, detail).into());
         }
@@ -132,18 +138,26 @@ impl Node {
 
     /// Takes what waits, for one flight; nothing: whoever has `waker` is woken by the next call.
     pub(crate) fn take(&self, waker: &Waker) -> Result<Vec<Job>, StoreError> {
+        let now = Instant::now();
         let mut line = self.line();
         if let Some(why) = line.hang_up.take() {
             return Err(why);
         }
         let mut jobs = Vec::new();
-        while jobs.len() < CALLS_PER_FLIGHT_MAX
+        let share = share(line.jobs.len() + line.on_the_way);
+        while jobs.len() < share
             && let Some(job) = line.jobs.pop_front()
         {
-            // Whoever has gone needs no answer, and is not charged for one.
-            if !job.seat.reply.is_closed() {
-                jobs.push(job);
+            // Whoever has gone needs no answer, and is not charged for one; nor is whoever will look
+            // too late.
+            if job.seat.reply.is_closed() {
+                continue;
             }
+            if job.seat.deadline <= now {
+                let _ = job.seat.reply.send(Err(too_late().into()));
+                continue;
+            }
+            jobs.push(job);
         }
         line.on_the_way += jobs.len();
         if jobs.is_empty() {
@@ -250,6 +264,10 @@ impl Line {
     }
 }
 
+fn too_late() -> StoreError {
+    StoreError::new(ErrorClass::Timeout, "no answer within the deadline")
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         Failure { error, again: None }
@@ -307,4 +325,20 @@ fn pause(failed: u32) -> Duration {
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_second_and_differ() {
+        for (failed, most) in [(1, 50), (2, 100), (3, 200), (5, 800), (6, 1000), (60, 1000)] {
+            let pauses: Vec<_> = (0..100).map(|_| pause(failed).as_millis()).collect();
+            let most_ms: u128 = most;
+            assert!(pauses.iter().all(|ms| (most_ms * 3 / 4 - 1..=most_ms).contains(ms)));
+            let differ = pauses.iter().any(|ms| *ms != pauses[0]);
+            assert!(differ, "instances would come at once: {pauses:?}");
+        }
+    }
 }

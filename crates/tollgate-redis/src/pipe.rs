@@ -12,21 +12,20 @@ use redis::Value;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::batch::{Ask, Cargo, Failure, Seat, Sent, pack};
+use crate::batch::{Ask, Cargo, FLIGHTS_MAX, Failure, Seat, Sent, pack};
 use crate::connect::{Connection, closed};
 use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
 use crate::wire::Reply;
 
-/// Flights at a time: while the server works on one, the next arrives; whatever comes meanwhile
-/// waits and goes together.
-const FLIGHTS_MAX: usize = 2;
 /// A server that owes replies and sends nothing for so long is given up; no sooner than callers do.
 const STALLED_MIN: Duration = Duration::from_millis(500);
 /// A connection that nothing was sent on for so long is tried, lest the next call finds it dead.
 const IDLE: Duration = Duration::from_secs(1);
 /// How often the two above are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// Room for bytes to write that is kept: more than most flights need.
+const OUT_KEPT: usize = 64 * 1024;
 /// Bytes of one read.
 const PIECE: usize = 32 * 1024;
 
@@ -41,7 +40,7 @@ pub(crate) struct Pipe {
     /// How many commands of each flight have no reply yet. Bound: [`FLIGHTS_MAX`], and the PING's.
     flights: VecDeque<usize>,
     piece: Box<[u8]>,
-    /// When something was last sent to a silent server, or came from it.
+    /// When the server last took or gave a byte, or began to owe a reply.
     heard: Instant,
     stalled: Duration,
     tick: Interval,
@@ -114,19 +113,11 @@ impl Pipe {
         };
         let calls = jobs.len();
         if calls > 0 {
-            self.start_listening();
             let commands = pack(jobs, &node.usage, &mut self.out, &mut self.sent);
             node.counters.flew(calls, commands);
             self.flights.push_back(commands);
         }
         calls > 0
-    }
-
-    /// What is silent until now owes nothing yet.
-    fn start_listening(&mut self) {
-        if self.sent.is_empty() {
-            self.heard = Instant::now();
-        }
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
@@ -138,7 +129,11 @@ impl Pipe {
             let stream = Pin::new(&mut *self.connection.stream);
             match stream.poll_write(cx, &self.out[self.written..]) {
                 Poll::Ready(Ok(0)) => return Err(closed(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(length)) => self.written += length,
+                Poll::Ready(Ok(length)) => {
+                    self.written += length;
+                    // A long text on its way is no silence.
+                    self.heard = Instant::now();
+                }
                 Poll::Ready(Err(error)) => return Err(closed(error)),
                 Poll::Pending => return Ok(self.written > before),
             }
@@ -147,6 +142,8 @@ impl Pipe {
         match Pin::new(&mut *self.connection.stream).poll_flush(cx) {
             Poll::Ready(Ok(())) => {
                 self.out.clear();
+                // Room that one long text needed.
+                self.out.shrink_to(OUT_KEPT);
                 self.written = 0;
                 Ok(true)
             }
@@ -251,7 +248,7 @@ fn deliver_to(node: &Node, seats: Vec<Seat>, parts: Vec<Result<Value, StoreError
     // An answer that comes too late is none: its caller has counted it as a failure.
     let in_time =
         seats.iter().zip(&parts).filter(|(seat, part)| part.is_ok() && seat.deadline > now);
-    node.came_back(seats.len(), in_time.map(|(seat, _)| seat.pass));
+    node.came_back(seats.len(), in_time.filter_map(|(seat, _)| seat.pass));
     for (seat, part) in seats.into_iter().zip(parts) {
         let _ = seat.reply.send(part.map_err(Failure::from));
     }

@@ -108,8 +108,10 @@ fn every_key_is_asked_for_where_it_is() {
     let slot = slot_of("empty{x}").to_string();
     let (from, to) = (cluster.owner_of(slot_of("empty{x}")), cluster.owner_of(slot_of(&key)));
     let to = if from == to { (to + 1) % 3 } else { to };
+    let (here, there) = (cluster.id_of(from), cluster.id_of(to));
+    cluster.node(to).tell(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &here]);
     for node in [to, from] {
-        cluster.node(node).tell(&["CLUSTER", "SETSLOT", &slot, "NODE", &cluster.id_of(to)]);
+        cluster.node(node).tell(&["CLUSTER", "SETSLOT", &slot, "NODE", &there]);
     }
     assert_eq!(store.add_at("empty{x}").unwrap(), 1);
     assert_eq!(store.add_at("empty{x}").unwrap(), 2);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use testkit::random::Random;
 use testkit::redis::Server;
 use testkit::wait;
 
@@ -83,6 +84,7 @@ fn whoever_gives_up_while_waiting_is_not_charged() {
                 tokio::time::sleep(Duration::from_micros(100)).await;
             }
             call.abort();
+            assert!(call.await.is_err());
         }
         let waiting: Vec<_> = (0..500)
             .map(|_| {
@@ -93,7 +95,10 @@ fn whoever_gives_up_while_waiting_is_not_charged() {
         while store.link.stats().nodes[0].waiting < 500 {
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
-        waiting.iter().for_each(|call| call.abort());
+        for call in waiting {
+            call.abort();
+            assert!(call.await.is_err());
+        }
     };
     store.callers.block_on(gone);
     server.thaw();
@@ -124,4 +129,103 @@ fn an_answer_that_is_there_counts_even_if_the_caller_was_kept_from_looking() {
     });
     assert_eq!(answer.unwrap(), 2);
     assert_eq!(store.errors(ErrorClass::Timeout), 0);
+}
+
+#[test]
+fn whoever_would_look_too_late_is_not_charged() {
+    let server = Server::start();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_answered("a");
+    server.freeze();
+    store.callers.block_on(async {
+        let ask = || Box::pin(add(&store.link, "late", 0));
+        let mut calls: Vec<_> = (0..500).map(|_| ask()).collect();
+        // All ask, and none is looked at until the server has nothing more to do for them.
+        for call in &mut calls {
+            std::future::poll_fn(|cx| {
+                let _ = call.as_mut().poll(cx);
+                std::task::Poll::Ready(())
+            })
+            .await;
+        }
+        let start = wait::now();
+        wait::until_true("the deadline to pass", || wait::now() - start > 2 * DEADLINE);
+        server.thaw();
+        wait::until_true("the line to empty", || {
+            let node = &store.link.stats().nodes[0];
+            node.waiting == 0 && node.on_the_way == 0
+        });
+        let mut told = 0;
+        for call in calls {
+            match call.await {
+                Ok(_) => told += 1,
+                Err(error) => assert_eq!(error.class, ErrorClass::Timeout),
+            }
+        }
+        // Those that were on their way when the server froze were carried out, and told.
+        assert!(told <= 2 * crate::batch::CALLS_PER_FLIGHT_MAX, "{told}");
+        assert_eq!(server.cli(&["GET", "late"]), told.to_string());
+    });
+}
+
+#[test]
+fn callers_on_many_threads_who_come_and_go_are_all_served_and_none_is_forgotten() {
+    let server = Server::start();
+    let store = Store::of(&server);
+    let threads: Vec<_> = (0..4)
+        .map(|seed| {
+            let link = store.link.clone();
+            std::thread::spawn(move || runtime().block_on(come_and_go(link, seed)))
+        })
+        .collect();
+    let (mut served, mut gone) = (0, 0);
+    for thread in threads {
+        let (answered, left) = thread.join().unwrap();
+        served += answered;
+        gone += left;
+    }
+    // Whoever left may have been charged, and nobody else twice.
+    let sum: u64 = server.cli(&["GET", "a"]).parse().unwrap();
+    assert!((served..=served + gone).contains(&sum), "{sum} of {served} and {gone}");
+    assert!(served > 1000 && gone > 100, "{served} and {gone}");
+    let node = &store.link.stats().nodes[0];
+    wait::until_true("the line to empty", || {
+        let node = &store.link.stats().nodes[0];
+        node.waiting == 0 && node.on_the_way == 0
+    });
+    assert_eq!(node.breaker_opened, 0);
+    assert_eq!(store.link.stats().connections, 1);
+}
+
+/// How many were answered, and how many left before.
+async fn come_and_go(link: Link, seed: u64) -> (u64, u64) {
+    let callers = (0..16).map(|n| {
+        let (link, mut random) = (link.clone(), Random::seeded(seed * 100 + n));
+        tokio::spawn(async move {
+            let (mut served, mut gone) = (0, 0);
+            for _ in 0..200 {
+                let call = add(&link, "a", 0);
+                // Half of them wait for the answer, the others a few turns.
+                let turns = if random.one_in(2) { u64::MAX } else { random.below(4) };
+                let patience = async {
+                    for _ in 0..turns {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    answer = call => served += answer.map(|_| 1).unwrap(),
+                    () = patience => gone += 1,
+                }
+            }
+            (served, gone)
+        })
+    });
+    let (mut served, mut gone) = (0, 0);
+    for caller in callers.collect::<Vec<_>>() {
+        let (answered, left) = caller.await.unwrap();
+        served += answered;
+        gone += left;
+    }
+    (served, gone)
 }

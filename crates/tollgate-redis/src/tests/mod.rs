@@ -33,7 +33,7 @@ for i, key in ipairs(KEYS) do sums[i] = redis.call('INCR', key) end
 return sums";
 
 /// The reply has one number for each key: calls that share a command have one key each here.
-static COUNTING: Script = Script {
+pub(crate) static COUNTING: Script = Script {
     load: || redis::cmd("SCRIPT").arg("LOAD").arg(TEXT).take(),
     assemble: |calls| with_keys(redis::cmd("EVALSHA").arg(sha1()).take(), calls),
     eval: |calls| with_keys(redis::cmd("EVAL").arg(TEXT).take(), calls),

@@ -155,3 +155,20 @@ fn stopping_leaves_no_connection() {
     wait::until_true("connections to end", || clients() == 0);
     drop(threads);
 }
+
+#[test]
+fn the_user_that_the_reference_recommends_is_enough() {
+    let page = include_str!("../../../../docs/reference/store-urls.md");
+    let (_, rest) = page.split_once("`ACL SETUSER tollgate on >PASSWORD ").unwrap();
+    let (permits, _) = rest.split_once('`').unwrap();
+    let server = Server::start();
+    let mut words = vec!["ACL", "SETUSER", "tollgate", "on", ">s3cret"];
+    words.extend(permits.split(' '));
+    server.tell(&words);
+    let store = Store::at(&format!("redis://tollgate:s3cret@{}", server.address()), PLENTY);
+    assert_eq!(store.add("tollgate:a").unwrap(), 1);
+    assert_eq!(store.add("other:a").unwrap_err().class, ErrorClass::NoPerm);
+    wait::until_true("the check", || store.link.stats().health.evicts == Some(false));
+    assert_eq!(store.link.stats().health.warning, None);
+    assert_eq!(store.errors(ErrorClass::NoScript), 0, "it may load scripts");
+}
