@@ -6,6 +6,7 @@
 use aws_lc_rs::{digest, hmac};
 use tollgate::Limit;
 
+use crate::blocks::KeyHash;
 use crate::options::Options;
 
 /// Makes names.
@@ -29,12 +30,19 @@ impl Names {
         }
     }
 
+    /// 128 bits of the hash of a subject.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let mut hash = [0; 16];
+        match &self.secret {
+            Some(secret) => hash.copy_from_slice(&hmac::sign(secret, key).as_ref()[..16]),
+            None => hash.copy_from_slice(&digest::digest(&digest::SHA256, key).as_ref()[..16]),
+        }
+        hash
+    }
+
     pub(crate) fn subject(&self, key: &[u8]) -> Subject {
         let mut text = [0; 22];
-        match &self.secret {
-            Some(secret) => base64url(&hmac::sign(secret, key).as_ref()[..16], &mut text),
-            None => base64url(&digest::digest(&digest::SHA256, key).as_ref()[..16], &mut text),
-        }
+        base64url(&self.hash(key), &mut text);
         Subject(text)
     }
 

@@ -1,5 +1,9 @@
 //! Shared state for Tollgate: limits that several processes keep together, in Redis.
 
+pub mod blocks;
+
+pub mod control;
+
 pub mod error;
 
 pub mod options;
@@ -29,8 +33,12 @@ mod store;
 mod wire;
 
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod tests;
 
+pub use blocks::Blocks;
+pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};
 pub use options::{Options, TimeOf};
 pub use remote::Remote;

@@ -342,9 +342,9 @@ impl<R: Remote> Store for Shared<R> {
 
     async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
         let inner = &self.inner;
-        let here = inner.local.block(key, until, now);
         let everywhere = inner.stores[0].store.block(key, until, now).await;
-        Ok(everywhere.is_ok_and(|blocked| blocked) || here)
+        // Not here as well: what another instance lifts would stay here.
+        Ok(everywhere.unwrap_or_else(|_| inner.local.block(key, until, now)))
     }
 
     async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {

@@ -23,6 +23,7 @@ use tollgate::store::replay::{self, Purpose, Seen};
 use tollgate::{Act, Check, Decision, Key, Limit, Micros, Outcome, Receipt, Wait};
 
 use crate::call::{Body, Call};
+use crate::control::Instances;
 use crate::error::{ErrorClass, StoreError};
 use crate::keys::{self, Names};
 use crate::link::Link;
@@ -42,9 +43,11 @@ const MAX_DESCRIBED: usize = 4_096;
 /// Limits that several processes keep together in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: Link,
-    names: Names,
+    pub(crate) link: Link,
+    pub(crate) names: Names,
     time: TimeOf,
+    /// What all instances on it tell each other.
+    pub(crate) instances: Instances,
     /// Descriptions by id and fingerprint. Bound: `MAX_DESCRIBED`.
     described: RwLock<HashMap<(u64, u64), Arc<[u8]>>>,
     unreadable: AtomicU64,
@@ -77,6 +80,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
+            instances: Instances::new(&options.prefix),
             names: Names::new(options),
             time: options.time,
             described: RwLock::default(),
@@ -95,7 +99,7 @@ impl RedisStore {
         }
     }
 
-    /// Figures about the way to the store.
+    /// How the way to the servers is doing: connections, calls, failures by class.
     pub fn link_stats(&self) -> LinkStats {
         self.link.stats()
     }

@@ -266,7 +266,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     }
 
     /// As a file would have it, read as a file is.
-    fn read_override(&self, fields: &Value) -> Result<Arc<Override>, Diagnostics> {
+    pub(crate) fn read_override(&self, fields: &Value) -> Result<Arc<Override>, Diagnostics> {
         let mut entry = json!({ "rule": &*self.rule().name, "key": key_text(&self.key) });
         match fields.as_object() {
             None => entry["limits"] = fields.clone(),

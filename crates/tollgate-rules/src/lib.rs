@@ -70,6 +70,8 @@ pub mod changes;
 
 pub mod keys;
 
+pub mod overrides;
+
 pub mod answer;
 
 pub mod reservation;
@@ -101,6 +103,7 @@ pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;
 pub use keys::{Caller, KeyReport};
 pub use observer::{ByRule, Decided, Observer};
+pub use overrides::OverrideChange;
 pub use plan::Standing;
 pub use problem::Problem;
 pub use reservation::{ReservationId, Reserved, SettleError, TableFull};

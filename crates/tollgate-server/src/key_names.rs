@@ -23,36 +23,28 @@ const SECRET_BYTES_MAX: usize = 4_096;
 /// Bytes of a hash that are shown, as twice as many digits: enough to tell callers apart.
 const SHOWN_BYTES: usize = 8;
 
-/// Gives callers their names in logs.
-pub(crate) struct KeyNames(hmac::Key);
+/// What callers are named by, in logs and in a store that is shared.
+pub(crate) struct Secret(Box<[u8]>);
 
-impl fmt::Debug for KeyNames {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyNames(a secret)")
+        f.write_str("Secret(…)")
     }
 }
 
-impl KeyNames {
-    /// Names under the secret of this file, or under one that this process makes up: then a caller
-    /// has another name after a restart.
-    pub(crate) fn new(secret_file: Option<&Path>, logs: &Logs) -> Result<KeyNames, Report> {
-        match secret_file {
-            Some(path) => {
-                warn_if_readable_by_all(path, logs);
-                KeyNames::read(path)
-            }
-            None => KeyNames::random(),
-        }
+impl Secret {
+    /// The secret of this file, if there is one.
+    pub(crate) fn of_file(path: Option<&Path>, logs: &Logs) -> Result<Option<Secret>, Report> {
+        let Some(path) = path else { return Ok(None) };
+        warn_if_readable_by_all(path, logs);
+        Secret::read(path).map(Some)
     }
 
-    pub(crate) fn random() -> Result<KeyNames, Report> {
-        let mut secret = [0; 32];
-        let filled = rand::fill(&mut secret);
-        filled.map_err(|_| Report::new("the system gives no random numbers"))?;
-        Ok(KeyNames::under(&secret))
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
-    fn read(path: &Path) -> Result<KeyNames, Report> {
+    fn read(path: &Path) -> Result<Secret, Report> {
         let shown = path.display();
         let hint = || {
             format!(
@@ -67,13 +59,37 @@ impl KeyNames {
         let secret = secret.strip_suffix(b"\n").unwrap_or(&secret);
         let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
         match secret.len() {
-            SECRET_BYTES_MIN..=SECRET_BYTES_MAX => Ok(KeyNames::under(secret)),
+            SECRET_BYTES_MIN..=SECRET_BYTES_MAX => Ok(Secret(secret.into())),
             bytes => {
                 let size = if bytes < SECRET_BYTES_MIN { "few" } else { "many" };
                 let problem = format!("the secret file {shown} has too {size} bytes");
                 Err(Report::new(problem).hint(hint()))
             }
         }
+    }
+}
+
+/// Gives callers their names in logs.
+pub(crate) struct KeyNames(hmac::Key);
+
+impl fmt::Debug for KeyNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyNames(a secret)")
+    }
+}
+
+impl KeyNames {
+    /// Names under this secret, or under one that this process makes up: then a caller has another
+    /// name after a restart.
+    pub(crate) fn new(secret: Option<&Secret>) -> Result<KeyNames, Report> {
+        secret.map_or_else(KeyNames::random, |secret| Ok(KeyNames::under(&secret.0)))
+    }
+
+    pub(crate) fn random() -> Result<KeyNames, Report> {
+        let mut secret = [0; 32];
+        let filled = rand::fill(&mut secret);
+        filled.map_err(|_| Report::new("the system gives no random numbers"))?;
+        Ok(KeyNames::under(&secret))
     }
 
     fn under(secret: &[u8]) -> KeyNames {
@@ -127,7 +143,8 @@ mod tests {
         let key = KeyBuf::new().with("user", "42");
         let name = |content: &[u8]| {
             std::fs::write(&path, content).unwrap();
-            KeyNames::read(&path).map(|names| names.hash(&key))
+            let secret = Secret::read(&path);
+            secret.map(|secret| KeyNames::new(Some(&secret)).unwrap().hash(&key))
         };
         let want = KeyNames::under(b"0123456789abcdef").hash(&key);
         for content in [&b"0123456789abcdef"[..], b"0123456789abcdef\n", b"0123456789abcdef\r\n"] {
@@ -138,6 +155,6 @@ mod tests {
             let report = name(content).unwrap_err().to_string();
             assert!(report.contains("bytes") && !report.contains("01234"), "{report}");
         }
-        assert!(KeyNames::read(&directory.path().join("none")).is_err());
+        assert!(Secret::read(&directory.path().join("none")).is_err());
     }
 }

@@ -10,6 +10,7 @@ mod doors;
 mod key_names;
 mod live;
 mod metrics;
+mod others;
 mod refusal_log;
 mod reply;
 mod run;

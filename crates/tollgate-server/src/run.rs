@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use crate::store::shared::SharedStore;
 use crate::store::{Gatekeeper, ServerStore};
 use tokio::runtime;
 use tokio::sync::watch;
@@ -27,9 +28,10 @@ use crate::doors::patrol::Patience;
 use crate::doors::tls;
 use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
-use crate::key_names::KeyNames;
+use crate::key_names::{KeyNames, Secret};
 use crate::live::{self, LiveRules};
 use crate::metrics::{DoorFigures, Metrics, Timing};
+use crate::others::{Ears, Others};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot::{self, Keeper};
@@ -63,7 +65,12 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     // Before anything that takes time: a hangup would end a process that does not expect it.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
-    let (rules, first) = live::load(settings, logs)?;
+    let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
+    let secret = secret.map_err(Failure::Input)?;
+    let shared = SharedStore::open(settings, secret.as_ref());
+    let shared = shared.map_err(|error| cannot_start(&error))?;
+    let names_of_stores = shared.as_ref().map(SharedStore::names);
+    let (rules, first) = live::load(settings, names_of_stores, logs)?;
     let auth_file = settings.auth_token_file.as_deref();
     let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs));
     let admin_file = settings.admin_token_file.as_deref();
@@ -78,15 +85,23 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
 
     let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
     let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
-    let store = snapshot::load(MemoryStore::new(max_keys), settings.snapshot.as_deref(), logs);
-    let store = ServerStore::Memory(Box::new(store.map_err(Failure::Input)?));
+    let store = match shared {
+        Some(shared) => ServerStore::Shared(Box::new(shared)),
+        None => {
+            let empty = MemoryStore::new(max_keys);
+            let store = snapshot::load(empty, settings.snapshot.as_deref(), logs);
+            ServerStore::Memory(Box::new(store.map_err(Failure::Input)?))
+        }
+    };
     let limiter = Limiter::new(store, SystemClock);
-    let names = KeyNames::new(settings.key_secret_file.as_deref(), logs);
-    let names = Arc::new(names.map_err(Failure::Input)?);
+    let names = KeyNames::new(secret.as_ref()).map_err(Failure::Input)?;
+    let names = Arc::new(names);
     let watcher = Arc::new(Watcher::new(logs, names.clone()));
     let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
-    let live = LiveRules::start(gatekeeper.clone(), first, logs.clone());
+    let others = Others::default();
+    let live = LiveRules::start(gatekeeper.clone(), first, others.clone(), logs.clone());
     let live = live.map_err(|error| cannot_start(&error))?;
+    join(&others, &gatekeeper, &live);
 
     let stopping = Arc::new(AtomicBool::new(false));
     let patience = Patience {
@@ -107,6 +122,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         doors: [http.clone(), admin.clone()],
         logs: logs.clone(),
         live: live.clone(),
+        others: others.clone(),
         started,
     };
     let warnings = Warnings::new(logs);
@@ -117,6 +133,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         stopping: stopping.clone(),
         gatekeeper: gatekeeper.clone(),
         live: live.clone(),
+        others: others.clone(),
         names,
         metrics,
         logs: logs.clone(),
@@ -132,8 +149,18 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         tls,
         stopping,
         live,
+        others,
     };
     runtime.block_on(server.serve(gatekeeper, signals))
+}
+
+/// Lets the other instances on the same store know of this one, if there can be others.
+fn join(others: &Others, gatekeeper: &Arc<Gatekeeper>, live: &LiveRules) {
+    if let Some(store) = gatekeeper.limiter().store().shared() {
+        let shared = store.shared.clone();
+        let count = Box::new(move |live| shared.set_live(live));
+        others.join(store.start_control(Arc::new(Ears { live: live.clone(), count })));
+    }
 }
 
 struct Server<'a> {
@@ -146,6 +173,7 @@ struct Server<'a> {
     tls: Option<TlsAcceptor>,
     stopping: Arc<AtomicBool>,
     live: LiveRules,
+    others: Others,
 }
 
 impl Server<'_> {
@@ -167,7 +195,8 @@ impl Server<'_> {
             Keeper::start(gatekeeper.clone(), path, settings.snapshot_interval, self.logs.clone())
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
-        tokio::spawn(warnings::watch_left_out(gatekeeper, self.logs.clone()));
+        tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
+        tokio::spawn(warnings::watch_store(gatekeeper.clone(), self.logs.clone()));
         announce(addresses, settings);
 
         let signal = signals.next(&self.live).await;
@@ -180,6 +209,9 @@ impl Server<'_> {
                 self.logs.warn("stopping at once", &[]);
                 return Ok(());
             }
+        }
+        if let Some(store) = gatekeeper.limiter().store().shared() {
+            store.leave(self.others.control()).await;
         }
         keeper.map_or(Ok(()), Keeper::finish).map_err(Failure::Input)?;
         self.logs.info("stopped", &[]);

@@ -6,6 +6,7 @@
 
 mod duration;
 mod file;
+mod store;
 pub(crate) mod url_value;
 
 use std::cmp::Ordering;
@@ -22,6 +23,7 @@ use crate::doors::DoorAddress;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
 pub(crate) use duration::parse_duration;
+pub(crate) use store::{NamedStore, StoreChoice, choice as store_choice};
 use url_value::UrlValue;
 
 /// Everything that `serve` can be told.
@@ -114,16 +116,56 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_KEY", help_heading = "Access")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Where counters are kept; this version has only `memory`
+    /// Where counters are kept: `memory`, or what several servers share
+    ///
+    /// redis://HOST:PORT, rediss://HOST:PORT (TLS), redis-cluster://HOST,HOST or
+    /// redis-sentinel://HOST,HOST/NAME, with USER:PASSWORD@ before the hosts if needed.
     #[arg(
         long,
         value_name = "STORE",
         env = "TOLLGATE_STORE",
+        hide_env_values = true,
         default_value = "memory",
-        value_parser = UrlValue(only_memory),
+        value_parser = UrlValue(store::choice),
         help_heading = "State"
     )]
-    pub(crate) store: String,
+    pub(crate) store: StoreChoice,
+
+    /// Another store, for rules that say `store: NAME`; may be given several times
+    ///
+    /// For known heavy callers. In the environment several are separated by spaces.
+    #[arg(
+        long,
+        value_name = "NAME=STORE",
+        env = "TOLLGATE_SECOND_STORE",
+        hide_env_values = true,
+        value_delimiter = ' ',
+        value_parser = UrlValue(store::named),
+        help_heading = "State"
+    )]
+    pub(crate) second_store: Vec<NamedStore>,
+
+    /// How long a shared store may take to answer, before the rule says what to do without it
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_STORE_TIMEOUT",
+        default_value = "10ms",
+        value_parser = store::timeout,
+        help_heading = "State"
+    )]
+    pub(crate) store_timeout: Duration,
+
+    /// What all keys in a shared store begin with
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "TOLLGATE_KEY_PREFIX",
+        default_value = "tollgate",
+        value_parser = store::prefix,
+        help_heading = "State"
+    )]
+    pub(crate) key_prefix: String,
 
     /// How many keys are remembered, at about 40 bytes each
     #[arg(
@@ -195,9 +237,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration, hide = true)]
     pub(crate) rules_look_interval: Duration,
 
-    /// A secret that callers are named by in logs, so that names outlive a restart
+    /// A secret that callers are named by in logs and in a shared store
     ///
-    /// At least 16 random bytes. Without it the process makes one up.
+    /// At least 16 random bytes, the same for all servers on one store. Without it logs go by one that
+    /// the process makes up, and keys in a store are plain hashes.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_KEY_SECRET_FILE", help_heading = "Logs")]
     pub(crate) key_secret_file: Option<PathBuf>,
 
@@ -245,6 +288,7 @@ impl Settings {
             Failure::Usage(Report::new(error.to_string().trim_start_matches("error: ").trim()))
         })?;
         settings.choose_rules_or_limit(matches, &from_file)?;
+        store::check(&settings).map_err(Failure::Usage)?;
         Ok(settings)
     }
 
@@ -313,15 +357,5 @@ fn no_such_door(text: &str) -> Result<DoorAddress, String> {
     match text {
         "none" => Ok(DoorAddress::None),
         _ => Err("this version has no such door; it comes with a later one: write `none`".into()),
-    }
-}
-
-fn only_memory(text: &str) -> Result<String, String> {
-    match text {
-        "memory" => Ok(text.into()),
-        _ if text.starts_with("redis") => {
-            Err("a store in Redis comes with a later version: write `memory`".into())
-        }
-        _ => Err("there is no such store: write `memory`".into()),
     }
 }

@@ -1,7 +1,10 @@
 //! Where this server keeps state.
 
+pub(crate) mod shared;
+
 use std::convert::Infallible;
 
+use shared::SharedStore;
 use tollgate::{
     Check, Decision, Key, MemoryStore, Micros, Outcome, Receipt, Store, SystemClock, Wait,
 };
@@ -14,6 +17,8 @@ pub(crate) type Gatekeeper = tollgate_rules::Gatekeeper<ServerStore, SystemClock
 pub(crate) enum ServerStore {
     /// In this process alone.
     Memory(Box<MemoryStore>),
+    /// Where other servers find it as well.
+    Shared(Box<SharedStore>),
 }
 
 impl ServerStore {
@@ -21,6 +26,22 @@ impl ServerStore {
     pub(crate) fn memory(&self) -> &MemoryStore {
         match self {
             ServerStore::Memory(store) => store,
+            ServerStore::Shared(store) => store.shared.local(),
+        }
+    }
+
+    /// What is shared with other servers, if anything is.
+    pub(crate) fn shared(&self) -> Option<&SharedStore> {
+        match self {
+            ServerStore::Memory(_) => None,
+            ServerStore::Shared(store) => Some(store),
+        }
+    }
+
+    /// Rules or overrides have changed: who was refused may be admitted.
+    pub(crate) fn forget_refusals(&self) {
+        if let Some(store) = self.shared() {
+            store.shared.forget_refusals();
         }
     }
 }
@@ -37,6 +58,7 @@ impl Store for ServerStore {
     ) -> Result<Decision, Infallible> {
         match self {
             ServerStore::Memory(store) => Store::decide_each(&**store, checks, now, outcomes).await,
+            ServerStore::Shared(store) => store.shared.decide_each(checks, now, outcomes).await,
         }
     }
 
@@ -48,36 +70,42 @@ impl Store for ServerStore {
     ) -> Result<(), Infallible> {
         match self {
             ServerStore::Memory(store) => Store::refund(&**store, check, receipt, now).await,
+            ServerStore::Shared(store) => store.shared.refund(check, receipt, now).await,
         }
     }
 
     async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
         match self {
             ServerStore::Memory(store) => Store::reset(&**store, check, now).await,
+            ServerStore::Shared(store) => store.shared.reset(check, now).await,
         }
     }
 
     async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
         match self {
             ServerStore::Memory(store) => Store::balance(&**store, check, now).await,
+            ServerStore::Shared(store) => store.shared.balance(check, now).await,
         }
     }
 
     async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
         match self {
             ServerStore::Memory(store) => Store::block(&**store, key, until, now).await,
+            ServerStore::Shared(store) => store.shared.block(key, until, now).await,
         }
     }
 
     async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {
         match self {
             ServerStore::Memory(store) => Store::unblock(&**store, key, now).await,
+            ServerStore::Shared(store) => store.shared.unblock(key, now).await,
         }
     }
 
     fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
         match self {
             ServerStore::Memory(store) => store.blocked(key, now),
+            ServerStore::Shared(store) => store.shared.blocked(key, now),
         }
     }
 
@@ -85,6 +113,7 @@ impl Store for ServerStore {
     fn any_block(&self, now: Micros) -> bool {
         match self {
             ServerStore::Memory(store) => store.any_block(now),
+            ServerStore::Shared(store) => store.shared.any_block(now),
         }
     }
 }

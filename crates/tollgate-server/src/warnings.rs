@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::store::Gatekeeper;
+use crate::store::shared::StoreFigures;
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
 
@@ -101,6 +102,43 @@ impl Sampled {
         let order = Ordering::Relaxed;
         self.last_us.compare_exchange(last_us, now_us, order, order).is_ok()
     }
+}
+
+/// Tells when a shared store stops answering, when it is back, and what is wrong with its settings.
+pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
+    let Some(store) = gatekeeper.limiter().store().shared() else { return };
+    // Of each store: whether it answered, and what was said about its settings.
+    let mut last: Vec<(Option<bool>, Option<String>)> = Vec::new();
+    loop {
+        let figures = store.figures();
+        last.resize(figures.len(), (None, None));
+        for (figures, (up, warned)) in figures.iter().zip(&mut last) {
+            let name = &figures.place.name;
+            if up.replace(figures.is_up()) != Some(figures.is_up()) {
+                tell_of_store(&logs, figures);
+            }
+            let warning = &figures.health().warning;
+            if warning.is_some() && *warning != *warned {
+                let warning = warning.as_deref().unwrap_or_default();
+                let fields: [Field<'_>; 2] = [("store", name), ("warning", &warning)];
+                logs.warn("the store is set up so that limits may forget", &fields);
+            }
+            warned.clone_from(warning);
+        }
+        drop(figures);
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn tell_of_store(logs: &Logs, figures: &StoreFigures<'_>) {
+    let (name, url) = (&figures.place.name, &figures.place.url);
+    let mut fields: Vec<Field<'_>> = vec![("store", name), ("url", url)];
+    if figures.is_up() {
+        return logs.info("the store answers", &fields);
+    }
+    let why = figures.why_down().unwrap_or_else(|| "not connected yet".into());
+    fields.push(("why", &why));
+    logs.warn("the store does not answer: rules go by their on_store_failure", &fields);
 }
 
 #[cfg(test)]

@@ -42,21 +42,22 @@ impl Store for RedisStore {
         RedisStore::balance(self, check.limit(), check.key(), now).await
     }
 
-    /// Blocks are no states: instances tell each other.
-    async fn block(&self, _: Key<'_>, _: Micros, _: Micros) -> Result<bool, StoreError> {
-        Ok(false)
+    /// Blocks are no states: they hold here at once, and instances tell each other.
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, StoreError> {
+        Ok(self.block_key(key, until, now))
     }
 
-    async fn unblock(&self, _: Key<'_>, _: Micros) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, StoreError> {
+        Ok(self.unblock_key(key, now))
     }
 
-    fn blocked(&self, _: Key<'_>, _: Micros) -> Option<Wait> {
-        None
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.key_blocked(key, now)
     }
 
-    fn any_block(&self, _: Micros) -> bool {
-        false
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.any_key_blocked(now)
     }
 }
 

@@ -12,6 +12,7 @@ use tollgate_rules::{Caller, Override, key_text};
 use super::ControlPlane;
 use super::guard::By;
 use crate::doors::connection::Body;
+use crate::others;
 use crate::reply;
 use crate::settings::parse_duration;
 use crate::store::ServerStore;
@@ -59,14 +60,28 @@ impl ControlPlane {
                 self.audit("a key was reset", by, &caller, &[("found", &reset)]);
                 let mut report = self.report(&caller).await;
                 report.insert("reset".into(), reset.into());
+                self.say_whether_shared(&mut report, true).await;
                 Ok(report)
             }
             Act::Change(body) => {
-                self.change(&caller, body, by).await?;
+                let in_store = self.change(&caller, body, by).await?;
                 // What was set is part of a newer version of the rules.
-                Ok(self.report(&self.caller(path)?).await)
+                let mut report = self.report(&self.caller(path)?).await;
+                self.say_whether_shared(&mut report, in_store).await;
+                Ok(report)
             }
         }
+    }
+
+    /// Whether what was done holds at all instances on the store, if there can be others. What is
+    /// done in the store itself is not made up for when it is back.
+    async fn say_whether_shared(&self, report: &mut Map<String, Value>, in_store: bool) {
+        let Some(control) = self.others.control() else { return };
+        let shared = match self.others.told().await {
+            _ if in_store && !control.stats().up => "no",
+            told => told.map_or("no", others::shared),
+        };
+        report.insert("shared".into(), shared.into());
     }
 
     fn caller(&self, path: &str) -> Result<Caller<'_, ServerStore>, Refused> {
@@ -84,12 +99,13 @@ impl ControlPlane {
         })
     }
 
+    /// Whether it is done in the store itself.
     async fn change(
         &self,
         caller: &Caller<'_, ServerStore>,
         body: &[u8],
         by: By,
-    ) -> Result<(), Refused> {
+    ) -> Result<bool, Refused> {
         let body: Map<String, Value> = serde_json::from_slice(body).map_err(|_| bad(CHANGES))?;
         let mut fields = body.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
@@ -111,12 +127,14 @@ impl ControlPlane {
             }
             ("override", Value::Null) => {
                 let found = caller.remove_override();
+                self.others.remove_override(&caller.rule().name, caller.key());
+                self.gatekeeper.limiter().store().forget_refusals();
                 self.audit("an override was removed", by, caller, &[("found", &found)]);
             }
             ("override", fields) => self.set_override(caller, fields, by)?,
             _ => return Err(bad(CHANGES)),
         }
-        Ok(())
+        Ok(name == "grant")
     }
 
     async fn block(
@@ -162,6 +180,8 @@ impl ControlPlane {
                  rules file.",
             ),
         })?;
+        self.others.set_override(&caller.rule().name, caller.key(), fields, set.until);
+        self.gatekeeper.limiter().store().forget_refusals();
         let limits = texts(&set).join(", ");
         let until = set.until.map_or_else(|| "none".into(), |until| timestamp(until).to_string());
         let fields: [Field<'_>; 2] = [("limits", &limits), ("until", &until)];

@@ -23,6 +23,7 @@ use crate::doors::tokens::Tokens;
 use crate::key_names::KeyNames;
 use crate::live::LiveRules;
 use crate::metrics::Metrics;
+use crate::others::Others;
 use crate::reply;
 use crate::telemetry::{Field, Logs};
 use crate::warnings::Warnings;
@@ -42,6 +43,7 @@ pub(crate) struct ControlPlane {
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) gatekeeper: Arc<Gatekeeper>,
     pub(crate) live: LiveRules,
+    pub(crate) others: Others,
     pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) logs: Logs,
@@ -103,7 +105,7 @@ impl ControlPlane {
     fn open_to_all(&self, head: &request::Parts) -> Option<Response<Body>> {
         let answer: &dyn Fn() -> Response<Body> = match head.uri.path() {
             "/livez" => &health::live,
-            "/readyz" => &|| health::ready(&self.stopping),
+            "/readyz" => &|| health::ready(&self.stopping, &self.gatekeeper),
             "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
             _ => return None,
         };

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
+use tollgate_redis::control::Told;
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Mode;
 use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text};
@@ -14,6 +15,7 @@ use super::guard::By;
 use super::keys::override_of;
 use crate::doors::connection::Body;
 use crate::live::{Origin, Reloaded};
+use crate::others;
 use crate::reply;
 
 /// What whoever sends rules has to know.
@@ -52,7 +54,8 @@ impl ControlPlane {
     /// Puts other rules in force.
     pub(super) async fn put_rules(&self, text: Bytes, by: By) -> Response<Body> {
         let outcome = self.live.put(text).await;
-        self.reloaded("new rules were sent", outcome, by, Some(NOT_WRITTEN))
+        let told = self.others.told().await;
+        self.reloaded("new rules were sent", outcome, by, Some((NOT_WRITTEN, told)))
     }
 
     /// Reads the files again.
@@ -66,7 +69,7 @@ impl ControlPlane {
         event: &str,
         outcome: Reloaded,
         by: By,
-        message: Option<&str>,
+        put: Option<(&str, Option<Told>)>,
     ) -> Response<Body> {
         let (result, mut document) = match outcome {
             Reloaded::Loaded { version, changes, warnings } => {
@@ -91,10 +94,27 @@ impl ControlPlane {
             }
         };
         self.tell(event, by, &[("result", &result), ("version", &document["version"])]);
-        if let Some(message) = message {
-            document["message"] = message.into();
+        if let Some((message, told)) = put {
+            document["message"] = match told {
+                None => message.into(),
+                Some(told) => {
+                    document["shared"] = others::shared(told).into();
+                    format!("{message} {}", for_others(told)).into()
+                }
+            };
         }
         reply::json(StatusCode::OK, document.to_string())
+    }
+}
+
+/// What becomes of it elsewhere.
+fn for_others(told: Told) -> &'static str {
+    match told {
+        Told::Everyone => "Instances on the same store with the same files take it as well.",
+        Told::Later => {
+            "The store does not answer: other instances with the same files take it when it does."
+        }
+        Told::NoRoom => "The store has no room for it: it holds at this instance only.",
     }
 }
 

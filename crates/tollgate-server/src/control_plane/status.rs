@@ -1,14 +1,14 @@
 //! `/api/status`: how it stands with the whole server.
 
-use std::sync::atomic::Ordering;
-
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
+use tollgate_redis::SharedStats;
 
-use super::{ControlPlane, rules};
+use super::{ControlPlane, health, rules};
 use crate::doors::connection::Body;
 use crate::live::{Failed, Origin, Watching};
 use crate::reply;
+use crate::store::shared::StoreFigures;
 use crate::telemetry::timestamp;
 
 impl ControlPlane {
@@ -23,7 +23,7 @@ impl ControlPlane {
             "version": env!("CARGO_PKG_VERSION"),
             "started_at": timestamp(started).to_string(),
             "uptime_s": now.as_u64().saturating_sub(started.as_u64()) / 1_000_000,
-            "ready": !self.stopping.load(Ordering::Relaxed),
+            "ready": health::why_not(&self.stopping, &self.gatekeeper).is_none(),
             "rules": self.rules_status(),
             "store": self.store_status(),
             "decisions": {
@@ -67,8 +67,9 @@ impl ControlPlane {
     }
 
     fn store_status(&self) -> Value {
-        let stats = self.gatekeeper.limiter().store().memory().stats();
-        json!({
+        let store = self.gatekeeper.limiter().store();
+        let stats = store.memory().stats();
+        let mut status = json!({
             "kind": "memory",
             "up": true,
             "keys": stats.keys,
@@ -77,8 +78,36 @@ impl ControlPlane {
             "overflow_decisions": stats.overflowed,
             "blocked": stats.blocked,
             "log_bytes": stats.log_bytes,
-        })
+        });
+        if let Some(store) = store.shared() {
+            let figures = store.figures();
+            status["kind"] = "redis".into();
+            status["up"] = figures.iter().all(StoreFigures::is_up).into();
+            status["stores"] = figures.iter().map(store_of).collect();
+            let SharedStats { degraded_local, degraded_open, degraded_closed, .. } = store.stats();
+            status["degraded"] = json!({ "local": degraded_local, "open": degraded_open, "closed": degraded_closed });
+        }
+        if let Some(control) = self.others.control() {
+            let stats = control.stats();
+            status["blocked"] = control.blocks().len().into();
+            status["instances"] = stats.live.into();
+            status["untold"] = stats.waiting.into();
+        }
+        status
     }
+}
+
+fn store_of(figures: &StoreFigures<'_>) -> Value {
+    json!({
+        "name": figures.place.name,
+        "url": figures.place.url,
+        "up": figures.is_up(),
+        "error": figures.why_down(),
+        "breaker_open": figures.link.nodes.iter().any(|node| node.breaker_open),
+        "nodes": figures.link.nodes.len(),
+        "version": figures.health().version,
+        "warning": figures.health().warning,
+    })
 }
 
 fn failed(failed: &Failed) -> Value {

@@ -5,6 +5,7 @@
 //! time in [`Status`]. Rules that are wrong never replace rules that are right.
 
 mod debounce;
+mod elsewhere;
 mod mounts;
 mod origin;
 mod places;
@@ -33,9 +34,11 @@ pub(crate) use origin::{check_rate, load};
 pub(crate) use watch::WatchMode;
 
 use crate::background;
+use crate::others::Others;
 use crate::store::Gatekeeper;
 use crate::telemetry::Logs;
 use debounce::{QUIET, QUIET_AFTER_RENAME};
+use elsewhere::Heard;
 use origin::First;
 use reloader::Reloader;
 
@@ -60,6 +63,8 @@ struct Shared {
     /// that are decided need neither.
     in_step: Mutex<()>,
     messages: SyncSender<Message>,
+    /// What other instances have decided and the thread has not looked at yet.
+    heard: Mutex<Heard>,
     /// Hints that the thread has not looked at yet: a hundred of one kind are one.
     hinted: [AtomicBool; 3],
 }
@@ -115,6 +120,10 @@ pub(crate) enum Cause {
     Put,
     /// A file that the rules in force name, while the rules files say something else.
     Keys,
+    /// `PUT /api/rules` at another instance.
+    PutElsewhere,
+    /// A reload at another instance, which ends what was put.
+    ReloadElsewhere,
 }
 
 impl Cause {
@@ -125,6 +134,8 @@ impl Cause {
             Cause::Reload => "POST /api/reload",
             Cause::Put => "PUT /api/rules",
             Cause::Keys => "keys",
+            Cause::PutElsewhere => "PUT /api/rules at another instance",
+            Cause::ReloadElsewhere => "a reload at another instance",
         }
     }
 
@@ -167,7 +178,7 @@ pub(crate) enum Origin {
     Files(Vec<PathBuf>),
     Limit,
     Demo,
-    /// `PUT /api/rules`: gone at the next change of the files.
+    /// `PUT /api/rules`, here or at another instance: gone at the next change of the files.
     Put,
 }
 
@@ -208,8 +219,10 @@ impl Status {
     /// Where a failure is kept. What somebody puts says nothing about the files, nor they about it.
     fn failure_mut(&mut self, cause: Cause) -> &mut Option<Failed> {
         match cause {
-            Cause::Files | Cause::Signal | Cause::Reload => &mut self.failed,
-            Cause::Put => &mut self.put_failed,
+            Cause::Files | Cause::Signal | Cause::Reload | Cause::ReloadElsewhere => {
+                &mut self.failed
+            }
+            Cause::Put | Cause::PutElsewhere => &mut self.put_failed,
             Cause::Keys => &mut self.keys_failed,
         }
     }
@@ -235,10 +248,12 @@ impl LiveRules {
     pub(crate) fn start(
         gatekeeper: Arc<Gatekeeper>,
         first: First,
+        others: Others,
         logs: Logs,
     ) -> io::Result<LiveRules> {
         let (live, inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
         let mut reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
+        reloader.tell_others(others);
         reloader.begin();
         let of_thread = live.clone();
         let run = move || {
@@ -266,8 +281,8 @@ impl LiveRules {
             watching: Watching::Nothing,
         };
         let status = ArcSwap::from_pointee(status);
-        let (in_step, hinted) = Default::default();
-        let shared = Arc::new(Shared { status, in_step, messages, hinted });
+        let (in_step, heard, hinted) = Default::default();
+        let shared = Arc::new(Shared { status, in_step, messages, heard, hinted });
         (LiveRules { shared }, inbox)
     }
 

@@ -11,7 +11,8 @@ use tollgate_rules::limit_spec::LimitSpec;
 use tollgate_rules::rule::TierLimits;
 use tollgate_rules::tier::Multiplier;
 use tollgate_rules::{
-    Compiled, Diagnostic, Diagnostics, NamedFile, Problem, Rule, RuleSet, Severity, Source,
+    Compiled, Diagnostic, Diagnostics, NamedFile, NoSuchStore, Problem, Rule, RuleSet, Severity,
+    Source,
 };
 
 use super::Origin;
@@ -34,6 +35,8 @@ pub(crate) struct RulesFrom {
     pub(super) paths: Vec<PathBuf>,
     pub(super) limit: Option<String>,
     pub(super) watch: HowToWatch,
+    /// The stores that rules can name; `None`: all is in this process, whatever they name.
+    pub(super) stores: Option<Vec<Box<str>>>,
 }
 
 /// What rules are made of. Two that are equal mean the same.
@@ -81,7 +84,11 @@ pub(crate) struct First {
 }
 
 /// The rules that the settings ask for.
-pub(crate) fn load(settings: &Settings, logs: &Logs) -> Result<(RuleSet, First), Failure> {
+pub(crate) fn load(
+    settings: &Settings,
+    stores: Option<Vec<Box<str>>>,
+    logs: &Logs,
+) -> Result<(RuleSet, First), Failure> {
     let from = RulesFrom {
         paths: settings.rules.clone(),
         limit: settings.limit.clone(),
@@ -89,10 +96,11 @@ pub(crate) fn load(settings: &Settings, logs: &Logs) -> Result<(RuleSet, First),
             mode: settings.rules_watch,
             look_every: Wait::at_least(settings.rules_look_interval),
         },
+        stores,
     };
     let prints = Prints::of(&from.paths);
     let found = from.read();
-    let Compiled { rules, diagnostics, named } = found.compile();
+    let Compiled { rules, diagnostics, named } = from.compile(&found);
     let Some(rules) = rules else { return Err(refused(&diagnostics)) };
     match settings.log_format {
         LogFormat::Text if !diagnostics.is_empty() => {
@@ -119,6 +127,26 @@ impl RulesFrom {
             false => path.parent().map(Path::to_path_buf),
         };
         self.paths.first().and_then(folder).unwrap_or_default()
+    }
+
+    /// What it means, with the stores that there are.
+    pub(super) fn compile(&self, found: &Found) -> Compiled {
+        let mut compiled = found.compile();
+        if let (Some(rules), Some(stores)) = (&mut compiled.rules, &self.stores)
+            && let Err(NoSuchStore { rule, store }) = rules.use_stores(stores)
+        {
+            let problem = Problem::new(format!("the rule `{rule}` names the store `{store}`"));
+            let hint = match &stores[..] {
+                [] => format!("start with --second-store {store}=redis://HOST:PORT"),
+                some => format!(
+                    "write one of default, {}, or start with --second-store \
+                     {store}=redis://HOST:PORT",
+                    some.join(", ")
+                ),
+            };
+            return failed(Diagnostic::of_file("the rules", problem.hint(hint)));
+        }
+        compiled
     }
 
     /// What is there now.

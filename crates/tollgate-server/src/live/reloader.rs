@@ -11,6 +11,7 @@ use tollgate_rules::changes::Changes;
 use tollgate_rules::{Compiled, Diagnostics, NamedFile, RuleSet, Severity};
 
 use super::debounce::Debounce;
+use super::elsewhere::Elsewhere;
 use super::origin::{First, Found, MadeOf, RulesFrom, log_warnings};
 use super::watch::{Watch, WatchMode, of_the_system};
 use super::{BUG, Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
@@ -28,25 +29,27 @@ const RETIRED_MAX: usize = 8;
 const RELEASE_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) struct Reloader {
-    gatekeeper: Arc<Gatekeeper>,
-    live: LiveRules,
-    logs: Logs,
+    pub(super) gatekeeper: Arc<Gatekeeper>,
+    pub(super) live: LiveRules,
+    pub(super) logs: Logs,
     from: RulesFrom,
     /// Where texts that are put stand.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     watch: Watch,
     debounce: Debounce,
     /// Why the next reading is due.
     cause: Cause,
     next_look: Option<Micros>,
     /// What the files said last, right or wrong: the same again is no news.
-    files: MadeOf,
+    pub(super) files: MadeOf,
     /// What the rules in force were made of.
-    in_force: MadeOf,
+    pub(super) in_force: MadeOf,
     /// The files that those name, as they were when they were last tried, right or wrong.
     tried: Vec<NamedFile>,
     /// What the files said when the rules in force were put over them.
-    put_over: Option<Found>,
+    pub(super) put_over: Option<Found>,
+    /// What the other instances tell, and are told.
+    pub(super) elsewhere: Elsewhere,
     /// Freeing a thousand rules takes a while, and should not fall to a request.
     retired: Vec<Arc<RuleSet>>,
 }
@@ -75,6 +78,7 @@ impl Reloader {
             tried: made_of.named.clone(),
             in_force: made_of,
             put_over: None,
+            elsewhere: Elsewhere::default(),
             retired: Vec::new(),
         }
     }
@@ -125,6 +129,7 @@ impl Reloader {
         for hint in self.live.clone().take_hints() {
             self.hint(hint, now);
         }
+        self.listen();
         if self.next_look.is_some_and(|due| due <= now) {
             self.look();
         }
@@ -165,6 +170,7 @@ impl Reloader {
         // Both before reading: what happens from here on is noticed.
         self.follow();
         self.watch.look();
+        let was_put = self.put_over.is_some();
         let found = self.from.read();
         let outcome = if self.files.is_still(&found) && !cause.is_asked() {
             // Whatever was said about it has been said.
@@ -176,12 +182,16 @@ impl Reloader {
             self.take_files(found, cause)
         };
         self.renew();
+        if was_put && self.put_over.is_none() && matches!(cause, Cause::Signal | Cause::Reload) {
+            self.elsewhere.others.take_back_rules();
+        }
+        self.take_offered();
         self.follow_named();
         outcome
     }
 
     fn take_files(&mut self, found: Found, cause: Cause) -> Reloaded {
-        let Compiled { rules, diagnostics, named } = found.compile();
+        let Compiled { rules, diagnostics, named } = self.from.compile(&found);
         let files = MadeOf { found, named };
         self.files = files.clone();
         // Compared with what they said when it was put, whatever they said meanwhile.
@@ -196,11 +206,19 @@ impl Reloader {
 
     /// Puts a text in force that no file has.
     pub(super) fn put(&mut self, text: &[u8]) -> Reloaded {
+        let outcome = self.put_for(text, Cause::Put);
+        if let Reloaded::Loaded { .. } | Reloaded::Unchanged { .. } = outcome {
+            self.tell_of_put(text);
+        }
+        outcome
+    }
+
+    pub(super) fn put_for(&mut self, text: &[u8], cause: Cause) -> Reloaded {
         let found = Found::put(text, &self.folder);
         if self.in_force.is_still(&found) {
-            return self.unchanged(Cause::Put);
+            return self.unchanged(cause);
         }
-        let outcome = self.take(found, Cause::Put);
+        let outcome = self.take(found, cause);
         self.follow_named();
         outcome
     }
@@ -215,7 +233,7 @@ impl Reloader {
     }
 
     fn take(&mut self, found: Found, cause: Cause) -> Reloaded {
-        let Compiled { rules, diagnostics, named } = found.compile();
+        let Compiled { rules, diagnostics, named } = self.from.compile(&found);
         if cause == Cause::Keys {
             self.tried.clone_from(&named);
         }
@@ -236,13 +254,17 @@ impl Reloader {
     ) -> Reloaded {
         let old = Arc::clone(&self.gatekeeper.rules());
         let origin = match cause {
-            Cause::Files | Cause::Signal | Cause::Reload => self.from.origin(),
-            Cause::Put => Origin::Put,
+            Cause::Files | Cause::Signal | Cause::Reload | Cause::ReloadElsewhere => {
+                self.from.origin()
+            }
+            Cause::Put | Cause::PutElsewhere => Origin::Put,
             Cause::Keys => self.live.status().origin.clone(),
         };
         match cause {
-            Cause::Files | Cause::Signal | Cause::Reload => self.put_over = None,
-            Cause::Put => self.put_over = Some(self.files.found.clone()),
+            Cause::Files | Cause::Signal | Cause::Reload | Cause::ReloadElsewhere => {
+                self.put_over = None;
+            }
+            Cause::Put | Cause::PutElsewhere => self.put_over = Some(self.files.found.clone()),
             Cause::Keys => {}
         }
         let now = self.gatekeeper.now();
@@ -258,6 +280,8 @@ impl Reloader {
             });
             changes
         });
+        self.gatekeeper.limiter().store().forget_refusals();
+        self.retry_overrides();
         self.retire(old);
         self.tried.clone_from(&made_of.named);
         self.in_force = made_of;

@@ -41,7 +41,7 @@ fn first(directory: &Path, text: &str) -> (Arc<Gatekeeper>, First, Logs) {
     let path = directory.join("rules.yaml");
     fs::write(&path, text).unwrap();
     let watch = HowToWatch { mode: WatchMode::Off, look_every: Wait::from_micros(5_000_000) };
-    let from = RulesFrom { paths: vec![path], limit: None, watch };
+    let from = RulesFrom { paths: vec![path], limit: None, watch, stores: None };
     let (prints, found) = (Prints::of(&from.paths), from.read());
     let Compiled { rules, diagnostics, named } = found.compile();
     let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
@@ -62,7 +62,7 @@ impl Run {
     fn start() -> Run {
         let directory = tempfile::tempdir().unwrap();
         let (gatekeeper, first, logs) = first(directory.path(), &rules("1/hour"));
-        let live = LiveRules::start(gatekeeper.clone(), first, logs).unwrap();
+        let live = LiveRules::start(gatekeeper.clone(), first, Others::default(), logs).unwrap();
         Run { directory, gatekeeper, live }
     }
 

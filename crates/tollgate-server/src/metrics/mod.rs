@@ -9,6 +9,7 @@ pub(crate) mod histogram;
 pub(crate) mod responses;
 
 mod process;
+mod stores;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +19,7 @@ use tollgate_rules::{RuleSet, Verdict};
 
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::live::{LiveRules, Status};
+use crate::others::Others;
 use crate::store::Gatekeeper;
 use crate::telemetry::Logs;
 use crate::watcher::{REASONS, Watcher};
@@ -71,6 +73,7 @@ pub(crate) struct Metrics {
     pub(crate) doors: [DoorFigures; 2],
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
+    pub(crate) others: Others,
     /// When the process began.
     pub(crate) started: Micros,
 }
@@ -144,14 +147,7 @@ impl Metrics {
 
     fn store(&self, page: &mut Page) {
         let stats = self.gatekeeper.limiter().store().memory().stats();
-        page.family("tollgate_store_up", Kind::Gauge, "Whether the store answers.")
-            .sample(&[("store", "memory")], true);
-        let help = "Decisions made without the store, by what its failure policy says.";
-        let mut family = page.family("tollgate_degraded_total", Kind::Counter, help);
-        for policy in ["local", "open", "closed"] {
-            // The store of this version is in the process and does not fail.
-            family.sample(&[("policy", policy)], 0_u64);
-        }
+        stores::write(page, self.gatekeeper.limiter().store(), self.others.control());
         let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
         let help = "Keys in the table: one caller under one limit is one.";
         one("tollgate_keys", Kind::Gauge, stats.keys.into(), help);
@@ -168,7 +164,8 @@ impl Metrics {
             stats.overflowed.into(),
             "Decisions for keys that found no room, made together with others like them.",
         );
-        one("tollgate_blocks", Kind::Gauge, stats.blocked.into(), "Places in the table of blocks.");
+        let blocked = self.others.control().map_or(stats.blocked, |all| all.blocks().len());
+        one("tollgate_blocks", Kind::Gauge, blocked.into(), "Places in the table of blocks.");
         let help = "Memory of the entries of sliding logs.";
         one("tollgate_log_entries_bytes", Kind::Gauge, stats.log_bytes.into(), help);
     }

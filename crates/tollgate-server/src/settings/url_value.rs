@@ -24,11 +24,20 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for UrlValue<T> {
     }
 }
 
-/// What stands before the last `@` may be a name and a password.
+/// What stands before the last `@` may be a name and a password, and so may what follows a `?`.
 fn without_userinfo(text: &str) -> String {
-    let Some((before, host)) = text.rsplit_once('@') else { return text.into() };
-    let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
-    format!("{}…@{host}", scheme.unwrap_or_default())
+    let scheme = text.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+    let scheme = scheme.unwrap_or_default();
+    let host = match text.rsplit_once('@') {
+        None => text.into(),
+        // Which of them ends the password, nobody knows.
+        Some((before, _)) if before.contains('?') => format!("{scheme}…"),
+        Some((_, host)) => format!("{scheme}…@{host}"),
+    };
+    match host.split_once('?') {
+        None => host,
+        Some((host, _)) => format!("{host}?…"),
+    }
 }
 
 #[cfg(test)]
@@ -43,6 +52,9 @@ mod tests {
             ("redis://u:p@/w#@h:6379/0", "redis://…@h:6379/0"),
             ("u:pw@h", "…@h"),
             ("disk", "disk"),
+            ("redis-sentinel://h/m?sentinel_password=pw", "redis-sentinel://h/m?…"),
+            ("redis://u:p?w@h?a=b", "redis://…"),
+            ("redis://u:pw@h?a=b", "redis://…@h?…"),
         ];
         for (text, want) in rows {
             assert_eq!(without_userinfo(text), want, "{text}");

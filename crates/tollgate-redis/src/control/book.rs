@@ -1,0 +1,406 @@
+//! What this instance knows of the facts that hold for all, and what it still has to tell.
+//!
+//! Pure: time is an argument, and what is sent and heard are values. The store is where facts of
+//! several instances meet; this book is why they survive a store that was emptied.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use tollgate::{Micros, Wait};
+
+use super::fact::{Fact, Kind, Name, Stored, When};
+use super::wire::{BYTES_MAX, FACTS_MAX, Outcome, Reply};
+
+/// After a call that failed, what was decided this recently is told once more: whoever answers next
+/// may be a replica that lacks it.
+const TOLD_AGAIN_US: u64 = 60_000_000;
+
+/// How long it is remembered that a fact was taken back.
+const GONE_FOR: Wait = Wait::from_micros(24 * 3_600_000_000);
+
+/// Acts that found no room in the store and whose authors may still ask. Bound of the list.
+const REFUSED_MAX: usize = 1_024;
+
+/// Something that was decided here, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Act(u64);
+
+/// What this instance knows.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Bound: that of each kind.
+    facts: HashMap<Name, Entry>,
+    counts: [usize; Kind::ALL.len()],
+    /// What the store has not confirmed, the oldest act first. Bound: that of `facts`.
+    unsent: BTreeMap<Act, Name>,
+    /// Bound: `REFUSED_MAX`; the oldest is forgotten.
+    refused: VecDeque<Act>,
+    last_act: u64,
+    /// Which life of the store was heard of last; empty: none.
+    epoch: Arc<str>,
+    seen: u64,
+    /// How far the store's clock is ahead of ours.
+    offset: i64,
+    /// The last call failed.
+    failing: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    fact: Fact,
+    /// If the store has yet to confirm it.
+    unsent: Option<Act>,
+}
+
+/// One call: what is known and what is told.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) now: Micros,
+    pub(super) epoch: Arc<str>,
+    pub(super) seen: u64,
+    /// Bound: `FACTS_MAX`.
+    pub(super) facts: Vec<Telling>,
+}
+
+/// A fact on its way.
+#[derive(Debug)]
+pub(super) struct Telling {
+    pub(super) name: Name,
+    pub(super) fact: Fact,
+    pub(super) offset: i64,
+    act: Act,
+}
+
+/// What others have changed.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub(super) facts: Vec<(Name, Fact)>,
+    /// There is more to tell or to hear at once.
+    pub(super) more: bool,
+    /// Facts that found no room in the store.
+    pub(super) no_room: u64,
+}
+
+impl Book {
+    /// Something was decided here. `None`: there is no room.
+    pub(super) fn tell(&mut self, name: Name, mut fact: Fact, now: Micros) -> Option<Act> {
+        if fact.gone {
+            fact.until = Some(now.after(GONE_FOR));
+        } else if name.kind == Kind::Block
+            && let Some(old) = self.facts.get(&name)
+            && !old.fact.gone
+        {
+            fact.until = fact.until.max(old.fact.until);
+        }
+        if !self.has_room(name) {
+            self.drop_ended(now);
+        }
+        self.has_room(name).then(|| {
+            let act = self.next_act();
+            self.set(name, fact, Some(act));
+            act
+        })
+    }
+
+    /// Whether everything up to an act is known to the store; `Err`: it had no room for it.
+    pub(super) fn is_told(&self, act: Act) -> Result<bool, ()> {
+        if self.refused.contains(&act) {
+            return Err(());
+        }
+        Ok(self.unsent.first_key_value().is_none_or(|(oldest, _)| *oldest > act))
+    }
+
+    /// What the next call has to say.
+    pub(super) fn sending(&self, now: Micros) -> Sending {
+        let mut bytes = 0;
+        let telling = self.unsent.iter().map(|(act, name)| {
+            let fact = self.facts[name].fact.clone();
+            Telling { name: *name, fact, offset: self.offset, act: *act }
+        });
+        let facts = telling.take(FACTS_MAX).take_while(|telling| {
+            let fits = bytes == 0 || bytes + telling.fact.payload.len() <= BYTES_MAX;
+            bytes += telling.fact.payload.len();
+            fits
+        });
+        let facts = facts.collect();
+        Sending { now, epoch: self.epoch.clone(), seen: self.seen, facts }
+    }
+
+    /// The store has answered.
+    pub(super) fn heard(&mut self, sent: &Sending, reply: Reply, now: Micros) -> News {
+        self.failing = false;
+        self.offset = reply.now.cast_signed().wrapping_sub(now.as_u64().cast_signed());
+        // Before what was told now is confirmed: that the store has, whichever life it is in.
+        if *self.epoch != *reply.epoch || reply.from != self.seen {
+            self.epoch = (&*reply.epoch).into();
+            self.tell_again(0);
+        }
+        let mut no_room = 0;
+        for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
+            self.confirm(telling);
+            if *outcome == Outcome::NoRoom {
+                no_room += 1;
+                self.refuse(telling.act);
+            }
+        }
+        self.seen = reply.to;
+        let offset = self.offset;
+        let changes = reply.changes.into_iter();
+        let facts = changes.filter_map(|(name, stored)| {
+            let fact = local(stored, offset);
+            self.learn(name, &fact, now).then_some((name, fact))
+        });
+        let facts = facts.collect();
+        News { facts, more: reply.to < reply.version || !self.unsent.is_empty(), no_room }
+    }
+
+    /// The store has not answered.
+    pub(super) fn failed(&mut self, now: Micros) {
+        if !self.failing {
+            let store_now = now.as_u64().saturating_add_signed(self.offset);
+            self.tell_again(store_now.saturating_sub(TOLD_AGAIN_US));
+        }
+        self.failing = true;
+    }
+
+    /// Whether the last call failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing
+    }
+
+    /// Whether the store has answered, and did so the last time.
+    pub(super) fn is_up(&self) -> bool {
+        !self.epoch.is_empty() && !self.failing
+    }
+
+    /// The act that was last.
+    pub(super) fn last_act(&self) -> Act {
+        Act(self.last_act)
+    }
+
+    /// Acts that the store has yet to confirm.
+    pub(super) fn waiting(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// How many facts there are of a kind, those that were taken back included.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.counts[kind as usize]
+    }
+
+    pub(super) fn drop_ended(&mut self, now: Micros) {
+        let (unsent, counts) = (&mut self.unsent, &mut self.counts);
+        self.facts.retain(|name, entry| {
+            let stays = entry.fact.until.is_none_or(|until| until > now);
+            if !stays {
+                counts[name.kind as usize] -= 1;
+                entry.unsent.map(|act| unsent.remove(&act));
+            }
+            stays
+        });
+    }
+
+    /// Facts decided since then, by the store's clock, are told as if they were new. Those that the
+    /// store has already change nothing there.
+    fn tell_again(&mut self, since: u64) {
+        let sent = self.facts.iter().filter(|(_, entry)| {
+            entry.unsent.is_none()
+                && match entry.fact.when {
+                    When::Stamp(stamp) => stamp >= since,
+                    When::Here(_) => true,
+                }
+        });
+        for name in sent.map(|(name, _)| *name).collect::<Vec<_>>() {
+            let act = self.next_act();
+            self.unsent.insert(act, name);
+            self.facts.get_mut(&name).expect("it was just there").unsent = Some(act);
+        }
+    }
+
+    /// The store has it, unless it has changed since.
+    fn confirm(&mut self, telling: &Telling) {
+        self.unsent.remove(&telling.act);
+        if let Some(entry) = self.facts.get_mut(&telling.name)
+            && entry.unsent == Some(telling.act)
+        {
+            entry.unsent = None;
+        }
+    }
+
+    fn refuse(&mut self, act: Act) {
+        if self.refused.len() == REFUSED_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(act);
+    }
+
+    /// Takes over what the store says; whether it is news. What was decided here since then goes
+    /// first: the store will say what holds.
+    fn learn(&mut self, name: Name, fact: &Fact, now: Micros) -> bool {
+        let old = self.facts.get(&name);
+        if old.is_some_and(|old| old.unsent.is_some()) {
+            return false;
+        }
+        let is_news = match old.map(|old| &old.fact) {
+            Some(old) => {
+                let same_end = match name.kind {
+                    Kind::Block => old.until == fact.until,
+                    // Nobody but the store ends them by it.
+                    Kind::Override | Kind::Rules => true,
+                };
+                (old.gone, &old.payload) != (fact.gone, &fact.payload) || (!same_end && !fact.gone)
+            }
+            None => !fact.gone,
+        };
+        if !self.has_room(name) {
+            self.drop_ended(now);
+        }
+        // The store has the same bounds, and drops what has ended.
+        if self.has_room(name) {
+            self.set(name, fact.clone(), None);
+        }
+        is_news
+    }
+
+    fn set(&mut self, name: Name, fact: Fact, unsent: Option<Act>) {
+        match self.facts.insert(name, Entry { fact, unsent }) {
+            Some(old) => drop(old.unsent.map(|act| self.unsent.remove(&act))),
+            None => self.counts[name.kind as usize] += 1,
+        }
+        if let Some(act) = unsent {
+            self.unsent.insert(act, name);
+        }
+    }
+
+    fn has_room(&self, name: Name) -> bool {
+        self.counts[name.kind as usize] < name.kind.max() || self.facts.contains_key(&name)
+    }
+
+    fn next_act(&mut self) -> Act {
+        self.last_act += 1;
+        Act(self.last_act)
+    }
+}
+
+/// By this instance's clock.
+fn local(stored: Stored, offset: i64) -> Fact {
+    let Stored { stamp, stop, gone, payload } = stored;
+    let until = (stop > 0).then(|| {
+        let until = stop.saturating_add_signed(offset.wrapping_neg());
+        Micros::new(until.min(Micros::MAX.as_u64()))
+    });
+    Fact { when: When::Stamp(stamp), until, gone, payload }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(at: u64, payload: &str) -> Fact {
+        let when = When::Here(Micros::new(at));
+        Fact { when, until: None, gone: false, payload: payload.into() }
+    }
+
+    fn name(number: u8) -> Name {
+        Name { kind: Kind::Override, id: [number; 16] }
+    }
+
+    /// A reply of a store whose clock is 1,000 s ahead.
+    fn reply(now: u64, (from, to): (u64, u64), changes: Vec<(Name, Stored)>) -> Reply {
+        Reply {
+            epoch: "first".into(),
+            now: now + 1_000_000_000,
+            live: 1,
+            from,
+            to,
+            version: to,
+            outcomes: Vec::new(),
+            changes,
+            strange: 0,
+        }
+    }
+
+    fn stored(stamp: u64, payload: &str) -> Stored {
+        Stored { stamp, stop: 0, gone: false, payload: payload.into() }
+    }
+
+    /// Tells one fact, and hears of it and of another.
+    fn settled(now: u64) -> Book {
+        let mut book = Book::default();
+        let at = Micros::new(now);
+        book.tell(name(1), fact(now, "mine"), at).unwrap();
+        let sent = book.sending(at);
+        assert_eq!(sent.facts.len(), 1);
+        let changes = vec![
+            (name(1), stored(1_000_000_000 + now, "mine")),
+            (name(2), stored(1_000_000_000 + now - 90_000_000, "theirs")),
+        ];
+        let mut first = reply(now, (0, 50), changes);
+        first.outcomes = vec![Outcome::Taken];
+        let news = book.heard(&sent, first, at);
+        assert_eq!(news.facts.len(), 1, "what was told here is no news");
+        assert!(!news.more);
+        book
+    }
+
+    fn told_next(book: &Book, now: u64) -> Vec<u8> {
+        book.sending(Micros::new(now)).facts.iter().map(|telling| telling.name.id[0]).collect()
+    }
+
+    #[test]
+    fn a_store_that_went_back_is_told_everything_again() {
+        let now = 100_000_000;
+        let mut book = settled(now);
+        assert!(told_next(&book, now).is_empty());
+        let sent = book.sending(Micros::new(now));
+        let news = book.heard(&sent, reply(now, (0, 40), Vec::new()), Micros::new(now));
+        assert!(news.more);
+        let mut told = told_next(&book, now);
+        told.sort_unstable();
+        assert_eq!(told, [1, 2]);
+        let stamps = book.sending(Micros::new(now));
+        assert!(stamps.facts.iter().all(|one| matches!(one.fact.when, When::Stamp(_))));
+    }
+
+    #[test]
+    fn after_a_failure_what_is_recent_is_told_once_more() {
+        let now = 100_000_000;
+        let mut book = settled(now);
+        book.failed(Micros::new(now + 1));
+        book.failed(Micros::new(now + 2));
+        assert_eq!(told_next(&book, now + 3), [1], "the other is older than a minute");
+    }
+
+    #[test]
+    fn what_is_decided_while_a_call_is_on_its_way_is_told_next() {
+        let now = 100_000_000;
+        let mut book = settled(now);
+        let at = Micros::new(now + 5);
+        let first = book.tell(name(3), fact(now + 5, "a"), at).unwrap();
+        let sent = book.sending(at);
+        let second = book.tell(name(3), fact(now + 6, "b"), at).unwrap();
+        let mut answer = reply(now, (50, 60), vec![(name(3), stored(7, "a"))]);
+        answer.outcomes = vec![Outcome::Taken];
+        let news = book.heard(&sent, answer, at);
+        assert!(news.facts.is_empty() && news.more, "{news:?}");
+        assert_eq!(book.is_told(first), Ok(true));
+        assert_eq!(book.is_told(second), Ok(false));
+        assert_eq!(&*book.sending(at).facts[0].fact.payload, "b");
+    }
+
+    #[test]
+    fn no_more_is_sent_at_once_than_the_bounds_say() {
+        let mut book = Book::default();
+        let now = Micros::new(5);
+        for number in 0..=255 {
+            book.tell(name(number), fact(5, &"x".repeat(8 << 10)), now).unwrap();
+        }
+        let sent = book.sending(now).facts.len();
+        assert_eq!(sent, BYTES_MAX / (8 << 10));
+        let mut refused = Book::default();
+        for act in 0..2 * REFUSED_MAX as u64 {
+            refused.refuse(Act(act));
+        }
+        assert_eq!(refused.refused.len(), REFUSED_MAX);
+    }
+}

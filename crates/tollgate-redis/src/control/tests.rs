@@ -1,0 +1,394 @@
+//! Several instances of [`Control`] around a real redis-server.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use testkit::redis::Server;
+use testkit::wait::{until, until_true};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tollgate::ManualClock;
+
+use super::*;
+use crate::options::Options;
+use crate::url::StoreUrl;
+
+/// How long to wait for whoever answers an operator.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A runtime on a thread of its own, as a server has one for its store.
+struct Runtime {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runtime {
+    fn start() -> Runtime {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let _ = runtime.block_on(stopped);
+        });
+        Runtime { handle, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// What one instance was told.
+#[derive(Default)]
+struct Heard {
+    live: AtomicU32,
+    overrides: Mutex<Vec<SharedOverride>>,
+    rules: Mutex<Vec<Option<SharedRules>>>,
+}
+
+impl ControlSink for Heard {
+    fn live(&self, count: u32) {
+        self.live.store(count, Ordering::Relaxed);
+    }
+
+    fn overrides(&self, changed: Vec<SharedOverride>) {
+        self.overrides.lock().unwrap().extend(changed);
+    }
+
+    fn rules(&self, rules: Option<SharedRules>) {
+        self.rules.lock().unwrap().push(rules);
+    }
+}
+
+struct Instance {
+    control: Control,
+    heard: Arc<Heard>,
+    clock: Arc<ManualClock>,
+    handle: Handle,
+}
+
+impl Instance {
+    /// One whose clock shows so many seconds, and stands still.
+    fn start(runtime: &Runtime, server: &Server, clock_s: u64) -> Instance {
+        let clock = Arc::new(ManualClock::new(Micros::from_secs(clock_s)));
+        let (heard, handle) = (Arc::<Heard>::default(), runtime.handle.clone());
+        let inside = handle.enter();
+        let link = Link::start(&StoreUrl::parse(&server.url()).unwrap(), &Options::default());
+        let control = Control::start(link, "t", Arc::default(), heard.clone(), clock.clone());
+        drop(inside);
+        Instance { control, heard, clock, handle }
+    }
+
+    fn told(&self, act: Option<Act>) -> Told {
+        self.handle.block_on(self.control.told(act.expect("there is room"), PATIENCE))
+    }
+
+    /// For how many seconds a key is still blocked.
+    fn blocked_s(&self, hash: KeyHash) -> Option<u64> {
+        let wait = self.control.blocks().blocked(hash, self.clock.now())?;
+        wait.seconds()
+    }
+
+    fn block(&self, hash: KeyHash, seconds: u64) -> Option<Act> {
+        let wait = tollgate::Wait::at_least(Duration::from_secs(seconds));
+        self.control.block(hash, self.clock.now().after(wait))
+    }
+
+    fn until_blocked(&self, hash: KeyHash, seconds: Option<u64>) {
+        until_true("a block to be heard of", || {
+            match (self.blocked_s(hash), seconds) {
+                // What passes on the way counts.
+                (Some(left), Some(seconds)) => left <= seconds && left + 20 >= seconds,
+                (left, seconds) => left == seconds,
+            }
+        });
+    }
+
+    fn until_override(&self, text: &str, gone: bool) {
+        until_true("an override to be heard of", || {
+            let overrides = self.heard.overrides.lock().unwrap();
+            overrides.iter().any(|one| *one.text == *text && one.gone == gone)
+        });
+    }
+
+    fn until_up(&self) {
+        until_true("the store to answer", || self.control.stats().up);
+    }
+
+    fn last_rules(&self) -> Option<Option<SharedRules>> {
+        self.heard.rules.lock().unwrap().last().cloned()
+    }
+}
+
+const A: KeyHash = [1; 16];
+const B: KeyHash = [2; 16];
+const C: KeyHash = [3; 16];
+
+#[test]
+fn what_is_decided_at_one_instance_holds_at_all_whatever_their_clocks_show() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000_000);
+    let two = Instance::start(&runtime, &server, 5_000_000);
+    until_true("two to be alive", || {
+        [&one, &two].iter().all(|one| one.heard.live.load(Ordering::Relaxed) == 2)
+    });
+
+    assert_eq!(one.told(one.block(A, 900)), Told::Everyone);
+    two.until_blocked(A, Some(900));
+    // A later end stays, whoever asks for an earlier one.
+    assert_eq!(two.told(two.block(A, 60)), Told::Everyone);
+    assert_eq!(two.told(two.block(B, 3_600)), Told::Everyone);
+    one.until_blocked(B, Some(3_600));
+    assert!(one.blocked_s(A).unwrap() > 800);
+    assert!(two.control.unblock(A));
+    one.until_blocked(A, None);
+    assert_eq!(two.blocked_s(A), None);
+    assert_eq!(two.told(two.block(A, 60)), Told::Everyone);
+    one.until_blocked(A, Some(60));
+
+    let text = r#"{"rule":"api","key":"user=42","limits":["5/hour"]}"#;
+    assert_eq!(one.told(one.control.set_override(("api", "user=42"), text, None)), Told::Everyone);
+    two.until_override(text, false);
+    assert_eq!(two.told(two.control.remove_override(("api", "user=42"), text)), Told::Everyone);
+    one.until_override(text, true);
+    assert_eq!(two.told(two.control.put_rules("rules: []\n# é", "print")), Told::Everyone);
+    let rules = until("rules to be heard of", || one.last_rules()).unwrap();
+    assert_eq!((&*rules.text, &*rules.over), ("rules: []\n# é", "print"));
+    assert_eq!(one.told(one.control.take_back_rules()), Told::Everyone);
+    until_true("rules to be taken back", || two.last_rules() == Some(None));
+    // Nobody is told of what it has done itself.
+    assert_eq!(one.heard.overrides.lock().unwrap().len(), 1);
+    assert_eq!(two.heard.overrides.lock().unwrap().len(), 1);
+    assert_eq!(two.heard.rules.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn instances_count_each_other_also_those_that_leave_and_that_die() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let mut all: Vec<Instance> = (0..3).map(|_| Instance::start(&runtime, &server, 1)).collect();
+    let until_live = |of: &Instance, count: u32| {
+        until_true("instances to be counted", || of.heard.live.load(Ordering::Relaxed) == count);
+    };
+    all.iter().for_each(|one| until_live(one, 3));
+    let leaving = all.pop().unwrap();
+    runtime.handle.block_on(leaving.control.leave(PATIENCE));
+    assert_eq!(server.cli(&["ZCARD", "t:1:{control}:live"]), "2");
+    all.iter().for_each(|one| until_live(one, 2));
+    // This one says nothing: it is missed two seconds later.
+    drop(all.pop().unwrap());
+    until_live(&all[0], 1);
+    // A clock that went back leaves nobody alive for ever.
+    let far = "4000000000000000";
+    assert_eq!(server.cli(&["ZADD", "t:1:{control}:live", far, "ghost"]), "1");
+    until_true("a ghost to go", || server.cli(&["ZCARD", "t:1:{control}:live"]) == "1");
+}
+
+#[test]
+fn while_the_store_is_down_acts_wait_and_the_latest_wins() {
+    let (mut server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let two = Instance::start(&runtime, &server, 2_000);
+    one.until_up();
+    two.until_up();
+    server.kill();
+    until_true("the store to be missed", || !one.control.stats().up && !two.control.stats().up);
+    assert_eq!(one.told(one.block(A, 900)), Told::Later);
+    assert_eq!(one.blocked_s(A), Some(900), "here it holds at once");
+    assert_eq!(one.told(one.control.set_override(("api", "k"), "first", None)), Told::Later);
+    assert_eq!(one.told(one.control.set_override(("api", "k"), "second", None)), Told::Later);
+    assert_eq!(one.control.stats().waiting, 2, "the latest takes the place of the one before");
+    // Two decides later, by real time, the same and something else.
+    one.clock.advance(Duration::from_secs(5));
+    two.block(B, 900);
+    assert_eq!(two.told(two.control.set_override(("api", "k"), "third", None)), Told::Later);
+    server.restart();
+    one.until_blocked(B, Some(900));
+    two.until_blocked(A, Some(900));
+    one.until_override("third", false);
+    until_true("nothing to wait", || {
+        one.control.stats().waiting == 0 && two.control.stats().waiting == 0
+    });
+    assert!(two.heard.overrides.lock().unwrap().iter().all(|one| &*one.text != "first"));
+}
+
+#[test]
+fn an_emptied_store_is_told_everything_again_but_nothing_that_was_taken_back() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    one.told(one.block(A, 900));
+    one.told(one.block(B, 900));
+    one.told(one.control.set_override(("api", "k"), "text", None));
+    one.told(one.control.put_rules("rules: []", "print"));
+    let two = Instance::start(&runtime, &server, 2_000);
+    two.until_blocked(B, Some(900));
+    until_true("rules to be heard of", || two.last_rules().is_some());
+    assert!(two.control.unblock(B));
+    one.until_blocked(B, None);
+    for round in 0..3 {
+        server.tell(&["FLUSHALL"]);
+        until_true("everything to be told again", || {
+            server.cli(&["HLEN", "t:1:{control}:blocks"]) == "2"
+                && server.cli(&["HLEN", "t:1:{control}:rules"]) == "1"
+        });
+        let three = Instance::start(&runtime, &server, 3_000);
+        three.until_blocked(A, Some(900));
+        three.until_override("text", false);
+        until_true("rules to be heard of", || three.last_rules().is_some());
+        assert_eq!(three.blocked_s(B), None, "round {round}");
+        assert_eq!((one.blocked_s(B), two.blocked_s(B)), (None, None));
+    }
+    assert_eq!(one.heard.rules.lock().unwrap().len(), 0, "it knows what it has put");
+    assert_eq!(two.heard.rules.lock().unwrap().len(), 1, "told again is no news");
+}
+
+#[test]
+fn facts_outlive_all_instances_and_a_newcomer_hears_thousands() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let hash = |number: u32| {
+        let mut hash = [0; 16];
+        hash[..4].copy_from_slice(&number.to_be_bytes());
+        hash
+    };
+    for number in 0..1_800 {
+        assert!(one.block(hash(number), 900).is_some());
+    }
+    let long = "# é\n".repeat(1 << 20);
+    let put = one.control.put_rules(&long, "print");
+    assert_eq!(one.told(put), Told::Everyone);
+    drop(one);
+    let two = Instance::start(&runtime, &server, 9);
+    until_true("all blocks to be heard of", || two.control.blocks().len() == 1_800);
+    let rules = until("rules to be heard of", || two.last_rules()).unwrap();
+    assert!(*rules.text == *long);
+    let text = "x".repeat((72 << 10) + 1);
+    assert_eq!(two.control.set_override(("api", "k"), &text, None), None, "too long to tell");
+}
+
+#[test]
+fn every_key_has_a_time_to_live_and_ended_facts_leave_the_store() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    one.told(one.block(A, 1));
+    one.told(one.block(B, 900));
+    one.told(one.control.set_override(("api", "k"), "text", None));
+    one.told(one.control.put_rules("rules: []", "print"));
+    until_true("an ended block to go", || server.cli(&["HLEN", "t:1:{control}:blocks"]) == "1");
+    assert_eq!(server.cli(&["ZCARD", "t:1:{control}:ends"]), "1");
+    let keys = server.cli(&["KEYS", "*"]);
+    assert_eq!(keys.lines().count(), 7, "{keys}");
+    for key in keys.lines() {
+        let seconds: i64 = server.cli(&["TTL", key]).parse().unwrap();
+        let (least, most) =
+            if key.ends_with(":live") { (30, 60) } else { (34_500_000, 34_560_000) };
+        assert!((least..=most).contains(&seconds), "{key}: {seconds}");
+    }
+    // Whoever only beats keeps the rest alive as well.
+    let _ = server.cli(&["EXPIRE", "t:1:{control}:head", "1000000"]);
+    let _ = server.cli(&["EXPIRE", "t:1:{control}:rules", "1000000"]);
+    until_true("times to live to be renewed", || {
+        server.cli(&["TTL", "t:1:{control}:rules"]).parse::<i64>().unwrap() > 30_000_000
+    });
+}
+
+#[test]
+fn what_is_not_ours_in_the_store_heals() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    one.told(one.block(A, 900));
+    one.told(one.block(B, 900));
+    one.told(one.control.set_override(("api", "k"), "text", None));
+    for (words, what) in [
+        (vec!["SET", "t:1:{control}:blocks", "x"], "a text"),
+        (vec!["SET", "t:1:{control}:head", "x"], "a text in place of the head"),
+        (vec!["SET", "t:1:{control}:live", "x"], "a text in place of who is alive"),
+        (vec!["DEL", "t:1:{control}:log"], "an evicted log"),
+        (vec!["DEL", "t:1:{control}:overrides"], "evicted overrides"),
+        (vec!["HSET", "t:1:{control}:head", "version", "garbage"], "a version that is none"),
+        (vec!["HSET", "t:1:{control}:blocks", "foreign", "garbage"], "a foreign fact"),
+    ] {
+        let _ = server.cli(&words);
+        until_true(what, || {
+            server.cli(&["HLEN", "t:1:{control}:blocks"]) == "2"
+                && server.cli(&["HLEN", "t:1:{control}:overrides"]) == "1"
+                && server.cli(&["ZCARD", "t:1:{control}:log"]) == "3"
+                && server.cli(&["ZCARD", "t:1:{control}:live"]) == "1"
+        });
+    }
+    // A value that is none is overwritten by the next that is one, and never heard.
+    let name = String::from_utf8(vec![b'c'; 16]).unwrap();
+    let c = [b'c'; 16];
+    one.told(one.block(c, 900));
+    let _ = server.cli(&["HSET", "t:1:{control}:blocks", &name, "garbage"]);
+    let two = Instance::start(&runtime, &server, 5);
+    two.until_blocked(A, Some(900));
+    until_true("it to be counted", || two.control.stats().strange > 0);
+    assert_eq!(two.blocked_s(c), None);
+    assert_eq!(two.told(two.block(c, 60)), Told::Everyone);
+    let three = Instance::start(&runtime, &server, 5);
+    three.until_blocked(c, Some(60));
+}
+
+#[test]
+fn the_store_is_bounded_and_says_so() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let tell = |of: &Instance, number: usize| {
+        of.control.set_override(("api", &number.to_string()), "text", None)
+    };
+    let last = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).last().unwrap();
+    assert_eq!(tell(&one, OVERRIDES_MAX), None, "here");
+    assert_eq!(one.told(last), Told::Everyone);
+    // An instance that has heard of nobody else's yet.
+    let two = Instance::start(&runtime, &server, 1_000);
+    let act = tell(&two, OVERRIDES_MAX);
+    match act {
+        Some(_) => assert_eq!(two.told(act), Told::NoRoom),
+        None => panic!("it cannot have heard of all of them yet"),
+    }
+    assert_eq!(server.cli(&["HLEN", "t:1:{control}:overrides"]), OVERRIDES_MAX.to_string());
+    assert_eq!(two.control.stats().no_room, 1);
+    assert_eq!(two.told(tell(&two, 7)), Told::Everyone, "one takes the place of its own");
+    assert_eq!(tell(&one, OVERRIDES_MAX), None);
+    let c = one.told(one.block(C, 9));
+    assert_eq!(c, Told::Everyone, "other kinds have room of their own");
+}
+
+#[test]
+fn a_flood_of_blocks_is_told_in_few_calls() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    one.until_up();
+    let before = one.control.stats().calls;
+    let (done, finished) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let (one, done) = (&one, done.clone());
+            scope.spawn(move || {
+                for number in 0..2_000_u32 {
+                    let mut hash = [thread; 16];
+                    hash[..4].copy_from_slice(&number.to_be_bytes());
+                    assert!(one.block(hash, 900).is_some());
+                }
+                done.send(()).unwrap();
+            });
+        }
+    });
+    assert_eq!(finished.iter().take(4).count(), 4);
+    let last = one.control.last_act();
+    assert_eq!(runtime.handle.block_on(one.control.told(last, PATIENCE)), Told::Everyone);
+    assert_eq!(server.cli(&["HLEN", "t:1:{control}:blocks"]), "8000");
+    let calls = one.control.stats().calls - before;
+    assert!(calls <= 2_000, "{calls} calls for 8,000 blocks");
+}
+
+#[test]
+fn the_slot_is_the_one_that_a_cluster_gives_it() {
+    let server = Server::with(&["--cluster-enabled", "yes"]);
+    let key = Keys::new("any").live().to_string();
+    assert_eq!(server.cli(&["CLUSTER", "KEYSLOT", &key]), SLOT.to_string());
+}

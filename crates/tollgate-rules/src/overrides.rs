@@ -1,0 +1,111 @@
+//! Many overrides in one step: what was set elsewhere, for whoever shares state with others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tollgate::{Clock, KeyBuf};
+
+use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX};
+use crate::rule_set::Override;
+
+/// A change of one caller's override.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverrideChange {
+    /// The name of the rule.
+    pub rule: String,
+    /// The key as people write it.
+    pub key: String,
+    /// As [`Caller::set_override`](crate::Caller::set_override) takes it; `None`: it is taken back.
+    pub set: Option<Value>,
+}
+
+impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+    /// Makes changes in one step, the last one of a caller's wins. The numbers of those that the rules
+    /// in force do not allow, such as of a rule that there is not, or for which there is no room.
+    pub fn change_many_overrides(&self, changes: &[OverrideChange]) -> Vec<usize> {
+        let now = self.now();
+        let mut left_out = Vec::new();
+        let mut named: HashMap<(Box<str>, KeyBuf), (usize, Option<Arc<Override>>)> = HashMap::new();
+        for (number, change) in changes.iter().enumerate() {
+            let caller = self.caller_at(&change.rule, &change.key, now).ok();
+            let read = caller.and_then(|caller| {
+                let set = change.set.as_ref().map(|fields| caller.read_override(fields));
+                let whose = (Box::from(&*caller.rule().name), caller.key().clone());
+                Some((whose, set.transpose().ok()?))
+            });
+            match read {
+                Some((whose, set)) => drop(named.insert(whose, (number, set))),
+                None => left_out.push(number),
+            }
+        }
+        let changed = self.change_overrides(now, |overrides| {
+            overrides.retain(|one| !named.contains_key(&(one.rule.clone(), one.key.clone())));
+            for (number, set) in named.into_values() {
+                match set {
+                    Some(_) if overrides.len() >= RUN_TIME_OVERRIDES_MAX => left_out.push(number),
+                    Some(one) => overrides.push(one),
+                    None => {}
+                }
+            }
+            Ok::<(), std::convert::Infallible>(())
+        });
+        let Ok(()) = changed;
+        left_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Source, compile};
+
+    #[test]
+    fn many_changes_are_one_step_and_what_does_not_fit_the_rules_is_told() {
+        let text = "rules: [{ name: api, key: '{user}', limits: [10/hour] }]";
+        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
+        let gatekeeper = Gatekeeper::new(rules, tollgate::Limiter::with_capacity(1_000));
+        let change = |rule: &str, key: &str, set: Option<Value>| OverrideChange {
+            rule: rule.into(),
+            key: key.into(),
+            set,
+        };
+        let left_out = gatekeeper.change_many_overrides(&[
+            change("api", "user=1", Some(json!({ "limits": ["5/hour"] }))),
+            change("gone", "user=1", Some(json!({ "limits": ["5/hour"] }))),
+            change("api", "ip=192.0.2.1", Some(json!({ "limits": ["5/hour"] }))),
+            change("api", "user=2", Some(json!({ "limits": ["nonsense"] }))),
+            change("api", "user=3", Some(json!({ "limits": ["6/hour"] }))),
+            change("api", "user=3", Some(json!({ "limits": ["7/hour"] }))),
+            change("api", "user=4", None),
+        ]);
+        assert_eq!(left_out, [1, 2, 3]);
+        let mut texts: Vec<String> = gatekeeper
+            .overrides()
+            .iter()
+            .map(|one| format!("{} {}", crate::key_text(&one.key), one.limits[0].text))
+            .collect();
+        texts.sort();
+        assert_eq!(texts, ["user=1 5/hour", "user=3 7/hour"]);
+        assert!(gatekeeper.change_many_overrides(&[change("api", "user=1", None)]).is_empty());
+        assert_eq!(gatekeeper.overrides().len(), 1);
+    }
+
+    #[test]
+    fn many_are_bounded() {
+        let text = "rules: [{ name: api, key: '{user}', limits: [10/hour] }]";
+        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
+        let gatekeeper = Gatekeeper::new(rules, tollgate::Limiter::with_capacity(1_000));
+        let changes: Vec<OverrideChange> = (0..RUN_TIME_OVERRIDES_MAX + 3)
+            .map(|user| OverrideChange {
+                rule: "api".into(),
+                key: format!("user={user}"),
+                set: Some(json!(["5/hour"])),
+            })
+            .collect();
+        assert_eq!(gatekeeper.change_many_overrides(&changes).len(), 3);
+        assert_eq!(gatekeeper.overrides().len(), RUN_TIME_OVERRIDES_MAX);
+    }
+}

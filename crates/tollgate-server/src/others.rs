@@ -1,0 +1,136 @@
+//! The other instances on the same store: what they are told, and what they tell.
+//!
+//! A server whose store is its own has none: telling nobody is done at once.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate::{KeyBuf, Micros};
+use tollgate_redis::control::{Control, ControlSink, SharedOverride, SharedRules, Told};
+use tollgate_rules::{OverrideChange, key_text};
+
+use crate::live::LiveRules;
+
+/// How long an operator waits to hear that the others know.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+
+/// The other instances. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Others(Arc<OnceLock<Control>>);
+
+impl Others {
+    /// From here on there are others.
+    pub(crate) fn join(&self, control: Control) {
+        let _ = self.0.set(control);
+    }
+
+    pub(crate) fn control(&self) -> Option<&Control> {
+        self.0.get()
+    }
+
+    /// An override was set here, in these words.
+    pub(crate) fn set_override(
+        &self,
+        rule: &str,
+        key: &KeyBuf,
+        set: &Value,
+        until: Option<Micros>,
+    ) {
+        if let Some(control) = self.control() {
+            let key = key_text(key);
+            let text = json!({ "rule": rule, "key": key, "set": set }).to_string();
+            let _ = control.set_override((rule, &key), &text, until);
+        }
+    }
+
+    pub(crate) fn remove_override(&self, rule: &str, key: &KeyBuf) {
+        if let Some(control) = self.control() {
+            let key = key_text(key);
+            let text = json!({ "rule": rule, "key": key }).to_string();
+            let _ = control.remove_override((rule, &key), &text);
+        }
+    }
+
+    /// Rules were put here, over files with this fingerprint.
+    pub(crate) fn put_rules(&self, text: &[u8], over: &str) {
+        // Rules that are in force are UTF-8.
+        if let (Some(control), Ok(text)) = (self.control(), std::str::from_utf8(text)) {
+            let _ = control.put_rules(text, over);
+        }
+    }
+
+    /// What was put is to hold nowhere.
+    pub(crate) fn take_back_rules(&self) {
+        if let Some(control) = self.control() {
+            let _ = control.take_back_rules();
+        }
+    }
+
+    /// Whether all others know of what was decided here so far; `None`: there are none.
+    pub(crate) async fn told(&self) -> Option<Told> {
+        let control = self.control()?;
+        Some(control.told(control.last_act(), TOLD_WITHIN).await)
+    }
+}
+
+/// Hears what others have decided, and hands it to the thread that replaces rules.
+pub(crate) struct Ears {
+    pub(crate) live: LiveRules,
+    /// So many instances are alive.
+    pub(crate) count: Box<dyn Fn(u32) + Send + Sync>,
+}
+
+impl ControlSink for Ears {
+    fn live(&self, count: u32) {
+        (self.count)(count);
+    }
+
+    fn overrides(&self, changed: Vec<SharedOverride>) {
+        self.live.hear_overrides(changed);
+    }
+
+    fn rules(&self, rules: Option<SharedRules>) {
+        self.live.hear_rules(rules);
+    }
+}
+
+/// An override in the words of [`Others::set_override`]; `None`: those are not its words.
+pub(crate) fn read_override(told: &SharedOverride) -> Option<OverrideChange> {
+    let mut entry: Value = serde_json::from_str(&told.text).ok()?;
+    let set = match told.gone {
+        true => None,
+        false => Some(entry.get_mut("set")?.take()),
+    };
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).map(String::from);
+    Some(OverrideChange { rule: text("rule")?, key: text("key")?, set })
+}
+
+/// How an answer to an operator says it.
+pub(crate) fn shared(told: Told) -> &'static str {
+    match told {
+        Told::Everyone => "yes",
+        Told::Later => "later",
+        Told::NoRoom => "no_room",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_of_others_are_read_and_nonsense_is_not() {
+        let told = |text: &str, gone| SharedOverride { id: [0; 16], text: text.into(), gone };
+        let set = r#"{"rule":"api","key":"user=42","set":{"limits":["5/hour"]}}"#;
+        let want = |set| OverrideChange { rule: "api".into(), key: "user=42".into(), set };
+        let limits = json!({ "limits": ["5/hour"] });
+        assert_eq!(read_override(&told(set, false)), Some(want(Some(limits))));
+        assert_eq!(read_override(&told(set, true)), Some(want(None)));
+        for text in
+            ["", "5", "{}", r#"{"rule":"api","key":"k"}"#, r#"{"rule":5,"key":"k","set":[]}"#]
+        {
+            assert_eq!(read_override(&told(text, false)), None, "{text}");
+        }
+    }
+}
