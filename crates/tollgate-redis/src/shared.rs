@@ -231,7 +231,7 @@ impl<R: Remote> Inner<R> {
         if !usual || check.is_shadow() || check.is_at_once() || self.time == TimeOf::Caller {
             return None;
         }
-        if self.any_block(now) {
+        if self.any_block(now) && self.blocked(check.key(), now).is_some() {
             return None;
         }
         let tag = self.tag(check);
