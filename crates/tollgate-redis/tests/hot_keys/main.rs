@@ -43,7 +43,7 @@ async fn instances_at(url: &str, count: u32) -> Vec<Shared<RedisStore>> {
 }
 
 fn now() -> Micros {
-    SystemClock::default().now()
+    SystemClock.now()
 }
 
 async fn decide(shared: &Shared<RedisStore>, checks: &[Check<'_>]) -> Decision {
