@@ -4,13 +4,14 @@
 //!   checks ─▶ refusals.rs    refused a moment ago, and the wait is not over: refused
 //!          ─▶ lease.rs       budget borrowed ahead covers the cost: spent
 //!          ─▶ local_sync.rs  decided in the table of this process, told afterwards
-//!          ─▶ the store      asked, and its states copied into the table of this process
+//!          ─▶ asking.rs      the store is asked, and its states copied into the table of this process
 //!          ─▶ failing.rs     no answer: decided alone, admitted or refused, as each check's terms say
 //! ```
 //!
 //! A single check that can be answered here is: nothing is allocated and nobody is waited for. All else
 //! goes through `request.rs`, which has all checks pass and charged, or none.
 
+mod asking;
 mod failing;
 mod kept;
 mod lease;
@@ -230,7 +231,7 @@ impl<R: Remote> Inner<R> {
         if !usual || check.is_shadow() || check.is_at_once() || self.time == TimeOf::Caller {
             return None;
         }
-        if self.any_block(now) {
+        if self.any_block(now) && self.blocked(check.key(), now).is_some() {
             return None;
         }
         let tag = self.tag(check);

@@ -50,7 +50,7 @@ static ALLOCATOR: Counting = Counting;
 
 async fn decide(shared: &Shared<RedisStore>, check: Check<'_>) -> Decision {
     let mut outcome = [Outcome::default()];
-    let now = SystemClock::default().now();
+    let now = SystemClock.now();
     let Ok(decision) = shared.decide_each(&[check], now, &mut outcome).await;
     decision
 }

@@ -83,7 +83,7 @@ impl Leases {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.taken().next().is_none()
+        self.places.is_empty()
     }
 
     /// Whether there may be budget for this.
@@ -238,8 +238,10 @@ impl<R: Remote> Inner<R> {
     /// Gives back what is left of leases that have ended, or of all.
     pub(super) async fn return_leases(&self, all: bool) {
         let now = Instant::now();
-        for (_, place) in self.leases.places.taken() {
+        for (tag, place) in self.leases.places.taken() {
             let Some((kept, mut left, charges)) = end_lease(place, all, now) else { continue };
+            self.leases.places.release(tag);
+            place.busy.store(false, Ordering::Release);
             for (charged_at, units) in charges {
                 let units = units.min(left);
                 left -= units;
@@ -269,7 +271,7 @@ impl<R: Remote> Inner<R> {
     }
 }
 
-/// Ends a lease whose time has come; what is left of it, and of which charges that can be.
+/// Ends a lease whose time has come; what is left of it, and of which charges that can be. It stays busy.
 fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>, u64, Charges)> {
     let mut owner = place.owner();
     let owned = owner.as_mut().filter(|owner| all || owner.expires <= now)?;
@@ -278,10 +280,7 @@ fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>
     }
     let (kept, charges) = (Arc::clone(&owned.kept), std::mem::take(&mut owned.charges));
     drop(owner);
-    let left = place.drain();
-    place.release();
-    place.busy.store(false, Ordering::Release);
-    (left > 0).then_some((kept, left, charges))
+    Some((kept, place.drain(), charges))
 }
 
 /// Adds a charge, and drops those that are spent whole: of `left` units, the latest come last.

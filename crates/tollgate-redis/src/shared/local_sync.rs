@@ -55,7 +55,7 @@ impl SyncBook {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.taken().next().is_none()
+        self.places.is_empty()
     }
 
     /// Whether a key is decided here.
@@ -152,9 +152,15 @@ impl<R: Remote> Inner<R> {
         let mut telling = JoinSet::new();
         let now = Instant::now();
         for (tag, place) in self.sync.places.taken() {
-            if let Some((kept, units)) = untold(place, all, now) {
-                let inner = Arc::clone(self);
-                telling.spawn(async move { inner.tell_one(tag, &kept, units).await });
+            match untold(place, all, now) {
+                Untold::Units(kept, units) => {
+                    let inner = Arc::clone(self);
+                    telling.spawn(async move { inner.tell_one(tag, &kept, units).await });
+                }
+                Untold::Idle => {
+                    self.sync.places.release(tag);
+                }
+                Untold::Nothing => {}
             }
             if telling.len() >= TELLING_MAX {
                 telling.join_next().await;
@@ -189,19 +195,27 @@ impl<R: Remote> Inner<R> {
     }
 }
 
-/// What a place has to tell now. One that has had nothing to tell for a while is given up.
-fn untold(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>, u64)> {
+/// What a place has to tell now.
+enum Untold {
+    Units(Arc<Kept>, u64),
+    Nothing,
+    /// Nothing for a while: the key can do without its place.
+    Idle,
+}
+
+fn untold(place: &Place<Owner>, all: bool, now: Instant) -> Untold {
     let mut owner = place.owner();
-    let owned = owner.as_mut().filter(|owner| all || owner.due <= now)?;
-    owned.due = due_of(&owned.kept.check(), now);
+    let Some(owner) = owner.as_mut().filter(|owner| all || owner.due <= now) else {
+        return Untold::Nothing;
+    };
+    owner.due = due_of(&owner.kept.check(), now);
     let units = place.drain();
-    owned.idle = if units == 0 { owned.idle + 1 } else { 0 };
-    let (idle, kept) = (owned.idle >= IDLE_INTERVALS, Arc::clone(&owned.kept));
-    drop(owner);
-    if units == 0 && idle {
-        place.release();
+    owner.idle = if units == 0 { owner.idle + 1 } else { 0 };
+    match owner.idle {
+        0 => Untold::Units(Arc::clone(&owner.kept), units),
+        IDLE_INTERVALS.. => Untold::Idle,
+        _ => Untold::Nothing,
     }
-    (units > 0).then_some((kept, units))
 }
 
 fn due_of(check: &Check<'_>, now: Instant) -> Instant {

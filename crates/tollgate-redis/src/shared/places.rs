@@ -18,17 +18,14 @@ pub(super) const FACTS: usize = 6;
 /// The most units of one place.
 pub(super) const UNITS_MAX: u64 = (1 << UNIT_BITS) - 1;
 
-/// The table. Bound: `SET` places for each set, made at once; a key whose set is full has none.
+/// The table. Bound: made at once, and never grows; a key whose set is full has no place.
 #[derive(Debug)]
 pub(super) struct Places<T> {
-    sets: Box<[Set<T>]>,
-}
-
-#[derive(Debug)]
-struct Set<T> {
-    /// Held by whoever gives a place of this set to a key.
-    claiming: Mutex<()>,
-    places: [Place<T>; SET],
+    /// Whose each place is; 0 is nobody's. Apart from the places: a set of them is one line of memory.
+    tags: Box<[AtomicU64]>,
+    places: Box<[Place<T>]>,
+    /// For each set, held by whoever gives a place to a key or takes it away.
+    claiming: Box<[Mutex<()>]>,
 }
 
 /// One key's place; `T` is what its owner keeps, read off the path of decisions only.
@@ -61,38 +58,67 @@ impl<T> Places<T> {
     /// About `keys` places, a power of two.
     pub(super) fn new(keys: usize) -> Places<T> {
         let sets = (keys / SET).next_power_of_two();
-        let set = || Set { claiming: Mutex::new(()), places: Default::default() };
-        Places { sets: (0..sets).map(|_| set()).collect() }
+        Places {
+            tags: (0..sets * SET).map(|_| AtomicU64::new(0)).collect(),
+            places: (0..sets * SET).map(|_| Place::default()).collect(),
+            claiming: (0..sets).map(|_| Mutex::new(())).collect(),
+        }
     }
 
-    fn set(&self, tag: u64) -> &Set<T> {
-        &self.sets[tag as usize & (self.sets.len() - 1)]
+    fn set(&self, tag: u64) -> usize {
+        tag as usize & (self.claiming.len() - 1)
+    }
+
+    /// The number of a place of this key's set that is `whose`.
+    #[inline]
+    fn number(&self, tag: u64, whose: u64) -> Option<usize> {
+        let first = self.set(tag) * SET;
+        let tags = &self.tags[first..first + SET];
+        tags.iter().position(|one| one.load(Ordering::Acquire) == whose).map(|place| first + place)
     }
 
     /// The place of a key, if it has one.
     #[inline]
     pub(super) fn find(&self, tag: u64) -> Option<&Place<T>> {
-        let places = &self.set(tag).places;
-        places.iter().find(|place| place.tag.load(Ordering::Acquire) == tag)
+        Some(&self.places[self.number(tag, tag)?])
     }
 
     /// The place of a key, which gets one if there is room: empty, and kept by `owner`.
     pub(super) fn claim(&self, tag: u64, owner: impl FnOnce() -> T) -> Option<&Place<T>> {
-        let set = self.set(tag);
-        let _alone = lock(&set.claiming);
         if let Some(place) = self.find(tag) {
             return Some(place);
         }
-        let place = set.places.iter().find(|place| place.tag.load(Ordering::Acquire) == 0)?;
+        let _alone = lock(&self.claiming[self.set(tag)]);
+        if let Some(place) = self.find(tag) {
+            return Some(place);
+        }
+        let number = self.number(tag, 0)?;
+        let place = &self.places[number];
         *lock(&place.owner) = Some(owner());
         place.tag.store(tag, Ordering::Release);
+        self.tags[number].store(tag, Ordering::Release);
         Some(place)
+    }
+
+    /// Takes a key's place away, if it holds no units; whether it is gone.
+    pub(super) fn release(&self, tag: u64) -> bool {
+        let _alone = lock(&self.claiming[self.set(tag)]);
+        let Some(number) = self.number(tag, tag) else { return true };
+        let gone = self.places[number].empty();
+        if gone {
+            self.tags[number].store(0, Ordering::Release);
+        }
+        gone
     }
 
     /// Every place that is somebody's, with its key.
     pub(super) fn taken(&self) -> impl Iterator<Item = (u64, &Place<T>)> {
-        let places = self.sets.iter().flat_map(|set| &set.places);
-        places.map(|place| (place.tag.load(Ordering::Acquire), place)).filter(|(tag, _)| *tag != 0)
+        let tags = self.tags.iter().map(|tag| tag.load(Ordering::Acquire));
+        tags.zip(&self.places).filter(|(tag, _)| *tag != 0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken().next().is_none()
     }
 }
 
@@ -160,11 +186,14 @@ impl<T> Place<T> {
         self.word.fetch_add((left + units).min(UNITS_MAX), Ordering::AcqRel);
     }
 
-    /// Gives the place up, if it holds no units; whether it did.
-    pub(super) fn release(&self) -> bool {
+    /// Makes it nobody's, if it holds no units.
+    fn empty(&self) -> bool {
         let mut owner = self.owner();
         let word = self.word.load(Ordering::Acquire);
-        let free = word & UNITS_MAX == 0 && self.swap(word, next_generation(word)).is_ok();
+        let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        let next = next_generation(word);
+        let free =
+            word & UNITS_MAX == 0 && self.word.compare_exchange(word, next, order, failed).is_ok();
         if free {
             *owner = None;
             self.facts.iter().for_each(|fact| fact.store(0, Ordering::Relaxed));
@@ -210,9 +239,9 @@ mod tests {
         assert!(places.claim(1, || ()).is_some(), "whoever has one keeps it");
         let place = places.find(1).unwrap();
         assert!(place.add(1, 5));
-        assert!(!place.release(), "units are never lost");
+        assert!(!places.release(1), "units are never lost");
         assert_eq!(place.drain(), 5);
-        assert!(place.release());
+        assert!(places.release(1) && places.release(1));
         assert!(places.find(1).is_none() && !place.add(1, 5) && place.owner().is_none());
         assert!(places.claim(100, || ()).is_some());
         assert_eq!(places.taken().count(), SET);
@@ -223,8 +252,7 @@ mod tests {
         let places = Places::new(SET);
         let place = places.claim(7, || ()).unwrap();
         place.renew([1, 0, 0, 0, 0, 0], 10);
-        let mut renewed = false;
-        let renewed = std::cell::Cell::new(std::mem::take(&mut renewed));
+        let renewed = std::cell::Cell::new(false);
         let (fact, left) = place
             .spend(7, 3, |facts| {
                 let fact = facts[0].load(Ordering::Relaxed);

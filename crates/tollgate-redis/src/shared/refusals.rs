@@ -51,6 +51,24 @@ struct Entry {
     carried: AtomicU32,
 }
 
+/// Refusals that were answered without the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unreported {
+    /// Those that the store does not know.
+    pub(super) unknown: u32,
+    /// Those that it knows, and that nobody has counted.
+    pub(super) known: u32,
+    /// What each of them asked for, if it was to be counted exactly.
+    pub(super) cost: u64,
+}
+
+impl Unreported {
+    /// All of them.
+    pub(super) fn all(self) -> u32 {
+        self.unknown.saturating_add(self.known)
+    }
+}
+
 const HITS: u64 = u32::MAX as u64;
 const VERSION: u64 = 1 << 32;
 
@@ -128,22 +146,25 @@ impl Refusals {
         }
     }
 
-    /// Refusals of a key that were answered from here since the store was asked last: those that the
-    /// store does not know, and those that it knows and nobody has counted.
-    pub(super) fn drain(&self, tag: u64) -> (u32, u32) {
-        let Some(entry) = self.set(tag).find(tag) else { return (0, 0) };
+    /// Refusals of a key that were answered from here since the store was asked last.
+    pub(super) fn drain(&self, tag: u64) -> Unreported {
+        let Some(entry) = self.set(tag).find(tag) else { return Unreported::default() };
         let _alone = lock(&self.set(tag).writing);
         if entry.tag.load(Ordering::Relaxed) != tag {
-            return (0, 0);
+            return Unreported::default();
         }
         let hits = entry.word.fetch_and(!HITS, Ordering::AcqRel) & HITS;
         self.answered.fetch_add(hits, Ordering::Relaxed);
-        (hits as u32, entry.carried.swap(0, Ordering::Relaxed))
+        let known = entry.carried.swap(0, Ordering::Relaxed);
+        Unreported { unknown: hits as u32, known, cost: entry.cost.load(Ordering::Relaxed) }
     }
 
     /// Takes drained refusals back: the store knows them now, or it could not be told and they count
     /// once more.
     pub(super) fn put_back(&self, tag: u64, unknown: u32, known: u32) {
+        if unknown == 0 && known == 0 {
+            return;
+        }
         let Some(entry) = self.set(tag).find(tag) else {
             self.lost.fetch_add((unknown + known).into(), Ordering::Relaxed);
             return;
@@ -284,7 +305,8 @@ mod tests {
             assert_eq!(left, wait, "cost {cost} after {micros} us");
         }
         assert!(refusals.recall(10, 3, NOW, false).is_none());
-        assert_eq!((refusals.drain(9), refusals.drain(9)), ((3, 0), (0, 0)));
+        assert_eq!(refusals.drain(9), Unreported { unknown: 3, known: 0, cost: 3 });
+        assert_eq!(refusals.drain(9).all(), 0);
         assert_eq!(refusals.counts(), (3, 0));
     }
 
@@ -311,9 +333,9 @@ mod tests {
         assert!(refusals.recall(8, 1, NOW, false).is_some());
         refusals.forget_all();
         assert!(refusals.recall(8, 1, NOW, false).is_none());
-        assert_eq!((refusals.drain(7), refusals.drain(8)), ((1, 0), (2, 0)));
+        assert_eq!((refusals.drain(7).all(), refusals.drain(8).unknown), (1, 2));
         refusals.put_back(8, 1, 1);
-        assert_eq!(refusals.drain(8), (1, 1));
+        assert_eq!(refusals.drain(8), Unreported { unknown: 1, known: 1, cost: 1 });
         assert_eq!(refusals.counts(), (3, 0));
     }
 
@@ -336,7 +358,7 @@ mod tests {
         let refusals = Refusals::new();
         refusals.remember(9, 1, &refused(1_000_000), NOW);
         let drained = AtomicU64::new(0);
-        let count = |(hits, _): (u32, u32)| drained.fetch_add(hits.into(), Ordering::Relaxed);
+        let count = |drain: Unreported| drained.fetch_add(drain.all().into(), Ordering::Relaxed);
         let answered: usize = std::thread::scope(|scope| {
             let refusals = &refusals;
             let asking =

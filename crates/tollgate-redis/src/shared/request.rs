@@ -8,12 +8,16 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Outcome, Refusal};
+use tollgate::time::MAX_EXACT;
+use tollgate::{
+    Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Outcome, Refusal, Wait,
+};
 
 use crate::options::TimeOf;
 use crate::remote::{Remote, Seen};
 
 use super::Inner;
+use super::refusals::Unreported;
 
 /// Something of each check, without allocating.
 type List<T> = ArrayVec<T, MAX_LIMITS>;
@@ -65,6 +69,12 @@ impl<R: Remote> Inner<R> {
             if let Some(wait) = wait {
                 return Decision::refused(Refusal::Blocked, wait, now);
             }
+        }
+        if let [check] = checks
+            && self.is_simple(check)
+        {
+            outcomes[0] = self.ask_one(check, now).await;
+            return Decision::of_outcomes(checks, outcomes, now);
         }
         let tags = checks.iter().map(|check| self.tag(check)).collect();
         let ways = checks.iter().map(|_| Way::Unasked).collect();
@@ -194,10 +204,11 @@ impl<R: Remote> Request<'_, R> {
         if group.is_empty() {
             return true;
         }
-        let unreported: List<(u32, u32)> = group.iter().map(|&i| self.unreported(i)).collect();
+        let drain = |&index: &usize| shared.unreported(&self.checks[index], self.tags[index]);
+        let unreported: List<Unreported> = group.iter().map(drain).collect();
         let mut checks: ArrayVec<Check<'_>, { 2 * MAX_LIMITS }> = ArrayVec::new();
-        for (&index, &(unknown, _)) in group.iter().zip(&unreported) {
-            checks.extend(counted_before(&self.checks[index], unknown));
+        for (&index, before) in group.iter().zip(&unreported) {
+            checks.extend(counted_before(&self.checks[index], before));
         }
         let before = checks.len();
         checks.extend(group.iter().map(|&index| self.checks[index]));
@@ -211,65 +222,23 @@ impl<R: Remote> Request<'_, R> {
         let mut seen = Seen::default();
         let answer = asked.store.decide_seen(&checks, self.now, &mut answers, &mut seen).await;
         if answer.is_err() {
-            for (&index, (unknown, known)) in group.iter().zip(unreported) {
-                shared.refusals.put_back(self.tags[index], unknown, known);
+            for (&index, before) in group.iter().zip(unreported) {
+                shared.refusals.put_back(self.tags[index], before.unknown, before.known);
             }
             return self.go_on_without(&group, outcomes);
         }
         asked.saw(seen.at, self.now);
         for (place, &index) in group.iter().enumerate() {
             outcomes[index] = answers[before + place];
-            let state = seen.states.get(before + place);
-            if let Some(state) = state {
-                let check = &self.checks[index];
-                shared.local.seed(check.limit(), check.key(), state, seen.at);
-            }
-            self.learn(index, &mut outcomes[index], unreported[place]);
+            let (check, tag) = (&self.checks[index], self.tags[index]);
+            shared.copy_state(check, &seen, before + place);
+            shared.learn(check, tag, self.now, &mut outcomes[index], unreported[place]);
         }
         let refuses = |index: &usize| !self.checks[*index].is_shadow() && !outcomes[*index].allowed;
         let refused = group.iter().any(refuses);
         let way = if refused { Way::Refused } else { Way::Store };
         group.iter().for_each(|&index| self.ways[index] = way.clone());
         !refused
-    }
-
-    /// Refusals of a check's key that were answered without its store.
-    fn unreported(&self, index: usize) -> (u32, u32) {
-        let check = &self.checks[index];
-        let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
-        match takes && !check.is_shadow() && self.shared.time == TimeOf::Server {
-            true => self.shared.refusals.drain(self.tags[index]),
-            false => (0, 0),
-        }
-    }
-
-    /// Keeps in mind what a store said of a check.
-    fn learn(&self, index: usize, outcome: &mut Outcome, (unknown, known): (u32, u32)) {
-        let (shared, check, tag) = (self.shared, &self.checks[index], self.tags[index]);
-        if shared.time == TimeOf::Caller {
-            return;
-        }
-        let told = unknown.saturating_add(known);
-        let takes = matches!(check.what(), Act::Take | Act::UpTo) && !check.is_shadow();
-        if !takes || outcome.decided_by == DecidedBy::Block {
-            return;
-        }
-        if outcome.allowed {
-            if told > 0 {
-                shared.refusals.put_back(tag, 0, told);
-            }
-        } else {
-            outcome.unreported = told;
-            if !check.is_at_once() {
-                let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
-                shared.refusals.remember(tag, cost, outcome, self.now);
-            }
-        }
-        match check.its_terms().consistency {
-            Consistency::Strict => {}
-            Consistency::Leased { .. } => shared.consider_lease(check, tag, self.now, outcome),
-            Consistency::LocalSync { .. } => shared.decide_here_from_now(check, tag),
-        }
     }
 
     /// Decides the checks of a store that does not answer; whether nothing refuses.
@@ -301,20 +270,22 @@ impl<R: Remote> Request<'_, R> {
                             .soon(self.checks[index].cost(counted).act(Act::Force), self.now);
                     }
                 }
+                _ if self.checks[index].counts_denied() => outcome.charged = 0,
                 _ => self.give_back(index, outcome, u64::MAX),
             }
+            outcome.delay = Wait::ZERO;
         }
     }
 
-    /// Gives back up to `units` of what a check was charged, but for what counts refused requests.
+    /// Gives back up to `units` of what a check was charged.
     fn give_back(&self, index: usize, outcome: &mut Outcome, units: u64) {
         let (shared, check, tag) = (self.shared, &self.checks[index], self.tags[index]);
         let units = units.min(outcome.charged);
-        let charged = *outcome;
-        outcome.charged -= units;
-        if units == 0 || check.counts_denied() {
+        if units == 0 {
             return;
         }
+        let charged = *outcome;
+        outcome.charged -= units;
         outcome.remaining = (outcome.remaining + units).min(check.limit().capacity());
         let receipt = Outcome { charged: units, ..charged }.receipt();
         let at = shared.asked(check).clock(self.now);
@@ -356,12 +327,8 @@ impl<R: Remote> Request<'_, R> {
 }
 
 /// Refusals that a limit counts and its store has not heard of, to be charged before the check.
-fn counted_before<'a>(check: &Check<'a>, refusals: u32) -> Option<Check<'a>> {
-    let cost = match check.what() {
-        Act::UpTo => check.units().min(1),
-        _ => check.units(),
-    };
-    let units = cost.saturating_mul(refusals.into()).min(tollgate::time::MAX_EXACT);
+fn counted_before<'a>(check: &Check<'a>, refusals: &Unreported) -> Option<Check<'a>> {
+    let units = refusals.cost.saturating_mul(refusals.unknown.into()).min(MAX_EXACT);
     let force = check.cost(units).act(Act::Force);
     (check.counts_denied() && units > 0).then_some(force)
 }

@@ -23,6 +23,7 @@ struct StandIn(Arc<Table>);
 struct Table {
     states: Mutex<HashMap<(u64, Vec<u8>), State>>,
     book: Mutex<HashMap<(u64, Vec<u8>), HashMap<u64, u64>>>,
+    blocks: Mutex<HashMap<Vec<u8>, Micros>>,
     fails: AtomicBool,
     calls: AtomicU64,
     /// How far its clock is ahead, in microseconds.
@@ -104,20 +105,25 @@ impl Store for StandIn {
         Ok(check.limit().capacity() as i64 - self.used(check, now))
     }
 
-    async fn block(&self, _: Key<'_>, _: Micros, _: Micros) -> Answer<bool> {
-        self.call().map(|()| true)
+    async fn block(&self, key: Key<'_>, until: Micros, _: Micros) -> Answer<bool> {
+        self.call()?;
+        self.0.blocks.lock().unwrap().insert(key.as_bytes().to_vec(), until);
+        Ok(true)
     }
 
-    async fn unblock(&self, _: Key<'_>, _: Micros) -> Answer<bool> {
-        self.call().map(|()| false)
+    async fn unblock(&self, key: Key<'_>, _: Micros) -> Answer<bool> {
+        self.call()?;
+        Ok(self.0.blocks.lock().unwrap().remove(key.as_bytes()).is_some())
     }
 
-    fn blocked(&self, _: Key<'_>, _: Micros) -> Option<Wait> {
-        None
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        let until = *self.0.blocks.lock().unwrap().get(key.as_bytes())?;
+        let left = until.as_u64().checked_sub(now.as_u64()).filter(|left| *left > 0)?;
+        Some(Wait::from_micros(left))
     }
 
     fn any_block(&self, _: Micros) -> bool {
-        false
+        !self.0.blocks.lock().unwrap().is_empty()
     }
 }
 

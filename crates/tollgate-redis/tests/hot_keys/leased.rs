@@ -1,6 +1,7 @@
 //! Leases: at most ε of the capacity too much or too early, and most calls saved.
 
 use testkit::history::{self, Bound};
+use testkit::redis::Cluster;
 
 use super::*;
 
@@ -76,4 +77,29 @@ async fn most_calls_are_saved() {
     let (asked, calls) = (saw[0].calls.len() as u64, calls_of(&all[0]) - before);
     assert_eq!(admitted(&saw), asked);
     assert!(calls * 10 <= asked, "{calls} calls for {asked} decisions");
+}
+
+/// The book of a key is where its state is: a cluster lends as one server does, and what a request takes
+/// of a lease is given back when a limit in another slot refuses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_lends_too() {
+    let cluster = Cluster::of(3, false);
+    let all = instances_at(&cluster.url(), 2).await;
+    let limit = Limit::per_day(1_000_000).burst(1_000_000).build().unwrap();
+    let saw = hammer(&all, &limit, LEASED, 2, 500).await;
+    let leased: u64 = saw.iter().map(|saw| saw.leased).sum();
+    assert!(leased > 500, "{leased} leased");
+
+    let few = Limit::per_day(3).burst(3).name("few").build().unwrap();
+    let terms = Terms { consistency: LEASED, ..Terms::default() };
+    let both = [Check::new(&limit, "hot").terms(terms), Check::new(&few, "another slot")];
+    for allowed in [true, true, true, false, false] {
+        assert_eq!(decide(&all[0], &both).await.allowed(), allowed);
+    }
+    for shared in &all {
+        shared.settle().await;
+    }
+    let Ok(left) = all[0].balance(&both[0], now()).await;
+    let (used, got) = (1_000_000 - left, admitted(&saw) as i64 + 3);
+    assert!((got - 60..=got).contains(&used), "{used} charged, {got} admitted");
 }

@@ -16,17 +16,21 @@ use tollgate::{
 use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
 
 /// One instance: a store with connections of its own.
-fn instance(server: &Server) -> Shared<RedisStore> {
+fn instance(url: &str) -> Shared<RedisStore> {
     // Longer than any machine needs: these tests are not about time.
     let options = Options { timeout: Duration::from_secs(5), ..Options::default() };
-    let store = RedisStore::at(&StoreUrl::parse(&server.url()).unwrap(), &options);
+    let store = RedisStore::at(&StoreUrl::parse(url).unwrap(), &options);
     Shared::start(vec![store], 10_000, TimeOf::Server)
 }
 
 /// So many instances, all of them connected.
 async fn instances(server: &Server, count: u32) -> Vec<Shared<RedisStore>> {
+    instances_at(&server.url(), count).await
+}
+
+async fn instances_at(url: &str, count: u32) -> Vec<Shared<RedisStore>> {
     let limit = Limit::per_second(1_000_000).name("hello").build().unwrap();
-    let all: Vec<_> = (0..count).map(|_| instance(server)).collect();
+    let all: Vec<_> = (0..count).map(|_| instance(url)).collect();
     for one in &all {
         one.set_live(count);
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
@@ -39,7 +43,7 @@ async fn instances(server: &Server, count: u32) -> Vec<Shared<RedisStore>> {
 }
 
 fn now() -> Micros {
-    SystemClock::default().now()
+    SystemClock.now()
 }
 
 async fn decide(shared: &Shared<RedisStore>, checks: &[Check<'_>]) -> Decision {

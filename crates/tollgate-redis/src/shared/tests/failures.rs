@@ -126,3 +126,22 @@ async fn mistakes_are_answered_as_in_memory() {
     let Ok(lifted) = shared.unblock("a".into(), NOW).await;
     assert!(lifted && decide(&shared, &[Check::new(&limit, "a")], NOW).await.allowed());
 }
+
+#[tokio::test]
+async fn a_block_holds_without_the_store_and_leaves_others_alone() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1/hour burst 1");
+    let check = |key: &'static str| Check::new(&limit, key);
+    for _ in 0..2 {
+        let _ = decide(&shared, &[check("refused")], NOW).await;
+    }
+    store.fail(true);
+    let Ok(blocked) = shared.block("blocked".into(), at(5_000_000), NOW).await;
+    assert!(blocked, "the store does not answer: it is kept here");
+    let decision = decide(&shared, &[check("blocked").terms(failing(OnFailure::Open))], NOW).await;
+    assert_eq!(decision.refusal(), Some(Refusal::Blocked));
+    let forced = decide(&shared, &[check("blocked").act(Act::Force)], NOW).await;
+    assert!(forced.allowed(), "what has happened cannot be blocked");
+    let cached = decide(&shared, &[check("refused")], NOW).await;
+    assert_eq!(cached.decided_by(), DecidedBy::RefusalCache, "others are answered as before");
+}

@@ -67,8 +67,8 @@ async fn refusals_that_count_are_charged_with_the_next_call() {
     store.calls();
     let other = decide(&shared, &[check.cost(2)], NOW).await;
     assert_eq!((other.decided_by(), store.calls()), (DecidedBy::Redis, 1), "another cost asks");
-    // 10 + 1 + 5 × the cost of this one, which is 2, and itself.
-    assert_eq!(store.used(&check, NOW), 23);
+    // 10, 1 and 5 that were refused, and itself.
+    assert_eq!(store.used(&check, NOW), 18);
     assert_eq!(other.outcome().unreported, 5);
 }
 

@@ -1,0 +1,87 @@
+//! Asking a store, and what is kept in mind of its answer.
+
+use std::sync::Arc;
+
+use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Outcome};
+
+use crate::options::TimeOf;
+use crate::remote::{Remote, Seen};
+
+use super::Inner;
+use super::refusals::Unreported;
+
+impl<R: Remote> Inner<R> {
+    /// Whether a check is one that goes to its store as it is: nothing was taken for it here, and
+    /// nothing has to be told with it.
+    pub(super) fn is_simple(&self, check: &Check<'_>) -> bool {
+        let synced = matches!(check.its_terms().consistency, Consistency::LocalSync { .. });
+        let here = synced && self.time == TimeOf::Server && self.sync.is_ready(self.tag(check));
+        check.what() != Act::UpTo && !check.counts_denied() && !here
+    }
+
+    /// Asks about one simple check: most of what is asked.
+    pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
+        let (asked, tag) = (self.asked(check), self.tag(check));
+        let before = self.unreported(check, tag);
+        self.pace.saw(now);
+        let checks = std::slice::from_ref(check);
+        let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
+        if asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await.is_err() {
+            self.refusals.put_back(tag, before.unknown, before.known);
+            let share = self.shares.of(check.limit(), self.live());
+            self.decide_without(checks, &[share], asked.clock(now), &mut outcome);
+        } else {
+            asked.saw(seen.at, now);
+            self.copy_state(check, &seen, 0);
+            self.learn(check, tag, now, &mut outcome[0], before);
+        }
+        outcome[0]
+    }
+
+    /// Refusals of a check's key that were answered without its store.
+    pub(super) fn unreported(&self, check: &Check<'_>, tag: u64) -> Unreported {
+        let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
+        match takes && !check.is_shadow() && self.time == TimeOf::Server {
+            true => self.refusals.drain(tag),
+            false => Unreported::default(),
+        }
+    }
+
+    /// Puts what a store said of a check's key into the table of this process.
+    pub(super) fn copy_state(&self, check: &Check<'_>, seen: &Seen, place: usize) {
+        if let Some(state) = seen.states.get(place) {
+            self.local.seed(check.limit(), check.key(), state, seen.at);
+        }
+    }
+
+    /// Keeps in mind what a store said of a check, and reports refusals that it was not asked about.
+    pub(super) fn learn(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        tag: u64,
+        now: Micros,
+        outcome: &mut Outcome,
+        before: Unreported,
+    ) {
+        let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
+        let blocked = outcome.decided_by == DecidedBy::Block;
+        if self.time == TimeOf::Caller || !takes || check.is_shadow() || blocked {
+            return;
+        }
+        if outcome.allowed {
+            // Nobody counts refusals now: the next that is refused reports them.
+            self.refusals.put_back(tag, 0, before.all());
+        } else {
+            outcome.unreported = before.all();
+            if !check.is_at_once() {
+                let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
+                self.refusals.remember(tag, cost, outcome, now);
+            }
+        }
+        match check.its_terms().consistency {
+            Consistency::Strict => {}
+            Consistency::Leased { .. } => self.consider_lease(check, tag, now, outcome),
+            Consistency::LocalSync { .. } => self.decide_here_from_now(check, tag),
+        }
+    }
+}
