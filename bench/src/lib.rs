@@ -8,6 +8,7 @@
 //! | `probabilistic` | what limits cost that several servers keep without a shared store |
 //! | `rules` | what a rules file costs as it grows: compiling, deciding |
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
+//! | `redis` | decisions through Redis, next to one EVALSHA for each request |
 //! | `bare-hyper` | nothing by itself: the floor that `http` starts and measures |
 //! | `flood` | memory and fairness when strangers flood a full table |
 

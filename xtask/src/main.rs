@@ -25,6 +25,7 @@ Commands:
   bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
   bench rules [OPTIONS]    measure what rules files cost as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
+  bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
   errors                   print how far the sliding window counter strays, per traffic shape
   probabilistic            print how far limits stray that servers keep without a shared store
   log-cost                 measure the sliding window log from N = 10 to 1 million

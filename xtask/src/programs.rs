@@ -7,7 +7,7 @@ use crate::invocation::Invocation;
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] = &["library", "rules", "http"];
+const BENCHMARKS: &[&str] = &["library", "rules", "http", "redis"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, UsageError> {

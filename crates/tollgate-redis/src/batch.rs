@@ -9,6 +9,7 @@ use tollgate::store::breaker::Pass;
 
 use crate::call::Call;
 use crate::error::StoreError;
+use crate::node::Usage;
 
 /// Calls of one flight, and so the most that one script call answers: more would keep whoever came
 /// first waiting for whoever came last.
@@ -51,7 +52,7 @@ pub(crate) type Answer = Result<Value, Failure>;
 pub(crate) struct Failure {
     pub(crate) error: StoreError,
     /// The question, unless it may have been carried out.
-    pub(crate) again: Option<Ask>,
+    pub(crate) again: Option<Box<Ask>>,
 }
 
 /// A question in line.
@@ -93,11 +94,9 @@ struct Group {
 }
 
 /// Writes the commands of one flight behind `out`, and what they are behind `sent`; how many.
-/// `by_slot`: a script call has keys of one slot only.
 pub(crate) fn pack(
     jobs: Vec<Job>,
-    by_slot: bool,
-    script: &Script,
+    usage: &Usage,
     out: &mut Vec<u8>,
     sent: &mut VecDeque<Sent>,
 ) -> usize {
@@ -105,7 +104,7 @@ pub(crate) fn pack(
     let mut groups: Vec<Group> = Vec::new();
     for Job { ask, manner, seat } in jobs {
         match ask {
-            Ask::Call(call) => gather(&mut groups, call, manner, seat, by_slot),
+            Ask::Call(call) => gather(&mut groups, call, manner, seat, usage.by_slot),
             Ask::Command(command) => {
                 permit(manner, out, sent);
                 command.write_packed_command(out);
@@ -116,8 +115,8 @@ pub(crate) fn pack(
     for group in groups {
         permit(group.manner, out, sent);
         let command = match group.manner.source {
-            false => (script.assemble)(&group.calls),
-            true => (script.eval)(&group.calls),
+            false => (usage.script.assemble)(&group.calls),
+            true => (usage.script.eval)(&group.calls),
         };
         command.write_packed_command(out);
         let cargo = Cargo::Calls(group.calls, group.seats);

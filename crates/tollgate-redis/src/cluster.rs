@@ -8,11 +8,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::batch::{Ask, Manner, Script};
+use crate::batch::{Ask, Manner};
 use crate::connect::{Introduction, ask_once};
 use crate::error::{ErrorClass, StoreError};
 use crate::link::Task;
-use crate::node::{Node, keep_connected};
+use crate::node::{Node, Usage, keep_connected};
 use crate::sentinel::Finder;
 use crate::stats::Counters;
 use crate::url::Address;
@@ -43,7 +43,7 @@ pub(crate) struct Cluster {
     /// Bound: the hosts of a URL.
     seeds: Vec<Address>,
     introduction: Introduction,
-    script: &'static Script,
+    usage: Usage,
     counters: Arc<Counters>,
     /// Where connections live, whoever finds out that another is needed.
     runtime: Handle,
@@ -73,7 +73,7 @@ impl Cluster {
     pub(crate) fn new(
         seeds: Vec<Address>,
         introduction: Introduction,
-        script: &'static Script,
+        usage: Usage,
         counters: Arc<Counters>,
     ) -> Cluster {
         let owners = Box::new([NOBODY; SLOTS]);
@@ -84,7 +84,7 @@ impl Cluster {
             read: Notify::new(),
             seeds,
             introduction,
-            script,
+            usage,
             counters,
             runtime: Handle::current(),
         }
@@ -154,7 +154,7 @@ impl Cluster {
     }
 
     fn connect(&self, address: &Address) -> Member {
-        let node = Arc::new(Node::new(true, self.script, self.counters.clone()));
+        let node = Arc::new(Node::new(self.usage, self.counters.clone()));
         let finder = Finder::Fixed(address.clone());
         let work = keep_connected(node.clone(), finder, self.introduction.clone());
         Member { address: address.clone(), node, _task: Arc::new(Task::spawn(&self.runtime, work)) }

@@ -32,6 +32,11 @@ mod state;
 mod store;
 mod wire;
 
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod tests;
+
 pub use blocks::Blocks;
 pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};

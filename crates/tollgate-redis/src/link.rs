@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, keep_map};
 use crate::connect::Introduction;
 use crate::error::{ErrorClass, StoreError};
 use crate::health::keep_watch;
-use crate::node::{Node, keep_connected};
+use crate::node::{Node, Usage, keep_connected};
 use crate::options::Options;
 use crate::script;
 use crate::sentinel::{Finder, watch};
@@ -87,14 +87,15 @@ impl Link {
             tls: url.tls.clone(),
             must_be_primary: url.topology != Topology::Cluster,
         };
+        let usage = Usage { by_slot: url.is_cluster(), script, patience: options.timeout };
         let (runtime, mut tasks) = (Handle::current(), Vec::new());
         let servers = if url.is_cluster() {
             let seeds = url.hosts.clone();
-            let cluster = Arc::new(Cluster::new(seeds, introduction, script, counters.clone()));
+            let cluster = Arc::new(Cluster::new(seeds, introduction, usage, counters.clone()));
             tasks.push(Task::spawn(&runtime, keep_map(cluster.clone())));
             Servers::Cluster(cluster)
         } else {
-            let node = Arc::new(Node::new(false, script, counters.clone()));
+            let node = Arc::new(Node::new(usage, counters.clone()));
             let finder = Finder::of(url);
             if let Finder::Sentinels(sentinels) = &finder {
                 tasks.push(Task::spawn(&runtime, watch(node.clone(), sentinels.clone())));
@@ -198,7 +199,7 @@ impl Inner {
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
             let worth_it = self.learn(&mut next, &error, &node).await;
             match again {
-                Some(question) if worth_it && time_left => ask = question,
+                Some(question) if worth_it && time_left => ask = *question,
                 _ => return Err(error),
             }
             self.counters.retried();

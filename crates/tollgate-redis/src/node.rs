@@ -32,10 +32,18 @@ pub(crate) struct Node {
     line: Mutex<Line>,
     /// Instants are told to the breaker as microseconds since this one.
     started: Instant,
+    pub(crate) usage: Usage,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// How servers are asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Usage {
     /// Whether a script call has keys of one slot only.
     pub(crate) by_slot: bool,
     pub(crate) script: &'static Script,
-    pub(crate) counters: Arc<Counters>,
+    /// How long callers wait for an answer.
+    pub(crate) patience: Duration,
 }
 
 /// Calls that wait for a place in the pipeline, and what is known of the server.
@@ -62,7 +70,7 @@ enum Phase {
 }
 
 impl Node {
-    pub(crate) fn new(by_slot: bool, script: &'static Script, counters: Arc<Counters>) -> Node {
+    pub(crate) fn new(usage: Usage, counters: Arc<Counters>) -> Node {
         let line = Line {
             jobs: VecDeque::new(),
             on_the_way: 0,
@@ -72,7 +80,7 @@ impl Node {
             hang_up: None,
             address: None,
         };
-        Node { line: Mutex::new(line), started: Instant::now(), by_slot, script, counters }
+        Node { line: Mutex::new(line), started: Instant::now(), usage, counters }
     }
 
     /// Asks, and waits for the answer until the deadline.
@@ -101,7 +109,7 @@ impl Node {
         let now = self.now();
         let mut line = self.line();
         if let Phase::Down(why) = &line.phase {
-            return Err(Failure { error: why.clone(), again: Some(ask) });
+            return Err(Failure { error: why.clone(), again: Some(Box::new(ask)) });
         }
         let Some(pass) = line.breaker.admit(now) else {
             let error = StoreError::new(ErrorClass::BreakerOpen, "it has not answered lately");
@@ -212,7 +220,7 @@ impl Node {
         if let Phase::Down(why) = phase {
             for job in left {
                 // It was not sent.
-                let failure = Failure { error: why.clone(), again: Some(job.ask) };
+                let failure = Failure { error: why.clone(), again: Some(Box::new(job.ask)) };
                 let _ = job.seat.reply.send(Err(failure));
             }
         }
@@ -283,10 +291,10 @@ async fn attempt(
 ) -> Result<(Pipe, Instant), StoreError> {
     let address = finder.find().await?;
     node.line().address = Some(address.clone());
-    let connection = connect(&address, introduction, node.script).await?;
+    let connection = connect(&address, introduction, node.usage.script).await?;
     node.counters.connected();
     node.set_phase(Phase::Up);
-    Ok((Pipe::new(connection), Instant::now()))
+    Ok((Pipe::new(connection, node.usage.patience), Instant::now()))
 }
 
 /// Doubles each time, up to a second; up to a quarter less, so that instances do not come at once.

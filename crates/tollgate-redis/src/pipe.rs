@@ -21,8 +21,8 @@ use crate::wire::Reply;
 /// Flights at a time: while the server works on one, the next arrives; whatever comes meanwhile
 /// waits and goes together.
 const FLIGHTS_MAX: usize = 2;
-/// A server that owes replies and sends nothing for so long is given up.
-const STALLED: Duration = Duration::from_millis(500);
+/// A server that owes replies and sends nothing for so long is given up; no sooner than callers do.
+const STALLED_MIN: Duration = Duration::from_millis(500);
 /// A connection that nothing was sent on for so long is tried, lest the next call finds it dead.
 const IDLE: Duration = Duration::from_secs(1);
 /// How often the two above are looked at.
@@ -43,13 +43,15 @@ pub(crate) struct Pipe {
     piece: Box<[u8]>,
     /// When something was last sent to a silent server, or came from it.
     heard: Instant,
+    stalled: Duration,
     tick: Interval,
     /// Why it takes no more.
     leaving: Option<StoreError>,
 }
 
 impl Pipe {
-    pub(crate) fn new(connection: Connection) -> Pipe {
+    /// `patience`: how long callers wait for an answer.
+    pub(crate) fn new(connection: Connection, patience: Duration) -> Pipe {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pipe {
@@ -60,6 +62,7 @@ impl Pipe {
             flights: VecDeque::new(),
             piece: vec![0; PIECE].into(),
             heard: Instant::now(),
+            stalled: patience.max(STALLED_MIN),
             tick,
             leaving: None,
         }
@@ -74,45 +77,49 @@ impl Pipe {
 
     fn poll(&mut self, node: &Node, cx: &mut Context<'_>) -> Poll<StoreError> {
         loop {
-            let before = (self.sent.len(), self.written, self.heard);
-            let step = self.load(node, cx).and_then(|()| {
-                self.write(cx)?;
-                self.read(node, cx)
-            });
-            if let Err(why) = step.and_then(|()| self.look_at_the_time(cx)) {
-                return Poll::Ready(why);
+            // Each of the four leaves its waker behind if it did nothing: only when none did
+            // anything is there nothing to do.
+            match self.step(node, cx) {
+                Err(why) => return Poll::Ready(why),
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
             }
             if let Some(why) = &self.leaving
                 && self.sent.is_empty()
             {
                 return Poll::Ready(why.clone());
             }
-            if before == (self.sent.len(), self.written, self.heard) {
-                return Poll::Pending;
-            }
         }
     }
 
+    /// Whether anything was done.
+    fn step(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+        let loaded = self.load(node, cx);
+        let wrote = self.write(cx)?;
+        let heard = self.read(node, cx)?;
+        Ok(self.look_at_the_time(cx)? | loaded | wrote | heard)
+    }
+
     /// Makes a flight of what waits, if there is a place for it.
-    fn load(&mut self, node: &Node, cx: &Context<'_>) -> Result<(), StoreError> {
+    fn load(&mut self, node: &Node, cx: &Context<'_>) -> bool {
         if self.leaving.is_some() || self.flights.len() >= FLIGHTS_MAX || !self.out.is_empty() {
-            return Ok(());
+            return false;
         }
         let jobs = match node.take(cx.waker()) {
             Ok(jobs) => jobs,
             Err(why) => {
                 self.leaving = Some(why);
-                return Ok(());
+                return true;
             }
         };
-        if !jobs.is_empty() {
-            let calls = jobs.len();
+        let calls = jobs.len();
+        if calls > 0 {
             self.start_listening();
-            let commands = pack(jobs, node.by_slot, node.script, &mut self.out, &mut self.sent);
+            let commands = pack(jobs, &node.usage, &mut self.out, &mut self.sent);
             node.counters.flew(calls, commands);
             self.flights.push_back(commands);
         }
-        Ok(())
+        calls > 0
     }
 
     /// What is silent until now owes nothing yet.
@@ -122,14 +129,18 @@ impl Pipe {
         }
     }
 
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+        if self.out.is_empty() {
+            return Ok(false);
+        }
+        let before = self.written;
         while self.written < self.out.len() {
             let stream = Pin::new(&mut *self.connection.stream);
             match stream.poll_write(cx, &self.out[self.written..]) {
                 Poll::Ready(Ok(0)) => return Err(closed(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(length)) => self.written += length,
                 Poll::Ready(Err(error)) => return Err(closed(error)),
-                Poll::Pending => return Ok(()),
+                Poll::Pending => return Ok(self.written > before),
             }
         }
         // TLS may hold back what was written.
@@ -137,34 +148,29 @@ impl Pipe {
             Poll::Ready(Ok(())) => {
                 self.out.clear();
                 self.written = 0;
-                Ok(())
+                Ok(true)
             }
             Poll::Ready(Err(error)) => Err(closed(error)),
-            Poll::Pending => Ok(()),
+            Poll::Pending => Ok(self.written > before),
         }
     }
 
-    fn read(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<(), StoreError> {
-        while let Poll::Ready(length) = self.poll_piece(cx) {
-            let length = length.map_err(closed)?;
-            if length == 0 {
-                return Err(closed(io::ErrorKind::UnexpectedEof.into()));
-            }
-            self.heard = Instant::now();
-            self.connection.reader.push(&self.piece[..length]);
-            loop {
-                match self.connection.reader.next() {
-                    Ok(Some(reply)) => self.deliver(node, reply)?,
-                    Ok(None) => break,
-                    Err(broken) => return Err(StoreError::new(ErrorClass::Protocol, broken.0)),
-                }
-            }
-            // A place may be free: it is filled before the next read.
-            if length < self.piece.len() {
-                break;
+    /// One piece: places that it frees are filled before the next.
+    fn read(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+        let Poll::Ready(length) = self.poll_piece(cx) else { return Ok(false) };
+        let length = length.map_err(closed)?;
+        if length == 0 {
+            return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.heard = Instant::now();
+        self.connection.reader.push(&self.piece[..length]);
+        loop {
+            match self.connection.reader.next() {
+                Ok(Some(reply)) => self.deliver(node, reply)?,
+                Ok(None) => return Ok(true),
+                Err(broken) => return Err(StoreError::new(ErrorClass::Protocol, broken.0)),
             }
         }
-        Ok(())
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -199,11 +205,12 @@ impl Pipe {
         Ok(())
     }
 
-    fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
+    fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+        let mut pinged = false;
         while let Poll::Ready(now) = self.tick.poll_tick(cx) {
             let silent = now.saturating_duration_since(self.heard);
-            if !self.sent.is_empty() && silent >= STALLED {
-                let detail = format!("no reply for {} ms", STALLED.as_millis());
+            if !self.sent.is_empty() && silent >= self.stalled {
+                let detail = format!("no reply for {} ms", self.stalled.as_millis());
                 return Err(StoreError::new(ErrorClass::Timeout, detail));
             }
             if self.sent.is_empty() && silent >= IDLE {
@@ -211,9 +218,10 @@ impl Pipe {
                 redis::cmd("PING").write_packed_command(&mut self.out);
                 self.sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
                 self.flights.push_back(1);
+                pinged = true;
             }
         }
-        Ok(())
+        Ok(pinged)
     }
 
     /// Nothing more comes: tells whoever still waits.
@@ -232,7 +240,7 @@ fn answer(node: &Node, cargo: Cargo, value: Value) {
         Cargo::Nobody => {}
         Cargo::Command(_, seat) => deliver_to(node, vec![seat], vec![Ok(value)]),
         Cargo::Calls(calls, seats) => {
-            let parts = (node.script.split)(value, calls.len());
+            let parts = (node.usage.script.split)(value, calls.len());
             deliver_to(node, seats, parts);
         }
     }
@@ -258,7 +266,7 @@ fn refuse(node: &Node, cargo: Cargo, error: &StoreError, again: bool) {
     };
     node.came_back(seats.len(), std::iter::empty());
     for (ask, seat) in asks.into_iter().zip(seats) {
-        let failure = Failure { error: error.clone(), again: again.then_some(ask) };
+        let failure = Failure { error: error.clone(), again: again.then(|| Box::new(ask)) };
         let _ = seat.reply.send(Err(failure));
     }
 }

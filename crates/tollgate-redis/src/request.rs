@@ -75,7 +75,7 @@ impl<'a> Request<'a> {
         self.keys.iter().map(|key| keys::slot(key))
     }
 
-    /// What was found under a key, as the checks about it see it; `None`: nobody can read it.
+    /// What was found under a key, as the checks about it see it, and whether it could be read.
     pub(crate) fn open(&self, place: usize, found: &Found, now: Micros) -> (Seen, bool) {
         let purpose = replay::purpose_at(&self.asked, &self.places, place);
         open(self.limit(place), found, purpose, now)
@@ -95,14 +95,14 @@ impl<'a> Request<'a> {
 /// What was found under a key, seen by a limit, and whether it could be read.
 pub(crate) fn open(limit: &Limit, found: &Found, purpose: Purpose, now: Micros) -> (Seen, bool) {
     let stored = match found {
-        Found::Nothing => return (Seen::nothing(limit, now), true),
+        Found::Nothing => return (Seen::nothing(limit), true),
         Found::Value(value) => state::decode(limit, value),
         Found::Foreign => Stored::Unreadable,
     };
     match stored {
         Stored::ByAsked(state) => (Seen::by_asked(state), true),
         Stored::ByOther(state, old) => (Seen::by_other(state, &old, limit, purpose, now), true),
-        Stored::Unreadable => (Seen::unreadable(limit, purpose, now), false),
+        Stored::Unreadable => (Seen::unreadable(limit, purpose), false),
     }
 }
 

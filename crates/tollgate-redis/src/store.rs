@@ -99,7 +99,7 @@ impl RedisStore {
         }
     }
 
-    /// Figures about the way to the store.
+    /// How the way to the servers is doing: connections, calls, failures by class.
     pub fn link_stats(&self) -> LinkStats {
         self.link.stats()
     }

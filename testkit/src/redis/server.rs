@@ -240,10 +240,13 @@ impl Server {
         const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
         let _ = std::fs::remove_file(self.folder.path().join("log"));
         let mut process = Process::start(&mut self.command());
-        let up = wait::until("redis-server to be ready", || {
+        let up = wait::within(wait::PATIENCE, || {
             let log = self.log();
             let ready = READY.iter().any(|line| log.contains(line));
             if ready { Some(true) } else { process.ended().map(|_| false) }
+        });
+        let up = up.unwrap_or_else(|| {
+            panic!("redis-server is not ready after {:?}:\n{}", wait::PATIENCE, self.log())
         });
         self.process = up.then_some(process);
         up

@@ -25,9 +25,10 @@ else
   now = tonumber(now)
 end
 
--- How long to keep a state of this limit that lasts until `us` after the instant `at`.
-local function keep_for(limit, at, us)
-  if limit.memory == 0 or at <= now and us <= limit.memory then return limit.ttl end
+-- How long to keep a state that lasts until `us` after the instant `at`, if a limit's states usually
+-- last `memory` and are kept for `ttl`.
+local function keep_for(ttl, memory, at, us)
+  if memory == 0 or at <= now and us <= memory then return ttl end
   return string.format('%.0f', math.ceil((at - now + us) / 1000) + 1000)
 end
 

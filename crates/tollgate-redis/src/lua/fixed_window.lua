@@ -1,28 +1,57 @@
 -- Fixed window: see fixed_window.rs. Where the windows of a calendar begin and end is known to Rust,
 -- which says between which two instants the present one lies.
 
+local WINDOW = '<BBc0Bc0I7I7I7I7BI7I7'
+local FIRST_HIT, CALENDAR = 1, 2
+
+-- How long the window that holds this instant, or begins with it, still lasts; nil: Rust knows.
+local function left_at(align, period, from, till, at)
+  if align == FIRST_HIT then return period end
+  if align == CALENDAR then
+    if at < from or at >= till then return nil end
+    return till - at
+  end
+  local into = fmod(at - from, period)
+  if into < 0 then into = into + period end
+  return period - into
+end
+
+-- Takes one unit, the most usual request: the same as below in one piece.
+local function fixed_window_taker(blob)
+  local _, suffix, ttl, memory, horizon, period, full, align, from, till = unpack(WINDOW, blob)
+  return function(key)
+    local value, mark, count, left = pcall('GET', key), now, 0, 0
+    if value then
+      if value.err then return { ODD, 0 } end
+      if sub(value, SUFFIX_AT) ~= suffix then return { ODD, value } end
+      mark, count, left = unpack(STATE, value)
+      if count > MOST or left > horizon or mark - now > horizon then return { ODD, value } end
+      if mark < now then
+        left = left - (now - mark)
+        mark = now
+      end
+    else
+      value = ''
+    end
+    if count == 0 or left <= 0 then
+      count, left = 0, left_at(align, period, from, till, mark)
+      if not left then return { ODD, value } end
+    end
+    if count >= full then return { 1, value } end
+    local kept = mark == now and ttl or keep_for(ttl, memory, mark, left)
+    call('SET', key, pack(STATE, mark, count + 1, left) .. suffix, 'PX', kept)
+    return value
+  end
+end
+
 local function fixed_window()
   local window = {}
-  local FIRST_HIT, CALENDAR = 1, 2
 
   function window.read(blob)
-    local limit, _ = {}
+    local limit, _ = { unit = 1, unit_part = 0 }
     _, limit.suffix, limit.ttl, limit.memory, limit.horizon, limit.period, limit.full, limit.align,
-      limit.from, limit.till = unpack('<BBc0Bc0I7I7I7I7BI7I7', blob)
-    limit.unit, limit.unit_part = 1, 0
+      limit.from, limit.till = unpack(WINDOW, blob)
     return limit
-  end
-
-  -- How long the window that holds this instant, or begins with it, still lasts; nil: Rust knows.
-  local function left_at(limit, at)
-    if limit.align == FIRST_HIT then return limit.period end
-    if limit.align == CALENDAR then
-      if at < limit.from or at >= limit.till then return nil end
-      return limit.till - at
-    end
-    local into = fmod(at - limit.from, limit.period)
-    if into < 0 then into = into + limit.period end
-    return limit.period - into
   end
 
   function window.open(limit, place, mark, count, left)
@@ -32,7 +61,7 @@ local function fixed_window()
     if count > 0 and passed < left then
       left = left - passed
     else
-      count, left = 0, left_at(limit, at)
+      count, left = 0, left_at(limit.align, limit.period, limit.from, limit.till, at)
       if not left then return false end
     end
     place.at, place.a, place.b = at, count, left
@@ -48,7 +77,7 @@ local function fixed_window()
   end
 
   function window.ttl(limit, place)
-    return keep_for(limit, place.at, place.b)
+    return keep_for(limit.ttl, limit.memory, place.at, place.b)
   end
 
   function window.refund(limit, mark, count, left, cost, _, charged_at)
@@ -56,7 +85,7 @@ local function fixed_window()
     local passed = mark < now and now - mark or 0
     if count == 0 or passed >= left then return nil end
     if charged_at and charged_at - mark < left - limit.period then return nil end
-    return count > cost and count - cost or 0, left, keep_for(limit, mark, left)
+    return count > cost and count - cost or 0, left, keep_for(limit.ttl, limit.memory, mark, left)
   end
 
   return window

@@ -161,7 +161,7 @@ local function sliding_window_log()
   end
 
   function log.ttl(limit, place)
-    return keep_for(limit, place.at, limit.memory)
+    return keep_for(limit.ttl, limit.memory, place.at, limit.memory)
   end
 
   -- What Rust needs of the value to answer a request of this cost, as a shorter log.

@@ -1,6 +1,46 @@
 -- Token bucket: see token_bucket.rs. Debt is a mixed number, whole microseconds of refill and ticks of
 -- a begun one, of which `drain` make a microsecond. Time takes off whole microseconds.
 
+local BUCKET = '<BBc0Bc0I7I7I7I7I7I7I7I7I7'
+
+-- Takes one unit of a bucket, the most usual request: the same as below in one piece, so that nothing
+-- else has to be made for it.
+local function token_bucket_taker(blob)
+  local _, suffix, ttl, memory, horizon, drain, unit, unit_part, full, full_part, most =
+    unpack(BUCKET, blob)
+  return function(key)
+    local value, mark, whole, part = pcall('GET', key), now, 0, 0
+    if value then
+      if value.err then return { ODD, 0 } end
+      if sub(value, SUFFIX_AT) ~= suffix then return { ODD, value } end
+      mark, whole, part = unpack(STATE, value)
+      if mark <= now then
+        whole = whole - (now - mark)
+        if whole < 0 then whole, part = 0, 0 end
+        mark = now
+      elseif mark - now > horizon then
+        return { ODD, value }
+      end
+      if whole > most or part >= drain then return { ODD, value } end
+    else
+      value = ''
+    end
+    whole = whole + unit
+    if unit_part > 0 then
+      local to_next = drain - unit_part
+      if part >= to_next then
+        whole, part = whole + 1, part - to_next
+      else
+        part = part + unit_part
+      end
+    end
+    if whole > full or whole == full and part > full_part then return { 1, value } end
+    local kept = mark == now and ttl or keep_for(ttl, memory, mark, whole + 1)
+    call('SET', key, pack(STATE, mark, whole, part) .. suffix, 'PX', kept)
+    return value
+  end
+end
+
 local function token_bucket()
   local bucket = {}
 
@@ -8,7 +48,7 @@ local function token_bucket()
     local limit, _ = {}
     _, limit.suffix, limit.ttl, limit.memory, limit.horizon, limit.drain, limit.unit, limit.unit_part,
       limit.full, limit.full_part, limit.most, limit.most_part =
-      unpack('<BBc0Bc0I7I7I7I7I7I7I7I7I7', blob)
+      unpack(BUCKET, blob)
     return limit
   end
 
@@ -52,7 +92,7 @@ local function token_bucket()
   end
 
   function bucket.ttl(limit, place)
-    return keep_for(limit, place.at, place.a + 1)
+    return keep_for(limit.ttl, limit.memory, place.at, place.a + 1)
   end
 
   -- Taken off as of the mark, so the debt is not drained first.
@@ -67,45 +107,7 @@ local function token_bucket()
     end
     whole = whole - cost
     if whole < 0 then whole, part = 0, 0 end
-    return whole, part, keep_for(limit, mark, whole + 1)
-  end
-
-  -- One unit of one bucket, the most usual request: the same as above in one piece.
-  function bucket.take(limit, key)
-    local suffix, drain = limit.suffix, limit.drain
-    local value, mark, whole, part = pcall('GET', key), now, 0, 0
-    if value then
-      if value.err or sub(value, SUFFIX_AT) ~= suffix then
-        return { ODD, value.err and 0 or value }
-      end
-      mark, whole, part = unpack(STATE, value)
-      if whole > limit.most or part >= drain then return { ODD, value } end
-      if mark <= now then
-        whole = whole - (now - mark)
-        if whole < 0 then whole, part = 0, 0 end
-        mark = now
-      elseif mark - now > limit.horizon then
-        return { ODD, value }
-      end
-    else
-      value = ''
-    end
-    whole = whole + limit.unit
-    local unit_part = limit.unit_part
-    if unit_part > 0 then
-      local to_next = drain - unit_part
-      if part >= to_next then
-        whole, part = whole + 1, part - to_next
-      else
-        part = part + unit_part
-      end
-    end
-    local full = limit.full
-    if whole > full or whole == full and part > limit.full_part then return { 1, value } end
-    local ttl = limit.ttl
-    if mark > now then ttl = keep_for(limit, mark, whole + 1) end
-    call('SET', key, pack(STATE, mark, whole, part) .. suffix, 'PX', ttl)
-    return value
+    return whole, part, keep_for(limit.ttl, limit.memory, mark, whole + 1)
   end
 
   return bucket

@@ -36,7 +36,7 @@ impl Sketch {
     pub(super) fn observe(&self, tag: u64, now: Micros) -> u64 {
         let cell = &self.cells[tag as usize % CELLS];
         let owner = tag >> (COUNT_BITS + EPOCH_BITS);
-        let epoch = now.as_u64() / FADE_US & EPOCH_MASK;
+        let epoch = (now.as_u64() / FADE_US) & EPOCH_MASK;
         let word = cell.load(Ordering::Relaxed);
         let age = epoch.wrapping_sub(word >> COUNT_BITS) & EPOCH_MASK;
         // An epoch that lies ahead is one of a clock that went back: nothing has faded.

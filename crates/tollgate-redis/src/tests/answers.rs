@@ -28,17 +28,20 @@ fn read_only() {
 
 #[test]
 fn a_replica_without_its_primary() {
-    let args = ["--replicaof", "127.0.0.1", "1", "--replica-serve-stale-data", "no"];
-    let server = Server::with(&args);
+    let server = Server::with(&["--replica-serve-stale-data", "no"]);
     let store = Store::of(&server);
-    store.until_class(ErrorClass::MasterDown);
+    assert_eq!(store.class(), Ok(1));
+    server.tell(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(store.run(&["GET", "a"]).unwrap_err().class, ErrorClass::MasterDown);
+    // The connection went with it, and the next is not made to a replica.
+    store.until_class(ErrorClass::ReadOnly);
     server.tell(&["REPLICAOF", "NO", "ONE"]);
     until_well(&store);
 }
 
 #[test]
 fn loading() {
-    let mut server = Server::start();
+    let server = Server::with(&["--enable-debug-command", "local"]);
     // So many keys, each loaded slowly, that there is time to ask.
     server.tell(&["DEBUG", "POPULATE", "20000", "key", "8"]);
     server.tell(&["SAVE"]);
@@ -59,7 +62,6 @@ fn loading() {
     loading.recv().unwrap();
     reload.join().unwrap();
     until_well(&store);
-    server.kill();
 }
 
 #[test]

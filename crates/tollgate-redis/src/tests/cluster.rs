@@ -1,1 +1,298 @@
-//! to come
+//! A cluster: slots that move, nodes that come and go, and a map that keeps up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::redis::{Cluster, Launch, SLOTS, Server};
+use testkit::wait;
+
+use super::*;
+
+/// CRC-16/XMODEM of the whole key, or of what stands in braces.
+fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let crc = tag.unwrap_or(key).bytes().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| match crc & 0x8000 {
+            0 => crc << 1,
+            _ => crc << 1 ^ 0x1021,
+        })
+    });
+    crc % SLOTS
+}
+
+/// A key of this node, by its place when all is well.
+fn key_at(cluster: &Cluster, node: usize) -> String {
+    let own = |key: &String| cluster.owner_of(slot_of(key)) == node;
+    (0..).map(|n| format!("k{n}")).find(own).unwrap()
+}
+
+impl Store {
+    fn add_at(&self, key: &str) -> Result<i64, StoreError> {
+        self.callers.block_on(add(&self.link, key, slot_of(key)))
+    }
+}
+
+/// Callers on a thread of their own who add to many keys until told to stop.
+struct Load {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Told>,
+}
+
+/// What each key was added, and the errors.
+type Told = (Vec<(String, i64)>, Vec<StoreError>);
+
+impl Load {
+    fn start(store: &Store, keys: usize) -> Load {
+        let over = Arc::new(AtomicBool::new(false));
+        let (link, stop) = (store.link.clone(), over.clone());
+        let thread = std::thread::spawn(move || {
+            runtime().block_on(async {
+                let adding: Vec<_> = (0..keys)
+                    .map(|n| {
+                        let (link, stop, key) = (link.clone(), stop.clone(), format!("load{n}"));
+                        tokio::spawn(async move {
+                            let (mut sum, mut errors) = (0, Vec::new());
+                            while !stop.load(Ordering::Relaxed) {
+                                match add(&link, &key, slot_of(&key)).await {
+                                    Ok(_) => sum += 1,
+                                    Err(error) => errors.push(error),
+                                }
+                                tokio::time::sleep(Duration::from_millis(1)).await;
+                            }
+                            (key, sum, errors)
+                        })
+                    })
+                    .collect();
+                let (mut sums, mut errors) = (Vec::new(), Vec::new());
+                for adding in adding {
+                    let (key, sum, failed) = adding.await.unwrap();
+                    sums.push((key, sum));
+                    errors.extend(failed);
+                }
+                (sums, errors)
+            })
+        });
+        Load { over, thread }
+    }
+
+    fn stop(self) -> Told {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+
+    /// Nobody saw an error, and every key has what its caller was told.
+    fn stop_and_compare(self, store: &Store) {
+        let (sums, errors) = self.stop();
+        assert_eq!(errors, []);
+        for (key, sum) in sums {
+            assert_eq!(store.add_at(&key).unwrap(), sum + 1, "{key}");
+        }
+    }
+}
+
+#[test]
+fn every_key_is_asked_for_where_it_is() {
+    let cluster = Cluster::of(3, false);
+    let store = Store::at(&cluster.url(), PLENTY);
+    for n in 0..300 {
+        assert_eq!(store.add_at(&format!("k{n}")).unwrap(), 1);
+    }
+    let stats = store.link.stats();
+    assert_eq!((stats.nodes.len(), stats.errors_of(ErrorClass::Moved)), (3, 0));
+    assert!(stats.nodes.iter().all(|node| node.up));
+    assert!(matches!(store.run(&["PING"]).unwrap(), Value::SimpleString(pong) if pong == "PONG"));
+
+    // Slots move: one call is redirected, the next knows.
+    let key = key_at(&cluster, 0);
+    let slot = slot_of("empty{x}").to_string();
+    let (from, to) = (cluster.owner_of(slot_of("empty{x}")), cluster.owner_of(slot_of(&key)));
+    let to = if from == to { (to + 1) % 3 } else { to };
+    for node in [to, from] {
+        cluster.node(node).tell(&["CLUSTER", "SETSLOT", &slot, "NODE", &cluster.id_of(to)]);
+    }
+    assert_eq!(store.add_at("empty{x}").unwrap(), 1);
+    assert_eq!(store.add_at("empty{x}").unwrap(), 2);
+    assert_eq!(store.errors(ErrorClass::Moved), 1);
+}
+
+#[test]
+fn keys_on_their_way_are_found_on_either_side() {
+    let cluster = Cluster::of(3, false);
+    let store = Store::at(&cluster.url(), PLENTY);
+    let slot = slot_of("{m}");
+    let from = cluster.owner_of(slot);
+    let to = (from + 1) % 3;
+    let (source, target) = (cluster.node(from), cluster.node(to));
+    let (here, there) = (cluster.id_of(from), cluster.id_of(to));
+    assert_eq!(store.add_at("old{m}").unwrap(), 1);
+    assert_eq!(store.add_at("left{m}").unwrap(), 1);
+    let slot_text = slot.to_string();
+    target.tell(&["CLUSTER", "SETSLOT", &slot_text, "IMPORTING", &here]);
+    source.tell(&["CLUSTER", "SETSLOT", &slot_text, "MIGRATING", &there]);
+    let migrate = |key: &str| {
+        let port = target.port().to_string();
+        source.tell(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+    };
+    migrate("left{m}");
+
+    // What is still there, what has left, what is new.
+    assert_eq!(store.add_at("old{m}").unwrap(), 2);
+    assert_eq!(store.add_at("left{m}").unwrap(), 2);
+    assert_eq!(store.add_at("new{m}").unwrap(), 1);
+    assert_eq!(store.errors(ErrorClass::Ask), 2);
+    assert_eq!(source.cli(&["CLUSTER", "COUNTKEYSINSLOT", &slot_text]), "1");
+
+    // Together with others in one command, each is still found.
+    let crowd = async {
+        let adding = (0..60).map(|n| {
+            let (link, key) = (store.link.clone(), ["old{m}", "left{m}", "new{m}"][n % 3]);
+            tokio::spawn(async move { add(&link, key, slot).await.unwrap() })
+        });
+        for adding in adding.collect::<Vec<_>>() {
+            adding.await.unwrap();
+        }
+    };
+    store.callers.block_on(crowd);
+    assert!(store.errors(ErrorClass::TryAgain) > 0);
+    assert_eq!(store.add_at("old{m}").unwrap(), 23);
+
+    // One call with keys on both sides can be answered by nobody, until all have arrived.
+    let both = || Call { keys: vec!["old{m}".into(), "left{m}".into()], ..call_of("", slot) };
+    let error = store.callers.block_on(store.link.call(both())).unwrap_err();
+    assert_eq!(error.class, ErrorClass::TryAgain);
+    migrate("old{m}");
+    for node in [target, source] {
+        node.tell(&["CLUSTER", "SETSLOT", &slot_text, "NODE", &there]);
+    }
+    let sums = store.callers.block_on(store.link.call(both())).unwrap();
+    assert_eq!(sums, Value::Array(vec![Value::Int(24), Value::Int(23)]));
+    assert!(store.errors(ErrorClass::Moved) >= 1);
+}
+
+#[test]
+fn keys_of_different_slots_are_an_error_of_their_call_only() {
+    let cluster = Cluster::of(3, false);
+    let store = Store::at(&cluster.url(), PLENTY);
+    let (a, b) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    let across = Call { keys: vec![a.clone().into(), b.into()], ..call_of("", slot_of(&a)) };
+    for _ in 0..10 {
+        let error = store.callers.block_on(store.link.call(across.clone())).unwrap_err();
+        assert_eq!(error.class, ErrorClass::CrossSlot);
+    }
+    assert_eq!(store.add_at(&a).unwrap(), 1);
+}
+
+#[test]
+fn slots_are_resharded_and_primaries_replaced_under_load() {
+    let cluster = Cluster::start();
+    let store = Store::at(&cluster.url(), PLENTY);
+    let load = Load::start(&store, 60);
+    // Slots that hold the load's keys go from each primary to the next.
+    for from in 0..3 {
+        let words = [
+            "--cluster",
+            "reshard",
+            &cluster.node(0).address().to_string(),
+            "--cluster-from",
+            &cluster.id_of(from),
+            "--cluster-to",
+            &cluster.id_of((from + 1) % 3),
+            "--cluster-slots",
+            "500",
+            "--cluster-yes",
+        ];
+        // It begins only when all nodes have heard of what was moved before.
+        wait::until_true("the slots to move", || {
+            let said = std::process::Command::new("redis-cli").args(words).output().unwrap();
+            said.status.success()
+        });
+    }
+    // A replica takes over by agreement.
+    cluster.node(3).tell(&["CLUSTER", "FAILOVER"]);
+    wait::until_true("the replica to take over", || {
+        cluster.node(3).cli(&["ROLE"]).starts_with("master")
+    });
+    load.stop_and_compare(&store);
+    assert!(store.errors(ErrorClass::Moved) > 0);
+    let stats = store.link.stats();
+    let names: Vec<_> = stats.nodes.iter().map(|node| node.address.as_str()).collect();
+    wait::until_true("the map to follow", || {
+        let stats = store.link.stats();
+        stats.nodes.iter().any(|n| n.address == cluster.node(3).address().to_string())
+    });
+    assert!(names.len() <= 6, "{names:?}");
+}
+
+#[test]
+fn a_primary_dies_and_only_its_keys_wait_for_the_replica() {
+    // Otherwise Redis itself refuses all keys as soon as some have no node.
+    let partial = Launch::new().args(&["--cluster-require-full-coverage", "no"]);
+    let mut cluster = Cluster::launch(3, true, &partial);
+    let store = Store::at(&cluster.url(), Duration::from_millis(250));
+    let (lost, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    wait::until_true("all to be connected", || {
+        let stats = store.link.stats();
+        stats.nodes.len() == 3 && stats.nodes.iter().all(|node| node.up)
+    });
+    assert_eq!(store.add_at(&lost).unwrap(), 1);
+    cluster.node_mut(0).kill();
+    let killed = wait::now();
+    let mut sum = 0;
+    let took = wait::until("the replica to answer", || {
+        sum += 1;
+        assert_eq!(store.add_at(&other).unwrap(), sum);
+        store.add_at(&lost).ok().map(|_| wait::now() - killed)
+    });
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    cluster.node_mut(0).restart();
+    wait::until_true("the old primary to be a replica", || {
+        cluster.node(0).cli(&["ROLE"]).starts_with("slave")
+    });
+    store.add_at(&lost).unwrap();
+}
+
+#[test]
+fn a_cluster_without_a_majority_is_down_and_comes_back() {
+    let cluster = Cluster::of(3, false);
+    let store = Store::at(&cluster.url(), Duration::from_millis(250));
+    let key = key_at(&cluster, 0);
+    store.add_at(&key).unwrap();
+    cluster.node(1).freeze();
+    cluster.node(2).freeze();
+    wait::until_true("the cluster to be down", || {
+        store.add_at(&key).is_err_and(|error| error.class == ErrorClass::ClusterDown)
+    });
+    cluster.node(1).thaw();
+    cluster.node(2).thaw();
+    for node in 0..3 {
+        let key = key_at(&cluster, node);
+        wait::until("an answer", || store.add_at(&key).ok());
+    }
+}
+
+#[test]
+fn a_whole_cluster_restarts() {
+    let mut cluster = Cluster::of(3, false);
+    let store = Store::at(&cluster.url(), Duration::from_millis(250));
+    let keys: Vec<_> = (0..3).map(|node| key_at(&cluster, node)).collect();
+    keys.iter().for_each(|key| assert_eq!(store.add_at(key).unwrap(), 1));
+    (0..3).for_each(|node| cluster.node_mut(node).kill());
+    wait::until_true("nobody to be there", || {
+        store.add_at(&keys[0]).is_err_and(|error| error.class == ErrorClass::Connect)
+    });
+    (0..3).for_each(|node| cluster.node_mut(node).restart());
+    for key in &keys {
+        wait::until("an answer", || store.add_at(key).ok());
+    }
+}
+
+#[test]
+fn a_server_that_is_no_cluster_is_told() {
+    let server = Server::start();
+    let store = Store::at(&format!("redis-cluster://{}", server.address()), PLENTY);
+    let error = wait::until("an error", || store.add("a").err());
+    assert!(error.detail.contains("cluster support disabled"), "{error}");
+    let store = Store::at("redis-cluster://127.0.0.1:1,127.0.0.1:2", PLENTY);
+    store.until_class(ErrorClass::Connect);
+}

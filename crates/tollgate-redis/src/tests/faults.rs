@@ -1,1 +1,167 @@
-//! to come
+//! Servers and networks that break: whoever asks is answered within the deadline all the same, and
+//! from the server again soon after it is well.
+
+use std::time::{Duration, Instant};
+
+use testkit::proxy::{FaultProxy, Mode};
+use testkit::redis::Server;
+use testkit::wait;
+
+use super::*;
+
+/// What a busy test machine may add to a deadline.
+const SCHEDULING: Duration = Duration::from_millis(250);
+/// From the moment that a server is well until it answers again.
+const HEALED: Duration = Duration::from_secs(2);
+
+/// Asks for a second; each answer or error within the deadline. The errors, by class.
+fn ask_through_it(store: &Store, fault: &str) -> Vec<ErrorClass> {
+    let (start, mut classes) = (wait::now(), Vec::new());
+    while wait::now() - start < Duration::from_secs(1) {
+        let asked = wait::now();
+        let answer = store.add("a");
+        let took: Duration = wait::now() - asked;
+        assert!(took < DEADLINE + SCHEDULING, "{fault}: {took:?}");
+        if let Err(error) = answer
+            && classes.last() != Some(&error.class)
+        {
+            classes.push(error.class);
+        }
+    }
+    classes
+}
+
+fn heals(store: &Store, since: Instant, fault: &str) {
+    store.until_answered("b");
+    let took = wait::now() - since;
+    assert!(took < HEALED, "{fault}: {took:?}");
+    let stats = store.link.stats();
+    let node = &stats.nodes[0];
+    assert!(node.up && node.waiting == 0 && node.on_the_way == 0, "{fault}: {node:?}");
+}
+
+#[test]
+fn a_server_that_is_killed_and_starts_again() {
+    let mut server = Server::start();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_answered("a");
+    server.kill();
+    let classes = ask_through_it(&store, "killed");
+    assert!(classes.contains(&ErrorClass::Connect), "{classes:?}");
+    server.restart();
+    heals(&store, wait::now(), "killed");
+}
+
+#[test]
+fn a_server_that_freezes() {
+    let server = Server::start();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_answered("a");
+    server.freeze();
+    let classes = ask_through_it(&store, "frozen");
+    assert_eq!(classes[..2], [ErrorClass::Timeout, ErrorClass::BreakerOpen], "{classes:?}");
+    server.thaw();
+    heals(&store, wait::now(), "frozen");
+}
+
+#[test]
+fn networks_that_break_in_many_ways() {
+    use ErrorClass::*;
+    let server = Server::start();
+    let proxy = FaultProxy::start(server.address());
+    let store = Store::at(&proxy.url(), DEADLINE);
+    let slow = Mode::Delay { by: Duration::from_millis(50), jitter: Duration::from_millis(20) };
+    for (mode, expected) in [
+        (slow, &[Timeout][..]),
+        (Mode::BlackHole, &[Timeout]),
+        (Mode::Refuse, &[Closed, Connect]),
+        (Mode::ResetMidReply, &[Closed]),
+        (Mode::HalfClose, &[Closed]),
+        (Mode::Garbage, &[Protocol]),
+        (Mode::Truncate, &[Closed]),
+    ] {
+        let fault = format!("{mode:?}");
+        store.until_answered("a");
+        proxy.set(mode);
+        let classes = ask_through_it(&store, &fault);
+        assert!(expected.iter().any(|class| classes.contains(class)), "{fault}: {classes:?}");
+        proxy.set(Mode::Pass);
+        heals(&store, wait::now(), &fault);
+    }
+    // One that was given up does not stay open, and the number of attempts is bounded: with pauses
+    // of 50 ms and more, fewer than twenty in a second.
+    wait::until_true("old connections to end", || proxy.open() <= 1);
+    assert!(proxy.connections() < 7 * 20, "{} connections", proxy.connections());
+}
+
+#[test]
+fn replies_in_single_bytes_are_still_replies() {
+    let server = Server::start();
+    let proxy = FaultProxy::start(server.address());
+    let store = Store::at(&proxy.url(), PLENTY);
+    store.until_answered("a");
+    proxy.set(Mode::OneByteWrites);
+    for sum in 2..20 {
+        assert_eq!(store.add("a").unwrap(), sum);
+    }
+    assert_eq!(store.link.stats().connections, 1);
+}
+
+#[test]
+fn a_delay_within_the_deadline_is_no_failure() {
+    let server = Server::start();
+    let proxy = FaultProxy::start(server.address());
+    let store = Store::at(&proxy.url(), PLENTY);
+    store.until_answered("a");
+    proxy.set(Mode::Delay { by: Duration::from_millis(5), jitter: Duration::ZERO });
+    for sum in 2..20 {
+        assert_eq!(store.add("a").unwrap(), sum);
+    }
+    assert_eq!(store.link.stats().nodes[0].breaker_opened, 0);
+}
+
+#[test]
+fn a_port_that_nobody_accepts_on_costs_no_more_than_the_deadline() {
+    // A backlog of one that is never accepted from: further connections get no answer at all.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let fill: Vec<_> = (0..2000)
+        .map_while(|_| {
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(50)).ok()
+        })
+        .collect();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let store = Store::at(&format!("redis://{address}"), DEADLINE);
+    let before = descriptors();
+    let classes = ask_through_it(&store, "nobody accepts");
+    assert!(!classes.is_empty());
+    store.until_class(ErrorClass::Connect);
+    assert!(descriptors() <= before + 2, "{} descriptors after {before}", descriptors());
+    drop(fill);
+}
+
+#[test]
+fn a_flood_of_a_frozen_server_is_bounded_and_leaves_nothing() {
+    let server = Server::start();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_answered("a");
+    server.freeze();
+    let flood = async {
+        let adding = (0..10_000).map(|_| {
+            let link = store.link.clone();
+            tokio::spawn(async move { add(&link, "a", 0).await.unwrap_err().class })
+        });
+        let adding: Vec<_> = adding.collect();
+        let mut overloaded = 0;
+        for adding in adding {
+            overloaded += u32::from(adding.await.unwrap() == ErrorClass::Overloaded);
+            let node = &store.link.stats().nodes[0];
+            assert!(node.waiting + node.on_the_way <= crate::node::CALLS_MAX);
+        }
+        overloaded
+    };
+    let overloaded = store.callers.block_on(flood);
+    assert!(overloaded > 0, "more than fit were asked");
+    server.thaw();
+    heals(&store, wait::now(), "flooded");
+}

@@ -32,13 +32,14 @@ const TEXT: &str = "local sums = {}
 for i, key in ipairs(KEYS) do sums[i] = redis.call('INCR', key) end
 return sums";
 
-/// Calls have one key each here, so that the reply has one number for each call.
+/// The reply has one number for each key: calls that share a command have one key each here.
 static COUNTING: Script = Script {
     load: || redis::cmd("SCRIPT").arg("LOAD").arg(TEXT).take(),
     assemble: |calls| with_keys(redis::cmd("EVALSHA").arg(sha1()).take(), calls),
     eval: |calls| with_keys(redis::cmd("EVAL").arg(TEXT).take(), calls),
     split: |value, count| match value {
         Value::Array(sums) if sums.len() == count => sums.into_iter().map(Ok).collect(),
+        sums @ Value::Array(_) if count == 1 => vec![Ok(sums)],
         _ => vec![Err(StoreError::new(ErrorClass::Protocol, "no sums")); count],
     },
 };

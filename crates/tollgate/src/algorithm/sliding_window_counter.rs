@@ -213,7 +213,9 @@ impl Strategy for State {
                 (used - weighted, previous)
             }
         };
-        *self = State { mark: served.at, current, previous };
+        // Where nothing is used, no mark is needed: clocks that are behind would be held up by it.
+        let mark = if (current, previous) == (0, 0) { 0 } else { served.at };
+        *self = State { mark, current, previous };
     }
 }
 

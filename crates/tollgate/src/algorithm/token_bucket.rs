@@ -276,7 +276,8 @@ impl Strategy for State {
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         let used = used_after_change(self.used(old, now), old, new);
         let served = Served::new(self.mark, now, old.bucket.full_refill);
-        *self = State { mark: served.at, used, part: 0 };
+        // Where nothing is used, no mark is needed: clocks that are behind would be held up by it.
+        *self = State { mark: if used > 0 { served.at } else { 0 }, used, part: 0 };
     }
 }
 

@@ -6,14 +6,14 @@
 use arrayvec::ArrayVec;
 
 use crate::algorithm::State;
-use crate::check::{Act, Check};
+use crate::check::Check;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
 use super::opened::{Opened, Written};
 use super::plan::Plan;
-use super::together::{self, Asks, Place, present};
+use super::together::{self, Asks, Place};
 
 pub use super::opened::Purpose;
 
@@ -38,21 +38,17 @@ impl Asks for Asked<'_> {
 
 /// A state as the store had it, and what has become of it since.
 #[derive(Debug)]
-pub struct Seen {
-    opened: Opened<State>,
-    /// Whether only this request's own numbers have to do with it.
-    plain: bool,
-}
+pub struct Seen(Opened<State>);
 
 impl Seen {
     /// Nobody has asked about the key yet, or it was forgotten.
-    pub fn nothing(limit: &Limit, now: Micros) -> Seen {
-        Seen::by_asked(State::fresh(limit, now))
+    pub fn nothing(limit: &Limit) -> Seen {
+        Seen::by_asked(fresh(limit))
     }
 
     /// A state written by the numbers of the limit asked.
     pub fn by_asked(state: State) -> Seen {
-        Seen { opened: Opened::new(state), plain: true }
+        Seen(Opened::new(state))
     }
 
     /// A state written by `old` numbers.
@@ -63,43 +59,47 @@ impl Seen {
         purpose: Purpose,
         now: Micros,
     ) -> Seen {
-        let opened = Opened::of_other_numbers(state, (old, 0), limit, purpose, now);
-        Seen { opened, plain: false }
+        Seen(Opened::of_other_numbers(state, (old, 0), limit, purpose, now))
     }
 
     /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
-    pub fn unreadable(limit: &Limit, purpose: Purpose, now: Micros) -> Seen {
-        Seen { opened: Opened::instead(State::fresh(limit, now), purpose), plain: false }
+    pub fn unreadable(limit: &Limit, purpose: Purpose) -> Seen {
+        Seen(Opened::instead(fresh(limit), purpose))
     }
 
     /// The state by the numbers of the limit asked.
     pub fn state(&self) -> &State {
-        self.opened.state()
+        self.0.state()
     }
 
     /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
     pub fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
-        self.opened.refund(limit, units, charged_at, now);
+        self.0.refund(limit, units, charged_at, now);
     }
 
     /// The state to be written, if any, and its numbers, if they are not those of the limit asked.
     pub fn written(self) -> Option<(State, Option<Limit>)> {
-        Some(match self.opened.written()? {
+        Some(match self.0.written()? {
             Written::ByAsked(state) => (state, None),
             Written::Kept(kept) => (kept.state, Some(kept.numbers)),
         })
     }
 }
 
+/// A state that nothing was charged to: it has no mark that clocks which are behind would see.
+fn fresh(limit: &Limit) -> State {
+    State::fresh(limit, Micros::ZERO)
+}
+
 impl Place for Seen {
     type State = State;
 
     fn opened(&self) -> &Opened<State> {
-        &self.opened
+        &self.0
     }
 
     fn opened_mut(&mut self) -> &mut Opened<State> {
-        &mut self.opened
+        &mut self.0
     }
 }
 
@@ -123,10 +123,7 @@ pub fn purpose_at(asked: &[Asked<'_>], places: &[usize], place: usize) -> Purpos
 
 /// What the check at `index` is judged for: its cost, and what those before it ask of its state.
 pub fn judged_cost(asked: &[Asked<'_>], places: &[usize], index: usize) -> u64 {
-    match asked[index].check.cost {
-        0 => 0,
-        cost => cost.saturating_add(together::ahead(asked, places, index)),
-    }
+    together::judged_cost(asked, index, |other| places[other] == places[index])
 }
 
 /// Decides a request as the memory store does: all pass and are charged, or none is. `places` says
@@ -146,8 +143,7 @@ pub fn decide(
         return decision;
     }
     let checks: ArrayVec<Check<'_>, MAX_LIMITS> = asked.iter().map(|one| one.check).collect();
-    let violated = without_charging(asked, places, seen, now, outcomes)
-        .unwrap_or_else(|| together::decide(asked, places, seen, now, outcomes));
+    let violated = together::decide(asked, places, seen, now, outcomes);
     for outcome in &mut *outcomes {
         outcome.decided_by = DecidedBy::Redis;
     }
@@ -158,32 +154,8 @@ fn decide_one(one: &Asked<'_>, seen: &mut Seen, now: Micros) -> Decision {
     let (limit, check) = (one.limit, &one.check);
     let plan = Plan::new(seen.state(), limit, check, now);
     if let Some(units) = plan.charge {
-        seen.opened.charge(limit, units, now);
+        seen.0.charge(limit, units, now);
     }
     let outcome = plan.outcome_after(seen.state(), limit, check, now);
     Decision::of_one(limit, outcome, plan.granted, now)
-}
-
-/// The enforced checks that refuse, if nothing has to be written: each is judged by itself.
-fn without_charging(
-    asked: &[Asked<'_>],
-    places: &[usize],
-    seen: &[Seen],
-    now: Micros,
-    outcomes: &mut [Outcome],
-) -> Option<u16> {
-    if seen.iter().any(|seen| !seen.plain) {
-        return None;
-    }
-    let mut violated = 0;
-    for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
-        let (outcome, refuses) = present(seen[place].state(), one, now);
-        if outcome.jumped || one.check.count_denied {
-            return None;
-        }
-        violated |= u16::from(refuses && !one.check.shadow) << index;
-        outcomes[index] = outcome;
-    }
-    let only_asks = |one: &Asked<'_>| one.check.act == Act::Peek || one.check.cost == 0;
-    (violated != 0 || asked.iter().all(only_asks)).then_some(violated)
 }

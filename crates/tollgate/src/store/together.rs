@@ -62,13 +62,20 @@ pub(crate) fn decide(
     violated
 }
 
-/// What a state says before anything is charged, and whether it refuses.
-pub(crate) fn present(state: &impl Strategy, one: &impl Asks, now: Micros) -> (Outcome, bool) {
-    let (limit, check) = (one.limit(), one.check());
-    let plan = Plan::new(state, limit, check, now);
+/// What a state says if nothing is charged, to one check for `judged` units, and whether it refuses.
+pub(crate) fn present(
+    state: &impl Strategy,
+    one: &impl Asks,
+    judged: u64,
+    now: Micros,
+) -> (Outcome, bool) {
+    let limit = one.limit();
+    let plan = Plan::new(state, limit, &one.check().cost(judged), now);
     match plan.outcome.allowed {
-        true if check.act == Act::Peek => (plan.outcome, false),
-        true => (state.judge(limit, 0, now), false),
+        true => {
+            let delay = if one.check().act == Act::Peek { plan.outcome.delay } else { Wait::ZERO };
+            (Outcome { delay, ..state.judge(limit, 0, now) }, false)
+        }
         false => (plan.outcome, true),
     }
 }
@@ -85,28 +92,33 @@ fn judge_all(
     let mut granted = u64::MAX;
     for (index, one) in asked.iter().enumerate() {
         let (state, check) = (states[places[index]].opened().state(), one.check());
-        let ahead = ahead(asked, places, index);
-        let together = |cost: u64| if cost > 0 { cost.saturating_add(ahead) } else { 0 };
-        let plan = Plan::new(state, one.limit(), &check.cost(together(check.cost)), now);
+        let judged = judged_cost(asked, index, |other| places[other] == places[index]);
+        let plan = Plan::new(state, one.limit(), &check.cost(judged), now);
         let refuses = !plan.outcome.allowed;
         violated |= u16::from(refuses && !check.shadow) << index;
         outcomes[index] = plan.outcome;
         if !check.shadow && check.act != Act::Peek && check.cost > 0 {
-            granted = granted.min(plan.granted.saturating_sub(ahead));
+            granted = granted.min(plan.granted.saturating_sub(judged - check.cost));
         }
     }
     let granted = if violated != 0 || granted == u64::MAX { 0 } else { granted };
     (violated, granted)
 }
 
-/// What the checks before this one ask of the same state: they are judged for what they ask
-/// together.
-pub(crate) fn ahead(asked: &[impl Asks], places: &[usize], index: usize) -> u64 {
+/// What the check at `index` is judged for: its cost, and what those before it ask of the same state.
+pub(crate) fn judged_cost(
+    asked: &[impl Asks],
+    index: usize,
+    is_same: impl Fn(usize) -> bool,
+) -> u64 {
     let one = asked[index].check();
+    if one.cost == 0 {
+        return 0;
+    }
     let counts = |other: &Check<'_>| other.act != Act::Peek && (one.shadow || !other.shadow);
-    let ahead = (0..index).filter(|&other| places[other] == places[index]);
-    let ahead = ahead.map(|other| asked[other].check()).filter(|other| counts(other));
-    ahead.map(|other| other.cost).fold(0, u64::saturating_add)
+    let ahead = (0..index).filter(|other| is_same(*other)).map(|other| asked[other].check());
+    let ahead = ahead.filter(|other| counts(other)).map(|other| other.cost);
+    ahead.fold(one.cost, u64::saturating_add)
 }
 
 /// What a check charges, now that the answer is known. `None`: nothing is written.
@@ -126,7 +138,7 @@ fn charge_for(
     let admits = plan.outcome.allowed && (admitted || !asked.at_once);
     let counts_anyway = asked.count_denied && asked.act != Act::Peek;
     let units = match asked.act {
-        Act::UpTo if violated == 0 => granted,
+        Act::UpTo if violated == 0 => granted.min(asked.cost),
         Act::UpTo => asked.cost.min(1),
         _ => asked.cost,
     };

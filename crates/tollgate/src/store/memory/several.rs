@@ -171,12 +171,16 @@ impl MemoryStore {
     ) -> Option<Decision> {
         let mut violated = 0;
         for (index, one) in asked.iter().enumerate() {
-            let (outcome, refuses) = self.judge_unlocked(one, now)?;
+            let judged = together::judged_cost(asked, index, |other| asked[other].key == one.key);
+            let (outcome, refuses) = self.judge_unlocked(one, judged, now)?;
             if outcome.jumped || one.check.count_denied {
                 return None;
             }
             violated |= u16::from(refuses && !one.check.shadow) << index;
             outcomes[index] = outcome;
+        }
+        if violated != 0 {
+            outcomes.iter_mut().for_each(|outcome| outcome.delay = Wait::ZERO);
         }
         let only_asks = |one: &Asked<'_>| one.check.act == Act::Peek || one.check.cost == 0;
         (violated != 0 || asked.iter().all(only_asks))
@@ -184,11 +188,11 @@ impl MemoryStore {
     }
 
     /// A limit's present state of affairs, and whether it refuses. `None`: only a lock can tell.
-    fn judge_unlocked(&self, one: &Asked<'_>, now: Micros) -> Option<(Outcome, bool)> {
+    fn judge_unlocked(&self, one: &Asked<'_>, judged: u64, now: Micros) -> Option<(Outcome, bool)> {
         let limit = one.limit;
         let Some(slot) = self.keys.find(one.key) else {
             let fresh = Held::fresh(limit, now, &self.arena);
-            return Some(present(&fresh, one, now));
+            return Some(present(&fresh, one, judged, now));
         };
         let seen = slot.read();
         let record = seen.record();
@@ -196,7 +200,7 @@ impl MemoryStore {
             return None;
         }
         let state = Held::open(limit, record, &self.arena)?;
-        let present = present(&state, one, now);
+        let present = present(&state, one, judged, now);
         slot.is_unchanged(&seen).then_some(present)
     }
 
@@ -232,7 +236,8 @@ impl MemoryStore {
             if let Some(slot) = table.find(key) {
                 return Ok(slot);
             }
-            let fresh = Held::fresh(one.limit, policy.meaning.now, &self.arena);
+            // Nothing is charged yet: a mark would be seen by clocks that are behind.
+            let fresh = Held::fresh(one.limit, Micros::ZERO, &self.arena);
             let fresh = fresh.close(one.limit, one.tag, &self.arena);
             table.sweep(policy);
             if let Inserted::NoRoom(wait) = table.insert(key, fresh, policy) {

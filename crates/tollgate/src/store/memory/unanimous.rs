@@ -37,7 +37,7 @@ impl MemoryStore {
     ) -> Option<Decision> {
         let mut charges = ArrayVec::<Charge<'_>, MAX_LIMITS>::new();
         for (one, place) in asked.iter().zip(outcomes.iter_mut()) {
-            let (outcome, charge) = self.take_copy(one, now)?;
+            let (outcome, charge) = self.take_copy(one, asked, now)?;
             *place = outcome;
             charges.extend(charge);
         }
@@ -54,8 +54,15 @@ impl MemoryStore {
     }
 
     /// What one limit says and what there is to write; `None` if this is not the usual case.
-    fn take_copy(&self, one: &Asked<'_>, now: Micros) -> Option<(Outcome, Option<Charge<'_>>)> {
+    fn take_copy(
+        &self,
+        one: &Asked<'_>,
+        asked: &[Asked<'_>],
+        now: Micros,
+    ) -> Option<(Outcome, Option<Charge<'_>>)> {
         let check = &one.check;
+        // Checks of one state are judged for what they ask together.
+        let is_alone = || asked.iter().filter(|other| other.key == one.key).count() == 1;
         if check.act != Act::Take || check.count_denied || check.cost == 0 {
             return None;
         }
@@ -76,7 +83,7 @@ impl MemoryStore {
                 Some((outcome, Some(Charge { slot, seen, record })))
             }
             // In shadow, and so without a say; what it would refuse is not charged to it.
-            false if check.shadow => Some((outcome, None)),
+            false if check.shadow && is_alone() => Some((outcome, None)),
             false => None,
         }
     }

@@ -1,0 +1,241 @@
+//! How contestants are asked: by callers who wait for each answer (closed loop), or at a given rate
+//! whatever the answers do (open loop). One thread asks.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tokio::task::{JoinSet, LocalSet, yield_now};
+use tollgate_bench::random::Random;
+use tollgate_bench::stopwatch::{Stopwatch, processor_ns_of};
+
+use crate::contestants::Contestant;
+use crate::servers::Servers;
+
+/// How it is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Load {
+    /// So many callers, each with one question on the way.
+    Closed { callers: usize },
+    /// So many questions a second, at random distances.
+    Open { per_s: f64 },
+}
+
+/// Whom callers ask about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// So many keys, all alike.
+    Many(u64),
+    /// One for everybody.
+    One,
+}
+
+/// How long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) warm_up: Duration,
+    pub(crate) duration: Duration,
+}
+
+/// What was seen in one go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) per_s: f64,
+    pub(crate) allowed_per_s: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    /// Processor time of all Redis processes for each decision.
+    pub(crate) redis_us: f64,
+    /// The same of the thread that asks.
+    pub(crate) client_us: f64,
+    /// Script calls for each decision.
+    pub(crate) calls: f64,
+    /// Decisions without an answer, or that Redis did not make.
+    pub(crate) failed: f64,
+}
+
+/// Questions on the way in an open loop; one more is not asked, and counts as failed.
+const ON_THE_WAY_MAX: usize = 20_000;
+/// Where answers come without waiting, others have their turn after so many.
+const IN_A_ROW: u32 = 64;
+/// Reading the clock twice costs as much as a decision that is made here: where answers may come
+/// without waiting, one in so many is timed.
+const TIMED: u32 = 16;
+
+struct Run {
+    contestants: Vec<Rc<Contestant>>,
+    keys: Keys,
+    over: Cell<bool>,
+    asked: Cell<u64>,
+    answered: Cell<u64>,
+    allowed: Cell<u64>,
+    failed: Cell<u64>,
+    /// Nanoseconds.
+    waits: RefCell<Histogram<u64>>,
+    random: RefCell<Random>,
+}
+
+impl Run {
+    fn next_key(&self) -> u64 {
+        match self.keys {
+            Keys::Many(count) => self.random.borrow_mut().below(count),
+            Keys::One => 0,
+        }
+    }
+
+    fn count(&self, answer: Result<bool, String>) {
+        self.answered.set(self.answered.get() + 1);
+        match answer {
+            Ok(allowed) => self.allowed.set(self.allowed.get() + u64::from(allowed)),
+            Err(_) => self.failed.set(self.failed.get() + 1),
+        }
+    }
+
+    fn saw(&self, wait: Duration) {
+        self.waits.borrow_mut().saturating_record(wait.as_nanos() as u64);
+    }
+}
+
+/// Asks the contestants, of which each caller has one, and counts what happens.
+pub(crate) async fn sample(
+    contestants: &[Rc<Contestant>],
+    keys: Keys,
+    load: Load,
+    span: Span,
+    servers: &Servers,
+) -> Sample {
+    let run = Rc::new(Run {
+        contestants: contestants.to_vec(),
+        keys,
+        over: Cell::new(false),
+        asked: Cell::default(),
+        answered: Cell::default(),
+        allowed: Cell::default(),
+        failed: Cell::default(),
+        waits: RefCell::new(Histogram::new_with_max(60_000_000_000, 3).expect("valid bounds")),
+        random: RefCell::new(Random::new(1)),
+    });
+    // Asked before and after all: a question to the server in between would hold up the others.
+    let calls_before = servers.script_calls();
+    let local = LocalSet::new();
+    let counted = local.run_until(async {
+        let mut tasks = JoinSet::new();
+        match load {
+            Load::Closed { callers } => {
+                for index in 0..callers {
+                    tasks.spawn_local(caller(Rc::clone(&run), index));
+                }
+            }
+            Load::Open { per_s } => {
+                tasks.spawn_local(generator(Rc::clone(&run), per_s));
+            }
+        }
+        let counted = watch(&run, span, servers).await;
+        run.over.set(true);
+        while tasks.join_next().await.is_some() {}
+        counted
+    });
+    let counted = counted.await;
+    let calls = (servers.script_calls() - calls_before) as f64 / run.answered.get() as f64;
+    Sample { calls, ..counted }
+}
+
+/// Lets the warm-up pass, then counts from here to there.
+async fn watch(run: &Run, span: Span, servers: &Servers) -> Sample {
+    tokio::time::sleep(span.warm_up).await;
+    run.waits.borrow_mut().reset();
+    let cpu = || servers.pids().iter().filter_map(|pid| processor_ns_of(*pid)).sum::<u64>();
+    let before = (run.answered.get(), run.allowed.get(), run.failed.get());
+    let (cpu_before, stopwatch) = (cpu(), Stopwatch::start());
+    tokio::time::sleep(span.duration).await;
+    let (cpu_ns, client_ns, elapsed) =
+        (cpu() - cpu_before, stopwatch.processor_ns(), stopwatch.elapsed());
+    let answered = (run.answered.get() - before.0) as f64;
+    let allowed = (run.allowed.get() - before.1) as f64;
+    let failed = (run.failed.get() - before.2) as f64;
+    let waits = run.waits.borrow();
+    let wait_us = |quantile| waits.value_at_quantile(quantile) as f64 / 1_000.0;
+    Sample {
+        per_s: answered / elapsed.as_secs_f64(),
+        allowed_per_s: allowed / elapsed.as_secs_f64(),
+        p50_us: wait_us(0.5),
+        p99_us: wait_us(0.99),
+        p999_us: wait_us(0.999),
+        redis_us: cpu_ns as f64 / 1_000.0 / answered,
+        client_us: client_ns as f64 / 1_000.0 / answered,
+        calls: 0.0,
+        failed: failed / answered,
+    }
+}
+
+/// One caller: asks, waits, asks again.
+async fn caller(run: Rc<Run>, index: usize) {
+    let contestant = Rc::clone(&run.contestants[index % run.contestants.len()]);
+    let timed = if contestant.may_answer_at_once() { TIMED } else { 1 };
+    let mut count = 0_u32;
+    while !run.over.get() {
+        let key = run.next_key();
+        if count.is_multiple_of(timed) {
+            let stopwatch = Clock::start();
+            let answer = contestant.ask(key).await;
+            run.saw(stopwatch.elapsed());
+            run.count(answer);
+        } else {
+            let answer = contestant.ask(key).await;
+            run.count(answer);
+        }
+        count = count.wrapping_add(1);
+        if count.is_multiple_of(IN_A_ROW) {
+            yield_now().await;
+        }
+    }
+}
+
+/// Asks at random instants, and never waits for an answer. What is late counts from when it was due.
+async fn generator(run: Rc<Run>, per_s: f64) {
+    let mean_ns = 1e9 / per_s;
+    let mut random = Random::new(2);
+    let clock = Clock::start();
+    let mut due_ns = 0.0;
+    let mut tasks = JoinSet::new();
+    while !run.over.get() {
+        let now_ns = clock.elapsed().as_nanos() as f64;
+        while due_ns <= now_ns {
+            let due = Duration::from_nanos(due_ns as u64);
+            due_ns += random.exponential(mean_ns);
+            let number = run.asked.get();
+            run.asked.set(number + 1);
+            if tasks.len() >= ON_THE_WAY_MAX {
+                run.count(Err("too many are on the way".into()));
+                continue;
+            }
+            let run = Rc::clone(&run);
+            tasks.spawn_local(async move {
+                let contestant = &run.contestants[number as usize % run.contestants.len()];
+                let answer = contestant.ask(run.next_key()).await;
+                run.saw(clock.elapsed().saturating_sub(due));
+                run.count(answer);
+            });
+        }
+        while tasks.try_join_next().is_some() {}
+        // Looks at the sockets, and comes back: a timer would be a millisecond late.
+        yield_now().await;
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Elapsed time without the cost of reading processor time.
+#[derive(Clone, Copy)]
+struct Clock(tokio::time::Instant);
+
+impl Clock {
+    fn start() -> Clock {
+        Clock(tokio::time::Instant::now())
+    }
+
+    fn elapsed(self) -> Duration {
+        tokio::time::Instant::now() - self.0
+    }
+}

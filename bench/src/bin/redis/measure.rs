@@ -1,0 +1,109 @@
+//! Rounds of samples: every case once, then all of them again.
+
+use std::rc::Rc;
+
+use tollgate_bench::stopwatch::median;
+
+use crate::contestants::Contestant;
+use crate::load::{self, Keys, Load, Sample, Span};
+use crate::servers::Servers;
+
+/// One thing to measure.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// One for each instance; callers are divided among them.
+    pub(crate) contestants: Vec<Rc<Contestant>>,
+    pub(crate) servers: Rc<Servers>,
+    pub(crate) keys: Keys,
+    pub(crate) load: Load,
+}
+
+/// A case and one sample of each round, in the order of the rounds.
+pub(crate) struct Measured {
+    pub(crate) name: String,
+    pub(crate) load: Load,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// A number measured several times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Figure {
+    /// `None` of none.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Figure> {
+        let values: Vec<f64> = values.collect();
+        let min = values.iter().copied().reduce(f64::min)?;
+        let max = values.iter().copied().reduce(f64::max)?;
+        Some(Figure { median: median(&values), min, max })
+    }
+
+    /// Half of the range, in percent of the median.
+    pub(crate) fn spread(&self) -> String {
+        format!("±{:.0} %", (self.max - self.min) / 2.0 / self.median * 100.0)
+    }
+}
+
+impl Measured {
+    pub(crate) fn figure(&self, of: impl Fn(&Sample) -> f64) -> Option<Figure> {
+        Figure::of(self.samples.iter().map(of))
+    }
+
+    /// Compared with another round by round: samples of one round are seconds apart, and the
+    /// machine's speed drifts by the minute.
+    pub(crate) fn compare(
+        &self,
+        other: &Measured,
+        compare: impl Fn(&Sample, &Sample) -> f64,
+    ) -> Option<Figure> {
+        Figure::of(self.samples.iter().zip(&other.samples).map(|(a, b)| compare(a, b)))
+    }
+}
+
+/// Measures the cases in turn, each round beginning with another one.
+pub(crate) async fn rounds(
+    title: &str,
+    cases: Vec<Case>,
+    rounds: usize,
+    span: Span,
+) -> Vec<Measured> {
+    let empty = |case: &Case| Measured {
+        name: case.name.clone(),
+        load: case.load,
+        samples: Vec::with_capacity(rounds),
+    };
+    let mut all: Vec<Measured> = cases.iter().map(empty).collect();
+    for round in 0..rounds {
+        eprintln!("{title}: round {} of {rounds}", round + 1);
+        for turn in 0..cases.len() {
+            let index = (round + turn) % cases.len();
+            let case = &cases[index];
+            let sample =
+                load::sample(&case.contestants, case.keys, case.load, span, &case.servers).await;
+            all[index].samples.push(sample);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_compared_within_a_round() {
+        let measured = |values: [f64; 3]| Measured {
+            name: String::new(),
+            load: Load::Closed { callers: 1 },
+            samples: values.map(|per_s| Sample { per_s, ..Sample::default() }).to_vec(),
+        };
+        // The machine is three times slower in the second round; b always has half of a.
+        let (a, b) = (measured([6.0, 2.0, 6.0]), measured([3.0, 1.0, 3.0]));
+        let times = a.compare(&b, |a, b| a.per_s / b.per_s);
+        assert_eq!(times, Some(Figure { median: 2.0, min: 2.0, max: 2.0 }));
+    }
+}

@@ -1,0 +1,59 @@
+//! What most people write: one call of a script for each request, a token bucket in a hash.
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+
+/// As it stands in many articles: HMGET, arithmetic with floats, HMSET, EXPIRE. The server's clock,
+/// so that it is as safe as ours.
+const SCRIPT: &str = r"
+local capacity = tonumber(ARGV[1])
+local rate = tonumber(ARGV[2])
+local cost = tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = tonumber(bucket[1]) or capacity
+local at = tonumber(bucket[2]) or now
+tokens = math.min(capacity, tokens + math.max(0, now - at) * rate)
+local allowed = tokens >= cost
+if allowed then
+  tokens = tokens - cost
+end
+redis.call('HMSET', KEYS[1], 'tokens', tostring(tokens), 'at', tostring(now))
+redis.call('EXPIRE', KEYS[1], math.ceil(capacity / rate) + 1)
+return { allowed and 1 or 0, math.floor(tokens) }
+";
+
+/// The naive limiter: a connection that all callers share, as the redis crate offers it.
+#[derive(Clone)]
+pub(crate) struct Naive {
+    connection: MultiplexedConnection,
+    sha: String,
+}
+
+impl Naive {
+    pub(crate) async fn connect(url: &str) -> Result<Naive, String> {
+        let told = |error| format!("the naive limiter: {error}");
+        // Off unless told otherwise; everybody who measures turns it on.
+        let settings = TcpSettings::default().set_nodelay(true);
+        let info = url.into_connection_info().map_err(told)?.set_tcp_settings(settings);
+        let client = Client::open(info).map_err(told)?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connection.map_err(told)?;
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(SCRIPT);
+        let sha = load.query_async(&mut connection).await.map_err(told)?;
+        Ok(Naive { connection, sha })
+    }
+
+    /// Whether one unit of a bucket of `capacity` that refills with `rate` a second could be taken.
+    pub(crate) async fn take(&self, key: &str, capacity: u64, rate: f64) -> Result<bool, String> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha).arg(1).arg(key).arg(capacity).arg(rate).arg(1);
+        let mut connection = self.connection.clone();
+        let answer: Result<(u8, i64), _> = command.query_async(&mut connection).await;
+        answer.map(|(allowed, _)| allowed == 1).map_err(|error| error.to_string())
+    }
+}

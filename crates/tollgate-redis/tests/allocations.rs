@@ -1,0 +1,94 @@
+//! What is answered without the store is answered without an allocation: a counting allocator watches.
+
+// A global allocator cannot be written without it; this one only counts and passes on.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use testkit::redis::Server;
+use tokio::runtime::Builder;
+use tollgate::{
+    Check, Clock, Consistency, DecidedBy, Decision, Limit, Outcome, Store, SystemClock, Terms,
+};
+use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
+
+thread_local! {
+    /// How often this thread has allocated; what happens in the background has threads of its own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    // While a thread ends its counter is gone, and nobody asks any more.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        unsafe { System.realloc(at, layout, size) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+async fn decide(shared: &Shared<RedisStore>, check: Check<'_>) -> Decision {
+    let mut outcome = [Outcome::default()];
+    let now = SystemClock::default().now();
+    let Ok(decision) = shared.decide_each(&[check], now, &mut outcome).await;
+    decision
+}
+
+/// Asks until so many answers came from `by`, and fails if one of those allocated.
+async fn allocates_nothing(shared: &Shared<RedisStore>, check: Check<'_>, by: DecidedBy) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let (mut here, mut allocated) = (0, 0);
+    while here < 10_000 {
+        assert!(tokio::time::Instant::now() < deadline, "{here} answers by {}", by.name());
+        let before = ALLOCATIONS.get();
+        let decision = decide(shared, check).await;
+        if decision.decided_by() == by {
+            here += 1;
+            allocated += u64::from(ALLOCATIONS.get() != before);
+        }
+    }
+    // Whoever finds half of a lease spent has the next one asked for: a few in 10,000.
+    let allowed = if by == DecidedBy::Lease { 100 } else { 0 };
+    assert!(allocated <= allowed, "{allocated} of 10,000 answers by {} allocated", by.name());
+}
+
+#[test]
+fn what_is_answered_here_allocates_nothing() {
+    let server = Server::start();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = Options { timeout: Duration::from_secs(5), ..Options::default() };
+        let store = RedisStore::at(&StoreUrl::parse(&server.url()).unwrap(), &options);
+        let shared = Shared::start(vec![store], 10_000, TimeOf::Server);
+        let terms = |consistency| Terms { consistency, ..Terms::default() };
+        let few = Limit::per_hour(1).build().unwrap();
+        let many = Limit::per_second(10_000_000).build().unwrap();
+        let check = Check::new(&few, "refused");
+        allocates_nothing(&shared, check, DecidedBy::RefusalCache).await;
+        let leased = terms(Consistency::Leased { millionths: 100_000 });
+        allocates_nothing(&shared, Check::new(&many, "a").terms(leased), DecidedBy::Lease).await;
+        let synced = terms(Consistency::LocalSync { interval_ms: 100 });
+        allocates_nothing(&shared, Check::new(&many, "b").terms(synced), DecidedBy::Memory).await;
+    });
+}

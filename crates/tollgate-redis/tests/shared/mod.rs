@@ -1,0 +1,47 @@
+//! What tests of the store have in common.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code)]
+
+use std::time::Duration;
+
+use testkit::redis::Server;
+use tollgate::{Key, Limit, Micros};
+use tollgate_redis::{Options, RedisStore, StoreUrl};
+
+/// A store that is connected to `server`, patient enough for a busy machine.
+pub(crate) async fn store_at(server: &Server, options: Options) -> RedisStore {
+    let options = Options { timeout: Duration::from_secs(20), ..options };
+    let url = StoreUrl::parse(&server.url()).expect("an address");
+    let store = RedisStore::at(&url, &options);
+    let limit = Limit::per_second(1).build().expect("a limit");
+    let connected = async {
+        while store.balance(&limit, Key::from("connected?"), Micros::ZERO).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), connected).await.expect("a connection");
+    store
+}
+
+/// What Redis says to a script, as whole numbers.
+pub(crate) fn numbers(server: &Server, script: &str) -> Vec<i64> {
+    let said = server.cli(&["EVAL", script, "0"]);
+    said.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Fails unless there are at least `least` keys, all of them with a TTL up to `ttl_ms_most`.
+pub(crate) fn every_key_expires(server: &Server, least: i64, ttl_ms_most: u64) {
+    let script = format!(
+        "local without, keys = 0, redis.call('KEYS', '*')
+        for _, key in ipairs(keys) do
+          local left = redis.call('PTTL', key)
+          if left < 0 or left > {ttl_ms_most} then without = without + 1 end
+        end
+        return {{#keys, without}}"
+    );
+    let said = numbers(server, &script);
+    let [keys, without] = said[..] else { panic!("{said:?}") };
+    assert!(keys >= least, "{keys} keys");
+    assert_eq!(without, 0, "keys without a TTL");
+}
