@@ -195,7 +195,7 @@ fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
     assert_eq!(metric(server, "tollgate_store_up{store=\"big\"}"), 1.0);
     let wrong = "rules: [{ name: heavy, key: '{user}', limits: [5/hour], store: huge }]";
     let refused = change(server, "PUT", "/api/rules", wrong);
-    assert_eq!(refused.status, 422, "{refused:?}");
+    assert_eq!(refused.status, 400, "{refused:?}");
     assert!(refused.body.contains("--second-store huge="), "{refused:?}");
 }
 
