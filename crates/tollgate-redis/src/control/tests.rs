@@ -74,10 +74,14 @@ struct Instance {
 impl Instance {
     /// One whose clock shows so many seconds, and stands still.
     fn start(runtime: &Runtime, server: &Server, clock_s: u64) -> Instance {
+        Instance::at(runtime, &server.url(), clock_s)
+    }
+
+    fn at(runtime: &Runtime, url: &str, clock_s: u64) -> Instance {
         let clock = Arc::new(ManualClock::new(Micros::from_secs(clock_s)));
         let (heard, handle) = (Arc::<Heard>::default(), runtime.handle.clone());
         let inside = handle.enter();
-        let link = Link::start(&StoreUrl::parse(&server.url()).unwrap(), &Options::default());
+        let link = Link::start(&StoreUrl::parse(url).unwrap(), &Options::default());
         let control = Control::start(link, "t", Arc::default(), heard.clone(), clock.clone());
         drop(inside);
         Instance { control, heard, clock, handle }
@@ -391,4 +395,16 @@ fn the_slot_is_the_one_that_a_cluster_gives_it() {
     let server = Server::with(&["--cluster-enabled", "yes"]);
     let key = Keys::new("any").live().to_string();
     assert_eq!(server.cli(&["CLUSTER", "KEYSLOT", &key]), SLOT.to_string());
+}
+
+#[test]
+fn a_cluster_is_as_good() {
+    let (cluster, runtime) = (testkit::redis::Cluster::of(3, false), Runtime::start());
+    let one = Instance::at(&runtime, &cluster.url(), 1_000);
+    let two = Instance::at(&runtime, &cluster.url(), 2_000);
+    until_true("two to be alive", || {
+        [&one, &two].iter().all(|one| one.heard.live.load(Ordering::Relaxed) == 2)
+    });
+    assert_eq!(one.told(one.block(A, 900)), Told::Everyone);
+    two.until_blocked(A, Some(900));
 }
