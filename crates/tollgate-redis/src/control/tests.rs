@@ -344,9 +344,9 @@ fn the_store_is_bounded_and_says_so() {
     let tell = |of: &Instance, number: usize| {
         of.control.set_override(("api", &number.to_string()), "text", None)
     };
-    let last = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).last().unwrap();
+    let acts: Vec<_> = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).collect();
     assert_eq!(tell(&one, OVERRIDES_MAX), None, "here");
-    assert_eq!(one.told(last), Told::Everyone);
+    assert_eq!(one.told(acts[OVERRIDES_MAX - 1]), Told::Everyone);
     // An instance that has heard of nobody else's yet.
     let two = Instance::start(&runtime, &server, 1_000);
     let act = tell(&two, OVERRIDES_MAX);
