@@ -20,13 +20,16 @@ pub struct OverrideChange {
     pub set: Option<Value>,
 }
 
+/// A rule and a key.
+type Whose = (Box<str>, KeyBuf);
+
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Makes changes in one step, the last one of a caller's wins. The numbers of those that the rules
     /// in force do not allow, such as of a rule that there is not, or for which there is no room.
     pub fn change_many_overrides(&self, changes: &[OverrideChange]) -> Vec<usize> {
         let now = self.now();
         let mut left_out = Vec::new();
-        let mut named: HashMap<(Box<str>, KeyBuf), (usize, Option<Arc<Override>>)> = HashMap::new();
+        let mut named: HashMap<Whose, (usize, Option<Arc<Override>>)> = HashMap::new();
         for (number, change) in changes.iter().enumerate() {
             let caller = self.caller_at(&change.rule, &change.key, now).ok();
             let read = caller.and_then(|caller| {

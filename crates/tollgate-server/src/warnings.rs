@@ -110,6 +110,8 @@ pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
     // Of each store: whether it answered, and what was said about its settings.
     let mut last: Vec<(Option<bool>, Option<String>)> = Vec::new();
     loop {
+        // Before the first look as well: connecting takes a moment.
+        tokio::time::sleep(LOOK_EVERY).await;
         let figures = store.figures();
         last.resize(figures.len(), (None, None));
         for (figures, (up, warned)) in figures.iter().zip(&mut last) {
@@ -125,8 +127,6 @@ pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
             }
             warned.clone_from(warning);
         }
-        drop(figures);
-        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

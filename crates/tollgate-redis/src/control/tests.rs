@@ -74,10 +74,14 @@ struct Instance {
 impl Instance {
     /// One whose clock shows so many seconds, and stands still.
     fn start(runtime: &Runtime, server: &Server, clock_s: u64) -> Instance {
+        Instance::at(runtime, &server.url(), clock_s)
+    }
+
+    fn at(runtime: &Runtime, url: &str, clock_s: u64) -> Instance {
         let clock = Arc::new(ManualClock::new(Micros::from_secs(clock_s)));
         let (heard, handle) = (Arc::<Heard>::default(), runtime.handle.clone());
         let inside = handle.enter();
-        let link = Link::start(&StoreUrl::parse(&server.url()).unwrap(), &Options::default());
+        let link = Link::start(&StoreUrl::parse(url).unwrap(), &Options::default());
         let control = Control::start(link, "t", Arc::default(), heard.clone(), clock.clone());
         drop(inside);
         Instance { control, heard, clock, handle }
@@ -340,9 +344,9 @@ fn the_store_is_bounded_and_says_so() {
     let tell = |of: &Instance, number: usize| {
         of.control.set_override(("api", &number.to_string()), "text", None)
     };
-    let last = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).last().unwrap();
+    let acts: Vec<_> = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).collect();
     assert_eq!(tell(&one, OVERRIDES_MAX), None, "here");
-    assert_eq!(one.told(last), Told::Everyone);
+    assert_eq!(one.told(acts[OVERRIDES_MAX - 1]), Told::Everyone);
     // An instance that has heard of nobody else's yet.
     let two = Instance::start(&runtime, &server, 1_000);
     let act = tell(&two, OVERRIDES_MAX);
@@ -391,4 +395,16 @@ fn the_slot_is_the_one_that_a_cluster_gives_it() {
     let server = Server::with(&["--cluster-enabled", "yes"]);
     let key = Keys::new("any").live().to_string();
     assert_eq!(server.cli(&["CLUSTER", "KEYSLOT", &key]), SLOT.to_string());
+}
+
+#[test]
+fn a_cluster_is_as_good() {
+    let (cluster, runtime) = (testkit::redis::Cluster::of(3, false), Runtime::start());
+    let one = Instance::at(&runtime, &cluster.url(), 1_000);
+    let two = Instance::at(&runtime, &cluster.url(), 2_000);
+    until_true("two to be alive", || {
+        [&one, &two].iter().all(|one| one.heard.live.load(Ordering::Relaxed) == 2)
+    });
+    assert_eq!(one.told(one.block(A, 900)), Told::Everyone);
+    two.until_blocked(A, Some(900));
 }

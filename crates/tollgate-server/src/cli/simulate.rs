@@ -1,8 +1,9 @@
 //! `tollgate simulate`: a trace of requests through one limit or through rules, on the trace's own
 //! clock.
 //!
-//! Requests go through the same limiter and table that a program embeds, one at a time and in
-//! order, so the answers are those that the program would have got at those instants. Neither the
+//! Requests go through the same limiter and table that a program embeds, or through the scripts of a
+//! shared store, one at a time and in order, so the answers are those that the program would have got
+//! at those instants. Neither the
 //! trace nor the answers are kept: a trace may be longer than memory, or never end.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -10,16 +11,20 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::ArgGroup;
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate::MemoryStore;
 
 use super::{Failure, Report, check};
+use crate::settings::url_value::UrlValue;
+use crate::settings::{StoreChoice, store_choice};
 use one_limit::LimitArgs;
+use store::SimLimiter;
 use trace::{Request, Trace};
 
 mod against;
 mod answer;
 mod facts;
 mod one_limit;
+mod store;
 mod tally;
 mod trace;
 mod with_rules;
@@ -60,6 +65,18 @@ pub(crate) struct Args {
 
     #[command(flatten, next_help_heading = "By one limit")]
     limit: LimitArgs,
+
+    /// Decide in this store, at the instants of the trace: memory, or redis://HOST:PORT and the like
+    ///
+    /// Keys have a prefix that nobody else has, and expire within the hour.
+    #[arg(
+        long,
+        value_name = "STORE",
+        default_value = "memory",
+        value_parser = UrlValue(store_choice),
+        help_heading = "Options"
+    )]
+    store: StoreChoice,
 
     /// How many keys the table holds, at about 40 bytes each
     #[arg(
@@ -142,15 +159,9 @@ fn replay(
     outcome.and(answers.flush().map_err(Failure::from_output))
 }
 
-/// A table for so many keys. Its clock is not read: every request brings its instant.
-fn new_limiter(max_keys: u64) -> Limiter<MemoryStore, ManualClock> {
-    let max_keys = usize::try_from(max_keys).unwrap_or(usize::MAX);
-    Limiter::new(MemoryStore::new(max_keys), ManualClock::new(Micros::ZERO))
-}
-
 /// A table that is too small gives answers that are not those of each key alone.
-fn warn_if_crowded(limiter: &Limiter<MemoryStore, ManualClock>, max_keys: u64) {
-    let stats = limiter.store().stats();
+fn warn_if_crowded(limiter: &SimLimiter, max_keys: u64) {
+    let Some(stats) = limiter.store().memory().map(MemoryStore::stats) else { return };
     if stats.overflowed == 0 && stats.evicted == 0 {
         return;
     }

@@ -154,7 +154,8 @@ impl ControlPlane {
         if !caller.block(duration).await {
             return Err(Refused::of(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "The table of blocks is full: lift some, or start with a larger --max-keys.",
+                "The table of blocks is full: lift some, or, if the store is memory, start with a \
+                 larger --max-keys.",
             ));
         }
         // A longer one stays.

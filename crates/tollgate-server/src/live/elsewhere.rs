@@ -157,7 +157,7 @@ impl Reloader {
 
 /// What files say, in 64 digits, whatever they are called and wherever they are; `None`: they cannot
 /// be read.
-fn fingerprint(found: &Found) -> Option<String> {
+pub(super) fn fingerprint(found: &Found) -> Option<String> {
     let mut context = Context::new(&SHA256);
     let mut add = |text: &str| {
         // The length keeps ("ab", "c") apart from ("a", "bc").

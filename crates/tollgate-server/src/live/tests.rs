@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, Waker};
 
 use tollgate::{Clock, Limiter, MemoryStore, SystemClock, Wait};
-use tollgate_rules::Compiled;
+use tollgate_redis::control::{OVERRIDES_MAX, SharedOverride, SharedRules};
+use tollgate_rules::{Compiled, Source};
 
-use super::origin::{MadeOf, RulesFrom};
+use super::origin::{Found, MadeOf, RulesFrom};
 use super::prints::Prints;
 use super::watch::HowToWatch;
 use super::*;
@@ -402,4 +403,83 @@ fn a_version_is_never_seen_with_the_rules_of_another() {
         assert_eq!(version_of(&run.put(&rules(&format!("{version}/hour")))), ("loaded", version));
     }
     looking.join().expect("every version was seen with its rules");
+}
+
+fn told(id: u64, rule: &str, gone: bool) -> SharedOverride {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&id.to_le_bytes());
+    let text = format!(r#"{{"rule":"{rule}","key":"user={id}","set":["5/hour"]}}"#);
+    SharedOverride { id: bytes, text: text.into(), gone }
+}
+
+impl Run {
+    /// The same without reading the files, which would end what was put.
+    fn listen_quietly(&self) {
+        // Nothing that can be put: it is refused, and the thread looks after that.
+        self.put("rules: 5");
+        self.put("rules: 6");
+    }
+
+    /// Lets the thread look at what it has heard.
+    fn listen(&self) {
+        // It looks after each answer: the second comes after a look.
+        wait(self.live.reload());
+        wait(self.live.reload());
+    }
+}
+
+#[test]
+fn an_override_of_a_rule_that_only_others_have_waits_for_it() {
+    let run = Run::start();
+    run.live.hear_overrides(vec![told(1, "later", false), told(2, "api", false)]);
+    run.live.hear_overrides(vec![told(3, "later", false), told(4, "api", false)]);
+    run.live.hear_overrides(vec![told(3, "later", true), told(4, "api", true)]);
+    run.listen();
+    assert_eq!(run.gatekeeper.overrides().len(), 1, "of the rule that there is");
+    fs::write(run.path(), rules("1/hour").replace("api", "later")).unwrap();
+    wait(run.live.reload());
+    let rules_of = || run.gatekeeper.overrides().iter().map(|one| one.rule.to_string()).collect();
+    let mut named: Vec<String> = rules_of();
+    named.sort();
+    assert_eq!(named, ["api", "later"], "one that was taken back waits no more");
+    run.live.hear_overrides(vec![told(1, "later", true)]);
+    run.listen();
+    assert_eq!(rules_of(), ["api"]);
+}
+
+#[test]
+fn what_others_tell_is_bounded() {
+    let run = Run::start();
+    // Of a rule that there is not: all of them wait, as far as there is room.
+    for chunk in 0..5 {
+        let first = chunk * 5_000;
+        let told = (first..first + 5_000).map(|id| told(id, "later", false));
+        run.live.hear_overrides(told.collect());
+    }
+    run.listen();
+    fs::write(run.path(), rules("1/hour").replace("api", "later")).unwrap();
+    wait(run.live.reload());
+    assert_eq!(run.gatekeeper.overrides().len(), OVERRIDES_MAX);
+}
+
+#[test]
+fn rules_that_others_put_hold_for_the_same_files_only() {
+    let run = Run::start();
+    let put = |text: &str, over: &str| {
+        let (text, over) = (text.into(), over.into());
+        run.live.hear_rules(Some(SharedRules { text, over, version: 1 }));
+        run.listen_quietly();
+    };
+    put(&rules("7/hour"), "another fingerprint");
+    assert_eq!(run.in_force(), "1/hour");
+    let files = Found::Texts(vec![Source::from_text("any", &rules("1/hour"))]);
+    let over = elsewhere::fingerprint(&files).unwrap();
+    put(&rules("7/hour"), &over);
+    assert_eq!(run.in_force(), "7/hour");
+    assert_eq!(run.live.status().origin, Origin::Put);
+    put("nonsense", &over);
+    assert_eq!(run.in_force(), "7/hour", "what is wrong replaces nothing");
+    run.live.hear_rules(None);
+    run.listen_quietly();
+    assert_eq!(run.in_force(), "1/hour");
 }

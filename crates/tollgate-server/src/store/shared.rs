@@ -140,8 +140,9 @@ impl SharedStore {
     pub(crate) fn closed(&self, rules: &RuleSet) -> Option<Box<str>> {
         let closes = |number: usize| {
             rules.rules().any(|rule| {
-                let of_store = usize::from(rule.terms.store) == number;
-                of_store && rule.terms.on_failure == OnFailure::Closed && rule.mode != Mode::Off
+                let refuses = !rule.soft && !matches!(rule.mode, Mode::Off | Mode::Shadow);
+                let closes = rule.terms.on_failure == OnFailure::Closed;
+                refuses && closes && usize::from(rule.terms.store) == number
             })
         };
         let figures = self.figures();

@@ -24,4 +24,7 @@ mod reserve;
 mod routing;
 mod rules;
 mod settings;
+mod shared;
+mod shared_control;
+mod shared_limits;
 mod use_cases;

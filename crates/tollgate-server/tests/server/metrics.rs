@@ -72,7 +72,9 @@ fn both_formats_are_well_formed_and_say_the_same() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_reference_lists_every_family() {
-    let (server, _rules) = serve(RULES, &[]);
+    // With a shared store there are all of them.
+    let redis = testkit::redis::Server::start();
+    let (server, _rules) = serve(RULES, &["--store", &redis.url()]);
     let page = server.admin_get("/metrics", &[OPEN_METRICS]);
     let page = Page::of_open_metrics(&page.body);
     // Name, kind, labels.

@@ -9,10 +9,11 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 
-use tollgate::{ManualClock, MemoryStore};
+use tollgate::ManualClock;
 use tollgate_rules::{Answer, Gatekeeper};
 
 use super::facts::Asked;
+use super::store::SimStore;
 use super::tally::{RuleTally, Tally, table};
 use super::trace::{Request, Trace};
 use super::{Failure, answer, replay};
@@ -29,13 +30,13 @@ const PATH_CHARS_MAX: usize = 60;
 /// Prints each request that the second rule set answers differently, and then a summary.
 pub(super) fn compare(
     trace: &mut Trace,
-    [now, then]: [&Gatekeeper<MemoryStore, ManualClock>; 2],
+    [now, then]: [&Gatekeeper<SimStore, ManualClock>; 2],
     people: bool,
 ) -> Result<(), Failure> {
     let mut comparison = Comparison::default();
     let outcome = replay(trace, |request, answers| {
         let asked = Asked::read(request)?;
-        let both = [now, then].map(|gatekeeper| asked.decide(gatekeeper, request.at));
+        let both = [asked.decide(now, request.at)?, asked.decide(then, request.at)?];
         let both = [&both[0], &both[1]];
         let changed = comparison.add(request, &asked, both);
         if changed && !people {

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde_json::value::RawValue;
-use tollgate::{ManualClock, MemoryStore, Micros};
+use tollgate::{ManualClock, Micros};
 use tollgate_rules::matcher::in_capitals;
 use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers};
 
 use super::Failure;
+use super::store::SimStore;
 use super::trace::fields::{Fields, text};
 use super::trace::{Form, Line, Request};
 
@@ -71,9 +72,9 @@ impl<'a> Asked<'a> {
     /// What these rules answer.
     pub(super) fn decide(
         &self,
-        gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
+        gatekeeper: &Gatekeeper<SimStore, ManualClock>,
         at: Micros,
-    ) -> Answer {
+    ) -> Result<Answer, Failure> {
         let stated = Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
@@ -86,7 +87,9 @@ impl<'a> Asked<'a> {
         let rules = gatekeeper.rules();
         let identity = rules.settings().identify.identify_stated(&stated, at);
         let facts = identity.complete(stated);
-        gatekeeper.decide_at(&Ask { facts, cost: self.cost, cannot_wait: false }, at)
+        let ask = Ask { facts, cost: self.cost, cannot_wait: false };
+        let store = gatekeeper.limiter().store();
+        store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
     }
 }
 

@@ -7,11 +7,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use tollgate::limit::{MAX_BUCKETS, parse_rate};
 use tollgate::time::MAX_EXACT;
-use tollgate::{Algorithm, Align, Decision, Limit, Micros};
+use tollgate::{Algorithm, Align, Check, Decision, Limit, Micros, Outcome, Store};
 
+use super::store::SimStore;
 use super::trace::fields::text;
 use super::trace::{Form, Request, Trace};
-use super::{Answers, Args, Failure, Report, new_limiter, replay, warn_if_crowded, whole_number};
+use super::{Answers, Args, Failure, Report, replay, warn_if_crowded, whole_number};
 
 /// The key of requests that name none.
 const DEFAULT_KEY: &str = "default";
@@ -81,11 +82,15 @@ pub(super) struct LimitArgs {
 pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), Failure> {
     let limit = args.limit.build().map_err(Failure::Input)?;
     let mut trace = Trace::open(trace, &LINES)?;
-    let limiter = new_limiter(args.max_keys);
+    let limiter = SimStore::open(args)?;
+    let store = limiter.store();
     replay(&mut trace, |request, answers| {
         let key = key_of(request)?;
         let cost = request.cost.unwrap_or(1);
-        let decision = limiter.at(request.at).take(&limit, key.as_bytes(), cost);
+        let check = [Check::new(&limit, key.as_bytes()).cost(cost)];
+        let mut outcome = [Outcome::default()];
+        let decision = store.wait(store.decide_each(&check, request.at, &mut outcome))?;
+        let Ok(decision) = decision;
         print(request.at, &key, cost, &decision, answers).map_err(Failure::from_output)
     })?;
     warn_if_crowded(&limiter, args.max_keys);

@@ -1,0 +1,218 @@
+//! Where a simulation keeps state: in this process, or in a store that is asked at the trace's instants.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate::{
+    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, Store, Wait,
+};
+use tollgate_redis::{Options, RedisStore, StoreError, TimeOf};
+use tollgate_rules::at_once;
+
+use super::{Args, Failure, Report};
+use crate::settings::StoreChoice;
+
+/// How long one answer may take: nobody but the simulation waits for it.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long connecting may take.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// Between two looks whether it is connected.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A limiter over either. Its clock is not read: every request brings its instant.
+pub(super) type SimLimiter = Limiter<SimStore, ManualClock>;
+
+/// Where a simulation keeps state.
+#[derive(Debug)]
+pub(super) enum SimStore {
+    Memory(Box<MemoryStore>),
+    Redis(Box<InRedis>),
+}
+
+/// A store, and what drives it.
+#[derive(Debug)]
+pub(super) struct InRedis {
+    store: RedisStore,
+    runtime: Runtime,
+    /// Why it has not answered; what was answered in its place is not to be told.
+    failed: Mutex<Option<StoreError>>,
+}
+
+impl SimStore {
+    /// The store of the options, under a prefix that nobody else has.
+    pub(super) fn open(args: &Args) -> Result<SimLimiter, Failure> {
+        let store = match &args.store {
+            StoreChoice::Memory => {
+                let max_keys = usize::try_from(args.max_keys).unwrap_or(usize::MAX);
+                SimStore::Memory(Box::new(MemoryStore::new(max_keys)))
+            }
+            StoreChoice::Redis(url) => {
+                let cannot = |error| Failure::Input(Report::new(format!("no runtime: {error}")));
+                let runtime = Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.map_err(cannot)?;
+                let options = Options {
+                    timeout: TIMEOUT,
+                    prefix: prefix().map_err(Failure::Input)?,
+                    key_secret: None,
+                    time: TimeOf::Caller,
+                };
+                let store = runtime.block_on(async {
+                    let store = RedisStore::at(url, &options);
+                    connected(&store, &url.to_string()).await.map(|()| store)
+                })?;
+                SimStore::Redis(Box::new(InRedis { store, runtime, failed: Mutex::default() }))
+            }
+        };
+        Ok(Limiter::new(store, ManualClock::new(Micros::ZERO)))
+    }
+
+    /// The table, if state is in this process.
+    pub(super) fn memory(&self) -> Option<&MemoryStore> {
+        match self {
+            SimStore::Memory(store) => Some(store),
+            SimStore::Redis(_) => None,
+        }
+    }
+
+    /// What a future answers that asks this store.
+    pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T, Failure> {
+        let redis = match self {
+            SimStore::Memory(_) => return Ok(at_once(answer)),
+            SimStore::Redis(redis) => redis,
+        };
+        let answer = redis.runtime.block_on(answer);
+        match redis.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(answer),
+            Some(error) => Err(Failure::Input(Report::new(error.to_string()))),
+        }
+    }
+}
+
+/// Waits until there is a connection.
+async fn connected(store: &RedisStore, url: &str) -> Result<(), Failure> {
+    let is_up = async {
+        while !store.link_stats().is_up() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(CONNECT_MAX, is_up).await.map_err(|_| {
+        let stats = store.link_stats();
+        let why = stats.nodes.iter().find_map(|node| node.down.as_ref());
+        let why = why.map_or_else(|| "no connection".into(), ToString::to_string);
+        let problem = format!("cannot reach the store {url}: {why}");
+        Failure::Input(Report::new(problem).hint("start it, or leave out --store"))
+    })
+}
+
+/// Keys of two simulations never meet.
+fn prefix() -> Result<String, Report> {
+    let mut random = [0; 8];
+    let filled = aws_lc_rs::rand::fill(&mut random);
+    filled.map_err(|_| Report::new("the system gives no random numbers"))?;
+    Ok(random.iter().fold(String::from("tollgate-simulate-"), |mut prefix, byte| {
+        let _ = write!(prefix, "{byte:02x}");
+        prefix
+    }))
+}
+
+impl InRedis {
+    /// What it says; if it says nothing, that is kept, and the other is said.
+    async fn or<T>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>>,
+        other: impl FnOnce() -> T,
+    ) -> Result<T, Infallible> {
+        Ok(answer.await.unwrap_or_else(|error| {
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.get_or_insert(error);
+            other()
+        }))
+    }
+}
+
+impl Store for SimStore {
+    type Error = Infallible;
+
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, Infallible> {
+        match self {
+            SimStore::Memory(store) => Store::decide_each(&**store, checks, now, outcomes).await,
+            SimStore::Redis(redis) => {
+                let none = vec![Outcome::default(); checks.len()];
+                let other = || Decision::of_outcomes(checks, &none, now);
+                redis.or(redis.store.decide_each(checks, now, outcomes), other).await
+            }
+        }
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Micros,
+    ) -> Result<(), Infallible> {
+        match self {
+            SimStore::Memory(store) => Store::refund(&**store, check, receipt, now).await,
+            SimStore::Redis(redis) => {
+                redis.or(Store::refund(&redis.store, check, receipt, now), || ()).await
+            }
+        }
+    }
+
+    async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
+        match self {
+            SimStore::Memory(store) => Store::reset(&**store, check, now).await,
+            SimStore::Redis(redis) => {
+                redis.or(Store::reset(&redis.store, check, now), || false).await
+            }
+        }
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
+        match self {
+            SimStore::Memory(store) => Store::balance(&**store, check, now).await,
+            SimStore::Redis(redis) => {
+                redis.or(Store::balance(&redis.store, check, now), || 0).await
+            }
+        }
+    }
+
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
+        match self {
+            SimStore::Memory(store) => Store::block(&**store, key, until, now).await,
+            SimStore::Redis(redis) => {
+                redis.or(Store::block(&redis.store, key, until, now), || false).await
+            }
+        }
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {
+        match self {
+            SimStore::Memory(store) => Store::unblock(&**store, key, now).await,
+            SimStore::Redis(redis) => {
+                redis.or(Store::unblock(&redis.store, key, now), || false).await
+            }
+        }
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        match self {
+            SimStore::Memory(store) => store.blocked(key, now),
+            SimStore::Redis(redis) => Store::blocked(&redis.store, key, now),
+        }
+    }
+
+    fn any_block(&self, now: Micros) -> bool {
+        match self {
+            SimStore::Memory(store) => store.any_block(now),
+            SimStore::Redis(redis) => Store::any_block(&redis.store, now),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What an operator does at one server holds at all on the store, and outlives them.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::redis::Server as Redis;
+use testkit::wait::{now, until_true};
+
+use crate::harness::Server;
+use crate::shared::{Fleet, change, status};
+
+/// Others know within this time.
+const SOON: Duration = Duration::from_secs(2);
+
+const RULES: &str = "rules: [{ name: api, key: '{user}', limits: [1000/hour] }]\n";
+const PUT: &str = "rules: [{ name: api, key: '{user}', limits: [7/hour] }]\n";
+
+/// Waits until it is so, and checks that it did not take too long.
+fn soon(what: &str, look: impl FnMut() -> bool) {
+    let began = now();
+    until_true(what, look);
+    let took = now().duration_since(began);
+    assert!(took <= SOON, "{what} took {took:?}");
+}
+
+fn key(server: &Server, key: &str) -> Value {
+    server.admin_get(&format!("/api/keys/api/user={key}"), &[]).json()
+}
+
+fn is_blocked(server: &Server, user: &str) -> bool {
+    let answer = server.check(&format!(r#"{{"user":"{user}"}}"#));
+    answer["decided_by"] == "block"
+}
+
+/// The limit of the only rule.
+fn limit(server: &Server) -> String {
+    let rules = server.admin_get("/api/rules", &[]).json();
+    rules["rules"][0]["limits"][0].as_str().expect("a limit").into()
+}
+
+fn post(server: &Server, user: &str, body: &str) -> Value {
+    let answer = change(server, "POST", &format!("/api/keys/api/user={user}"), body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+#[test]
+fn what_is_done_at_one_server_reaches_all_within_two_seconds_and_outlives_them() {
+    let redis = Redis::start();
+    let mut fleet = Fleet::start(3, &redis.url(), RULES);
+    fleet.until_acquainted();
+    let [one, two, three] = &fleet.servers[..] else { unreachable!("three were started") };
+
+    assert_eq!(post(one, "1", r#"{"block":"15m"}"#)["shared"], "yes");
+    soon("a block to hold", || is_blocked(two, "1") && is_blocked(three, "1"));
+    assert_eq!(post(one, "2", r#"{"block":"15m"}"#)["shared"], "yes");
+    soon("a block to hold", || is_blocked(three, "2"));
+    assert_eq!(post(three, "2", r#"{"block":null}"#)["shared"], "yes");
+    soon("a block to be lifted", || !is_blocked(one, "2") && !is_blocked(two, "2"));
+
+    let set = r#"{"override":{"limits":[{"rate":"3/minute","algorithm":"fixed_window"}]}}"#;
+    assert_eq!(post(two, "3", set)["shared"], "yes");
+    let words = "3/minute fixed_window";
+    let overridden = |server: &Server| key(server, "3")["override"]["limits"][0] == words;
+    soon("an override to hold", || overridden(one) && overridden(three));
+    assert_eq!(post(one, "4", r#"{"override":{"limits":["9/minute"]}}"#)["shared"], "yes");
+    soon("an override to hold", || key(three, "4")["override"].is_object());
+    assert_eq!(post(three, "4", r#"{"override":null}"#)["shared"], "yes");
+    soon("an override to be gone", || key(one, "4")["override"].is_null());
+
+    let put = change(two, "PUT", "/api/rules", PUT);
+    assert_eq!((put.status, &put.json()["shared"]), (200, &"yes".into()), "{put:?}");
+    soon("rules to be in force", || limit(one) == "7/hour" && limit(three) == "7/hour");
+    assert_eq!(status(one)["rules"]["origin"], "api");
+
+    fleet.servers.clear();
+    fleet.start_all();
+    for server in &fleet.servers {
+        soon("what was decided to hold after a restart", || {
+            is_blocked(server, "1")
+                && overridden(server)
+                && limit(server) == "7/hour"
+                && key(server, "4")["override"].is_null()
+        });
+        assert!(!is_blocked(server, "2"));
+    }
+}
+
+#[test]
+fn rules_that_were_put_are_for_the_files_they_were_put_over() {
+    let redis = Redis::start();
+    let fleet = Fleet::start(2, &redis.url(), RULES);
+    fleet.until_acquainted();
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    // Another deployment at one of them.
+    let newer = RULES.replace("1000", "2000");
+    std::fs::write(&fleet.rules[1], &newer).expect("a file");
+    until_true("new files to be in force", || limit(two) == "2000/hour");
+    assert_eq!(change(one, "PUT", "/api/rules", PUT).json()["shared"], "yes");
+    assert_eq!(limit(one), "7/hour");
+    // Told, and not taken: an override that was told later is.
+    post(one, "1", r#"{"override":{"limits":["9/minute"]}}"#);
+    until_true("an override to hold", || key(two, "1")["override"].is_object());
+    assert_eq!(limit(two), "2000/hour");
+    // Its files come to say what they said where the rules were put.
+    std::fs::write(&fleet.rules[1], RULES).expect("a file");
+    until_true("rules to be in force", || limit(two) == "7/hour");
+    // A new deployment ends it, where it is deployed.
+    std::fs::write(&fleet.rules[0], &newer).expect("a file");
+    until_true("new files to be in force", || limit(one) == "2000/hour");
+    assert_eq!(limit(two), "7/hour");
+    // And a reload ends it everywhere.
+    let reload = change(two, "POST", "/api/reload", "");
+    assert_eq!((reload.status, limit(two)), (200, "1000/hour".into()));
+    std::fs::write(&fleet.rules[0], RULES).expect("a file");
+    until_true("old files to be in force", || limit(one) == "1000/hour");
+}
+
+#[test]
+fn a_reload_at_one_server_ends_at_all_what_was_put() {
+    let redis = Redis::start();
+    let fleet = Fleet::start(2, &redis.url(), RULES);
+    fleet.until_acquainted();
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    change(one, "PUT", "/api/rules", PUT);
+    soon("rules to be in force", || limit(two) == "7/hour");
+    assert_eq!(change(two, "POST", "/api/reload", "").status, 200);
+    soon("the files to be in force", || limit(one) == "1000/hour");
+    assert_eq!(status(one)["rules"]["origin"], "files");
+}
+
+#[test]
+fn without_the_store_an_operator_is_told_that_others_learn_later_and_they_do() {
+    let mut redis = Redis::start();
+    let fleet = Fleet::start(2, &redis.url(), RULES);
+    fleet.until_acquainted();
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    redis.kill();
+    for server in [one, two] {
+        until_true("the store to be missed", || status(server)["store"]["up"] == false);
+    }
+    assert_eq!(post(one, "1", r#"{"block":"15m"}"#)["shared"], "later");
+    assert!(is_blocked(one, "1"), "here it holds at once");
+    assert_eq!(post(one, "2", r#"{"override":{"limits":["9/minute"]}}"#)["shared"], "later");
+    assert_eq!(post(one, "3", r#"{"grant":5}"#)["shared"], "no");
+    let put = change(one, "PUT", "/api/rules", PUT).json();
+    assert_eq!(put["shared"], "later");
+    assert!(put["message"].as_str().expect("text").contains("when it does"), "{put}");
+    assert!(!is_blocked(two, "1"));
+    redis.restart();
+    until_true("others to learn", || {
+        is_blocked(two, "1") && key(two, "2")["override"].is_object() && limit(two) == "7/hour"
+    });
+    // What everybody forgot, everybody tells again.
+    redis.tell(&["FLUSHALL"]);
+    until_true("everything to be told again", || {
+        redis.cli(&["HLEN", "tollgate:1:{control}:blocks"]) == "1"
+            && redis.cli(&["HLEN", "tollgate:1:{control}:overrides"]) == "1"
+            && redis.cli(&["HLEN", "tollgate:1:{control}:rules"]) == "1"
+    });
+    assert!(is_blocked(one, "1") && is_blocked(two, "1"));
+}
+
+#[test]
+fn a_ban_that_was_earned_at_one_server_holds_at_all() {
+    let redis = Redis::start();
+    let rules = "rules: [{ name: api, key: '{user}', limits: [1/hour], \
+        ban: { after: 5, within: 1m, for: 15m } }]";
+    let fleet = Fleet::start(2, &redis.url(), rules);
+    fleet.until_acquainted();
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    // Refusals count wherever they happen.
+    until_true("a ban to be earned", || is_blocked(one, "1"));
+    soon("it to hold at the other", || is_blocked(two, "1"));
+    assert!(!is_blocked(two, "2"));
+}

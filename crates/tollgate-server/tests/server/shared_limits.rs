@@ -1,0 +1,220 @@
+//! Several servers on one store decide as if they were one; without it each goes on.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use testkit::history::{Bound, Call, never_above, not_below};
+use testkit::redis::Server as Redis;
+use testkit::wait::{now, until_true};
+
+use crate::harness::{Client, Server};
+use crate::shared::{Fleet, change, metric, status};
+
+const RULES: &str = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/hour, \
+    algorithm: sliding_window_log }] }]";
+
+fn ask(client: &mut Client, body: &str) -> (bool, String) {
+    let answer = client.request("POST", "/v1/check", &[], body);
+    assert!(matches!(answer.status, 200 | 429), "{answer:?}");
+    let decided_by = answer.json()["decided_by"].as_str().expect("a word").to_string();
+    (answer.status == 200, decided_by)
+}
+
+#[test]
+fn three_servers_and_sixteen_clients_admit_exactly_the_limit() {
+    let redis = Redis::start();
+    let rules = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/second, burst: 50 }] }]";
+    let fleet = Fleet::start(3, &redis.url(), rules);
+    fleet.until_acquainted();
+    let began = now();
+    let since = || began.elapsed_us();
+    let clients: Vec<Vec<Call>> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..16)
+            .map(|number| {
+                let address = fleet.servers[number % 3].http();
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    let mut calls = Vec::new();
+                    while since() < 3_000_000 {
+                        let asked_us = since();
+                        let (admitted, _) = ask(&mut client, r#"{"user":"42"}"#);
+                        calls.push(Call { asked_us, answered_us: since(), cost: 1, admitted });
+                    }
+                    calls
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("a client")).collect()
+    });
+    let calls: Vec<Call> = clients.concat();
+    let bound = Bound { burst: 50, units: 100, period_us: 1_000_000 };
+    never_above(bound, &calls).unwrap_or_else(|over| panic!("{over}"));
+    not_below(bound, &calls, 500_000, 2_500_000).unwrap_or_else(|under| panic!("{under}"));
+    let degraded = |server| metric(server, "tollgate_degraded_total{policy=\"local\"}");
+    assert!(fleet.servers.iter().all(|server| degraded(server) == 0.0));
+}
+
+/// Microseconds since an instant of the tests' clock.
+trait ElapsedUs {
+    fn elapsed_us(&self) -> u64;
+}
+
+impl ElapsedUs for std::time::Instant {
+    fn elapsed_us(&self) -> u64 {
+        now().duration_since(*self).as_micros() as u64
+    }
+}
+
+#[test]
+fn ninety_nine_and_two_at_once_are_never_a_hundred_and_one() {
+    let redis = Redis::start();
+    let fleet = Fleet::start(2, &redis.url(), RULES);
+    fleet.until_acquainted();
+    for round in 0..20 {
+        let body = format!(r#"{{"user":"{round}","cost":99}}"#);
+        assert!(ask(&mut Client::connect(fleet.servers[0].http()), &body).0);
+        let (together, admitted) = (Barrier::new(2), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for server in &fleet.servers {
+                let (together, admitted, address) = (&together, &admitted, server.http());
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    together.wait();
+                    let body = format!(r#"{{"user":"{round}"}}"#);
+                    let (allowed, decided_by) = ask(&mut client, &body);
+                    assert_eq!(decided_by, "redis");
+                    admitted.fetch_add(u64::from(allowed), Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(admitted.into_inner(), 1, "round {round}");
+    }
+}
+
+#[test]
+fn a_server_starts_without_its_store_serves_by_policy_and_comes_back() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let rules = "rules:\n\
+        - { name: local, match: { path: /local }, key: '{user}', limits: [4/hour] }\n\
+        - { name: open, match: { path: /open }, key: '{user}', limits: [1/hour], \
+            on_store_failure: open }\n";
+    let mut fleet = Fleet::start(1, &redis.url(), rules);
+    let server = &mut fleet.servers[0];
+    server.wait_for_log("the store does not answer");
+    assert_eq!(server.admin_get("/readyz", &[]).status, 200, "no rule is closed");
+    let decided = |server: &Server, path: &str| {
+        let answer = server.check(&format!(r#"{{"path":"{path}","user":"1"}}"#));
+        (answer["allowed"].as_bool(), answer["decided_by"].as_str().map(String::from))
+    };
+    let by = |word: &str| Some(word.to_string());
+    for _ in 0..4 {
+        assert_eq!(decided(server, "/local"), (Some(true), by("local")));
+        assert_eq!(decided(server, "/open"), (Some(true), by("open")));
+    }
+    assert_eq!(decided(server, "/local"), (Some(false), by("local")));
+    assert!(metric(server, "tollgate_degraded_total{policy=\"open\"}") >= 4.0);
+    assert_eq!(metric(server, "tollgate_store_up{store=\"default\"}"), 0.0);
+    let down = status(server);
+    assert_eq!((&down["store"]["up"], &down["ready"]), (&false.into(), &true.into()));
+    assert!(down["store"]["stores"][0]["error"].is_string(), "{down}");
+
+    redis.restart();
+    server.wait_for_log("the store answers");
+    until_true("the store to decide", || decided(&fleet.servers[0], "/open").1 == by("redis"));
+    let up = status(&fleet.servers[0]);
+    assert_eq!((&up["store"]["up"], &up["store"]["kind"]), (&true.into(), &"redis".into()));
+}
+
+#[test]
+fn a_server_whose_rules_close_is_not_ready_without_the_store() {
+    let mut redis = Redis::start();
+    let rules = "rules: [{ name: login, key: '{ip}', limits: [5/minute], \
+        on_store_failure: closed }]";
+    let fleet = Fleet::start(1, &redis.url(), rules);
+    let server = &fleet.servers[0];
+    until_true("the server to be ready", || server.admin_get("/readyz", &[]).status == 200);
+    redis.kill();
+    until_true("the server not to be ready", || server.admin_get("/readyz", &[]).status == 503);
+    let message = server.admin_get("/readyz", &[]).message();
+    assert!(message.contains("default") && message.contains("closed"), "{message}");
+    let refused = server.check(r#"{"ip":"192.0.2.1"}"#);
+    assert_eq!((&refused["allowed"], &refused["decided_by"]), (&false.into(), &"closed".into()));
+    assert_eq!(server.admin_get("/livez", &[]).status, 200);
+    redis.restart();
+    until_true("the server to be ready", || server.admin_get("/readyz", &[]).status == 200);
+}
+
+#[test]
+fn counters_outlive_all_servers_and_a_grant_at_one_counts_at_all() {
+    let redis = Redis::start();
+    let mut fleet = Fleet::start(2, &redis.url(), RULES);
+    fleet.until_acquainted();
+    let full = r#"{"user":"42","cost":100}"#;
+    assert_eq!(fleet.servers[0].check(full)["allowed"], true);
+    assert_eq!(fleet.servers[1].check(full)["allowed"], false);
+    fleet.servers.clear();
+    fleet.start_all();
+    fleet.until_acquainted();
+    let one = r#"{"user":"42"}"#;
+    assert_eq!(fleet.servers[0].check(one)["allowed"], false);
+    let granted = change(&fleet.servers[1], "POST", "/api/keys/api/user=42", r#"{"grant":5}"#);
+    assert_eq!((granted.status, &granted.json()["shared"]), (200, &"yes".into()));
+    // What was refused a moment ago may be refused for a second more.
+    until_true("the grant to count", || fleet.servers[0].check(one)["allowed"] == true);
+    let reset = change(&fleet.servers[1], "DELETE", "/api/keys/api/user=42", "");
+    assert_eq!((reset.status, &reset.json()["shared"]), (200, &"yes".into()));
+    until_true("the reset to count", || fleet.servers[0].check(full)["allowed"] == true);
+    let keys = redis.cli(&["KEYS", "*"]);
+    for key in keys.lines() {
+        assert!(key.starts_with("tollgate:1:{"), "{key}");
+        assert_ne!(redis.cli(&["PTTL", key]), "-1", "{key}");
+    }
+    assert!(!keys.contains("42"), "keys do not show who it is: {keys}");
+}
+
+#[test]
+fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
+    let (redis, other) = (Redis::start(), Redis::start());
+    let rules = "rules:\n\
+        - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\
+        - { name: heavy, match: { path: /b }, key: '{user}', limits: [5/hour], store: big }\n";
+    let second = format!("big={}", other.url());
+    let fleet = Fleet::start_with(1, &redis.url(), rules, &["--second-store", &second]);
+    let server = &fleet.servers[0];
+    until_true("both stores to answer", || status(server)["store"]["up"] == true);
+    let states = |redis: &Redis| {
+        let keys = redis.cli(&["KEYS", "*"]);
+        keys.lines().filter(|key| !key.contains("{control}") && !key.is_empty()).count()
+    };
+    assert_eq!(server.check(r#"{"path":"/a","user":"1"}"#)["decided_by"], "redis");
+    assert_eq!((states(&redis), states(&other)), (1, 0));
+    assert_eq!(server.check(r#"{"path":"/b","user":"1"}"#)["decided_by"], "redis");
+    assert_eq!((states(&redis), states(&other)), (1, 1));
+    assert_eq!(metric(server, "tollgate_store_up{store=\"big\"}"), 1.0);
+    let wrong = "rules: [{ name: heavy, key: '{user}', limits: [5/hour], store: huge }]";
+    let refused = change(server, "PUT", "/api/rules", wrong);
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.body.contains("--second-store huge="), "{refused:?}");
+}
+
+#[test]
+fn a_password_of_the_store_is_nowhere_to_be_seen() {
+    let redis = Redis::with(&["--requirepass", "hunter2"]);
+    let url = redis.url().replace("redis://", "redis://:hunter2@");
+    let fleet = Fleet::start(1, &url, RULES);
+    let server = &fleet.servers[0];
+    until_true("the store to answer", || status(server)["store"]["up"] == true);
+    assert_eq!(server.check(r#"{"user":"1"}"#)["decided_by"], "redis");
+    assert!(!status(server).to_string().contains("hunter2"));
+    assert!(!server.admin_get("/metrics", &[]).body.contains("hunter2"));
+    let Fleet { mut servers, .. } = fleet;
+    let ended = servers.remove(0).stop();
+    assert_eq!(ended.code, Some(0));
+    assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
+    let wrong = redis.url().replace("redis://", "redis://:hunter3@");
+    let mut fleet = Fleet::start(1, &wrong, RULES);
+    let line = fleet.servers[0].wait_for_log("the store does not answer");
+    assert!(!line.contains("hunter3"), "{line}");
+}
