@@ -51,7 +51,7 @@ pub(crate) struct Contestant {
 
 enum Who {
     Naive(Naive, Quota),
-    Tollgate(Shared<RedisStore>, Limit, Terms),
+    Tollgate(Shared<RedisStore>, Box<Limit>, Terms),
 }
 
 impl Contestant {
@@ -77,7 +77,7 @@ impl Contestant {
         let store = RedisStore::at(&url, &options);
         let shared = Shared::start(vec![store], LOCAL_KEYS, TimeOf::Server);
         let terms = Terms { consistency, ..Terms::default() };
-        let who = Who::Tollgate(shared, quota.limit(), terms);
+        let who = Who::Tollgate(shared, Box::new(quota.limit()), terms);
         Ok(Rc::new(Contestant { who, names: Rc::clone(names) }))
     }
 

@@ -17,6 +17,7 @@ mod servers;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, Options, UsageError};
 use tollgate_bench::table::Style;
@@ -25,6 +26,10 @@ use goals::Goals;
 use load::Span;
 use sections::{Bench, SECTIONS};
 use servers::CLIENT_CORE;
+
+/// The allocator of the server, for both sides.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const HELP: &str = "\
 Measures decisions through Redis next to one EVALSHA for each request, in one run.
