@@ -128,7 +128,7 @@ fn poisson(load: f64, random: &mut Random) -> Vec<u64> {
 
 /// What one server knows of the caller.
 enum Server {
-    Exact(Limit, State),
+    Exact(Box<(Limit, State)>),
     ByChance {
         servers: u64,
         /// When requests came in the last period. Bound: what the traffic has in one.
@@ -142,7 +142,7 @@ impl Server {
         let limit = Limit::per_minute(units).algorithm(Algorithm::SlidingWindowLog);
         let limit = limit.build().expect("valid numbers");
         let state = State::fresh(&limit, Micros::new(BEGIN_US));
-        Server::Exact(limit, state)
+        Server::Exact(Box::new((limit, state)))
     }
 
     fn by_chance(servers: u64, index: u64) -> Server {
@@ -151,7 +151,8 @@ impl Server {
 
     fn admits(&mut self, at_us: u64) -> bool {
         match self {
-            Server::Exact(limit, state) => {
+            Server::Exact(exact) => {
+                let (limit, state) = &mut **exact;
                 algorithm::take(limit, state, 1, Micros::new(at_us)).allowed
             }
             Server::ByChance { servers, arrivals, random } => {

@@ -3,8 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tollgate::{Algorithm, Check, Clock, Limit, Outcome, SystemClock};
-use tollgate_redis::{Options, RedisStore, StoreUrl};
+use tollgate::{
+    Algorithm, Check, Clock, Consistency, DecidedBy, Limit, Outcome, Store, SystemClock, Terms,
+};
+use tollgate_redis::{Options, RedisStore, Shared, SharedStats, StoreUrl, TimeOf};
 
 use crate::naive::Naive;
 
@@ -30,6 +32,9 @@ impl Quota {
 /// The most that anybody waits for an answer: long, so that what is slow is seen and not cut off.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Keys whose states are kept here for when Redis does not answer.
+const LOCAL_KEYS: usize = 200_000;
+
 /// Names of keys, made before the clock starts.
 pub(crate) type Names = Rc<[Box<str>]>;
 
@@ -46,7 +51,7 @@ pub(crate) struct Contestant {
 
 enum Who {
     Naive(Naive, Quota),
-    Strict(RedisStore, Limit),
+    Tollgate(Shared<RedisStore>, Box<Limit>, Terms),
 }
 
 impl Contestant {
@@ -60,10 +65,35 @@ impl Contestant {
         Ok(Rc::new(Contestant { who, names: Rc::clone(names) }))
     }
 
-    /// The store as it is, with connections of its own.
-    pub(crate) fn strict(url: &str, quota: Quota, names: &Names) -> Result<Rc<Contestant>, String> {
-        let who = Who::Strict(store(url)?, quota.limit());
+    /// An instance of ours, with connections of its own.
+    pub(crate) fn tollgate(
+        url: &str,
+        quota: Quota,
+        consistency: Consistency,
+        names: &Names,
+    ) -> Result<Rc<Contestant>, String> {
+        let url = StoreUrl::parse(url).map_err(|error| error.to_string())?;
+        let options = Options { timeout: PATIENCE, ..Options::default() };
+        let store = RedisStore::at(&url, &options);
+        let shared = Shared::start(vec![store], LOCAL_KEYS, TimeOf::Server);
+        let terms = Terms { consistency, ..Terms::default() };
+        let who = Who::Tollgate(shared, Box::new(quota.limit()), terms);
         Ok(Rc::new(Contestant { who, names: Rc::clone(names) }))
+    }
+
+    /// What it did without the store.
+    pub(crate) fn stats(&self) -> Option<SharedStats> {
+        match &self.who {
+            Who::Naive(..) => None,
+            Who::Tollgate(shared, ..) => Some(shared.stats()),
+        }
+    }
+
+    /// Gives back what it holds.
+    pub(crate) async fn settle(&self) {
+        if let Who::Tollgate(shared, ..) = &self.who {
+            shared.settle().await;
+        }
     }
 
     /// Whether one caller may go on; an error if nobody can say.
@@ -73,24 +103,23 @@ impl Contestant {
             Who::Naive(naive, quota) => {
                 naive.take(key, quota.capacity, quota.per_hour as f64 / 3_600.0).await
             }
-            Who::Strict(store, limit) => {
+            Who::Tollgate(shared, limit, terms) => {
                 let mut outcome = [Outcome::default()];
-                let check = [Check::new(limit, key)];
-                let decision = store.decide_each(&check, SystemClock.now(), &mut outcome).await;
-                decision.map(|it| it.allowed()).map_err(|error| error.to_string())
+                let check = [Check::new(limit, key).terms(*terms)];
+                let Ok(decision) =
+                    shared.decide_each(&check, SystemClock.now(), &mut outcome).await;
+                match decision.decided_by() {
+                    DecidedBy::Local | DecidedBy::Open | DecidedBy::Closed => {
+                        Err("Redis did not answer".into())
+                    }
+                    _ => Ok(decision.allowed()),
+                }
             }
         }
     }
 
     /// Whether answers may come without asking Redis.
     pub(crate) fn may_answer_at_once(&self) -> bool {
-        match self.who {
-            Who::Naive(..) | Who::Strict(..) => false,
-        }
+        matches!(self.who, Who::Tollgate(..))
     }
-}
-
-fn store(url: &str) -> Result<RedisStore, String> {
-    let url = StoreUrl::parse(url).map_err(|error| error.to_string())?;
-    Ok(RedisStore::at(&url, &Options { timeout: PATIENCE, ..Options::default() }))
 }

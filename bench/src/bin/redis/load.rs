@@ -42,7 +42,6 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) per_s: f64,
-    pub(crate) allowed_per_s: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
@@ -52,6 +51,10 @@ pub(crate) struct Sample {
     pub(crate) client_us: f64,
     /// Script calls for each decision.
     pub(crate) calls: f64,
+    /// Time inside of scripts for each decision, by Redis' own account.
+    pub(crate) script_us: f64,
+    /// Decisions that let the caller go on.
+    pub(crate) allowed: f64,
     /// Decisions without an answer, or that Redis did not make.
     pub(crate) failed: f64,
 }
@@ -138,8 +141,13 @@ pub(crate) async fn sample(
         counted
     });
     let counted = counted.await;
-    let calls = (servers.script_calls() - calls_before) as f64 / run.answered.get() as f64;
-    Sample { calls, ..counted }
+    let calls = servers.script_calls();
+    let per_answer = |count: u64| count as f64 / run.answered.get() as f64;
+    Sample {
+        calls: per_answer(calls.count - calls_before.count),
+        script_us: per_answer(calls.inside_us - calls_before.inside_us),
+        ..counted
+    }
 }
 
 /// Lets the warm-up pass, then counts from here to there.
@@ -159,13 +167,14 @@ async fn watch(run: &Run, span: Span, servers: &Servers) -> Sample {
     let wait_us = |quantile| waits.value_at_quantile(quantile) as f64 / 1_000.0;
     Sample {
         per_s: answered / elapsed.as_secs_f64(),
-        allowed_per_s: allowed / elapsed.as_secs_f64(),
         p50_us: wait_us(0.5),
         p99_us: wait_us(0.99),
         p999_us: wait_us(0.999),
         redis_us: cpu_ns as f64 / 1_000.0 / answered,
         client_us: client_ns as f64 / 1_000.0 / answered,
         calls: 0.0,
+        script_us: 0.0,
+        allowed: allowed / answered,
         failed: failed / answered,
     }
 }

@@ -1,42 +1,74 @@
 //! `cargo xtask bench redis`: decisions through Redis, next to the limiter that most people write.
 //!
-//! Read in this order: `contestants.rs` (who is measured), `naive.rs`, `load.rs` (how they are asked),
-//! `measure.rs` (rounds), `report.rs` (tables and goals); then `servers.rs` (how Redis is started).
+//! Read in this order: `sections.rs` (what is measured), `contestants.rs` (who), `naive.rs`, `load.rs`
+//! (how they are asked), `measure.rs` (rounds), `overshoot.rs`, `report.rs` (tables), `goals.rs`; then
+//! `servers.rs` (how Redis is started).
 
 mod contestants;
+mod goals;
 mod load;
 mod measure;
 mod naive;
+mod overshoot;
 mod report;
+mod sections;
 mod servers;
 
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, Options, UsageError};
 use tollgate_bench::table::Style;
 
-use contestants::{Contestant, ROOM};
-use load::{Keys, Load, Span};
-use measure::Case;
-use servers::{CLIENT_CORE, Servers};
+use goals::Goals;
+use load::Span;
+use sections::{Bench, SECTIONS};
+use servers::CLIENT_CORE;
+
+/// The allocator of the server, for both sides.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const HELP: &str = "\
-Measures decisions through Redis, next to one EVALSHA for each request, in one run.
+Measures decisions through Redis next to one EVALSHA for each request, in one run.
 
 Usage: cargo xtask bench redis [OPTIONS]
 
 Options:
-  --quick     3 rounds of 0.4 s for each case instead of 5 of 1 s
-  --rounds N  rounds; tables show medians
-  --markdown  tables as Markdown
-  --help      print this text
+  --quick       3 rounds of 0.4 s for each case instead of 5 of 1 s
+  --rounds N    rounds; tables show medians
+  --only NAME   only this section; the goals of others are not decided
+                (strict, half, hot, overshoot, instances, cluster)
+  --markdown    tables as Markdown
+  --help        print this text
+
+What is measured:
+  naive       a token bucket in a hash (HMGET, HMSET, EXPIRE), one EVALSHA for each request, over one
+              MultiplexedConnection of the redis crate
+  strict      `Shared` over `RedisStore`, every decision made by Redis; 100,000 keys, all allowed
+  half        the same at half of what naive can do at best, at random instants whatever the answers
+              do; waits count from when a question was due
+  hot         one key for everybody: refused, leased (1 % of the capacity), and local_sync (100 ms)
+  overshoot   three instances share a leased key that is asked for more than it has: how much more
+              than the limit passed, by the checker of histories
+  instances   1, 2 and 3 instances, each with connections of its own, in one process
+  cluster     1 and 3 nodes, all on one core
+
+Redis has core 1, the one thread that asks has core 0, and the cases take turns within each round.
+Redis us and client us are processor time for each decision, in script is the part of it that Redis
+counts as the script's; calls are script calls for each decision; failed are decisions that Redis did not make. Ratios are taken within a round: by decisions
+a second, and by processor time of Redis, which is the bottleneck and does not depend on what else
+the machine does.
+Leaves with 1 if a goal is missed.
+
+Examples:
+  cargo xtask bench redis --quick
+  cargo xtask bench redis --only hot
 ";
 
-/// Keys, all alike.
-const KEYS: usize = 100_000;
+const ROUNDS_MAX: usize = 1_000;
 
 fn main() -> ExitCode {
     options::run(HELP, run)
@@ -45,47 +77,43 @@ fn main() -> ExitCode {
 fn run(mut options: Options) -> Result<bool, UsageError> {
     let quick = options.flag("--quick");
     let (usual, warm_up_ms, duration_ms) = if quick { (3, 100, 400) } else { (5, 200, 1_000) };
-    let rounds: usize = options.value("--rounds")?.unwrap_or(usual);
+    let rounds = options.value("--rounds")?.unwrap_or(usual);
+    if !(1..=ROUNDS_MAX).contains(&rounds) {
+        return Err(format!("--rounds {rounds}: write a number from 1 to {ROUNDS_MAX}"));
+    }
+    let only: Option<String> = options.value("--only")?;
+    if let Some(name) = only.as_deref().filter(|name| !SECTIONS.contains(name)) {
+        return Err(format!("--only {name}: write one of {}", SECTIONS.join(", ")));
+    }
     let style = Style::from_flag(options.flag("--markdown"));
     options.finish()?;
     let span = Span {
         warm_up: Duration::from_millis(warm_up_ms),
         duration: Duration::from_millis(duration_ms),
     };
-    println!("{}; load {} at the start", machine::describe(), machine::load());
-    // Before any thread is made: all of them stay on that core.
-    machine::pin(CLIENT_CORE);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
-    let result = runtime.block_on(compete(rounds, span, style));
+    let result = compete(rounds, span, only.as_deref(), style);
     Ok(result.unwrap_or_else(|problem| {
         eprintln!("{problem}");
         false
     }))
 }
 
-async fn compete(rounds: usize, span: Span, style: Style) -> Result<bool, String> {
-    let servers = Rc::new(Servers::one());
-    let names = contestants::names(KEYS);
-    let naive = Contestant::naive(&servers.url(), ROOM, &names).await?;
-    let strict = Contestant::strict(&servers.url(), ROOM, &names)?;
-    let both = [("naive", naive), ("strict", strict)];
-    let case = |(name, who): &(&str, Rc<Contestant>), load| Case {
-        name: (*name).to_owned(),
-        contestants: vec![Rc::clone(who)],
-        servers: Rc::clone(&servers),
-        keys: Keys::Many(KEYS as u64),
-        load,
-    };
-    let loads = [256].map(|callers| Load::Closed { callers });
-    let cases = loads.iter().flat_map(|load| both.iter().map(|who| case(who, *load)));
-    let peak = measure::rounds("strict", cases.collect(), rounds, span).await;
-    println!("{}", report::table("Strict, 100,000 keys", &peak, style));
-    let naive = peak.iter().filter(|it| it.name == "naive");
-    let best = naive.filter_map(|it| it.figure(|it| it.per_s)).map(|it| it.median);
-    let half = Load::Open { per_s: best.fold(0.0, f64::max) / 2.0 };
-    let cases = both.iter().map(|who| case(who, half)).collect();
-    let measured = measure::rounds("half load", cases, rounds, span).await;
-    println!("{}", report::table("Half of naive's best", &measured, style));
-    Ok(true)
+/// Measures, prints; true if all goals that were decided are met.
+fn compete(rounds: usize, span: Span, only: Option<&str>, style: Style) -> Result<bool, String> {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return Err("this needs two cores: one for Redis, one for who asks".into());
+    }
+    println!("{}; load {} at the start\n", machine::describe(), machine::load());
+    // Before any thread is made: all of them stay on that core.
+    machine::pin(CLIENT_CORE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    let mut goals = Goals::default();
+    runtime.block_on(async {
+        let bench = Bench { rounds, span, style };
+        bench.run(only, &mut goals).await
+    })?;
+    let (table, all_met) = goals.table(style);
+    println!("{table}");
+    Ok(all_met)
 }

@@ -8,6 +8,9 @@ use crate::contestants::Contestant;
 use crate::load::{self, Keys, Load, Sample, Span};
 use crate::servers::Servers;
 
+/// How often a sample is tried.
+const TRIES: usize = 5;
+
 /// One thing to measure.
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -16,12 +19,15 @@ pub(crate) struct Case {
     pub(crate) servers: Rc<Servers>,
     pub(crate) keys: Keys,
     pub(crate) load: Load,
+    /// The name of the case with the same load that it is compared with.
+    pub(crate) peer: &'static str,
 }
 
 /// A case and one sample of each round, in the order of the rounds.
 pub(crate) struct Measured {
     pub(crate) name: String,
     pub(crate) load: Load,
+    pub(crate) peer: &'static str,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -70,10 +76,11 @@ pub(crate) async fn rounds(
     cases: Vec<Case>,
     rounds: usize,
     span: Span,
-) -> Vec<Measured> {
+) -> Result<Vec<Measured>, String> {
     let empty = |case: &Case| Measured {
         name: case.name.clone(),
         load: case.load,
+        peer: case.peer,
         samples: Vec::with_capacity(rounds),
     };
     let mut all: Vec<Measured> = cases.iter().map(empty).collect();
@@ -82,12 +89,24 @@ pub(crate) async fn rounds(
         for turn in 0..cases.len() {
             let index = (round + turn) % cases.len();
             let case = &cases[index];
-            let sample =
-                load::sample(&case.contestants, case.keys, case.load, span, &case.servers).await;
-            all[index].samples.push(sample);
+            all[index].samples.push(sample(case, span).await?);
         }
     }
-    all
+    Ok(all)
+}
+
+/// One sample. A machine that others use too may stop for as long as one takes: then it is taken
+/// again.
+async fn sample(case: &Case, span: Span) -> Result<Sample, String> {
+    for _ in 0..TRIES {
+        let sample =
+            load::sample(&case.contestants, case.keys, case.load, span, &case.servers).await;
+        if sample.per_s > 0.0 {
+            return Ok(sample);
+        }
+        eprintln!("{}: nothing was answered; once more", case.name);
+    }
+    Err(format!("{}: nothing was answered, {TRIES} times", case.name))
 }
 
 #[cfg(test)]
@@ -99,6 +118,7 @@ mod tests {
         let measured = |values: [f64; 3]| Measured {
             name: String::new(),
             load: Load::Closed { callers: 1 },
+            peer: "",
             samples: values.map(|per_s| Sample { per_s, ..Sample::default() }).to_vec(),
         };
         // The machine is three times slower in the second round; b always has half of a.

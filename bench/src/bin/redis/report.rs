@@ -2,10 +2,10 @@
 
 use tollgate_bench::table::{Style, Table, figures, thousands};
 
-use crate::load::Load;
+use crate::load::{Load, Sample};
 use crate::measure::{Figure, Measured};
 
-/// One row for each case; medians over the rounds, and how many times the first of the same load.
+/// One row for each case; medians over the rounds, and how many times its peer.
 pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
     let columns = [
         "who",
@@ -18,14 +18,16 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
         "p99 us",
         "p99.9 us",
         "redis us",
+        "in script",
         "client us",
         "calls",
+        "allowed",
         "failed",
     ];
     let mut table = Table::new(title, style, &columns);
     for one in measured {
         let Some(rate) = one.figure(|it| it.per_s) else { continue };
-        let peer = measured.iter().find(|it| it.name.starts_with("naive") && it.load == one.load);
+        let peer = measured.iter().find(|it| it.name == one.peer && it.load == one.load);
         let times = peer.and_then(|peer| one.compare(peer, |a, b| a.per_s / b.per_s));
         let by_cpu = peer.and_then(|peer| one.compare(peer, |a, b| b.redis_us / a.redis_us));
         let shown = |it: Option<Figure>| {
@@ -33,14 +35,10 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
                 format!("{} ({}–{})", figures(it.median), figures(it.min), figures(it.max))
             })
         };
-        let middle =
-            |of: fn(&crate::load::Sample) -> f64| one.figure(of).map_or(0.0, |it| it.median);
+        let middle = |of: fn(&Sample) -> f64| one.figure(of).map_or(0.0, |it| it.median);
         table.row([
             one.name.clone(),
-            match one.load {
-                Load::Closed { callers } => format!("{callers} callers"),
-                Load::Open { per_s } => format!("{}/s", thousands(per_s as u64)),
-            },
+            asked_by(one.load),
             thousands(rate.median as u64),
             rate.spread(),
             shown(times),
@@ -49,10 +47,20 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
             figures(middle(|it| it.p99_us)),
             figures(middle(|it| it.p999_us)),
             figures(middle(|it| it.redis_us)),
+            figures(middle(|it| it.script_us)),
             figures(middle(|it| it.client_us)),
             format!("{:.4}", middle(|it| it.calls)),
+            format!("{:.0} %", middle(|it| it.allowed) * 100.0),
             format!("{:.2} %", middle(|it| it.failed) * 100.0),
         ]);
     }
     table
+}
+
+/// `64 callers`, or `60,000/s`.
+pub(crate) fn asked_by(load: Load) -> String {
+    match load {
+        Load::Closed { callers } => format!("{callers} callers"),
+        Load::Open { per_s } => format!("{}/s", thousands(per_s as u64)),
+    }
 }

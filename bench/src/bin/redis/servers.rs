@@ -29,6 +29,11 @@ impl Servers {
         }
     }
 
+    /// The first of them alone.
+    pub(crate) fn first_url(&self) -> String {
+        self.all()[0].url()
+    }
+
     fn all(&self) -> &[Server] {
         match self {
             Servers::One(server) => std::slice::from_ref(server),
@@ -40,24 +45,44 @@ impl Servers {
         self.all().iter().map(Server::pid).collect()
     }
 
-    /// Script calls so far: EVALSHA and EVAL, on all of them.
-    pub(crate) fn script_calls(&self) -> u64 {
-        self.all().iter().map(|server| calls_in(&server.cli(&["INFO", "commandstats"]))).sum()
+    /// Script calls so far, EVALSHA and EVAL, on all of them.
+    pub(crate) fn script_calls(&self) -> ScriptCalls {
+        let of = |server: &Server| calls_in(&server.cli(&["INFO", "commandstats"]));
+        let add = |a: ScriptCalls, b: ScriptCalls| ScriptCalls {
+            count: a.count + b.count,
+            inside_us: a.inside_us + b.inside_us,
+        };
+        self.all().iter().map(of).fold(ScriptCalls::default(), add)
     }
+}
+
+/// How often scripts were called, and how long they took by Redis' own account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScriptCalls {
+    pub(crate) count: u64,
+    pub(crate) inside_us: u64,
 }
 
 fn launch() -> Launch {
     Launch::new().on_core(REDIS_CORE)
 }
 
-/// From lines such as `cmdstat_evalsha:calls=12,usec=…`.
-fn calls_in(info: &str) -> u64 {
-    let calls = |line: &str| {
-        let rest = line.strip_prefix("cmdstat_eval")?;
-        let rest = rest.strip_prefix("sha").unwrap_or(rest).strip_prefix(":calls=")?;
-        rest.split(',').next()?.parse::<u64>().ok()
-    };
-    info.lines().filter_map(calls).sum()
+/// From lines such as `cmdstat_evalsha:calls=12,usec=34,…`.
+fn calls_in(info: &str) -> ScriptCalls {
+    let mut calls = ScriptCalls::default();
+    for line in info.lines() {
+        let Some((name, figures)) = line.split_once(':') else { continue };
+        if !["cmdstat_eval", "cmdstat_evalsha"].contains(&name) {
+            continue;
+        }
+        let figure = |name: &str| {
+            let value = figures.split(',').find_map(|it| it.strip_prefix(name));
+            value.and_then(|value| value.parse::<u64>().ok()).unwrap_or(0)
+        };
+        calls.count += figure("calls=");
+        calls.inside_us += figure("usec=");
+    }
+    calls
 }
 
 #[cfg(test)]
@@ -66,8 +91,8 @@ mod tests {
 
     #[test]
     fn script_calls_are_counted() {
-        let info = "# Commandstats\r\ncmdstat_evalsha:calls=12,usec=1\r\ncmdstat_eval:calls=3,usec=1\r\n\
+        let info = "# Commandstats\r\ncmdstat_evalsha:calls=12,usec=50,usec_per_call=4.1\r\ncmdstat_eval:calls=3,usec=6\r\n\
                     cmdstat_evalsha_ro:calls=9,usec=1\r\ncmdstat_get:calls=7,usec=1\r\n";
-        assert_eq!(calls_in(info), 15);
+        assert_eq!(calls_in(info), ScriptCalls { count: 15, inside_us: 56 });
     }
 }

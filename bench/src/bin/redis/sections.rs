@@ -1,0 +1,239 @@
+//! What is measured, section by section.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tollgate::Consistency;
+use tollgate_bench::table::{Style, Table};
+
+use crate::contestants::{self, Contestant, NONE_LEFT, Names, ROOM};
+use crate::goals::{Bound, Goals};
+use crate::load::{Keys, Load, Span};
+use crate::measure::{self, Case, Figure, Measured};
+use crate::servers::Servers;
+use crate::{overshoot, report};
+
+/// The sections, in their order.
+pub(crate) const SECTIONS: [&str; 6] =
+    ["strict", "half", "hot", "overshoot", "instances", "cluster"];
+
+/// Keys, all alike.
+const KEYS: usize = 100_000;
+/// What may be out at a time, in millionths of the capacity.
+const EPSILON: u32 = 10_000;
+const LEASED: Consistency = Consistency::Leased { millionths: EPSILON };
+const LOCAL_SYNC: Consistency = Consistency::LocalSync { interval_ms: 100 };
+
+/// Callers where only one number of them is measured.
+const CALLERS: Load = Load::Closed { callers: 64 };
+
+/// How it is measured.
+pub(crate) struct Bench {
+    pub(crate) rounds: usize,
+    pub(crate) span: Span,
+    pub(crate) style: Style,
+}
+
+impl Bench {
+    /// All sections, or one.
+    pub(crate) async fn run(&self, only: Option<&str>, goals: &mut Goals) -> Result<(), String> {
+        let wanted = |name: &str| only.is_none_or(|only| only == name);
+        let names = contestants::names(KEYS);
+        if wanted("strict") || wanted("half") {
+            self.strict(only, &names, goals).await?;
+        }
+        if wanted("hot") {
+            self.hot(&names, goals).await?;
+        }
+        if wanted("overshoot") {
+            self.overshoot(&names, goals).await?;
+        }
+        if wanted("instances") {
+            self.instances(&names).await?;
+        }
+        if wanted("cluster") {
+            self.cluster(&names).await?;
+        }
+        Ok(())
+    }
+
+    async fn measure(&self, title: &str, cases: Vec<Case>) -> Result<Vec<Measured>, String> {
+        let measured = measure::rounds(title, cases, self.rounds, self.span).await?;
+        println!("{}", report::table(title, &measured, self.style));
+        Ok(measured)
+    }
+
+    /// Every decision made by Redis: as fast as callers can ask, and at half of naive's best.
+    async fn strict(
+        &self,
+        only: Option<&str>,
+        names: &Names,
+        goals: &mut Goals,
+    ) -> Result<(), String> {
+        let servers = Rc::new(Servers::one());
+        let both = [
+            ("naive", Contestant::naive(&servers.url(), ROOM, names).await?),
+            ("strict", tollgate(&servers, Consistency::Strict, names)?),
+        ];
+        let cases = |loads: &[Load]| {
+            let case = |load, name, who| many(&servers, name, vec![Rc::clone(who)], load);
+            loads
+                .iter()
+                .flat_map(|load| both.iter().map(|(name, who)| case(*load, name, who)))
+                .collect()
+        };
+        let loads = [1, 16, 64, 256].map(|callers| Load::Closed { callers });
+        let measured = self.measure("Strict, 100,000 keys", cases(&loads)).await?;
+        for load in &loads[2..] {
+            let [naive, strict] = pair(&measured, *load);
+            let times = strict.compare(naive, |a, b| a.per_s / b.per_s);
+            let by_cpu = strict.compare(naive, |a, b| b.redis_us / a.redis_us);
+            let callers = report::asked_by(*load);
+            goals.add(format!("strict / naive, {callers}"), Bound::AtLeast(1.8), times);
+            goals.add(format!("the same by Redis CPU, {callers}"), Bound::AtLeast(1.8), by_cpu);
+        }
+        let strict = pair(&measured, loads[3])[1].figure(|it| it.per_s / 1_000.0);
+        goals.add("thousand strict decisions/s, 256 callers", Bound::AtLeast(100.0), strict);
+        if only == Some("strict") {
+            return Ok(());
+        }
+        let naive = measured.iter().filter(|it| it.name == "naive");
+        let best = naive.filter_map(|it| it.figure(|it| it.per_s)).map(|it| it.median);
+        let half = Load::Open { per_s: best.fold(0.0, f64::max) / 2.0 };
+        let measured = self.measure("Half of naive's best, 100,000 keys", cases(&[half])).await?;
+        let [naive, strict] = pair(&measured, half);
+        let p99 = strict.compare(naive, |a, b| a.p99_us / b.p99_us);
+        goals.add("p99 at half load / naive's", Bound::AtMost(1.0), p99);
+        let added = strict.figure(|it| it.p99_us / 1_000.0);
+        goals.add("p99 at half load, ms", Bound::AtMost(1.0), added);
+        Ok(())
+    }
+
+    /// One key for everybody.
+    async fn hot(&self, names: &Names, goals: &mut Goals) -> Result<(), String> {
+        let servers = Rc::new(Servers::one());
+        // Keys of their own: what one has used is not the other's.
+        let key = |number: usize| -> Names { names[number..=number].to_vec().into() };
+        let url = servers.url();
+        let ours = |quota, consistency, number| {
+            Contestant::tollgate(&url, quota, consistency, &key(number))
+        };
+        let all = [
+            ("naive, refused", Contestant::naive(&url, NONE_LEFT, &key(0)).await?, ""),
+            ("naive, allowed", Contestant::naive(&url, ROOM, &key(1)).await?, ""),
+            ("refused", ours(NONE_LEFT, Consistency::Strict, 2)?, "naive, refused"),
+            ("strict", ours(ROOM, Consistency::Strict, 3)?, "naive, allowed"),
+            ("leased, 1 %", ours(ROOM, LEASED, 4)?, "naive, allowed"),
+            ("local_sync, 100 ms", ours(ROOM, LOCAL_SYNC, 5)?, "naive, allowed"),
+        ];
+        let case = |(name, who, peer): &(&str, Rc<Contestant>, &'static str)| Case {
+            name: (*name).to_owned(),
+            contestants: vec![Rc::clone(who)],
+            servers: Rc::clone(&servers),
+            keys: Keys::One,
+            load: CALLERS,
+            peer,
+        };
+        let measured = self.measure("One hot key", all.iter().map(case).collect()).await?;
+        for (index, peer) in [(2, 0), (4, 1)] {
+            let (one, naive) = (&measured[index], &measured[peer]);
+            let times = one.compare(naive, |a, b| a.per_s / b.per_s);
+            goals.add(format!("hot key, {} / naive", one.name), Bound::AtLeast(50.0), times);
+            let saved = one.figure(|it| (1.0 - it.calls) * 100.0);
+            goals.add(
+                format!("hot key, {}: % of calls saved", one.name),
+                Bound::AtLeast(90.0),
+                saved,
+            );
+        }
+        Ok(())
+    }
+
+    /// How far a leased key is off.
+    async fn overshoot(&self, names: &Names, goals: &mut Goals) -> Result<(), String> {
+        let title = "A leased key, three instances, 20,000 a second, asked for more than that";
+        let columns =
+            ["may be off by", "passed beyond", "was out at most", "passed in all", "calls"];
+        let mut table = Table::new(title, self.style, &columns);
+        let percent = |part: f64| format!("{:.2} %", part * 100.0);
+        for millionths in [EPSILON, 5 * EPSILON] {
+            let servers = Servers::one();
+            let duration = self.span.duration * self.rounds as u32 + Duration::from_secs(1);
+            let seen = overshoot::measure(&servers, millionths, duration, names).await?;
+            table.row([
+                percent(seen.epsilon),
+                percent(seen.measured),
+                percent(seen.outstanding),
+                percent(seen.passed),
+                format!("{:.4}", seen.calls),
+            ]);
+            let name = format!("overshoot of a lease / ε, ε = {}", percent(seen.epsilon));
+            let part = Figure::of([seen.measured / seen.epsilon].into_iter());
+            goals.add(name, Bound::AtMost(1.0), part);
+        }
+        println!("{table}");
+        Ok(())
+    }
+
+    /// Several instances on one server.
+    async fn instances(&self, names: &Names) -> Result<(), String> {
+        let servers = Rc::new(Servers::one());
+        let mut cases = vec![many(
+            &servers,
+            "naive",
+            vec![Contestant::naive(&servers.url(), ROOM, names).await?],
+            CALLERS,
+        )];
+        for count in 1..=3 {
+            let instances: Result<Vec<_>, _> =
+                (0..count).map(|_| tollgate(&servers, Consistency::Strict, names)).collect();
+            cases.push(many(&servers, &format!("strict, instances: {count}"), instances?, CALLERS));
+        }
+        self.measure("Instances, strict, 100,000 keys", cases).await.map(drop)
+    }
+
+    /// One node, and three.
+    async fn cluster(&self, names: &Names) -> Result<(), String> {
+        let mut cases = Vec::new();
+        for nodes in [1, 3] {
+            let servers = Rc::new(Servers::cluster(nodes));
+            if nodes == 1 {
+                // It knows nothing of clusters, and one node has all keys.
+                let naive = Contestant::naive(&servers.first_url(), ROOM, names).await?;
+                cases.push(many(&servers, "naive", vec![naive], CALLERS));
+            }
+            let instance = tollgate(&servers, Consistency::Strict, names)?;
+            cases.push(many(&servers, &format!("strict, nodes: {nodes}"), vec![instance], CALLERS));
+        }
+        self.measure("Cluster, strict, 100,000 keys, all nodes on one core", cases).await.map(drop)
+    }
+}
+
+/// An instance of ours for which there is always room.
+fn tollgate(
+    servers: &Servers,
+    consistency: Consistency,
+    names: &Names,
+) -> Result<Rc<Contestant>, String> {
+    Contestant::tollgate(&servers.url(), ROOM, consistency, names)
+}
+
+/// A case with many keys.
+fn many(servers: &Rc<Servers>, name: &str, who: Vec<Rc<Contestant>>, load: Load) -> Case {
+    Case {
+        name: name.to_owned(),
+        contestants: who,
+        servers: Rc::clone(servers),
+        keys: Keys::Many(KEYS as u64),
+        load,
+        peer: "naive",
+    }
+}
+
+/// Naive and strict under one load.
+fn pair(measured: &[Measured], load: Load) -> [&Measured; 2] {
+    ["naive", "strict"].map(|name| {
+        let found = measured.iter().find(|it| it.name == name && it.load == load);
+        found.expect("both were measured")
+    })
+}
