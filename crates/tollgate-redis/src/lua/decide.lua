@@ -2,8 +2,8 @@
 --
 -- The reply is the instant and one element for each request: what was stored before, alone if all was
 -- charged, or a list of a number and what was stored under each key. The number has a bit for each
--- check that refused, or is ODD. Where nothing was stored it says '', where something else than a
--- string is, 0.
+-- check that refused, or is ODD. Where nothing was stored it says '', where something is that
+-- no value of ours can be, 0.
 
 -- Everything but the most usual requests; made only if a call has anything else.
 local function machine()
@@ -27,14 +27,18 @@ local function machine()
     return limit
   end
 
+  -- What is stored: '' for nothing, 0 for what no value of ours can be. Never read beyond its bound.
+  local function stored(key)
+    local value = pcall('GETRANGE', key, 0, LONGEST)
+    if value.err or #value > LONGEST then return 0 end
+    return value
+  end
+
   -- Reads the state of a key into `place`. False: it is odd.
   local function open(limit, place, key)
-    local value = pcall('GET', key) or ''
+    local value = stored(key)
     place.limit, place.key, place.raw, place.dirty = limit, key, value, false
-    if value.err then
-      place.raw = 0
-      return false
-    end
+    if value == 0 then return false end
     local algorithm = limit.algorithm
     if algorithm.open_value then return algorithm.open_value(limit, place, value) end
     if value == '' then return algorithm.open(limit, place, now, 0, 0) end
@@ -162,8 +166,7 @@ local function machine()
     for i = 1, count do
       local kind, old, writing, new, ttl
       kind, old, writing, new, ttl, at = unpack('<BI4c0BI4c0Bc0', body, at)
-      local value = pcall('GET', KEYS[keys_before + i]) or ''
-      if value.err then value = 0 end
+      local value = stored(KEYS[keys_before + i])
       reply[i + 1] = value
       if kind == NOTHING then
         same = same and value == ''
@@ -187,8 +190,7 @@ local function machine()
     local _, count = unpack('<BB', body)
     local reply = { 0 }
     for i = 1, count do
-      local value = pcall('GET', KEYS[keys_before + i]) or ''
-      reply[i + 1] = value.err and 0 or value
+      reply[i + 1] = stored(KEYS[keys_before + i])
     end
     return reply, count
   end
