@@ -15,6 +15,9 @@ use crate::error::{ErrorClass, StoreError};
 use crate::options::TimeOf;
 use crate::state::{Kind, push_number, suffix};
 
+#[cfg(test)]
+mod tests;
+
 /// The parts in the order in which they refer to each other.
 static TEXT: LazyLock<String> = LazyLock::new(|| {
     [

@@ -125,9 +125,16 @@ local function sliding_window_log()
     for i = 1, MAX_ENTRIES do instants[i] = unpack('<I7', value, head + (i - 1) * SIZE) end
     for i = 2, MAX_ENTRIES - 1 do stretches[i - 1] = instants[i + 1] - instants[i - 1] end
     table.sort(stretches)
-    local longest, parts, from, merged, last = stretches[MERGED_MAX], {}, 1, 0, 0
+    local longest, as_long_left = stretches[MERGED_MAX], 1
+    while as_long_left < MERGED_MAX and stretches[MERGED_MAX - as_long_left] == longest do
+      as_long_left = as_long_left + 1
+    end
+    local parts, from, merged, last = {}, 1, 0, 0
     for i = 2, MAX_ENTRIES - 1 do
-      if instants[i + 1] - instants[i - 1] <= longest and last ~= i - 1 and merged < MERGED_MAX then
+      local stretch = instants[i + 1] - instants[i - 1]
+      local as_long = stretch == longest and as_long_left > 0
+      if last ~= i - 1 and (stretch < longest or as_long) then
+        if as_long then as_long_left = as_long_left - 1 end
         local at = head + (i - 1) * SIZE
         merged, last = merged + 1, i
         parts[merged] = sub(value, from, at - 1)

@@ -251,8 +251,8 @@ impl<E: Entries> State<E> {
     }
 
     /// Merges the closest neighbours of a full log, many at once, so that the next charges need not
-    /// look for any: those whose stretch is among the [`MERGED_MAX`] shortest, and of neighbouring ones
-    /// every other. At least half of them have no such neighbour before them.
+    /// look for any: those whose stretch is among the [`MERGED_MAX`] shortest, of equally short ones the
+    /// oldest, and of neighbouring ones every other: at least half as many.
     fn thin(&mut self) {
         let len = self.entries.len();
         let mut instants = [0; MAX_ENTRIES];
@@ -265,10 +265,14 @@ impl<E: Entries> State<E> {
             stretches[index - 1] = stretch(index);
         }
         let (_, &mut longest, _) = stretches[..len - 2].select_nth_unstable(MERGED_MAX - 1);
+        let shorter = stretches[..MERGED_MAX - 1].iter().filter(|one| **one < longest).count();
+        let mut as_long_left = MERGED_MAX - shorter;
         let (mut kept, mut merged_last) = (1, false);
         for index in 1..len {
-            let inner = index + 1 < len && !merged_last && index - kept < MERGED_MAX;
-            merged_last = inner && stretch(index) <= longest;
+            let inner = index + 1 < len && !merged_last;
+            let as_long = inner && as_long_left > 0 && stretch(index) == longest;
+            as_long_left -= usize::from(as_long);
+            merged_last = as_long || inner && stretch(index) < longest;
             if !merged_last {
                 self.entries.set(kept, self.entries.get(index));
                 kept += 1;
