@@ -228,17 +228,26 @@ impl<R: Remote> Request<'_, R> {
             return self.go_on_without(&group, outcomes);
         }
         asked.saw(seen.at, self.now);
+        let mut unanswered = List::new();
         for (place, &index) in group.iter().enumerate() {
-            outcomes[index] = answers[before + place];
             let (check, tag) = (&self.checks[index], self.tags[index]);
+            if seen.failed >> (before + place) & 1 == 1 {
+                let Unreported { unknown, known, .. } = unreported[place];
+                shared.refusals.put_back(tag, unknown, known);
+                unanswered.push(index);
+                continue;
+            }
+            outcomes[index] = answers[before + place];
             shared.copy_state(check, &seen, before + place);
             shared.learn(check, tag, self.now, &mut outcomes[index], unreported[place]);
         }
         let refuses = |index: &usize| !self.checks[*index].is_shadow() && !outcomes[*index].allowed;
-        let refused = group.iter().any(refuses);
+        let answered = group.iter().filter(|index| !unanswered.contains(index));
+        let refused = answered.clone().any(refuses);
         let way = if refused { Way::Refused } else { Way::Store };
-        group.iter().for_each(|&index| self.ways[index] = way.clone());
-        !refused
+        answered.for_each(|&index| self.ways[index] = way.clone());
+        // One node of several fails: the others' limits are theirs.
+        !refused && (unanswered.is_empty() || self.go_on_without(&unanswered, outcomes))
     }
 
     /// Decides the checks of a store that does not answer; whether nothing refuses.
