@@ -1,6 +1,7 @@
 //! What waits becomes commands: calls that can share one script call do, in the order they came.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
@@ -27,17 +28,29 @@ pub(crate) struct Script {
     pub(crate) split: fn(Value, usize) -> Vec<Result<Value, StoreError>>,
 }
 
-/// Flights at a time: while the server works on one, the next arrives, and we work on the one before;
-/// whatever comes meanwhile waits and goes together.
-pub(crate) const FLIGHTS_MAX: usize = 2;
+/// Flights at a time as long as they come back soon: while the server works on one, the next arrives,
+/// and we work on the one before; whatever comes meanwhile waits and goes together.
+pub(crate) const FLIGHTS: usize = 2;
+/// Flights at a time at most. From a server that is far away none comes back soon: then one more
+/// leaves each time that a part of the callers' patience has passed, [`hold`].
+pub(crate) const FLIGHTS_MAX: usize = 16;
 /// Fewer are not worth a flight of their own.
 const CALLS_PER_FLIGHT_MIN: usize = 8;
 
-/// Calls of the next flight, when so many wait or are on their way. A part of them and not all: who
-/// asks together is answered together and asks again together, and then the server would wait for us
-/// whenever we wait for it.
-pub(crate) fn share(calls: usize) -> usize {
-    calls.div_ceil(FLIGHTS_MAX).clamp(CALLS_PER_FLIGHT_MIN, CALLS_PER_FLIGHT_MAX)
+/// How long a call waits at most for a flight to come back before it leaves all the same. So short that
+/// all flights there may be leave within the callers' patience; the timer rounds it up to milliseconds.
+pub(crate) fn hold(patience: Duration) -> Duration {
+    patience / 20
+}
+
+/// Calls of the next flight, when so many calls wait or are on their way. A part of them and not all:
+/// who asks together is answered together and asks again together, and then the server would wait for
+/// us whenever we wait for it. All of them beyond the usual flights: they have waited long enough.
+pub(crate) fn share(calls: usize, flights: usize) -> usize {
+    match flights {
+        ..FLIGHTS => calls.div_ceil(FLIGHTS).clamp(CALLS_PER_FLIGHT_MIN, CALLS_PER_FLIGHT_MAX),
+        _ => CALLS_PER_FLIGHT_MAX,
+    }
 }
 
 /// What is asked of a server.
@@ -181,7 +194,8 @@ mod tests {
         for (calls, expected) in
             [(0, 8), (1, 8), (16, 8), (17, 9), (64, 32), (255, 128), (256, 128), (4096, 128)]
         {
-            assert_eq!(share(calls), expected, "of {calls}");
+            assert_eq!(share(calls, 0), expected, "of {calls}");
+            assert_eq!(share(calls, FLIGHTS), CALLS_PER_FLIGHT_MAX, "beyond the usual");
         }
     }
 }

@@ -136,15 +136,16 @@ impl Node {
         Ok((answer, pass))
     }
 
-    /// Takes what waits, for one flight; nothing: whoever has `waker` is woken by the next call.
-    pub(crate) fn take(&self, waker: &Waker) -> Result<Vec<Job>, StoreError> {
+    /// Takes what waits, for a flight when there are so many `others`; nothing: whoever has `waker` is
+    /// woken by the next call.
+    pub(crate) fn take(&self, waker: &Waker, others: usize) -> Result<Vec<Job>, StoreError> {
         let now = Instant::now();
         let mut line = self.line();
         if let Some(why) = line.hang_up.take() {
             return Err(why);
         }
         let mut jobs = Vec::new();
-        let share = share(line.jobs.len() + line.on_the_way);
+        let share = share(line.jobs.len() + line.on_the_way, others);
         while jobs.len() < share
             && let Some(job) = line.jobs.pop_front()
         {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep};
 
-use crate::batch::{Ask, Cargo, FLIGHTS_MAX, Failure, Seat, Sent, pack};
+use crate::batch::{Ask, Cargo, FLIGHTS, FLIGHTS_MAX, Failure, Seat, Sent, hold, pack};
 use crate::connect::{Connection, closed};
 use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
@@ -39,6 +39,9 @@ pub(crate) struct Pipe {
     sent: VecDeque<Sent>,
     /// How many commands of each flight have no reply yet. Bound: [`FLIGHTS_MAX`], and the PING's.
     flights: VecDeque<usize>,
+    /// When one more may leave than usual: so long after the last.
+    hold: Duration,
+    departure: Pin<Box<Sleep>>,
     piece: Box<[u8]>,
     /// When the server last took or gave a byte, or began to owe a reply.
     heard: Instant,
@@ -59,6 +62,8 @@ impl Pipe {
             written: 0,
             sent: VecDeque::new(),
             flights: VecDeque::new(),
+            hold: hold(patience),
+            departure: Box::pin(sleep(Duration::ZERO)),
             piece: vec![0; PIECE].into(),
             heard: Instant::now(),
             stalled: patience.max(STALLED_MIN),
@@ -100,11 +105,11 @@ impl Pipe {
     }
 
     /// Makes a flight of what waits, if there is a place for it.
-    fn load(&mut self, node: &Node, cx: &Context<'_>) -> bool {
-        if self.leaving.is_some() || self.flights.len() >= FLIGHTS_MAX || !self.out.is_empty() {
+    fn load(&mut self, node: &Node, cx: &mut Context<'_>) -> bool {
+        if self.leaving.is_some() || !self.out.is_empty() || !self.may_leave(cx) {
             return false;
         }
-        let jobs = match node.take(cx.waker()) {
+        let jobs = match node.take(cx.waker(), self.flights.len()) {
             Ok(jobs) => jobs,
             Err(why) => {
                 self.leaving = Some(why);
@@ -116,8 +121,20 @@ impl Pipe {
             let commands = pack(jobs, &node.usage, &mut self.out, &mut self.sent);
             node.counters.flew(calls, commands);
             self.flights.push_back(commands);
+            if self.flights.len() >= FLIGHTS {
+                self.departure.as_mut().reset(Instant::now() + self.hold);
+            }
         }
         calls > 0
+    }
+
+    /// Whether there is a place for one more flight. If not yet, the task is woken when there is.
+    fn may_leave(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.flights.len() {
+            ..FLIGHTS => true,
+            FLIGHTS_MAX.. => false,
+            _ => self.departure.as_mut().poll(cx).is_ready(),
+        }
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
