@@ -79,6 +79,15 @@ pub(crate) struct Failure {
     pub(crate) error: StoreError,
     /// The question, unless it may have been carried out.
     pub(crate) again: Option<Box<Ask>>,
+    /// Leave of the breaker that is not used up: the question is only half asked.
+    pub(crate) pass: Option<Pass>,
+}
+
+impl Failure {
+    /// The question was not carried out.
+    pub(crate) fn undone(error: StoreError, ask: Ask) -> Failure {
+        Failure { error, again: Some(Box::new(ask)), pass: None }
+    }
 }
 
 /// A question in line.
@@ -97,13 +106,7 @@ pub(crate) struct Seat {
     pub(crate) reply: oneshot::Sender<Answer>,
 }
 
-/// A command on its way.
-pub(crate) struct Sent {
-    pub(crate) cargo: Cargo,
-    /// The connection was idle before it: nothing came back that says the server was still there.
-    pub(crate) first: bool,
-}
-
+/// What a command on its way carries.
 pub(crate) enum Cargo {
     /// Calls and who asked them, side by side. Bound: [`CALLS_PER_FLIGHT_MAX`].
     Calls(Vec<Call>, Vec<Seat>),
@@ -126,7 +129,7 @@ pub(crate) fn pack(
     jobs: Vec<Job>,
     usage: &Usage,
     out: &mut Vec<u8>,
-    sent: &mut VecDeque<Sent>,
+    sent: &mut VecDeque<Cargo>,
 ) -> usize {
     let before = sent.len();
     let mut groups: Vec<Group> = Vec::new();
@@ -136,7 +139,7 @@ pub(crate) fn pack(
             Ask::Command(command) => {
                 permit(manner, out, sent);
                 command.write_packed_command(out);
-                sent.push_back(Sent { cargo: Cargo::Command(command, seat), first: false });
+                sent.push_back(Cargo::Command(command, seat));
             }
         }
     }
@@ -147,13 +150,7 @@ pub(crate) fn pack(
             true => (usage.script.eval)(&group.calls),
         };
         command.write_packed_command(out);
-        let cargo = Cargo::Calls(group.calls, group.seats);
-        sent.push_back(Sent { cargo, first: false });
-    }
-    if before == 0
-        && let Some(first) = sent.front_mut()
-    {
-        first.first = true;
+        sent.push_back(Cargo::Calls(group.calls, group.seats));
     }
     sent.len() - before
 }
@@ -177,10 +174,10 @@ fn gather(groups: &mut Vec<Group>, call: Call, manner: Manner, seat: Seat, by_sl
 }
 
 /// ASKING holds for the one command behind it.
-fn permit(manner: Manner, out: &mut Vec<u8>, sent: &mut VecDeque<Sent>) {
+fn permit(manner: Manner, out: &mut Vec<u8>, sent: &mut VecDeque<Cargo>) {
     if manner.asking {
         redis::cmd("ASKING").write_packed_command(out);
-        sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
+        sent.push_back(Cargo::Nobody);
     }
 }
 

@@ -8,7 +8,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::batch::{Ask, Manner};
 use crate::connect::{Introduction, ask_once};
 use crate::error::{ErrorClass, StoreError};
 use crate::link::Task;
@@ -238,8 +237,7 @@ async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError>
     for index in 0..nodes.len().min(ASKED_MAX) {
         let node = &nodes[(turn + index) % nodes.len()];
         let deadline = Instant::now() + ANSWER;
-        let answer = node.ask(Ask::Command(question()), Manner::default(), deadline).await;
-        if let (Ok(value), Some(address)) = (answer, node.address())
+        if let (Ok(value), Some(address)) = (node.run(question(), deadline).await, node.address())
             && let Some(ranges) = read_slots(&value, &address)
         {
             return Ok(ranges);

@@ -131,6 +131,14 @@ impl ErrorClass {
         )
     }
 
+    /// Whether a reply of this class says that nothing was done, and how it is to be done.
+    pub(crate) const fn redirects(self) -> bool {
+        matches!(
+            self,
+            ErrorClass::NoScript | ErrorClass::Moved | ErrorClass::Ask | ErrorClass::TryAgain
+        )
+    }
+
     /// Whether the connection is of no more use: another may lead to another server, or to this
     /// one in another state.
     pub(crate) const fn drops_connection(self) -> bool {

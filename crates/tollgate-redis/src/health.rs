@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
 
-use crate::batch::{Ask, Manner};
 use crate::node::Node;
 use crate::stats::Health;
 
@@ -73,7 +72,7 @@ fn judge(policy: Option<&str>, version: Option<String>) -> Health {
 }
 
 async fn ask(node: &Node, command: Cmd) -> Option<Value> {
-    node.ask(Ask::Command(command), Manner::default(), Instant::now() + ANSWER).await.ok()
+    node.run(command, Instant::now() + ANSWER).await.ok()
 }
 
 fn text(value: Value) -> Option<String> {

@@ -9,6 +9,7 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use tollgate::store::breaker::Pass;
 
 use crate::batch::{Ask, Failure, Manner, Script};
 use crate::call::Call;
@@ -163,6 +164,8 @@ impl Servers {
 #[derive(Default)]
 struct Next {
     manner: Manner,
+    /// Leave of the breaker, if the question was only half asked.
+    pass: Option<Pass>,
     /// Whom, if not whoever has the slot.
     node: Option<Arc<Node>>,
     tries: u32,
@@ -188,13 +191,15 @@ impl Inner {
                     }
                 },
             };
-            let Failure { error, again } = match node.ask(ask, next.manner, deadline).await {
+            let answer = node.ask(ask, next.manner, next.pass.take(), deadline).await;
+            let Failure { error, again, pass } = match answer {
                 Ok(value) => {
                     self.counters.answered();
                     return Ok(value);
                 }
                 Err(failure) => failure,
             };
+            next.pass = pass;
             self.counters.count(error.class);
             next.tries += 1;
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
@@ -238,6 +243,11 @@ impl Inner {
                 // Alone first: with others, their keys may have been the ones that were missing.
                 if !std::mem::replace(&mut next.manner.alone, true) {
                     return true;
+                }
+                // Neither side has all of its keys: so it stays until the slot has moved, or its
+                // keys are asked for one by one.
+                if asking {
+                    return false;
                 }
                 let until = Instant::now() + TRY_AGAIN * 2u32.saturating_pow(next.tries - 1);
                 if until < deadline {
