@@ -29,6 +29,9 @@ const REFRESH_DOWN: Duration = Duration::from_millis(500);
 const REFRESH_MIN: Duration = Duration::from_millis(100);
 /// Until a node has said what it knows.
 const ANSWER: Duration = Duration::from_millis(250);
+/// A node that is not in the map is kept for so long after the last redirection to it: a slot may be on
+/// its way to a node that has none yet.
+const KEPT: Duration = Duration::from_secs(10);
 /// Nodes that are asked in one attempt.
 const ASKED_MAX: usize = 4;
 
@@ -58,11 +61,12 @@ struct Map {
     known: bool,
 }
 
-#[derive(Clone)]
 struct Member {
     address: Address,
     node: Arc<Node>,
-    _task: Arc<Task>,
+    task: Task,
+    /// When somebody was last redirected to it.
+    told: Option<Instant>,
 }
 
 /// Slots from the first to the last, and who has them.
@@ -142,48 +146,59 @@ impl Cluster {
         self.map().nodes.iter().map(|member| member.node.clone()).collect()
     }
 
-    /// The place of a node, which is connected if it is new.
+    /// The place of a node that somebody is redirected to. It is connected if it is new.
     fn place(&self, map: &mut Map, address: &Address) -> Option<usize> {
         let known = map.nodes.iter().position(|member| member.address == *address);
         if known.is_none() && map.nodes.len() < NODES_MAX {
             map.nodes.push(self.connect(address));
-            return Some(map.nodes.len() - 1);
         }
-        known
+        let place = known.unwrap_or(map.nodes.len() - 1);
+        let member = map.nodes.get_mut(place).filter(|member| member.address == *address)?;
+        member.told = Some(Instant::now());
+        Some(place)
     }
 
     fn connect(&self, address: &Address) -> Member {
         let node = Arc::new(Node::new(self.usage, self.counters.clone()));
         let finder = Finder::Fixed(address.clone());
         let work = keep_connected(node.clone(), finder, self.introduction.clone());
-        Member { address: address.clone(), node, _task: Arc::new(Task::spawn(&self.runtime, work)) }
+        let task = Task::spawn(&self.runtime, work);
+        Member { address: address.clone(), node, task, told: None }
     }
 
     /// Puts a new map in place of the old one. Nodes that are in both keep their connections.
-    fn apply(&self, ranges: &[Range]) {
+    fn apply(&self, ranges: &[Range], now: Instant) {
         let mut owners = Box::new([NOBODY; SLOTS]);
         let mut nodes: Vec<Member> = Vec::new();
         let mut map = self.map_mut();
+        let mut old = std::mem::take(&mut map.nodes);
         for (first, last, address) in ranges {
             let place = match nodes.iter().position(|member| member.address == *address) {
                 Some(place) => place,
                 None if nodes.len() >= NODES_MAX => continue,
                 None => {
-                    let known = map.nodes.iter().find(|member| member.address == *address);
-                    nodes.push(known.cloned().unwrap_or_else(|| self.connect(address)));
+                    let known = old.iter().position(|member| member.address == *address);
+                    nodes.push(match known {
+                        Some(known) => old.swap_remove(known),
+                        None => self.connect(address),
+                    });
                     nodes.len() - 1
                 }
             };
             owners[usize::from(*first)..=usize::from(*last)].fill(place as u16);
         }
-        let gone = std::mem::replace(&mut map.nodes, nodes);
+        let mut gone = Vec::new();
+        for member in old {
+            let kept = member.told.is_some_and(|told| now < told + KEPT);
+            let side = if kept && nodes.len() < NODES_MAX { &mut nodes } else { &mut gone };
+            side.push(member);
+        }
+        map.nodes = nodes;
         (map.owners, map.known, map.missing) = (owners, true, None);
-        let kept: Vec<_> = map.nodes.iter().map(|member| member.node.clone()).collect();
         drop(map);
         for member in gone {
-            if !kept.iter().any(|node| Arc::ptr_eq(node, &member.node)) {
-                member.node.retire();
-            }
+            member.node.retire();
+            member.task.let_finish();
         }
     }
 
@@ -214,7 +229,7 @@ pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
     let mut turn = 0;
     loop {
         match learn(&cluster, turn).await {
-            Ok(ranges) => cluster.apply(&ranges),
+            Ok(ranges) => cluster.apply(&ranges, Instant::now()),
             Err(why) => {
                 cluster.counters.count(why.class);
                 cluster.map_mut().missing = Some(why);
@@ -331,7 +346,8 @@ mod tests {
         let cluster = cluster();
         let seed = cluster.connect(&cluster.seeds[0]);
         tokio::task::yield_now().await;
-        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))]);
+        let now = Instant::now();
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now);
         for n in 0..1500 {
             let detail = format!("MOVED {} 127.1.{}.{}:1", n % 20_000, 1 + n / 250, 1 + n % 250);
             cluster.moved(&detail, &seed.node);
@@ -339,16 +355,48 @@ mod tests {
         }
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         let known = cluster.map().nodes[0].node.clone();
-        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))]);
+        // Those that somebody was just redirected to are still needed, and then no more.
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now);
+        assert_eq!(cluster.nodes().len(), NODES_MAX);
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], Instant::now() + KEPT);
         assert_eq!(cluster.nodes().len(), 1);
         assert!(Arc::ptr_eq(&cluster.nodes()[0], &known), "a node that stays keeps its connection");
         // One map that claims more nodes than there may be.
         let many: Vec<Range> = (0..1500)
             .map(|n| (n, n, at(&format!("127.1.{}.{}", 1 + n / 250, 1 + n % 250), 1)))
             .collect();
-        cluster.apply(&many);
+        cluster.apply(&many, now);
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         assert_eq!(cluster.map().owner(Some(1499)).err().unwrap().class, ErrorClass::ClusterDown);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_leaves_finishes_what_is_on_its_way_and_its_connection_ends() {
+        let server = testkit::redis::Server::start();
+        let cluster = cluster();
+        let address = at("127.0.0.1", server.port());
+        let now = Instant::now();
+        cluster.apply(&[(0, 16_383, address)], now);
+        let node = cluster.nodes()[0].clone();
+        let command = || redis::cmd("INCR").arg("a").take();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        assert_eq!(node.run(command(), deadline).await.unwrap(), Value::Int(1));
+        server.freeze();
+        let asked = tokio::spawn({
+            let node = node.clone();
+            async move { node.run(command(), deadline).await }
+        });
+        while node.stats().on_the_way == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now + KEPT);
+        let told = node.run(command(), deadline).await.unwrap_err();
+        assert_eq!(told.class, ErrorClass::Moved, "it takes no more");
+        server.thaw();
+        assert_eq!(asked.await.unwrap().unwrap(), Value::Int(2));
+        while server.cli(&["CLIENT", "LIST"]).contains("name=tollgate") {
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[test]

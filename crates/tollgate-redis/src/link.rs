@@ -55,17 +55,24 @@ enum Servers {
 }
 
 /// A task that ends with whoever holds it.
-pub(crate) struct Task(JoinHandle<()>);
+pub(crate) struct Task(Option<JoinHandle<()>>);
 
 impl Task {
     pub(crate) fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Task {
-        Task(runtime.spawn(work))
+        Task(Some(runtime.spawn(work)))
+    }
+
+    /// It has been told to end, and does so by itself.
+    pub(crate) fn let_finish(mut self) {
+        self.0 = None;
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 

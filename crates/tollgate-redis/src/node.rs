@@ -61,6 +61,8 @@ struct Line {
     /// The connection is to end when what is on its way has come back.
     hang_up: Option<StoreError>,
     address: Option<Address>,
+    /// It stays as it is, down, and its task ends.
+    retired: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +85,7 @@ impl Node {
             waker: None,
             hang_up: None,
             address: None,
+            retired: false,
         };
         Node { line: Mutex::new(line), started: Instant::now(), usage, counters }
     }
@@ -205,10 +208,17 @@ impl Node {
         }
     }
 
-    /// It is no longer part of the cluster: whoever waits asks whoever is.
+    /// It is no longer part of the cluster: whoever waits asks whoever is, and what is on its way
+    /// comes back.
     pub(crate) fn retire(&self) {
-        let detail = "the node has left the cluster";
-        self.set_phase(Phase::Down(StoreError::new(ErrorClass::Moved, detail)));
+        let why = StoreError::new(ErrorClass::Moved, "the node has left the cluster");
+        self.set_phase(Phase::Down(why.clone()));
+        self.line().retired = true;
+        self.hang_up(why);
+    }
+
+    fn is_retired(&self) -> bool {
+        self.line().retired
     }
 
     /// Where it is connected to, or tries to be.
@@ -241,6 +251,9 @@ impl Node {
     fn set_phase(&self, phase: Phase) {
         let now = self.now();
         let mut line = self.line();
+        if line.retired {
+            return;
+        }
         let left = match &phase {
             Phase::Up => {
                 // What made it hang up was said of another connection.
@@ -295,10 +308,10 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Keeps a node connected, for ever.
+/// Keeps a node connected, until it is retired.
 pub(crate) async fn keep_connected(node: Arc<Node>, finder: Finder, introduction: Introduction) {
     let mut failed = 0;
-    loop {
+    while !node.is_retired() {
         match attempt(&node, &finder, &introduction).await {
             Ok((pipe, since)) => {
                 let why = pipe.serve(&node).await;
