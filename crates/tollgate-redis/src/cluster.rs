@@ -14,7 +14,7 @@ use crate::link::Task;
 use crate::node::{Node, Usage, keep_connected};
 use crate::sentinel::Finder;
 use crate::stats::Counters;
-use crate::url::Address;
+use crate::url::{Address, is_host};
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -259,10 +259,10 @@ async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError>
         }
     }
     let mut last = None;
-    let Introduction { login, tls, .. } = &cluster.introduction;
+    let Introduction { login, reach, .. } = &cluster.introduction;
     for index in 0..cluster.seeds.len().min(ASKED_MAX) {
         let seed = &cluster.seeds[(turn * ASKED_MAX + index) % cluster.seeds.len()];
-        match ask_once(seed, login, tls.as_ref(), question()).await {
+        match ask_once(seed, login, reach, turn, question()).await {
             Ok(value) => match read_slots(&value, seed) {
                 Some(ranges) => return Ok(ranges),
                 None => {
@@ -294,7 +294,7 @@ fn read_slots(value: &Value, from: &Address) -> Option<Vec<Range>> {
         if first > last || usize::from(last) >= SLOTS {
             return None;
         }
-        Some((first, last, address(host, u16::try_from(*port).ok()?, from)))
+        Some((first, last, address(host, u16::try_from(*port).ok()?, from)?))
     };
     let ranges: Vec<_> = ranges.iter().filter_map(read).collect();
     (!ranges.is_empty()).then_some(ranges)
@@ -309,20 +309,22 @@ fn redirection(detail: &str, from: &Node) -> Option<(u16, Address)> {
     }
     let (host, port) = words.next()?.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Some((slot, address(host, port.parse().ok()?, &from.address()?)))
+    Some((slot, address(host, port.parse().ok()?, &from.address()?)?))
 }
 
 /// A node that does not know its own host is at the host it was asked at.
-fn address(host: &str, port: u16, from: &Address) -> Address {
-    match (host, from) {
-        ("" | "?", Address::Tcp { host, .. }) => Address::Tcp { host: host.clone(), port },
-        _ => Address::Tcp { host: host.to_owned(), port },
-    }
+fn address(host: &str, port: u16, from: &Address) -> Option<Address> {
+    let host = match (host, from) {
+        ("" | "?", Address::Tcp { host, .. }) => host,
+        _ => host,
+    };
+    (is_host(host) && port > 0).then(|| Address::Tcp { host: host.to_owned(), port })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::Reach;
     use crate::url::{Login, StoreUrl};
 
     fn cluster() -> Cluster {
@@ -330,7 +332,7 @@ mod tests {
         let introduction = Introduction {
             login: Login::default(),
             database: 0,
-            tls: None,
+            reach: Reach::new(None, ANSWER),
             must_be_primary: false,
         };
         let usage = Usage { by_slot: true, script: &crate::tests::COUNTING, patience: ANSWER };
@@ -399,6 +401,30 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn redirections_of_any_length_are_read_whole_and_only_to_hosts() {
+        let cluster = cluster();
+        let from = cluster.connect(&cluster.seeds[0]);
+        while from.node.address().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let long = "h".repeat(253);
+        for (host, found) in [
+            ("127.1.0.9", Some("127.1.0.9")),
+            ("", Some("127.1.0.1")),
+            ("[::1]", Some("::1")),
+            (&long, Some(&*long)),
+            (&"h".repeat(254), None),
+            (&"h".repeat(3000), None),
+            ("a,b", None),
+            ("u:p@h", None),
+        ] {
+            let error = StoreError::of_reply(&format!("MOVED 16383 {host}:65535"));
+            let expected = found.map(|host| (16_383, at(host, 65_535)));
+            assert_eq!(redirection(&error.detail, &from.node), expected, "{host}");
+        }
+    }
+
     #[test]
     fn what_is_no_map_is_none() {
         let from = at("h", 7);
@@ -415,6 +441,10 @@ mod tests {
             (Value::Array(vec![range(5, 4, text("a"), 1)]), None),
             (Value::Array(vec![range(-1, 4, text("a"), 1)]), None),
             (Value::Array(vec![range(0, 4, text("a"), 70_000)]), None),
+            (Value::Array(vec![range(0, 4, text("a"), 0)]), None),
+            (Value::Array(vec![range(0, 4, text("a b"), 1)]), None),
+            (Value::Array(vec![range(0, 4, text("a\n"), 1)]), None),
+            (Value::Array(vec![range(0, 4, text(&"a".repeat(254)), 1)]), None),
             (Value::Array(vec![range(0, 4, text("a"), 1)]), Some(at("a", 1))),
             // A node that does not know its name is where it was asked.
             (Value::Array(vec![range(0, 4, text(""), 1)]), Some(at("h", 1))),

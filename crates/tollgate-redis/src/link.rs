@@ -14,7 +14,7 @@ use tollgate::store::breaker::Pass;
 use crate::batch::{Ask, Failure, Manner, Script};
 use crate::call::Call;
 use crate::cluster::{Cluster, keep_map};
-use crate::connect::Introduction;
+use crate::connect::{Introduction, Reach};
 use crate::error::{ErrorClass, StoreError};
 use crate::health::keep_watch;
 use crate::node::{Node, Usage, keep_connected};
@@ -90,10 +90,11 @@ impl Link {
 
     pub(crate) fn with_script(url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
         let counters = Arc::new(Counters::default());
+        let reach = Reach::new(url.tls.clone(), options.timeout);
         let introduction = Introduction {
             login: url.login.clone(),
             database: url.database,
-            tls: url.tls.clone(),
+            reach: reach.clone(),
             must_be_primary: url.topology != Topology::Cluster,
         };
         let usage = Usage { by_slot: url.is_cluster(), script, patience: options.timeout };
@@ -105,7 +106,7 @@ impl Link {
             Servers::Cluster(cluster)
         } else {
             let node = Arc::new(Node::new(usage, counters.clone()));
-            let finder = Finder::of(url);
+            let finder = Finder::of(url, &reach);
             if let Finder::Sentinels(sentinels) = &finder {
                 tasks.push(Task::spawn(&runtime, watch(node.clone(), sentinels.clone())));
             }

@@ -312,7 +312,7 @@ impl From<StoreError> for Failure {
 pub(crate) async fn keep_connected(node: Arc<Node>, finder: Finder, introduction: Introduction) {
     let mut failed = 0;
     while !node.is_retired() {
-        match attempt(&node, &finder, &introduction).await {
+        match attempt(&node, &finder, &introduction, failed).await {
             Ok((pipe, since)) => {
                 let why = pipe.serve(&node).await;
                 if since.elapsed() >= SETTLED {
@@ -340,10 +340,11 @@ async fn attempt(
     node: &Node,
     finder: &Finder,
     introduction: &Introduction,
+    failed: u32,
 ) -> Result<(Pipe, Instant), StoreError> {
     let address = finder.find().await?;
     node.line().address = Some(address.clone());
-    let connection = connect(&address, introduction, node.usage.script).await?;
+    let connection = connect(&address, introduction, node.usage.script, failed as usize).await?;
     node.counters.connected();
     node.set_phase(Phase::Up);
     Ok((Pipe::new(connection, node.usage.patience), Instant::now()))

@@ -24,10 +24,16 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for UrlValue<T> {
     }
 }
 
-/// What stands before the last `@` may be a name and a password, and so may what follows a `?`.
+/// What stands before the last `@` may be a name and a password, and so may what follows a `?` and what
+/// stands in the place of a scheme and is none.
 fn without_userinfo(text: &str) -> String {
-    let scheme = text.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
-    let scheme = scheme.unwrap_or_default();
+    // A scheme, or `NAME=` before one.
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '=' | '_');
+    let scheme = match text.split_once("://") {
+        Some((scheme, _)) if scheme.chars().all(fits) => format!("{scheme}://"),
+        Some(_) => return "…".into(),
+        None => String::new(),
+    };
     let host = match text.rsplit_once('@') {
         None => text.into(),
         // Which of them ends the password, nobody knows.
@@ -55,6 +61,9 @@ mod tests {
             ("redis-sentinel://h/m?sentinel_password=pw", "redis-sentinel://h/m?…"),
             ("redis://u:p?w@h?a=b", "redis://…"),
             ("redis://u:pw@h?a=b", "redis://…@h?…"),
+            ("u:pw://h", "…"),
+            ("u:pw://x@h", "…"),
+            ("eu=redis://u:p w@h", "eu=redis://…@h"),
         ];
         for (text, want) in rows {
             assert_eq!(without_userinfo(text), want, "{text}");
