@@ -78,6 +78,7 @@ impl Cluster {
         introduction: Introduction,
         usage: Usage,
         counters: Arc<Counters>,
+        runtime: &Handle,
     ) -> Cluster {
         let owners = Box::new([NOBODY; SLOTS]);
         let map = Map { owners, nodes: Vec::new(), missing: None, known: false };
@@ -89,7 +90,7 @@ impl Cluster {
             introduction,
             usage,
             counters,
-            runtime: Handle::current(),
+            runtime: runtime.clone(),
         }
     }
 
@@ -336,7 +337,7 @@ mod tests {
             must_be_primary: false,
         };
         let usage = Usage { by_slot: true, script: &crate::tests::COUNTING, patience: ANSWER };
-        Cluster::new(seeds, introduction, usage, Arc::default())
+        Cluster::new(seeds, introduction, usage, Arc::default(), &Handle::current())
     }
 
     fn at(host: &str, port: u16) -> Address {

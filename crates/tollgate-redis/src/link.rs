@@ -39,6 +39,10 @@ pub(crate) struct Link {
 }
 
 struct Inner {
+    url: StoreUrl,
+    options: Options,
+    script: &'static Script,
+    runtime: Handle,
     timeout: Duration,
     counters: Arc<Counters>,
     servers: Servers,
@@ -89,6 +93,18 @@ impl Link {
     }
 
     pub(crate) fn with_script(url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
+        Link::on(Handle::current(), url, options, script)
+    }
+
+    /// Another way to the same store, with connections and a breaker of its own: for what is long and
+    /// not urgent, so that decisions do not wait behind it. A way of its own for each that asks.
+    pub(crate) fn beside(&self) -> Link {
+        let Inner { url, options, script, runtime, .. } = &*self.inner;
+        let timeout = options.timeout.max(RUN_TIMEOUT_MIN);
+        Link::on(runtime.clone(), url, &Options { timeout, ..options.clone() }, script)
+    }
+
+    fn on(runtime: Handle, url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
         let counters = Arc::new(Counters::default());
         let reach = Reach::new(url.tls.clone(), options.timeout);
         let introduction = Introduction {
@@ -98,10 +114,11 @@ impl Link {
             must_be_primary: url.topology != Topology::Cluster,
         };
         let usage = Usage { by_slot: url.is_cluster(), script, patience: options.timeout };
-        let (runtime, mut tasks) = (Handle::current(), Vec::new());
+        let mut tasks = Vec::new();
         let servers = if url.is_cluster() {
             let seeds = url.hosts.clone();
-            let cluster = Arc::new(Cluster::new(seeds, introduction, usage, counters.clone()));
+            let cluster =
+                Arc::new(Cluster::new(seeds, introduction, usage, counters.clone(), &runtime));
             tasks.push(Task::spawn(&runtime, keep_map(cluster.clone())));
             Servers::Cluster(cluster)
         } else {
@@ -116,8 +133,19 @@ impl Link {
         let health: Arc<Mutex<Health>> = Arc::default();
         let known = servers.clone();
         tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
-        let timeout = options.timeout;
-        Link { inner: Arc::new(Inner { timeout, counters, servers, health, _tasks: tasks }) }
+        Link {
+            inner: Arc::new(Inner {
+                url: url.clone(),
+                options: options.clone(),
+                script,
+                runtime,
+                timeout: options.timeout,
+                counters,
+                servers,
+                health,
+                _tasks: tasks,
+            }),
+        }
     }
 
     /// Asks the script. The answer is the call's own part of the script's reply.

@@ -261,6 +261,34 @@ fn far_away_is_not_too_late() {
     assert!(answered >= 95, "{answered} of 100");
 }
 
+#[test]
+fn decisions_do_not_wait_behind_what_goes_beside_them() {
+    let server = Server::start();
+    let store = Store::of(&server);
+    store.until_answered("a");
+    let beside = store.link.beside();
+    store.callers.block_on(async {
+        // The server holds back the connection until something is pushed, and answers the other.
+        let blocked = tokio::spawn({
+            let (beside, pop) = (beside.clone(), redis::cmd("BLPOP").arg("list").arg(30).take());
+            async move { beside.run(pop, None).await }
+        });
+        while beside.stats().nodes[0].on_the_way == 0 {
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+        for sum in 2..20 {
+            assert_eq!(add(&store.link, "a", 0).await.unwrap(), sum);
+        }
+        assert!(!blocked.is_finished());
+        assert_eq!(server.cli(&["RPUSH", "list", "x"]), "1");
+        assert!(blocked.await.unwrap().is_ok());
+    });
+    drop(beside);
+    wait::until_true("its connection to end", || {
+        server.cli(&["CLIENT", "LIST"]).matches("name=tollgate").count() == 1
+    });
+}
+
 /// Run by hand: calls a second, by how many ask at once.
 #[test]
 #[ignore = "a measurement"]
