@@ -37,7 +37,7 @@ impl RedisStore {
         clock: impl Clock + 'static,
     ) -> Control {
         let Instances { prefix, blocks, control } = &*self.instances;
-        let start = || Control::start(self.link.clone(), prefix, blocks.clone(), sink, clock);
+        let start = || Control::start(self.link.beside(), prefix, blocks.clone(), sink, clock);
         control.get_or_init(start).clone()
     }
 

@@ -24,11 +24,19 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for UrlValue<T> {
     }
 }
 
-/// What stands before the last `@` may be a name and a password, and so may what follows a `?`.
+/// What stands before the last `@` may be a name and a password, and so may what follows a `?` and what
+/// stands in the place of a scheme and is none.
 fn without_userinfo(text: &str) -> String {
-    let scheme = text.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
-    let scheme = scheme.unwrap_or_default();
+    // A scheme, or `NAME=` before one.
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '=' | '_');
+    let scheme = match text.split_once("://") {
+        Some((scheme, _)) if scheme.chars().all(fits) => format!("{scheme}://"),
+        Some(_) => return "…".into(),
+        None => String::new(),
+    };
     let host = match text.rsplit_once('@') {
+        // A space in a password cuts the value in two.
+        None if !ports_only(&text[scheme.len()..]) => format!("{scheme}…"),
         None => text.into(),
         // Which of them ends the password, nobody knows.
         Some((before, _)) if before.contains('?') => format!("{scheme}…"),
@@ -38,6 +46,15 @@ fn without_userinfo(text: &str) -> String {
         None => host,
         Some((host, _)) => format!("{host}?…"),
     }
+}
+
+/// Whether nothing but ports stands behind colons, outside of brackets.
+fn ports_only(hosts: &str) -> bool {
+    let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
+    hosts.split(',').all(|host| {
+        let behind = host.rsplit_once(']').map_or(host, |(_, behind)| behind);
+        behind.split(':').skip(1).all(|port| port.chars().all(|c| c.is_ascii_digit()))
+    })
 }
 
 #[cfg(test)]
@@ -55,6 +72,13 @@ mod tests {
             ("redis-sentinel://h/m?sentinel_password=pw", "redis-sentinel://h/m?…"),
             ("redis://u:p?w@h?a=b", "redis://…"),
             ("redis://u:pw@h?a=b", "redis://…@h?…"),
+            ("u:pw://h", "…"),
+            ("eu=redis://u:pw", "eu=redis://…"),
+            ("u:pw", "…"),
+            ("redis://[::1]:6379,h:x/0", "redis://…"),
+            ("redis://[::1]:6379,h:7/x", "redis://[::1]:6379,h:7/x"),
+            ("u:pw://x@h", "…"),
+            ("eu=redis://u:p w@h", "eu=redis://…@h"),
         ];
         for (text, want) in rows {
             assert_eq!(without_userinfo(text), want, "{text}");
