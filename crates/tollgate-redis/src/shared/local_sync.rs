@@ -37,6 +37,7 @@ const READY: usize = 0;
 pub(super) struct SyncBook {
     places: Places<Owner>,
     failures: AtomicU64,
+    units_unsure: AtomicU64,
     without_room: AtomicU64,
 }
 
@@ -50,8 +51,12 @@ struct Owner {
 
 impl SyncBook {
     pub(super) fn new() -> SyncBook {
-        let (failures, without_room) = (AtomicU64::new(0), AtomicU64::new(0));
-        SyncBook { places: Places::new(KEYS), failures, without_room }
+        SyncBook {
+            places: Places::new(KEYS),
+            failures: AtomicU64::new(0),
+            units_unsure: AtomicU64::new(0),
+            without_room: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,6 +89,7 @@ impl SyncBook {
             stats.sync_units_untold += place.units();
         }
         stats.sync_failures = self.failures.load(Ordering::Relaxed);
+        stats.sync_units_unsure = self.units_unsure.load(Ordering::Relaxed);
         stats.sync_without_room = self.without_room.load(Ordering::Relaxed);
     }
 }
@@ -184,12 +190,14 @@ impl<R: Remote> Inner<R> {
                 self.local.seed(check.limit(), check.key(), &state, seen.at);
             }
             (Ok(_), None) => {}
-            (Err(_), _) => {
-                // Perhaps it did hear it. To say it twice refuses too early; not to say it again
-                // would admit too much.
+            (Err(error), _) => {
                 self.sync.failures.fetch_add(1, Ordering::Relaxed);
                 place.facts[READY].store(0, Ordering::Release);
-                place.add(tag, units);
+                // Perhaps it did hear it. To say it again and again, as long as it does not answer,
+                // would charge it as often.
+                if !error.class.certainly_not_done() || !place.add(tag, units) {
+                    self.sync.units_unsure.fetch_add(units, Ordering::Relaxed);
+                }
             }
         }
     }

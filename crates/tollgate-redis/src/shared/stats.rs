@@ -50,8 +50,10 @@ pub struct SharedStats {
     pub sync_keys: u64,
     /// Units that the store has not been told yet.
     pub sync_units_untold: u64,
-    /// Times the store could not be told; it is told later.
+    /// Times the store could not be told.
     pub sync_failures: u64,
+    /// Units of those that the store may have heard of: they are not told again. The others are.
+    pub sync_units_unsure: u64,
     /// Keys that were decided by the store because too many others are told afterwards.
     pub sync_without_room: u64,
 }

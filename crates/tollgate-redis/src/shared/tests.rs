@@ -2,7 +2,7 @@
 //! very functions of the algorithms, with a switch that makes it fail.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tollgate::algorithm::{self, State};
@@ -24,7 +24,8 @@ struct Table {
     states: Mutex<HashMap<(u64, Vec<u8>), State>>,
     book: Mutex<HashMap<(u64, Vec<u8>), HashMap<u64, u64>>>,
     blocks: Mutex<HashMap<Vec<u8>, Micros>>,
-    fails: AtomicBool,
+    /// How it fails, if it does. What may have been done by a store that fails so, it does.
+    fails: Mutex<Option<ErrorClass>>,
     calls: AtomicU64,
     /// How far its clock is ahead, in microseconds.
     ahead: AtomicU64,
@@ -35,12 +36,26 @@ type Answer<T> = Result<T, StoreError>;
 impl StandIn {
     fn call(&self) -> Answer<()> {
         self.0.calls.fetch_add(1, Ordering::Relaxed);
-        let error = || StoreError { class: ErrorClass::Timeout, detail: "switched off".into() };
-        if self.0.fails.load(Ordering::Relaxed) { Err(error()) } else { Ok(()) }
+        self.fails(ErrorClass::certainly_not_done)
+    }
+
+    /// What was asked for is done: says so, or nothing.
+    fn answer<T>(&self, answer: T) -> Answer<T> {
+        self.fails(|class| !class.certainly_not_done()).map(|()| answer)
+    }
+
+    fn fails(&self, so: impl Fn(ErrorClass) -> bool) -> Answer<()> {
+        let class = self.0.fails.lock().unwrap().filter(|class| so(*class));
+        let error = |class| StoreError { class, detail: "switched off".into() };
+        class.map_or(Ok(()), |class| Err(error(class)))
     }
 
     fn fail(&self, fails: bool) {
-        self.0.fails.store(fails, Ordering::Relaxed);
+        self.fail_as(fails.then_some(ErrorClass::Connect));
+    }
+
+    fn fail_as(&self, class: Option<ErrorClass>) {
+        *self.0.fails.lock().unwrap() = class;
     }
 
     fn calls(&self) -> u64 {
@@ -91,18 +106,18 @@ impl Store for StandIn {
         let units = receipt.as_ref().map_or(u64::MAX, Receipt::granted).min(check.units());
         let at = receipt.map(|receipt| receipt.charged_at());
         self.on(check, now, |state| algorithm::refund(check.limit(), state, units, at, now));
-        Ok(())
+        self.answer(())
     }
 
     async fn reset(&self, check: &Check<'_>, now: Micros) -> Answer<bool> {
         self.call()?;
         self.on(check, now, |state| *state = State::fresh(check.limit(), now));
-        Ok(true)
+        self.answer(true)
     }
 
     async fn balance(&self, check: &Check<'_>, now: Micros) -> Answer<i64> {
         self.call()?;
-        Ok(check.limit().capacity() as i64 - self.used(check, now))
+        self.answer(check.limit().capacity() as i64 - self.used(check, now))
     }
 
     async fn block(&self, key: Key<'_>, until: Micros, _: Micros) -> Answer<bool> {
@@ -158,7 +173,7 @@ impl Remote for StandIn {
             seen.states.push(self.on(check, now, |state| state.clone()));
         }
         seen.at = now;
-        Ok(decision)
+        self.answer(decision)
     }
 
     async fn lend(&self, check: &Check<'_>, lend: Lend) -> Answer<Lent> {

@@ -91,6 +91,25 @@ async fn a_store_that_cannot_be_told_is_told_later() {
 }
 
 #[tokio::test]
+async fn what_the_store_may_have_heard_is_not_told_again() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1/hour burst 100");
+    let check = Check::new(&limit, "a").terms(terms(HOUR));
+    assert!(decide(&shared, &[check], NOW).await.allowed());
+    assert!(decide(&shared, &[check.cost(39)], NOW).await.allowed());
+    store.fail_as(Some(ErrorClass::Timeout));
+    for _ in 0..5 {
+        shared.settle().await;
+    }
+    store.fail(false);
+    shared.settle().await;
+    assert_eq!(store.used(&check, NOW), 40, "charged once, although nobody said so");
+    let stats = shared.stats();
+    let counted = (stats.sync_failures, stats.sync_units_unsure, stats.sync_units_untold);
+    assert_eq!(counted, (1, 39, 0));
+}
+
+#[tokio::test]
 async fn refunds_and_resets_reach_what_was_not_told() {
     let (shared, store) = shared(vec![StandIn::default()]);
     let limit = limit("1/hour burst 100");
