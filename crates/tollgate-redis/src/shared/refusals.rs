@@ -43,7 +43,10 @@ struct Entry {
     tag: AtomicU64,
     /// The least cost that is refused.
     cost: AtomicU64,
+    /// Until when this is trusted, which the store's wait may outlast; 0 if it is no more.
     until: AtomicU64,
+    /// When the wait that the store gave is over.
+    retry_at: AtomicU64,
     remaining: AtomicU64,
     reset_at: AtomicU64,
     more_at: AtomicU64,
@@ -101,7 +104,7 @@ impl Refusals {
             if !written || !mine || !refused || until <= now.as_u64() {
                 return None;
             }
-            let outcome = entry.outcome(now, until);
+            let outcome = entry.outcome(now);
             // That the word is unchanged proves that all of this is of one refusal.
             let counted = word + 1;
             match entry.word.compare_exchange_weak(
@@ -130,6 +133,7 @@ impl Refusals {
             let values = [
                 (&entry.cost, cost),
                 (&entry.until, now.as_u64() + wait.min(STALE_US_MAX)),
+                (&entry.retry_at, now.after(outcome.retry_after).as_u64()),
                 (&entry.remaining, outcome.remaining),
                 (&entry.reset_at, now.after(outcome.reset_after).as_u64()),
                 (&entry.more_at, now.after(outcome.more_after).as_u64()),
@@ -233,14 +237,14 @@ impl Set {
 }
 
 impl Entry {
-    fn outcome(&self, now: Micros, until: u64) -> Outcome {
+    fn outcome(&self, now: Micros) -> Outcome {
         let left = |at: &AtomicU64| {
             Wait::from_micros(at.load(Ordering::Relaxed).saturating_sub(now.as_u64()))
         };
         Outcome {
             allowed: false,
             remaining: self.remaining.load(Ordering::Relaxed),
-            retry_after: Wait::from_micros(until - now.as_u64()),
+            retry_after: left(&self.retry_at),
             reset_after: left(&self.reset_at),
             more_after: left(&self.more_at),
             decided_by: DecidedBy::RefusalCache,
@@ -314,7 +318,10 @@ mod tests {
     fn nothing_is_remembered_longer_than_a_second_and_never_is_not_remembered() {
         let refusals = Refusals::new();
         refusals.remember(9, 1, &refused(60_000_000), NOW);
-        assert!(refusals.recall(9, 1, at(STALE_US_MAX - 1), false).is_some());
+        // The wait that is told is the store's, however long that is.
+        let last = refusals.recall(9, 1, at(STALE_US_MAX - 1), false).unwrap();
+        let waits = [last.retry_after, last.more_after, last.reset_after];
+        assert_eq!(waits, [59_000_001, 59_000_001, 119_000_001].map(Wait::from_micros));
         assert!(refusals.recall(9, 1, at(STALE_US_MAX), false).is_none());
         let never = Outcome { retry_after: Wait::NEVER, ..Outcome::default() };
         refusals.remember(8, 1, &never, NOW);
