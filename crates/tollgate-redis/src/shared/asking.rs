@@ -22,12 +22,12 @@ impl<R: Remote> Inner<R> {
     /// Asks about one simple check: most of what is asked.
     pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
         let (asked, tag) = (self.asked(check), self.tag(check));
-        let before = self.unreported(check, tag);
+        let before = self.unreported(check, tag, now);
         self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
         if asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await.is_err() {
-            self.refusals.put_back(tag, before.unknown, before.known);
+            self.refusals.put_back(tag, before);
             let share = self.shares.of(check.limit(), self.live());
             self.decide_without(checks, &[share], asked.clock(now), &mut outcome);
         } else {
@@ -39,10 +39,12 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Refusals of a check's key that were answered without its store.
-    pub(super) fn unreported(&self, check: &Check<'_>, tag: u64) -> Unreported {
+    pub(super) fn unreported(&self, check: &Check<'_>, tag: u64, now: Micros) -> Unreported {
         let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
+        // Charged later than they were, but not when they would have been forgotten since.
+        let lasts_us = if check.counts_denied() { check.limit().memory_us() } else { 0 };
         match takes && !check.is_shadow() && self.time == TimeOf::Server {
-            true => self.refusals.drain(tag),
+            true => self.refusals.drain(tag, now, lasts_us),
             false => Unreported::default(),
         }
     }
@@ -70,9 +72,9 @@ impl<R: Remote> Inner<R> {
         }
         if outcome.allowed {
             // Nobody counts refusals now: the next that is refused reports them.
-            self.refusals.put_back(tag, 0, before.all());
+            self.refusals.put_back(tag, before.known(now));
         } else {
-            outcome.unreported = before.all();
+            outcome.unreported = before.recent(now);
             if !check.is_at_once() {
                 let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
                 self.refusals.remember(tag, cost, outcome, now);

@@ -204,7 +204,8 @@ impl<R: Remote> Request<'_, R> {
         if group.is_empty() {
             return true;
         }
-        let drain = |&index: &usize| shared.unreported(&self.checks[index], self.tags[index]);
+        let drain =
+            |&index: &usize| shared.unreported(&self.checks[index], self.tags[index], self.now);
         let unreported: List<Unreported> = group.iter().map(drain).collect();
         let mut checks: ArrayVec<Check<'_>, { 2 * MAX_LIMITS }> = ArrayVec::new();
         for (&index, before) in group.iter().zip(&unreported) {
@@ -223,7 +224,7 @@ impl<R: Remote> Request<'_, R> {
         let answer = asked.store.decide_seen(&checks, self.now, &mut answers, &mut seen).await;
         if answer.is_err() {
             for (&index, before) in group.iter().zip(unreported) {
-                shared.refusals.put_back(self.tags[index], before.unknown, before.known);
+                shared.refusals.put_back(self.tags[index], before);
             }
             return self.go_on_without(&group, outcomes);
         }
