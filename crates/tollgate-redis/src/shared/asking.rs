@@ -26,7 +26,9 @@ impl<R: Remote> Inner<R> {
         self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
-        if asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await.is_err() {
+        let answer = asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await;
+        if let Err(error) = answer {
+            self.owe_charge(check, now, &error);
             self.refusals.put_back(tag, before);
             let share = self.shares.of(check.limit(), self.live());
             self.decide_without(checks, &[share], asked.clock(now), &mut outcome);

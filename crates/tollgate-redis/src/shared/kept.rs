@@ -49,6 +49,7 @@ impl<R: Remote> Inner<R> {
     /// Gives units back to a store without waiting for it.
     pub(super) fn refund_soon(self: &Arc<Self>, check: Check<'_>, receipt: Receipt, now: Micros) {
         let (inner, kept) = (Arc::clone(self), Kept::of(&check));
-        self.runtime.spawn(async move { inner.refund_to_store(&kept.check(), receipt, now).await });
+        self.runtime
+            .spawn(async move { inner.refund_to_store(&kept.check(), Some(receipt), now).await });
     }
 }

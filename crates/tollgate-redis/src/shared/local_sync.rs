@@ -236,7 +236,7 @@ fn due_of(check: &Check<'_>, now: Instant) -> Instant {
 }
 
 /// A receipt is of one use; what is charged in two places is given back in both.
-fn copy_of(receipt: &Receipt) -> Receipt {
+pub(super) fn copy_of(receipt: &Receipt) -> Receipt {
     Outcome {
         charged: receipt.granted(),
         served_at: receipt.charged_at(),

@@ -292,7 +292,10 @@ impl<R: Remote> Request<'_, R> {
         let at = shared.asked(check).clock(self.now);
         match &self.ways[index] {
             Way::Lease if shared.leases.put_back(tag, units) => {}
-            Way::Store | Way::Lease => shared.refund_soon(check.cost(units), receipt, self.now),
+            Way::Store | Way::Lease => {
+                shared.refund_copy(&check.cost(units), Some(&receipt), self.now);
+                shared.refund_soon(check.cost(units), receipt, self.now);
+            }
             Way::Alone => {
                 let told = shared.refund_alone(check, tag, Some(&receipt), self.now);
                 if told > 0 {
