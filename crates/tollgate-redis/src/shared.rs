@@ -103,18 +103,41 @@ struct Asked<R> {
     ahead: AtomicI64,
 }
 
-/// The clock of those who ask, for what happens when nobody does.
+/// The clock of those who ask: for what happens when nobody does, and for how late it is when a question
+/// goes out, which may have been asked a while before.
 #[derive(Debug)]
 struct Pace {
     started: Instant,
-    /// What their clock showed when this began, in microseconds.
+    /// What their clock showed when this began, in microseconds: as the latest of them had it.
     offset: AtomicU64,
+    /// When somebody last had it so, in microseconds since this began.
+    confirmed: AtomicU64,
 }
 
+/// Whoever is asked about for longer was not asked just before: the clock has gone back.
+const BACK_AFTER_US: u64 = 10_000_000;
+
 impl Pace {
-    fn saw(&self, now: Micros) {
-        let offset = now.as_u64().saturating_sub(self.since());
+    fn new() -> Pace {
+        let (offset, confirmed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Pace { started: Instant::now(), offset, confirmed }
+    }
+
+    /// A question of this instant is about to go out; what their clock shows now.
+    fn saw(&self, now: Micros) -> Micros {
+        self.saw_at(now, self.since())
+    }
+
+    fn saw_at(&self, now: Micros, since: u64) -> Micros {
+        let offset = now.as_u64().saturating_sub(since);
+        let known = self.offset.load(Ordering::Relaxed);
+        let confirmed = self.confirmed.load(Ordering::Relaxed);
+        if offset < known && since < confirmed.saturating_add(BACK_AFTER_US) {
+            return Micros::new(known.saturating_add(since));
+        }
         self.offset.store(offset, Ordering::Relaxed);
+        self.confirmed.store(since, Ordering::Relaxed);
+        now
     }
 
     fn now(&self) -> Micros {
@@ -152,7 +175,7 @@ impl<R: Remote> Shared<R> {
             owed: Owed::default(),
             shares: Shares::default(),
             counts: Counts::default(),
-            pace: Pace { started: Instant::now(), offset: AtomicU64::new(0) },
+            pace: Pace::new(),
             runtime: Handle::current(),
             wake: Arc::new(Notify::new()),
         });
@@ -303,8 +326,9 @@ impl<R> Asked<R> {
         Micros::new(now.as_u64().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    fn saw(&self, at: Micros, now: Micros) {
-        self.ahead.store(at.as_u64().wrapping_sub(now.as_u64()) as i64, Ordering::Relaxed);
+    /// Its clock showed `at` when that of the asker showed `sent` or a little more.
+    fn saw(&self, at: Micros, sent: Micros) {
+        self.ahead.store(at.as_u64().wrapping_sub(sent.as_u64()) as i64, Ordering::Relaxed);
     }
 }
 

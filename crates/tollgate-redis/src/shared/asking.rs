@@ -23,7 +23,7 @@ impl<R: Remote> Inner<R> {
     pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
         let (asked, tag) = (self.asked(check), self.tag(check));
         let before = self.unreported(check, tag, now);
-        self.pace.saw(now);
+        let sent = self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
         let answer = asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await;
@@ -33,7 +33,7 @@ impl<R: Remote> Inner<R> {
             let share = self.shares.of(check.limit(), self.live());
             self.decide_without(checks, &[share], asked.clock(now), &mut outcome);
         } else {
-            asked.saw(seen.at, now);
+            asked.saw(seen.at, sent);
             self.copy_state(check, &seen, 0);
             self.learn(check, tag, now, &mut outcome[0], before);
         }

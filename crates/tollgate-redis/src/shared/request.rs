@@ -218,7 +218,7 @@ impl<R: Remote> Request<'_, R> {
             checks.drain(..before).for_each(|check| shared.soon(check, self.now));
         }
         let before = checks.len() - group.len();
-        shared.pace.saw(self.now);
+        let sent = shared.pace.saw(self.now);
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let mut seen = Seen::default();
         let answer = asked.store.decide_seen(&checks, self.now, &mut answers, &mut seen).await;
@@ -228,7 +228,7 @@ impl<R: Remote> Request<'_, R> {
             }
             return self.go_on_without(&group, outcomes);
         }
-        asked.saw(seen.at, self.now);
+        asked.saw(seen.at, sent);
         for (place, &index) in group.iter().enumerate() {
             outcomes[index] = answers[before + place];
             let (check, tag) = (&self.checks[index], self.tags[index]);

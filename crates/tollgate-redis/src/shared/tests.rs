@@ -227,6 +227,27 @@ async fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
+#[test]
+fn what_was_asked_a_while_ago_does_not_turn_the_clock_back() {
+    let pace = Pace::new();
+    // asked at, sent at, what the asker's clock shows then; seconds
+    for (asked, sent, shows) in [
+        (100, 0, 100),
+        (105, 5, 105),
+        // The rest of a batch that was asked at 105 goes out later.
+        (105, 8, 108),
+        (109, 9, 109),
+        (120, 10, 120),
+        // It went back for good.
+        (102, 12, 122),
+        (112, 21, 112),
+        (113, 22, 113),
+    ] {
+        let shown = pace.saw_at(Micros::from_secs(asked), sent * 1_000_000);
+        assert_eq!(shown, Micros::from_secs(shows), "asked at {asked}, sent at {sent}");
+    }
+}
+
 mod failures;
 mod leases;
 mod refused;
