@@ -251,7 +251,11 @@ impl<R: Remote> Inner<R> {
     fn tag(&self, check: &Check<'_>) -> u64 {
         let limit = check.limit();
         let store = u64::from(check.its_terms().store);
-        let numbers = limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56;
+        let numbers = match check.its_terms().consistency {
+            // What the store was not told is of the key, whatever numbers its limit has now.
+            Consistency::LocalSync { .. } => store << 56,
+            _ => limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56,
+        };
         let subject = self.secret.hash_one(check.key().as_bytes());
         (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
     }

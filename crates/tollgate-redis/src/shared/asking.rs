@@ -15,13 +15,16 @@ impl<R: Remote> Inner<R> {
     /// nothing has to be told with it.
     pub(super) fn is_simple(&self, check: &Check<'_>) -> bool {
         let synced = matches!(check.its_terms().consistency, Consistency::LocalSync { .. });
-        let here = synced && self.time == TimeOf::Server && self.sync.is_ready(self.tag(check));
+        let here = synced
+            && self.time == TimeOf::Server
+            && self.sync.is_ready(self.tag(check), check.limit());
         check.what() != Act::UpTo && !check.counts_denied() && !here
     }
 
     /// Asks about one simple check: most of what is asked.
     pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
         let (asked, tag) = (self.asked(check), self.tag(check));
+        self.tell_before(check, tag).await;
         let before = self.unreported(check, tag, now);
         let sent = self.pace.saw(now);
         let checks = std::slice::from_ref(check);

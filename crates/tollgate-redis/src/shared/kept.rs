@@ -29,6 +29,11 @@ impl Kept {
         }
     }
 
+    /// Whether it is about a limit of these numbers.
+    pub(super) fn is_of(&self, limit: &Limit) -> bool {
+        self.limit.fingerprint() == limit.fingerprint()
+    }
+
     pub(super) fn check(&self) -> Check<'_> {
         Check::new(&self.limit, &*self.key).cost(self.units).act(self.act).terms(self.terms)
     }

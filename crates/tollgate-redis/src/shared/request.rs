@@ -159,7 +159,9 @@ impl<R: Remote> Request<'_, R> {
                         self.ways[index] = Way::Lease;
                     }
                 }
-                Consistency::LocalSync { .. } if shared.sync.is_ready(self.tags[index]) => {
+                Consistency::LocalSync { .. }
+                    if shared.sync.is_ready(self.tags[index], check.limit()) =>
+                {
                     alone.push(index);
                 }
                 _ => {}
@@ -203,6 +205,9 @@ impl<R: Remote> Request<'_, R> {
         let group: List<usize> = (0..self.checks.len()).filter(of_it).collect();
         if group.is_empty() {
             return true;
+        }
+        for &index in &group {
+            shared.tell_before(&self.checks[index], self.tags[index]).await;
         }
         let drain =
             |&index: &usize| shared.unreported(&self.checks[index], self.tags[index], self.now);
