@@ -215,12 +215,13 @@ impl<R: Remote> Inner<R> {
         }
         let taking = check.cost(lent.granted).act(Act::Take);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
+        let sent = self.pace.now();
         let taken = asked.store.decide_seen(&[taking], now, &mut outcome, &mut seen).await;
         let [outcome] = outcome;
         if !taken.is_ok_and(|decision| decision.allowed()) {
             return;
         }
-        asked.saw(seen.at, now);
+        asked.saw(seen.at, sent);
         self.leases.lent.fetch_add(lent.granted, Ordering::Relaxed);
         let mut owner = place.owner();
         let Some(owner) = owner.as_mut() else { return };
