@@ -194,15 +194,15 @@ impl RuleSet {
 
     /// Says which shared stores there are beside the one of all others, in the order of their numbers,
     /// from 1. `Err`: a rule names another; nothing has changed. Before the set is shared.
-    pub fn use_stores<'a>(&'a mut self, names: &[Box<str>]) -> Result<(), NoSuchStore> {
-        let number = |name: &Box<str>| names.iter().position(|one| one == name);
+    pub fn use_stores(&mut self, names: &[Box<str>]) -> Result<(), NoSuchStore> {
+        let number = |name: &str| names.iter().position(|one| **one == *name);
         let named = self.rules().filter_map(|rule| Some((rule, rule.store.as_ref()?)));
         if let Some((rule, store)) = named.into_iter().find(|(_, name)| number(name).is_none()) {
             return Err(NoSuchStore { rule: rule.name.clone(), store: store.clone() });
         }
         let book = Arc::get_mut(&mut self.book).expect("a set is placed before it is shared");
         for rule in book.rules.iter_mut().map(|one| &mut one.rule) {
-            let number = rule.store.as_ref().and_then(number);
+            let number = rule.store.as_deref().and_then(number);
             rule.terms.store = number.map_or(0, |number| number as u8 + 1);
         }
         Ok(())

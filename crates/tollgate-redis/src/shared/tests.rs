@@ -19,10 +19,13 @@ use crate::remote::{Lend, Lent, Remote, Seen};
 #[derive(Clone, Debug, Default)]
 struct StandIn(Arc<Table>);
 
+/// Units by instance.
+type Holders = HashMap<u64, u64>;
+
 #[derive(Debug, Default)]
 struct Table {
     states: Mutex<HashMap<(u64, Vec<u8>), State>>,
-    book: Mutex<HashMap<(u64, Vec<u8>), HashMap<u64, u64>>>,
+    book: Mutex<HashMap<(u64, Vec<u8>), Holders>>,
     blocks: Mutex<HashMap<Vec<u8>, Micros>>,
     /// How it fails, if it does. What may have been done by a store that fails so, it does.
     fails: Mutex<Option<ErrorClass>>,

