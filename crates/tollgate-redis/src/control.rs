@@ -277,7 +277,8 @@ impl Control {
             return None;
         }
         let now = self.shared.now();
-        let fact = Fact { when: When::Here(now), until, gone, payload: payload.into() };
+        let fact =
+            Fact { when: When::Here { at: now, after: 0 }, until, gone, payload: payload.into() };
         let act = self.shared.book().tell(name, fact, now)?;
         self.shared.wake.notify_one();
         Some(act)

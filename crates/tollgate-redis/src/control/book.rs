@@ -84,6 +84,11 @@ pub(super) struct News {
 impl Book {
     /// Something was decided here. `None`: there is no room.
     pub(super) fn tell(&mut self, name: Name, mut fact: Fact, now: Micros) -> Option<Act> {
+        let after = self.facts.get(&name).map_or(0, |old| match old.fact.when {
+            When::Here { after, .. } => after,
+            When::Stamp(stamp) => stamp,
+        });
+        fact.when = When::Here { at: now, after };
         if fact.gone {
             fact.until = Some(now.after(GONE_FOR));
         } else if name.kind == Kind::Block
@@ -207,7 +212,7 @@ impl Book {
             entry.unsent.is_none()
                 && match entry.fact.when {
                     When::Stamp(stamp) => stamp >= since,
-                    When::Here(_) => true,
+                    When::Here { .. } => true,
                 }
         });
         for name in sent.map(|(name, _)| *name).collect::<Vec<_>>() {
@@ -297,7 +302,7 @@ mod tests {
     use super::*;
 
     fn fact(at: u64, payload: &str) -> Fact {
-        let when = When::Here(Micros::new(at));
+        let when = When::Here { at: Micros::new(at), after: 0 };
         Fact { when, until: None, gone: false, payload: payload.into() }
     }
 

@@ -82,8 +82,13 @@ impl Name {
 /// When somebody decided a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// Here, by this instance's clock; the store has not confirmed it.
-    Here(Micros),
+    /// Here; the store has not confirmed it.
+    Here {
+        /// By this instance's clock.
+        at: Micros,
+        /// The stamp of what was known to hold then: this is later, whatever clocks show.
+        after: u64,
+    },
     /// By the store's clock.
     Stamp(u64),
 }

@@ -337,6 +337,36 @@ fn what_is_not_ours_in_the_store_heals() {
     three.until_blocked(c, Some(60));
 }
 
+/// What a failover to a server whose clock is behind leaves: facts with stamps that are yet to come.
+#[test]
+fn a_fact_from_a_clock_ahead_can_be_changed_and_stays_changed() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let c = [b'c'; 16];
+    let name = String::from_utf8(c.to_vec()).unwrap();
+    one.told(one.block(c, 9_000));
+    let stored = server.cli(&["HGET", "t:1:{control}:blocks", &name]);
+    let (stamp, rest) = stored.split_once(',').unwrap();
+    let ahead = stamp.parse::<u64>().unwrap() + 600_000_000;
+    server.cli(&["HSET", "t:1:{control}:blocks", &name, &format!("{ahead},{rest}")]);
+    let two = Instance::start(&runtime, &server, 2_000);
+    two.until_blocked(c, Some(9_000));
+    assert!(two.control.unblock(c));
+    one.until_blocked(c, None);
+    // Whoever tells again what it knew changes nothing.
+    server.tell(&["FLUSHALL"]);
+    until_true("it to be told again", || server.cli(&["HLEN", "t:1:{control}:blocks"]) == "1");
+    let three = Instance::start(&runtime, &server, 3_000);
+    three.until_up();
+    let blocked = [&one, &two, &three].map(|one| one.blocked_s(c));
+    assert_eq!(blocked, [None; 3]);
+    // A stamp that no clock can have shown is nobody's.
+    let never = "9007199254740991,9007199254740991,+,";
+    server.cli(&["HSET", "t:1:{control}:blocks", &name, never]);
+    assert_eq!(two.told(two.block(c, 60)), Told::Everyone);
+    one.until_blocked(c, Some(60));
+}
+
 #[test]
 fn the_store_is_bounded_and_says_so() {
     let (server, runtime) = (Server::start(), Runtime::start());

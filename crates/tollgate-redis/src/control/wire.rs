@@ -40,18 +40,18 @@ pub(super) fn command(keys: &Keys, me: &str, new_epoch: &str, sending: &Sending)
     cmd.arg(Kind::Block.max()).arg(Kind::Override.max()).arg(FACTS_MAX).arg(BYTES_MAX);
     for Telling { name, fact, offset, .. } in &sending.facts {
         let until = fact.until.map(|until| until.as_u64());
-        let (mode, when, stop) = match fact.when {
-            When::Here(at) => {
+        let (mode, when, after, stop) = match fact.when {
+            When::Here { at, after } => {
                 let since = |then: u64| sending.now.as_u64().saturating_sub(then);
                 // What has ended meanwhile ends at once: 0 would be never.
                 let left = until.map(|until| until.saturating_sub(sending.now.as_u64()).max(1));
-                ("a", since(at.as_u64()), left)
+                ("a", since(at.as_u64()), after, left)
             }
             When::Stamp(stamp) => {
-                ("s", stamp, until.map(|until| until.saturating_add_signed(*offset).max(1)))
+                ("s", stamp, 0, until.map(|until| until.saturating_add_signed(*offset).max(1)))
             }
         };
-        cmd.arg(name.kind.letter()).arg(&name.id[..]).arg(mode).arg(when);
+        cmd.arg(name.kind.letter()).arg(&name.id[..]).arg(mode).arg(when).arg(after);
         cmd.arg(stop.unwrap_or(0)).arg(if fact.gone { "-" } else { "+" }).arg(&*fact.payload);
     }
     cmd

@@ -4,7 +4,8 @@
 --   STAMP,STOP,MARK,PAYLOAD
 -- where STAMP is when somebody decided it and STOP when it ends (0: never), both in microseconds of
 -- this server's clock, and MARK is + or, for what was taken back, -. Of two that speak of the same
--- name the later decided holds, whoever tells it first.
+-- name the later decided holds, whoever tells it first. A stamp ahead of this clock was written by a
+-- server whose clock was ahead of it: what is decided now is later all the same.
 --
 -- The log has the version at which each fact was last written, so that an instance asks only for
 -- what is new to it. Versions are this clock's microseconds, and grow even if the clock does not.
@@ -12,8 +13,9 @@
 -- KEYS  head, live, blocks, overrides, rules, log, ends
 -- ARGV  instance, epoch if there is none, epoch known, version seen, most blocks, most overrides,
 --       most changes told, most bytes told, then of each fact told: kind, name, 'a' or 's', when,
---       stop, mark, payload.
---       a: decided so many microseconds ago, and ending so many from now; s: as it was told before.
+--       after, stop, mark, payload.
+--       a: decided so many microseconds ago, knowing of the one with the stamp `after`, and ending so
+--       many from now; s: as it was told before.
 -- Reply epoch, now, live instances, listed from, listed to, version, what came of each fact told (1
 --       taken, 0 a later one is there, 2 no room), then the changes: kind, name, value, …
 
@@ -26,6 +28,9 @@ local DROPPED_MAX = 1000
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- No clock is ahead by so much: such a stamp is not ours.
+local FAR = now + KEEP_MS * 1000
 
 local function text(number)
   return string.format('%.0f', number)
@@ -64,7 +69,9 @@ local function read(kind, name)
   local value = redis.call('HGET', FACTS[kind], name)
   if not value then return nil end
   local stamp, stop, mark = string.match(value, '^(%d+),(%d+),([+-]),')
-  return tonumber(stamp or '0'), tonumber(stop or '0'), mark, value
+  stamp = tonumber(stamp or '0')
+  if stamp > FAR then stamp, mark = 0, nil end
+  return stamp, tonumber(stop or '0'), mark, value
 end
 
 local function write(kind, name, stamp, stop, mark, payload)
@@ -96,16 +103,17 @@ local function tell(member, value)
   changes[#changes + 1] = value
 end
 
-for at = 9, #ARGV, 7 do
+for at = 9, #ARGV, 8 do
   local kind, name, fresh = ARGV[at], ARGV[at + 1], ARGV[at + 2] == 'a'
-  local stamp, stop = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local mark, payload = ARGV[at + 5], ARGV[at + 6]
+  local stamp, stop = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 5])
+  local mark, payload = ARGV[at + 6], ARGV[at + 7]
   if fresh then
-    stamp = now - stamp
+    stamp = math.max(now - stamp, tonumber(ARGV[at + 4]) + 1)
     if stop > 0 then stop = now + stop end
   end
-  stamp = math.max(math.min(stamp, now), 0)
   local old_stamp, old_stop, old_mark, old_value = read(kind, name)
+  if fresh and old_mark and old_stamp > now then stamp = old_stamp + 1 end
+  stamp = math.max(math.min(stamp, FAR), 0)
   local outcome = 1
   if old_mark and (old_stamp > stamp or (old_stamp == stamp and not fresh)) then
     outcome = 0
