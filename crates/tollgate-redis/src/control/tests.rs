@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use testkit::proxy::FaultProxy;
 use testkit::redis::Server;
 use testkit::wait::{until, until_true};
 use tokio::runtime::{Builder, Handle};
@@ -46,13 +47,17 @@ impl Drop for Runtime {
 #[derive(Default)]
 struct Heard {
     live: AtomicU32,
+    /// Times that there were fewer than before.
+    fewer: AtomicU32,
     overrides: Mutex<Vec<SharedOverride>>,
     rules: Mutex<Vec<Option<SharedRules>>>,
 }
 
 impl ControlSink for Heard {
     fn live(&self, count: u32) {
-        self.live.store(count, Ordering::Relaxed);
+        if self.live.swap(count, Ordering::Relaxed) > count {
+            self.fewer.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn overrides(&self, changed: Vec<SharedOverride>) {
@@ -189,6 +194,71 @@ fn instances_count_each_other_also_those_that_leave_and_that_die() {
     let far = "4000000000000000";
     assert_eq!(server.cli(&["ZADD", "t:1:{control}:live", far, "ghost"]), "1");
     until_true("a ghost to go", || server.cli(&["ZCARD", "t:1:{control}:live"]) == "1");
+}
+
+#[test]
+fn an_emptied_store_makes_nobody_believe_that_it_is_alone() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let all: Vec<Instance> = (0..3).map(|_| Instance::start(&runtime, &server, 1)).collect();
+    let heard_of = |count: u32| {
+        until_true("instances to be counted", || {
+            all.iter().all(|one| one.heard.live.load(Ordering::Relaxed) == count)
+        });
+    };
+    heard_of(3);
+    for _ in 0..3 {
+        server.tell(&["FLUSHALL"]);
+        let live = || server.cli(&["ZCARD", "t:1:{control}:live"]) == "3";
+        until_true("all to say that they are alive", live);
+    }
+    let calls = all[0].control.stats().calls;
+    until_true("two more beats", || all[0].control.stats().calls >= calls + 2);
+    heard_of(3);
+    assert!(all.iter().all(|one| one.heard.fewer.load(Ordering::Relaxed) == 0));
+}
+
+#[test]
+fn blocks_outlast_a_clock_that_is_set_whether_the_store_is_there_or_not() {
+    let (mut server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 100_000);
+    let two = Instance::start(&runtime, &server, 200_000);
+    one.told(one.block(A, 900));
+    two.until_blocked(A, Some(900));
+    for instance in [&one, &two] {
+        instance.clock.advance(Duration::from_secs(3_600));
+        instance.until_blocked(A, Some(900));
+        instance.clock.set(Micros::from_secs(90_000));
+        instance.until_blocked(A, Some(900));
+    }
+    server.kill();
+    until_true("the store to be missed", || !one.control.stats().up);
+    one.clock.advance(Duration::from_secs(3_600));
+    one.until_blocked(A, Some(900));
+    server.restart();
+    let three = Instance::start(&runtime, &server, 5);
+    three.until_blocked(A, Some(900));
+    one.until_blocked(A, Some(900));
+}
+
+/// A replica takes over that lacks what was decided last, and has what was decided at it before.
+#[test]
+fn what_a_failover_loses_is_told_again_and_what_it_brings_is_heard() {
+    let (old, new, runtime) = (Server::start(), Server::start(), Runtime::start());
+    let way = FaultProxy::start(old.address());
+    let one = Instance::at(&runtime, &way.url(), 1_000);
+    one.told(one.block(C, 900));
+    new.tell(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    until_true("a replica", || new.cli(&["HLEN", "t:1:{control}:blocks"]) == "1");
+    new.tell(&["REPLICAOF", "NO", "ONE"]);
+    let two = Instance::start(&runtime, &new, 2_000);
+    assert_eq!(two.told(two.block(B, 900)), Told::Everyone);
+    // Later, so that the version that this one has seen is past the other's.
+    assert_eq!(one.told(one.block(A, 900)), Told::Everyone);
+    assert_eq!(two.blocked_s(A), None);
+    way.retarget(new.address());
+    let _ = old.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    one.until_blocked(B, Some(900));
+    two.until_blocked(A, Some(900));
 }
 
 #[test]
@@ -348,7 +418,7 @@ fn a_fact_from_a_clock_ahead_can_be_changed_and_stays_changed() {
     let stored = server.cli(&["HGET", "t:1:{control}:blocks", &name]);
     let (stamp, rest) = stored.split_once(',').unwrap();
     let ahead = stamp.parse::<u64>().unwrap() + 600_000_000;
-    server.cli(&["HSET", "t:1:{control}:blocks", &name, &format!("{ahead},{rest}")]);
+    let _ = server.cli(&["HSET", "t:1:{control}:blocks", &name, &format!("{ahead},{rest}")]);
     let two = Instance::start(&runtime, &server, 2_000);
     two.until_blocked(c, Some(9_000));
     assert!(two.control.unblock(c));
@@ -362,7 +432,7 @@ fn a_fact_from_a_clock_ahead_can_be_changed_and_stays_changed() {
     assert_eq!(blocked, [None; 3]);
     // A stamp that no clock can have shown is nobody's.
     let never = "9007199254740991,9007199254740991,+,";
-    server.cli(&["HSET", "t:1:{control}:blocks", &name, never]);
+    let _ = server.cli(&["HSET", "t:1:{control}:blocks", &name, never]);
     assert_eq!(two.told(two.block(c, 60)), Told::Everyone);
     one.until_blocked(c, Some(60));
 }
