@@ -90,8 +90,10 @@ pub enum Told {
     Everyone,
     /// The store cannot be reached: they will hear of it when it is back.
     Later,
-    /// The store has no room for more of the kind: it holds here only.
+    /// There is no room for more of the kind: it holds here only.
     NoRoom,
+    /// It is too long to be told: it holds here only.
+    TooLong,
 }
 
 /// How it stands.
@@ -177,11 +179,11 @@ impl Control {
         Control { shared, _task: task }
     }
 
-    /// Blocks a key, here at once; a later end stays. `None`: there is no room.
+    /// Blocks a key, here at once; a later end stays. `None`: there is no room, not even here.
     pub fn block(&self, hash: KeyHash, until: Micros) -> Option<Act> {
         let now = self.shared.now();
         let blocked = self.shared.blocks.block(hash, until, now);
-        blocked.then(|| self.tell(Name::block(hash), Some(until), false, "")).flatten()
+        blocked.then(|| self.tell(Name::block(hash), Some(until), false, ""))
     }
 
     /// Lifts a block, here at once. Whether there was one in force.
@@ -198,22 +200,22 @@ impl Control {
         (rule, key): (&str, &str),
         text: &str,
         until: Option<Micros>,
-    ) -> Option<Act> {
+    ) -> Act {
         self.tell(Name::of_override(rule, key), until, false, text)
     }
 
     /// Tells that an override was taken back. `text` names rule and key.
-    pub fn remove_override(&self, (rule, key): (&str, &str), text: &str) -> Option<Act> {
+    pub fn remove_override(&self, (rule, key): (&str, &str), text: &str) -> Act {
         self.tell(Name::of_override(rule, key), None, true, text)
     }
 
     /// Tells of rules that were put over files with this fingerprint.
-    pub fn put_rules(&self, text: &str, over: &str) -> Option<Act> {
+    pub fn put_rules(&self, text: &str, over: &str) -> Act {
         self.tell(Name::RULES, None, false, &format!("{over}\n{text}"))
     }
 
     /// Tells that the files are to hold again.
-    pub fn take_back_rules(&self) -> Option<Act> {
+    pub fn take_back_rules(&self) -> Act {
         self.tell(Name::RULES, None, true, "")
     }
 
@@ -227,7 +229,7 @@ impl Control {
                     (book.is_told(act), book.is_failing())
                 };
                 match told {
-                    Err(()) => return Told::NoRoom,
+                    Err(never) => return never,
                     Ok(true) => return Told::Everyone,
                     Ok(false) if failing || progress.changed().await.is_err() => {
                         return Told::Later;
@@ -278,16 +280,13 @@ impl Control {
         let _ = timeout(within, left).await;
     }
 
-    fn tell(&self, name: Name, until: Option<Micros>, gone: bool, payload: &str) -> Option<Act> {
-        if payload.len() > name.kind.payload_max() {
-            return None;
-        }
+    fn tell(&self, name: Name, until: Option<Micros>, gone: bool, payload: &str) -> Act {
         let now = self.shared.now();
-        let fact =
-            Fact { when: When::Here { at: now, after: 0 }, until, gone, payload: payload.into() };
-        let act = self.shared.book().tell(name, fact, now)?;
+        let when = When::Here { at: now, after: 0 };
+        let fact = Fact { when, until, gone, payload: payload.into() };
+        let act = self.shared.book().tell(name, fact, now);
         self.shared.wake.notify_one();
-        Some(act)
+        act
     }
 }
 

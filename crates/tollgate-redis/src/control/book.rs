@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tollgate::{Micros, Wait};
 
+use super::Told;
 use super::fact::{Fact, Kind, Name, Stored, When};
 use super::wire::{BYTES_MAX, FACTS_MAX, Outcome, Reply};
 
@@ -21,7 +22,7 @@ const JUMP_US: u64 = 100_000;
 /// How long it is remembered that a fact was taken back.
 const GONE_FOR: Wait = Wait::from_micros(24 * 3_600_000_000);
 
-/// Acts that found no room in the store and whose authors may still ask. Bound of the list.
+/// Acts that others cannot be told of and whose authors may still ask. Bound of the list.
 const REFUSED_MAX: usize = 1_024;
 
 /// Something that was decided here, in order.
@@ -36,8 +37,8 @@ pub(super) struct Book {
     counts: [usize; Kind::ALL.len()],
     /// What the store has not confirmed. Bound: that of `facts`.
     unsent: BTreeMap<Turn, Name>,
-    /// Bound: `REFUSED_MAX`; the oldest is forgotten.
-    refused: VecDeque<Act>,
+    /// Why acts hold here only. Bound: `REFUSED_MAX`; the oldest is forgotten.
+    refused: VecDeque<(Act, Told)>,
     last_act: u64,
     /// Which life of the store was heard of last; empty: none.
     epoch: Arc<str>,
@@ -108,35 +109,42 @@ pub(super) enum More {
 }
 
 impl Book {
-    /// Something was decided here. `None`: there is no room.
-    pub(super) fn tell(&mut self, name: Name, mut fact: Fact, now: Micros) -> Option<Act> {
-        let after = self.facts.get(&name).map_or(0, |old| match old.fact.when {
+    /// Something was decided here. If there is no room, it holds here only.
+    pub(super) fn tell(&mut self, name: Name, mut fact: Fact, now: Micros) -> Act {
+        let act = self.next_act();
+        if fact.payload.len() > name.kind.payload_max() {
+            self.refuse(act, Told::TooLong);
+            return act;
+        }
+        // What was taken back already is taken back no more than what was never there.
+        let old = self.facts.get(&name).filter(|old| !(old.fact.gone && fact.gone));
+        let after = old.map_or(0, |old| match old.fact.when {
             When::Here { after, .. } => after,
             When::Stamp(stamp) => stamp,
         });
         fact.when = When::Here { at: now, after };
+        let old_until = old.filter(|old| !old.fact.gone).and_then(|old| old.fact.until);
         if fact.gone {
-            fact.until = Some(now.after(GONE_FOR));
-        } else if name.kind == Kind::Block
-            && let Some(old) = self.facts.get(&name)
-            && !old.fact.gone
-        {
-            fact.until = fact.until.max(old.fact.until);
+            // Nobody can bring back what would have ended.
+            let gone_for = now.after(GONE_FOR);
+            fact.until = Some(old_until.map_or(gone_for, |until| until.min(gone_for)));
+        } else if name.kind == Kind::Block {
+            fact.until = fact.until.max(old_until);
         }
         if !self.has_room(name) {
             self.drop_ended(now);
         }
-        self.has_room(name).then(|| {
-            let act = self.next_act();
-            self.set(name, fact, Some(Turn { again: false, act }), 0);
-            act
-        })
+        match self.has_room(name) {
+            true => self.set(name, fact, Some(Turn { again: false, act }), 0),
+            false => self.refuse(act, Told::NoRoom),
+        }
+        act
     }
 
-    /// Whether everything up to an act is known to the store; `Err`: it had no room for it.
-    pub(super) fn is_told(&self, act: Act) -> Result<bool, ()> {
-        if self.refused.contains(&act) {
-            return Err(());
+    /// Whether everything up to an act is known to the store; `Err`: it never will be.
+    pub(super) fn is_told(&self, act: Act) -> Result<bool, Told> {
+        if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == act) {
+            return Err(*why);
         }
         // Acts come first: if the first is no act, there is none.
         let oldest = self.unsent.first_key_value();
@@ -171,9 +179,13 @@ impl Book {
         let mut no_room = 0;
         for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
             self.confirm(telling, (*outcome == Outcome::Taken).then_some(reply.now));
-            if *outcome == Outcome::NoRoom {
-                no_room += 1;
-                self.refuse(telling.turn.act);
+            match outcome {
+                Outcome::Taken | Outcome::Later => {}
+                Outcome::NoRoom => {
+                    no_room += 1;
+                    self.refuse(telling.turn.act, Told::NoRoom);
+                }
+                Outcome::Nothing => self.forget(telling.name),
             }
         }
         self.seen = reply.to;
@@ -289,11 +301,19 @@ impl Book {
         }
     }
 
-    fn refuse(&mut self, act: Act) {
+    fn refuse(&mut self, act: Act, why: Told) {
         if self.refused.len() == REFUSED_MAX {
             self.refused.pop_front();
         }
-        self.refused.push_back(act);
+        self.refused.push_back((act, why));
+    }
+
+    /// There was nothing to take back, unless something was decided since.
+    fn forget(&mut self, name: Name) {
+        if self.facts.get(&name).is_some_and(|old| old.fact.gone && old.unsent.is_none()) {
+            self.facts.remove(&name);
+            self.counts[name.kind as usize] -= 1;
+        }
     }
 
     /// Takes over what the store says; whether it is news. What was decided here since then goes
@@ -405,7 +425,7 @@ mod tests {
     fn settled(now: u64) -> Book {
         let mut book = Book::default();
         let at = Micros::new(now);
-        book.tell(name(1), fact(now, "mine"), at).unwrap();
+        book.tell(name(1), fact(now, "mine"), at);
         let sent = book.sending(at);
         assert_eq!(sent.facts.len(), 1);
         let changes = vec![
@@ -453,9 +473,9 @@ mod tests {
         let now = 100_000_000;
         let mut book = settled(now);
         let at = Micros::new(now + 5);
-        let first = book.tell(name(3), fact(now + 5, "a"), at).unwrap();
+        let first = book.tell(name(3), fact(now + 5, "a"), at);
         let sent = book.sending(at);
-        let second = book.tell(name(3), fact(now + 6, "b"), at).unwrap();
+        let second = book.tell(name(3), fact(now + 6, "b"), at);
         let mut answer = reply(now, (50, 60), vec![(name(3), stored(7, "a"))]);
         answer.outcomes = vec![Outcome::Taken];
         let news = book.heard(&sent, answer, at);
@@ -470,13 +490,17 @@ mod tests {
         let mut book = Book::default();
         let now = Micros::new(5);
         for number in 0..=255 {
-            book.tell(name(number), fact(5, &"x".repeat(8 << 10)), now).unwrap();
+            book.tell(name(number), fact(5, &"x".repeat(16 << 10)), now);
         }
         let sent = book.sending(now).facts.len();
-        assert_eq!(sent, BYTES_MAX / (8 << 10));
+        assert_eq!(sent, BYTES_MAX / (16 << 10));
+        for number in 0..=255 {
+            book.tell(name(number), fact(5, "x"), now);
+        }
+        assert_eq!(book.sending(now).facts.len(), FACTS_MAX);
         let mut refused = Book::default();
         for act in 0..2 * REFUSED_MAX as u64 {
-            refused.refuse(Act(act));
+            refused.refuse(Act(act), Told::NoRoom);
         }
         assert_eq!(refused.refused.len(), REFUSED_MAX);
     }

@@ -43,8 +43,9 @@ impl Kind {
             Kind::Block => 0,
             // As much as the control plane reads of a change, and whose it is.
             Kind::Override => 72 << 10,
-            // Of a rules file, and where it was put over.
-            Kind::Rules => (5 << 20) + 256,
+            // Of rules, and what they were put over. Rules files may be longer, but decisions wait
+            // for whatever is on the same way to the store.
+            Kind::Rules => (1 << 20) + 256,
         }
     }
 }

@@ -92,8 +92,9 @@ impl Instance {
         Instance { control, heard, clock, handle }
     }
 
-    fn told(&self, act: Option<Act>) -> Told {
-        self.handle.block_on(self.control.told(act.expect("there is room"), PATIENCE))
+    fn told(&self, act: impl Into<Option<Act>>) -> Told {
+        let act = act.into().expect("there is room here");
+        self.handle.block_on(self.control.told(act, PATIENCE))
     }
 
     /// For how many seconds a key is still blocked.
@@ -331,7 +332,7 @@ fn facts_outlive_all_instances_and_a_newcomer_hears_thousands() {
     for number in 0..1_800 {
         assert!(one.block(hash(number), 900).is_some());
     }
-    let long = "# é\n".repeat(1 << 20);
+    let long = "# é\n".repeat((1 << 20) / 5);
     let put = one.control.put_rules(&long, "print");
     assert_eq!(one.told(put), Told::Everyone);
     drop(one);
@@ -340,7 +341,10 @@ fn facts_outlive_all_instances_and_a_newcomer_hears_thousands() {
     let rules = until("rules to be heard of", || two.last_rules()).unwrap();
     assert!(*rules.text == *long);
     let text = "x".repeat((72 << 10) + 1);
-    assert_eq!(two.control.set_override(("api", "k"), &text, None), None, "too long to tell");
+    assert_eq!(two.told(two.control.set_override(("api", "k"), &text, None)), Told::TooLong);
+    let put = two.control.put_rules(&"#".repeat(2 << 20), "print");
+    assert_eq!(two.told(put), Told::TooLong);
+    assert_eq!(two.told(two.block(A, 60)), Told::Everyone, "what is not told keeps nobody waiting");
 }
 
 #[test]
@@ -438,6 +442,69 @@ fn a_fact_from_a_clock_ahead_can_be_changed_and_stays_changed() {
 }
 
 #[test]
+fn what_is_left_after_an_eviction_is_heard_by_whoever_comes() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let hash = |number: u8| [number; 16];
+    for number in 0..200 {
+        one.block(hash(number), 900);
+    }
+    one.told(one.control.set_override(("api", "k"), "text", None));
+    one.told(one.control.put_rules("rules: []", "print"));
+    drop(one);
+    for key in ["log", "ends", "head", "rules"] {
+        let _ = server.cli(&["DEL", &format!("t:1:{{control}}:{key}")]);
+        let two = Instance::start(&runtime, &server, 2_000);
+        until_true(key, || two.control.blocks().len() == 200);
+        two.until_override("text", false);
+        until_true(key, || {
+            server.cli(&["ZCARD", "t:1:{control}:ends"]) == "200"
+                && server.cli(&["HGET", "t:1:{control}:head", "heal"]).is_empty()
+        });
+        let rules = if key == "rules" { "0" } else { "1" };
+        assert_eq!(server.cli(&["HLEN", "t:1:{control}:rules"]), rules);
+    }
+}
+
+#[test]
+fn a_call_that_fails_midway_leaves_nothing_for_ever() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    one.until_up();
+    server.tell(&["ACL", "SETUSER", "default", "-zadd"]);
+    assert_eq!(one.told(one.block(A, 900)), Told::Later);
+    assert_eq!(server.cli(&["HLEN", "t:1:{control}:blocks"]), "1");
+    let keys = server.cli(&["KEYS", "*"]);
+    for key in keys.lines() {
+        assert_ne!(server.cli(&["TTL", key]), "-1", "{key}");
+    }
+    server.tell(&["ACL", "SETUSER", "default", "+zadd"]);
+    until_true("it to be told", || one.control.stats().waiting == 0);
+    let two = Instance::start(&runtime, &server, 2_000);
+    two.until_blocked(A, Some(900));
+}
+
+#[test]
+fn what_is_lifted_leaves_a_trace_only_where_something_was_and_no_longer_than_that() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let two = Instance::start(&runtime, &server, 2_000);
+    assert!(!one.control.unblock(A));
+    assert_eq!(one.told(one.control.last_act()), Told::Everyone);
+    one.told(one.control.remove_override(("api", "k"), "text"));
+    one.told(one.control.take_back_rules());
+    for key in ["blocks", "overrides", "rules"] {
+        assert_eq!(server.cli(&["HLEN", &format!("t:1:{{control}}:{key}")]), "0", "{key}");
+    }
+    assert_eq!(one.control.stats().overrides, 0, "nor is it kept here");
+    // Also where this instance has not heard of it, as of what was decided this moment.
+    one.told(one.block(B, 2));
+    two.control.unblock(B);
+    one.until_blocked(B, None);
+    until_true("the trace to go", || server.cli(&["HLEN", "t:1:{control}:blocks"]) == "0");
+}
+
+#[test]
 fn the_store_is_bounded_and_says_so() {
     let (server, runtime) = (Server::start(), Runtime::start());
     let one = Instance::start(&runtime, &server, 1_000);
@@ -445,19 +512,15 @@ fn the_store_is_bounded_and_says_so() {
         of.control.set_override(("api", &number.to_string()), "text", None)
     };
     let acts: Vec<_> = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).collect();
-    assert_eq!(tell(&one, OVERRIDES_MAX), None, "here");
+    assert_eq!(one.told(tell(&one, OVERRIDES_MAX)), Told::NoRoom, "here");
     assert_eq!(one.told(acts[OVERRIDES_MAX - 1]), Told::Everyone);
     // An instance that has heard of nobody else's yet.
     let two = Instance::start(&runtime, &server, 1_000);
     let act = tell(&two, OVERRIDES_MAX);
-    match act {
-        Some(_) => assert_eq!(two.told(act), Told::NoRoom),
-        None => panic!("it cannot have heard of all of them yet"),
-    }
+    assert_eq!(two.told(act), Told::NoRoom);
     assert_eq!(server.cli(&["HLEN", "t:1:{control}:overrides"]), OVERRIDES_MAX.to_string());
-    assert_eq!(two.control.stats().no_room, 1);
     assert_eq!(two.told(tell(&two, 7)), Told::Everyone, "one takes the place of its own");
-    assert_eq!(tell(&one, OVERRIDES_MAX), None);
+    assert_eq!(one.told(tell(&one, OVERRIDES_MAX)), Told::NoRoom);
     let c = one.told(one.block(C, 9));
     assert_eq!(c, Told::Everyone, "other kinds have room of their own");
 }
