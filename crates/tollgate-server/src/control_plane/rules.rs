@@ -114,6 +114,9 @@ fn for_others(told: Told) -> &'static str {
         Told::Later => {
             "The store does not answer: other instances with the same files take it when it does."
         }
+        Told::TooLong => {
+            "It is longer than 1 MiB, which is too long to share: it holds at this instance only."
+        }
         Told::NoRoom => "The store has no room for it: it holds at this instance only.",
     }
 }
