@@ -136,6 +136,13 @@ impl SharedStore {
         self.shared.stats()
     }
 
+    /// The first store that does not answer.
+    pub(crate) fn first_down(&self) -> Option<Box<str>> {
+        let figures = self.figures();
+        let down = figures.iter().find(|store| !store.is_up());
+        down.map(|store| store.place.name.clone())
+    }
+
     /// The first store that does not answer and without which a rule refuses.
     pub(crate) fn closed(&self, rules: &RuleSet) -> Option<Box<str>> {
         let closes = |number: usize| {

@@ -147,6 +147,31 @@ fn a_server_whose_rules_close_is_not_ready_without_the_store() {
 }
 
 #[test]
+fn rules_that_close_and_refuse_nobody_leave_a_server_ready_and_it_says_what_is_missing() {
+    let mut redis = Redis::start();
+    let rule = |name: &str, how: &str| {
+        let closed = "key: '{ip}', limits: [5/minute], on_store_failure: closed";
+        format!("- {{ name: {name}, {closed}, {how} }}\n")
+    };
+    let rules = ["mode: shadow", "soft: true", "mode: off"];
+    let rules = rules.iter().zip(["a", "b", "c"]).map(|(how, name)| rule(name, how));
+    let fleet = Fleet::start(1, &redis.url(), &format!("rules:\n{}", rules.collect::<String>()));
+    let ready = || fleet.servers[0].admin_get("/readyz", &[]);
+    until_true("the store to answer", || ready().body == r#"{"ready":true}"#);
+    redis.kill();
+    until_true("the store to be missed", || status(&fleet.servers[0])["store"]["up"] == false);
+    let answer = ready();
+    let said = answer.json();
+    assert_eq!(
+        (answer.status, &said["ready"], &said["degraded"]),
+        (200, &true.into(), &true.into())
+    );
+    assert!(answer.message().contains("default"), "{answer:?}");
+    redis.restart();
+    until_true("the store to answer", || ready().body == r#"{"ready":true}"#);
+}
+
+#[test]
 fn counters_outlive_all_servers_and_a_grant_at_one_counts_at_all() {
     let redis = Redis::start();
     let mut fleet = Fleet::start(2, &redis.url(), RULES);
