@@ -183,7 +183,7 @@ impl Reloader {
         };
         self.renew();
         if was_put && self.put_over.is_none() && matches!(cause, Cause::Signal | Cause::Reload) {
-            self.elsewhere.others.take_back_rules();
+            self.take_back();
         }
         self.take_offered();
         self.follow_named();
