@@ -25,6 +25,8 @@ pub(super) struct Heard {
     rules: Option<Option<SharedRules>>,
     /// The latest of each. Bound: `OVERRIDES_MAX`, twice; more is not heard before the thread looks.
     overrides: HashMap<[u8; 16], SharedOverride>,
+    /// Overrides for which there was no room.
+    dropped: u64,
 }
 
 /// What the thread knows of others.
@@ -58,8 +60,10 @@ impl LiveRules {
     pub(crate) fn hear_overrides(&self, changed: Vec<SharedOverride>) {
         self.hear(|heard| {
             for one in changed {
-                if heard.overrides.len() < 2 * OVERRIDES_MAX {
-                    heard.overrides.insert(one.id, one);
+                let room = heard.overrides.len() < 2 * OVERRIDES_MAX;
+                match room || heard.overrides.contains_key(&one.id) {
+                    true => drop(heard.overrides.insert(one.id, one)),
+                    false => heard.dropped += 1,
                 }
             }
         });
@@ -84,7 +88,7 @@ impl Reloader {
 
     /// Does what others have decided.
     pub(super) fn listen(&mut self) {
-        let Heard { rules, overrides } = self.live.take_heard();
+        let Heard { rules, overrides, dropped } = self.live.take_heard();
         match rules {
             None => {}
             Some(Some(SharedRules { text, over, .. })) => {
@@ -104,6 +108,7 @@ impl Reloader {
         if !overrides.is_empty() {
             self.take_overrides(overrides);
         }
+        self.tell_of_dropped(dropped);
     }
 
     /// Puts in force what was put, if our files have come to say what it was put over. Whether they say
@@ -167,17 +172,27 @@ impl Reloader {
         }
     }
 
+    /// Overrides of other instances do not hold here.
+    fn tell_of_dropped(&self, dropped: u64) {
+        if dropped > 0 {
+            let event = "overrides of other instances do not hold here: there is room for no more \
+                         at once; a restart reads them again";
+            self.logs.warn(event, &[("dropped", &dropped)]);
+        }
+    }
+
     fn change_overrides(&mut self, ids: &[[u8; 16]], changes: Vec<OverrideChange>) {
         let left_out = self.gatekeeper.change_many_overrides(&changes);
         let mut changes: Vec<Option<OverrideChange>> = changes.into_iter().map(Some).collect();
+        let mut dropped = 0;
         for number in left_out {
-            // What is taken back and is not there needs no waiting.
-            if let Some(change) = changes[number].take().filter(|change| change.set.is_some())
-                && self.elsewhere.waiting.len() < OVERRIDES_MAX
-            {
-                self.elsewhere.waiting.insert(ids[number], change);
+            let Some(change) = changes[number].take() else { continue };
+            match self.elsewhere.waiting.len() < OVERRIDES_MAX {
+                true => drop(self.elsewhere.waiting.insert(ids[number], change)),
+                false => dropped += 1,
             }
         }
+        self.tell_of_dropped(dropped);
         self.gatekeeper.limiter().store().forget_refusals();
     }
 }

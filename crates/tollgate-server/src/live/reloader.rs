@@ -119,6 +119,10 @@ impl Reloader {
             Message::Wake => {}
             Message::Reload(reply) => drop(reply.send(self.reload(Cause::Reload))),
             Message::Put(text, reply) => drop(reply.send(self.put(&text))),
+            Message::Listen(reply) => {
+                self.listen();
+                let _ = reply.send(());
+            }
         }
     }
 
