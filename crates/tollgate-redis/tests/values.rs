@@ -101,9 +101,9 @@ async fn a_debt_beyond_all_bounds_counts_as_nothing() {
         let debt = tollgate::algorithm::token_bucket::Mixed::most(limit).whole + 1;
         let spoil = format!(
             "local v = redis.call('GET', KEYS[1])
-            redis.call('SET', KEYS[1], struct.pack('<I7I7', 999999000000, {debt}) .. string.sub(v, 15))"
+            return redis.call('SET', KEYS[1], struct.pack('<I7I7', 999999000000, {debt}) .. string.sub(v, 15))"
         );
-        server.cli(&["EVAL", &spoil, "1", &only_key(&server)]);
+        server.tell(&["EVAL", &spoil, "1", &only_key(&server)]);
         for left in (0..5).rev() {
             let taken = decide(&store, Check::new(limit, "ada"), now).await;
             assert_eq!((taken.allowed(), taken.remaining()), (true, left), "{limit}");
