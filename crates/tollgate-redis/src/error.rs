@@ -139,6 +139,15 @@ impl ErrorClass {
         )
     }
 
+    /// Whether the store did nothing of what it was asked for: it can be asked for the same again. Of
+    /// the others nobody knows.
+    pub const fn certainly_not_done(self) -> bool {
+        !matches!(
+            self,
+            ErrorClass::Timeout | ErrorClass::Closed | ErrorClass::Protocol | ErrorClass::Other
+        )
+    }
+
     /// Whether the connection is of no more use: another may lead to another server, or to this
     /// one in another state.
     pub(crate) const fn drops_connection(self) -> bool {
@@ -287,6 +296,16 @@ mod tests {
         ] {
             assert_eq!(ErrorClass::of_reply(text).name(), class, "{text}");
         }
+    }
+
+    #[test]
+    fn only_what_was_certainly_not_done_is_asked_for_again() {
+        let unknown: Vec<_> = ErrorClass::ALL
+            .into_iter()
+            .filter(|class| !class.certainly_not_done())
+            .map(ErrorClass::name)
+            .collect();
+        assert_eq!(unknown, ["timeout", "closed", "protocol", "other"]);
     }
 
     #[test]

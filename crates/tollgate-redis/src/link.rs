@@ -148,11 +148,26 @@ impl Link {
         }
     }
 
+    /// Until when an answer to a request that begins now is of use, however many calls it takes.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.inner.timeout
+    }
+
     /// Asks the script. The answer is the call's own part of the script's reply.
-    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+    pub(crate) async fn call_by(&self, call: Call, deadline: Instant) -> Result<Value, StoreError> {
         let slot = call.slot;
-        let deadline = Instant::now() + self.inner.timeout;
         self.inner.ask(Ask::Call(call), Some(slot), deadline).await
+    }
+
+    /// As [`Link::call_by`], for a request that is one call.
+    #[cfg(test)]
+    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+        self.call_by(call, self.deadline()).await
+    }
+
+    /// Counts a failure that no single call is to blame for.
+    pub(crate) fn count(&self, class: ErrorClass) {
+        self.inner.counters.count(class);
     }
 
     /// Runs another command: where the slot is, or anywhere.

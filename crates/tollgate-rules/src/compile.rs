@@ -32,6 +32,7 @@ use crate::source::{NamedFile, Source};
 use crate::tier::Multiplier;
 use crate::yaml::{self, Node};
 
+pub use context::Stores;
 use context::{Context, Shared};
 use limits::Spec;
 use overrides::Known;
@@ -71,7 +72,12 @@ pub fn compile(sources: &[Source]) -> Compiled {
 
 /// The same; overrides that have ended `now` are warned about.
 pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compiled {
-    let shared = Shared::default();
+    compile_for(sources, now, Stores::Unknown)
+}
+
+/// The same, for these stores: a rule that names another is an error.
+pub fn compile_for(sources: &[Source], now: Option<Micros>, stores: Stores<'_>) -> Compiled {
+    let shared = Shared::of(stores);
     let files = read_all(sources, &shared.found);
     let rules = Files { files, shared: &shared }.compile(now);
     let mut diagnostics = shared.found.into_inner();
@@ -190,7 +196,7 @@ fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
 /// All files of one compilation.
 struct Files<'a, 'f> {
     files: Vec<File<'a>>,
-    shared: &'f Shared,
+    shared: &'f Shared<'f>,
 }
 
 impl Files<'_, '_> {

@@ -108,7 +108,7 @@ pub use plan::Standing;
 pub use problem::Problem;
 pub use reservation::{ReservationId, Reserved, SettleError, TableFull};
 pub use rule::Rule;
-pub use rule_set::{NoSuchStore, Override, RuleSet, Settings};
+pub use rule_set::{Override, RuleSet, Settings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};

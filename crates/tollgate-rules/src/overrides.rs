@@ -1,12 +1,13 @@
 //! Many overrides in one step: what was set elsewhere, for whoever shares state with others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 use tollgate::{Clock, KeyBuf};
 
 use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX};
+use crate::key_text;
 use crate::rule_set::Override;
 
 /// A change of one caller's override.
@@ -25,11 +26,14 @@ type Whose = (Box<str>, KeyBuf);
 
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Makes changes in one step, the last one of a caller's wins. The numbers of those that the rules
-    /// in force do not allow, such as of a rule that there is not, or for which there is no room.
+    /// in force do not allow, such as of a rule that there is not, or for which there is no room. What
+    /// is taken back needs no rule: one that comes back must not bring it along.
     pub fn change_many_overrides(&self, changes: &[OverrideChange]) -> Vec<usize> {
         let now = self.now();
         let mut left_out = Vec::new();
         let mut named: HashMap<Whose, (usize, Option<Arc<Override>>)> = HashMap::new();
+        // By names alone, for want of a rule that could say whose key it is.
+        let mut gone: HashSet<(&str, &str)> = HashSet::new();
         for (number, change) in changes.iter().enumerate() {
             let caller = self.caller_at(&change.rule, &change.key, now).ok();
             let read = caller.and_then(|caller| {
@@ -39,11 +43,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             });
             match read {
                 Some((whose, set)) => drop(named.insert(whose, (number, set))),
+                None if change.set.is_none() => drop(gone.insert((&change.rule, &change.key))),
                 None => left_out.push(number),
             }
         }
         let changed = self.change_overrides(now, |overrides| {
             overrides.retain(|one| !named.contains_key(&(one.rule.clone(), one.key.clone())));
+            if !gone.is_empty() {
+                overrides.retain(|one| !gone.contains(&(&*one.rule, &*key_text(&one.key))));
+            }
             for (number, set) in named.into_values() {
                 match set {
                     Some(_) if overrides.len() >= RUN_TIME_OVERRIDES_MAX => left_out.push(number),
@@ -88,12 +96,35 @@ mod tests {
         let mut texts: Vec<String> = gatekeeper
             .overrides()
             .iter()
-            .map(|one| format!("{} {}", crate::key_text(&one.key), one.limits[0].text))
+            .map(|one| format!("{} {}", key_text(&one.key), one.limits[0].text))
             .collect();
         texts.sort();
         assert_eq!(texts, ["user=1 5/hour", "user=3 7/hour"]);
         assert!(gatekeeper.change_many_overrides(&[change("api", "user=1", None)]).is_empty());
         assert_eq!(gatekeeper.overrides().len(), 1);
+    }
+
+    #[test]
+    fn what_is_taken_back_while_its_rule_is_gone_does_not_come_back_with_it() {
+        let rules = |name: &str| {
+            let text = format!("rules: [{{ name: {name}, key: '{{user}}', limits: [10/hour] }}]");
+            compile(&[Source::from_text("rules.yaml", &text)]).rules.unwrap()
+        };
+        let gatekeeper = Gatekeeper::new(rules("api"), tollgate::Limiter::with_capacity(1_000));
+        let change = |key: &str, set: Option<Value>| OverrideChange {
+            rule: "api".into(),
+            key: key.into(),
+            set,
+        };
+        let set = || Some(json!(["5/hour"]));
+        let both = [change("user=1", set()), change("user=2", set())];
+        assert!(gatekeeper.change_many_overrides(&both).is_empty());
+        gatekeeper.replace(rules("other"));
+        assert!(gatekeeper.change_many_overrides(&[change("user=1", None)]).is_empty());
+        gatekeeper.replace(rules("api"));
+        let left: Vec<String> =
+            gatekeeper.overrides().iter().map(|one| key_text(&one.key)).collect();
+        assert_eq!(left, ["user=2"]);
     }
 
     #[test]

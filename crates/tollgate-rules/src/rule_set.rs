@@ -79,15 +79,6 @@ impl Override {
     }
 }
 
-/// A rule names a shared store that there is not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoSuchStore {
-    /// The rule.
-    pub rule: Arc<str>,
-    /// The store it names.
-    pub store: Box<str>,
-}
-
 #[derive(Debug, Default)]
 struct Overrides {
     /// Those of the file, then those set at run time.
@@ -190,22 +181,6 @@ impl RuleSet {
                 one.tally = Arc::clone(tally);
             }
         }
-    }
-
-    /// Says which shared stores there are beside the one of all others, in the order of their numbers,
-    /// from 1. `Err`: a rule names another; nothing has changed. Before the set is shared.
-    pub fn use_stores(&mut self, names: &[Box<str>]) -> Result<(), NoSuchStore> {
-        let number = |name: &str| names.iter().position(|one| **one == *name);
-        let named = self.rules().filter_map(|rule| Some((rule, rule.store.as_ref()?)));
-        if let Some((rule, store)) = named.into_iter().find(|(_, name)| number(name).is_none()) {
-            return Err(NoSuchStore { rule: rule.name.clone(), store: store.clone() });
-        }
-        let book = Arc::get_mut(&mut self.book).expect("a set is placed before it is shared");
-        for rule in book.rules.iter_mut().map(|one| &mut one.rule) {
-            let number = rule.store.as_deref().and_then(number);
-            rule.terms.store = number.map_or(0, |number| number as u8 + 1);
-        }
-        Ok(())
     }
 
     /// All rules, in order.

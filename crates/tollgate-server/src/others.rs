@@ -15,6 +15,9 @@ use crate::live::LiveRules;
 /// How long an operator waits to hear that the others know.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
+/// Between two looks at what only counts.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
 /// The other instances. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Others(Arc<OnceLock<Control>>);
@@ -27,6 +30,15 @@ impl Others {
 
     pub(crate) fn control(&self) -> Option<&Control> {
         self.0.get()
+    }
+
+    /// Waits until the store was asked for the first time what others have decided. Who calls it says how
+    /// long.
+    pub(crate) async fn first_exchange(&self) {
+        let Some(control) = self.control() else { return };
+        while control.stats().calls == 0 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// An override was set here, in these words.
@@ -112,6 +124,7 @@ pub(crate) fn shared(told: Told) -> &'static str {
         Told::Everyone => "yes",
         Told::Later => "later",
         Told::NoRoom => "no_room",
+        Told::TooLong => "too_long",
     }
 }
 

@@ -42,6 +42,9 @@ use crate::watcher::Watcher;
 /// How long requests may take to finish once the server is asked to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
+/// How long a start waits for the store to tell what was decided at other instances.
+const FIRST_EXCHANGE_MAX: Duration = Duration::from_millis(250);
+
 /// The most connections of the admin door,
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 /// and from one address: nobody alone may keep a probe out.
@@ -188,6 +191,7 @@ impl Server<'_> {
         }
         let addresses = [&http, &admin].map(|door| door.as_ref().map(Door::address));
 
+        self.hear_others(&gatekeeper).await;
         let [http_caps, admin_caps] = self.caps.clone();
         let http = self.open(http, &self.data, self.workers(), http_caps, self.tls.as_ref())?;
         let admin = self.open(admin, &self.control, 1, admin_caps, None)?;
@@ -216,6 +220,18 @@ impl Server<'_> {
         keeper.map_or(Ok(()), Keeper::finish).map_err(Failure::Input)?;
         self.logs.info("stopped", &[]);
         Ok(())
+    }
+
+    /// What was decided at other instances holds here from the first request, if the store can be asked.
+    async fn hear_others(&self, gatekeeper: &Gatekeeper) {
+        let Some(store) = gatekeeper.limiter().store().shared() else { return };
+        let heard = async {
+            tokio::select! {
+                () = self.others.first_exchange() => self.live.listened().await,
+                () = store.cannot_be_reached() => {}
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_EXCHANGE_MAX, heard).await;
     }
 
     /// Lets connections in.

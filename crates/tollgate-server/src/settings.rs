@@ -240,7 +240,9 @@ pub(crate) struct Flags {
     /// A secret that callers are named by in logs and in a shared store
     ///
     /// At least 16 random bytes, the same for all servers on one store. Without it logs go by one that
-    /// the process makes up, and keys in a store are plain hashes.
+    /// the process makes up, and keys in a store are plain hashes. It hides callers of counters, blocks and
+    /// bans; overrides and rules that are sent to the admin door stand in the store readable, with the
+    /// keys that they name.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_KEY_SECRET_FILE", help_heading = "Logs")]
     pub(crate) key_secret_file: Option<PathBuf>,
 

@@ -36,7 +36,7 @@ impl RedisStore {
         sink: Arc<dyn ControlSink>,
         clock: impl Clock + 'static,
     ) -> Control {
-        let Instances { prefix, blocks, control } = &self.instances;
+        let Instances { prefix, blocks, control } = &*self.instances;
         let start = || Control::start(self.link.beside(), prefix, blocks.clone(), sink, clock);
         control.get_or_init(start).clone()
     }

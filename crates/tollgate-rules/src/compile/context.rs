@@ -16,9 +16,22 @@ const MAX_EXPRESSIONS: usize = 1_000;
 /// One takes about 300 bytes and some microseconds.
 const MAX_LIMITS_BUILT: usize = 320_000;
 
+/// The stores that rules may name beside `default`.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Stores<'a> {
+    /// Nobody knows which there are: any name is right, and counts as `default`.
+    #[default]
+    Unknown,
+    /// There is no shared store: names are warned about.
+    None,
+    /// These, in the order of their numbers, from 1. Bound: 255, what a check's terms can name.
+    Named(&'a [Box<str>]),
+}
+
 /// What all files of one compilation share.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct Shared<'s> {
+    pub(crate) stores: Stores<'s>,
     pub(crate) found: RefCell<Diagnostics>,
     /// Files that the sources name. Bound: one, since `identify` is read once.
     pub(crate) named: RefCell<Vec<NamedFile>>,
@@ -26,11 +39,17 @@ pub(crate) struct Shared {
     limits: Cell<usize>,
 }
 
+impl<'s> Shared<'s> {
+    pub(crate) fn of(stores: Stores<'s>) -> Shared<'s> {
+        Shared { stores, ..Shared::default() }
+    }
+}
+
 /// The source that is read, and what all sources share.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) source: &'a Source,
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a Shared<'a>,
     /// Where `shape` has reported something in this source, sorted.
     pub(crate) reported: &'a [Span],
 }

@@ -4,11 +4,12 @@ use tollgate::limit::parse_rate;
 use tollgate::{Algorithm, Consistency, KeyBuf, Limit, OnChange, OnFailure, Terms};
 
 use crate::Problem;
+use crate::diagnostic::Span;
 use crate::key_template::KeyTemplate;
 use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, TierLimits};
 use crate::yaml::Node;
 
-use super::context::{Context, optional};
+use super::context::{Context, Stores, optional};
 use super::limits::{self, Owner, Spec};
 use super::tiers::Tiers;
 use super::{Written, condition, cost, quantities};
@@ -30,6 +31,7 @@ pub(super) fn read<'a>(
     let ban = optional(node.get("ban"), |node| ban(context, node, rule_name));
     let limits = limits_of(context, node, rule_name, tiers);
     let consistency = consistency(context, node);
+    let store = store(context, node);
     check_elsewhere(context, node);
     let (name, (specs, limits)) = (name?, limits?);
     let rule = Rule {
@@ -42,12 +44,8 @@ pub(super) fn read<'a>(
         soft: flag(node, "soft"),
         count_denied: flag(node, "count_denied"),
         ban: ban?,
-        terms: Terms { on_failure: on_failure(node), consistency: consistency?, store: 0 },
-        store: node
-            .get("store")
-            .and_then(Node::text)
-            .filter(|name| *name != "default")
-            .map(Box::from),
+        terms: Terms { on_failure: on_failure(node), consistency: consistency?, store: store? },
+        store: named_store(node).map(|(name, _)| name.into()),
         concurrency: concurrency(node, &name),
         name: name.into(),
     };
@@ -121,6 +119,40 @@ fn on_change(node: &Node) -> OnChange {
         Some("scale") => OnChange::Scale,
         _ => OnChange::Keep,
     }
+}
+
+/// The name of another store than the one of all rules, and where it stands.
+fn named_store(node: &Node) -> Option<(&str, Span)> {
+    let node = node.get("store")?;
+    Some((node.text().filter(|name| *name != "default")?, node.span))
+}
+
+/// The number of the store. `None`: there is no such store, which was reported.
+fn store(context: Context<'_>, node: &Node) -> Option<u8> {
+    let Some((name, span)) = named_store(node) else { return Some(0) };
+    let names = match context.shared.stores {
+        Stores::Unknown => return Some(0),
+        Stores::None => {
+            let problem = Problem::new(format!(
+                "the store {name:?} is not used: --store is memory, so this process counts"
+            ));
+            let hint = "start with --store redis://HOST:PORT and --second-store NAME=STORE, or \
+                        leave `store` out";
+            context.warn(span, problem.hint(hint));
+            return Some(0);
+        }
+        Stores::Named(names) => names,
+    };
+    if let Some(number) = names.iter().position(|one| **one == *name) {
+        return u8::try_from(number + 1).ok();
+    }
+    let start = format!("start with --second-store {name}=redis://HOST:PORT");
+    let hint = match names {
+        [] => start,
+        some => format!("write one of default, {}, or {start}", some.join(", ")),
+    };
+    context.error(span, Problem::new(format!("there is no store {name:?}")).hint(hint));
+    None
 }
 
 fn on_failure(node: &Node) -> OnFailure {

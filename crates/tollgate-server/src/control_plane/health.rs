@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::doors::connection::Body;
 use crate::reply;
 use crate::store::Gatekeeper;
+use crate::store::shared::SharedStore;
 
 /// Whoever gets this answer knows: the process works.
 pub(super) fn live() -> Response<Body> {
@@ -15,14 +16,20 @@ pub(super) fn live() -> Response<Body> {
 }
 
 /// Ready from the moment all doors are open, until the server is asked to stop; not while it would
-/// refuse callers for want of a store.
+/// refuse callers for want of a store. A server that does without a store serves, and says so.
 pub(super) fn ready(stopping: &AtomicBool, gatekeeper: &Gatekeeper) -> Response<Body> {
-    let message = match why_not(stopping, gatekeeper) {
-        None => return reply::json(StatusCode::OK, r#"{"ready":true}"#),
-        Some(message) => message,
+    if let Some(message) = why_not(stopping, gatekeeper) {
+        let document = json!({ "ready": false, "message": message });
+        return reply::json(StatusCode::SERVICE_UNAVAILABLE, document.to_string());
+    }
+    let shared = gatekeeper.limiter().store().shared();
+    let Some(name) = shared.and_then(SharedStore::first_down) else {
+        return reply::json(StatusCode::OK, r#"{"ready":true}"#);
     };
-    let document = json!({ "ready": false, "message": message });
-    reply::json(StatusCode::SERVICE_UNAVAILABLE, document.to_string())
+    let message =
+        format!("The store {name} does not answer: rules go by their `on_store_failure`.");
+    let document = json!({ "ready": true, "degraded": true, "message": message });
+    reply::json(StatusCode::OK, document.to_string())
 }
 
 /// Why no requests should be sent here; `None`: they should.

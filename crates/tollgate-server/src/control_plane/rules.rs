@@ -18,10 +18,6 @@ use crate::live::{Origin, Reloaded};
 use crate::others;
 use crate::reply;
 
-/// What whoever sends rules has to know.
-const NOT_WRITTEN: &str = "In force until the files change, a reload or a restart: it was not \
-    written to any file.";
-
 impl ControlPlane {
     /// All rules, with what they have said so far.
     pub(super) fn rules(&self) -> Response<Body> {
@@ -55,7 +51,7 @@ impl ControlPlane {
     pub(super) async fn put_rules(&self, text: Bytes, by: By) -> Response<Body> {
         let outcome = self.live.put(text).await;
         let told = self.others.told().await;
-        self.reloaded("new rules were sent", outcome, by, Some((NOT_WRITTEN, told)))
+        self.reloaded("new rules were sent", outcome, by, Some(told))
     }
 
     /// Reads the files again.
@@ -69,7 +65,7 @@ impl ControlPlane {
         event: &str,
         outcome: Reloaded,
         by: By,
-        put: Option<(&str, Option<Told>)>,
+        put: Option<Option<Told>>,
     ) -> Response<Body> {
         let (result, mut document) = match outcome {
             Reloaded::Loaded { version, changes, warnings } => {
@@ -94,27 +90,40 @@ impl ControlPlane {
             }
         };
         self.tell(event, by, &[("result", &result), ("version", &document["version"])]);
-        if let Some((message, told)) = put {
-            document["message"] = match told {
-                None => message.into(),
-                Some(told) => {
-                    document["shared"] = others::shared(told).into();
-                    format!("{message} {}", for_others(told)).into()
-                }
-            };
+        if let Some(told) = put {
+            document["message"] = how_long(told).into();
+            if let Some(told) = told {
+                document["shared"] = others::shared(told).into();
+            }
         }
         reply::json(StatusCode::OK, document.to_string())
     }
 }
 
-/// What becomes of it elsewhere.
-fn for_others(told: Told) -> &'static str {
+/// What whoever sends rules has to know: how long they hold, and where.
+fn how_long(told: Option<Told>) -> &'static str {
     match told {
-        Told::Everyone => "Instances on the same store with the same files take it as well.",
-        Told::Later => {
-            "The store does not answer: other instances with the same files take it when it does."
+        None => {
+            "In force until the files change, a reload or a restart: it was not written to any file."
         }
-        Told::NoRoom => "The store has no room for it: it holds at this instance only.",
+        Some(Told::Everyone) => {
+            "In force until the files change or a reload, also after a restart: it was not written \
+             to any file, the store keeps it. Instances on the same store with the same files take \
+             it as well."
+        }
+        Some(Told::Later) => {
+            "In force until the files change or a reload: it was not written to any file. The store \
+             does not answer: other instances with the same files take it when it does, and only \
+             then will it outlive a restart."
+        }
+        Some(Told::NoRoom) => {
+            "In force until the files change, a reload or a restart: it was not written to any file. \
+             The store has no room for it: it holds at this instance only."
+        }
+        Some(Told::TooLong) => {
+            "In force until the files change, a reload or a restart: it was not written to any file. \
+             It is longer than 1 MiB, which is too long to share: it holds at this instance only."
+        }
     }
 }
 

@@ -90,7 +90,7 @@ impl ControlPlane {
         if let Some(control) = self.others.control() {
             let stats = control.stats();
             status["blocked"] = control.blocks().len().into();
-            status["instances"] = stats.live.into();
+            status["instances"] = stats.live.max(1).into();
             status["untold"] = stats.waiting.into();
         }
         status

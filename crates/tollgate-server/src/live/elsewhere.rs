@@ -1,7 +1,9 @@
 //! What was decided at another instance of the same store: rules that were put there, and overrides.
 //!
-//! Rules that were put hold for the files they were put over, here as there: an instance whose files say
-//! something else keeps to its files, and takes the others if its files come to say the same.
+//! Rules that were put hold for the files they were put over, here as there, until other rules are put or
+//! somebody asks for a reload: an instance whose files say something else keeps to its files, and takes
+//! what was put whenever its files come to say the same, the first time or again. So instances with the
+//! same files have the same rules, whatever their files said in between.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -23,17 +25,29 @@ pub(super) struct Heard {
     rules: Option<Option<SharedRules>>,
     /// The latest of each. Bound: `OVERRIDES_MAX`, twice; more is not heard before the thread looks.
     overrides: HashMap<[u8; 16], SharedOverride>,
+    /// Overrides for which there was no room.
+    dropped: u64,
 }
 
 /// What the thread knows of others.
 #[derive(Default)]
 pub(super) struct Elsewhere {
     pub(super) others: Others,
-    /// Rules that were put over files other than ours.
-    offered: Option<SharedRules>,
+    /// The rules that were put last, here or elsewhere.
+    offered: Option<Offered>,
     /// Overrides that the rules in force do not allow, such as of a rule that only others have yet.
     /// Bound: `OVERRIDES_MAX`.
     waiting: HashMap<[u8; 16], OverrideChange>,
+}
+
+/// Rules that were put, and what became of them here.
+struct Offered {
+    text: Box<[u8]>,
+    /// The fingerprint of the files that they are for.
+    over: Box<str>,
+    /// Our files say what they were put over, and since they do, these have been put in force, or were
+    /// found to be wrong.
+    taken: bool,
 }
 
 impl LiveRules {
@@ -46,8 +60,10 @@ impl LiveRules {
     pub(crate) fn hear_overrides(&self, changed: Vec<SharedOverride>) {
         self.hear(|heard| {
             for one in changed {
-                if heard.overrides.len() < 2 * OVERRIDES_MAX {
-                    heard.overrides.insert(one.id, one);
+                let room = heard.overrides.len() < 2 * OVERRIDES_MAX;
+                match room || heard.overrides.contains_key(&one.id) {
+                    true => drop(heard.overrides.insert(one.id, one)),
+                    false => heard.dropped += 1,
                 }
             }
         });
@@ -72,12 +88,15 @@ impl Reloader {
 
     /// Does what others have decided.
     pub(super) fn listen(&mut self) {
-        let Heard { rules, overrides } = self.live.take_heard();
+        let Heard { rules, overrides, dropped } = self.live.take_heard();
         match rules {
             None => {}
-            Some(Some(rules)) => {
-                self.elsewhere.offered = Some(rules);
-                self.take_offered();
+            Some(Some(SharedRules { text, over, .. })) => {
+                let text = text.into_boxed_bytes();
+                self.elsewhere.offered = Some(Offered { text, over, taken: false });
+                if !self.take_offered() {
+                    self.logs.info("rules put at another instance are for other files", &[]);
+                }
             }
             Some(None) => {
                 self.elsewhere.offered = None;
@@ -89,26 +108,39 @@ impl Reloader {
         if !overrides.is_empty() {
             self.take_overrides(overrides);
         }
+        self.tell_of_dropped(dropped);
     }
 
-    /// Puts in force what was put elsewhere, if it was put over what our files say.
-    pub(super) fn take_offered(&mut self) {
+    /// Puts in force what was put, if our files have come to say what it was put over. Whether they say
+    /// it.
+    pub(super) fn take_offered(&mut self) -> bool {
         let ours = fingerprint(&self.files.found);
-        let offered =
-            self.elsewhere.offered.take_if(|offered| Some(&*offered.over) == ours.as_deref());
-        if let Some(offered) = offered {
-            self.put_for(offered.text.as_bytes(), Cause::PutElsewhere);
-        } else if self.elsewhere.offered.is_some() {
-            self.logs.info("rules that were put at another instance are for other files", &[]);
+        let Some(offered) = &mut self.elsewhere.offered else { return false };
+        let is_for_us = Some(&*offered.over) == ours.as_deref();
+        let is_due = is_for_us && !offered.taken;
+        offered.taken = is_for_us;
+        if is_due {
+            let text = offered.text.clone();
+            self.put_for(&text, Cause::PutElsewhere);
         }
+        is_for_us
     }
 
     /// A text was put here: others whose files say the same take it.
     pub(super) fn tell_of_put(&mut self, text: &[u8]) {
         self.elsewhere.offered = None;
-        if let Some(over) = fingerprint(&self.files.found) {
+        let over = fingerprint(&self.files.found);
+        if let (Some(over), Some(_)) = (over, self.elsewhere.others.control()) {
             self.elsewhere.others.put_rules(text, &over);
+            let (text, over) = (text.into(), over.into());
+            self.elsewhere.offered = Some(Offered { text, over, taken: true });
         }
+    }
+
+    /// Somebody asked for what the files say: what was put is to hold nowhere.
+    pub(super) fn take_back(&mut self) {
+        self.elsewhere.offered = None;
+        self.elsewhere.others.take_back_rules();
     }
 
     fn take_overrides(&mut self, heard: HashMap<[u8; 16], SharedOverride>) {
@@ -140,17 +172,27 @@ impl Reloader {
         }
     }
 
+    /// Overrides of other instances do not hold here.
+    fn tell_of_dropped(&self, dropped: u64) {
+        if dropped > 0 {
+            let event = "overrides of other instances do not hold here: there is room for no more \
+                         at once; a restart reads them again";
+            self.logs.warn(event, &[("dropped", &dropped)]);
+        }
+    }
+
     fn change_overrides(&mut self, ids: &[[u8; 16]], changes: Vec<OverrideChange>) {
         let left_out = self.gatekeeper.change_many_overrides(&changes);
         let mut changes: Vec<Option<OverrideChange>> = changes.into_iter().map(Some).collect();
+        let mut dropped = 0;
         for number in left_out {
-            // What is taken back and is not there needs no waiting.
-            if let Some(change) = changes[number].take().filter(|change| change.set.is_some())
-                && self.elsewhere.waiting.len() < OVERRIDES_MAX
-            {
-                self.elsewhere.waiting.insert(ids[number], change);
+            let Some(change) = changes[number].take() else { continue };
+            match self.elsewhere.waiting.len() < OVERRIDES_MAX {
+                true => drop(self.elsewhere.waiting.insert(ids[number], change)),
+                false => dropped += 1,
             }
         }
+        self.tell_of_dropped(dropped);
         self.gatekeeper.limiter().store().forget_refusals();
     }
 }

@@ -75,6 +75,8 @@ enum Message {
     Wake,
     Reload(oneshot::Sender<Reloaded>),
     Put(Bytes, oneshot::Sender<Reloaded>),
+    /// Somebody wants to know when what other instances have decided is in force.
+    Listen(oneshot::Sender<()>),
 }
 
 /// A reason to read the rules.
@@ -312,6 +314,14 @@ impl LiveRules {
     /// Replaces the rules by this text, which is written to no file, and waits for the outcome.
     pub(crate) async fn put(&self, text: Bytes) -> Reloaded {
         self.ask(|reply| Message::Put(text, reply)).await
+    }
+
+    /// Waits until what was heard of other instances so far is in force.
+    pub(crate) async fn listened(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.shared.messages.try_send(Message::Listen(reply)).is_ok() {
+            let _ = done.await;
+        }
     }
 
     async fn ask(&self, message: impl FnOnce(oneshot::Sender<Reloaded>) -> Message) -> Reloaded {

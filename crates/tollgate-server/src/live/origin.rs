@@ -5,14 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use tollgate::{Clock, OnChange, SystemClock, Wait};
-use tollgate_rules::compile::compile_at;
+use tollgate_rules::compile::{Stores, compile_for};
 use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::LimitSpec;
 use tollgate_rules::rule::TierLimits;
 use tollgate_rules::tier::Multiplier;
 use tollgate_rules::{
-    Compiled, Diagnostic, Diagnostics, NamedFile, NoSuchStore, Problem, Rule, RuleSet, Severity,
-    Source,
+    Compiled, Diagnostic, Diagnostics, NamedFile, Problem, Rule, RuleSet, Severity, Source,
 };
 
 use super::Origin;
@@ -35,7 +34,7 @@ pub(crate) struct RulesFrom {
     pub(super) paths: Vec<PathBuf>,
     pub(super) limit: Option<String>,
     pub(super) watch: HowToWatch,
-    /// The stores that rules can name; `None`: all is in this process, whatever they name.
+    /// The stores that rules can name; `None`: all is in this process.
     pub(super) stores: Option<Vec<Box<str>>>,
 }
 
@@ -131,22 +130,11 @@ impl RulesFrom {
 
     /// What it means, with the stores that there are.
     pub(super) fn compile(&self, found: &Found) -> Compiled {
-        let mut compiled = found.compile();
-        if let (Some(rules), Some(stores)) = (&mut compiled.rules, &self.stores)
-            && let Err(NoSuchStore { rule, store }) = rules.use_stores(stores)
-        {
-            let problem = Problem::new(format!("the rule `{rule}` names the store `{store}`"));
-            let hint = match &stores[..] {
-                [] => format!("start with --second-store {store}=redis://HOST:PORT"),
-                some => format!(
-                    "write one of default, {}, or start with --second-store \
-                     {store}=redis://HOST:PORT",
-                    some.join(", ")
-                ),
-            };
-            return failed(Diagnostic::of_file("the rules", problem.hint(hint)));
-        }
-        compiled
+        let stores = match &self.stores {
+            None => Stores::None,
+            Some(names) => Stores::Named(names),
+        };
+        found.compile(stores)
     }
 
     /// What is there now.
@@ -179,9 +167,9 @@ impl Found {
 
     /// What it means. A panic of the compiler is an error like others: the thread that replaces
     /// rules must go on.
-    pub(super) fn compile(&self) -> Compiled {
+    fn compile(&self, stores: Stores<'_>) -> Compiled {
         or_bug(|| match self {
-            Found::Texts(sources) => compile_at(sources, Some(SystemClock.now())),
+            Found::Texts(sources) => compile_for(sources, Some(SystemClock.now()), stores),
             Found::Limit(rate) => match one_limit(rate) {
                 Ok(rules) => Compiled {
                     rules: Some(rules),

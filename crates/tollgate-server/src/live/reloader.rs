@@ -119,6 +119,10 @@ impl Reloader {
             Message::Wake => {}
             Message::Reload(reply) => drop(reply.send(self.reload(Cause::Reload))),
             Message::Put(text, reply) => drop(reply.send(self.put(&text))),
+            Message::Listen(reply) => {
+                self.listen();
+                let _ = reply.send(());
+            }
         }
     }
 
@@ -183,7 +187,7 @@ impl Reloader {
         };
         self.renew();
         if was_put && self.put_over.is_none() && matches!(cause, Cause::Signal | Cause::Reload) {
-            self.elsewhere.others.take_back_rules();
+            self.take_back();
         }
         self.take_offered();
         self.follow_named();

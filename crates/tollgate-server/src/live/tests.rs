@@ -44,7 +44,7 @@ fn first(directory: &Path, text: &str) -> (Arc<Gatekeeper>, First, Logs) {
     let watch = HowToWatch { mode: WatchMode::Off, look_every: Wait::from_micros(5_000_000) };
     let from = RulesFrom { paths: vec![path], limit: None, watch, stores: None };
     let (prints, found) = (Prints::of(&from.paths), from.read());
-    let Compiled { rules, diagnostics, named } = found.compile();
+    let Compiled { rules, diagnostics, named } = from.compile(&found);
     let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
     let gatekeeper = Arc::new(Gatekeeper::new(
         rules,

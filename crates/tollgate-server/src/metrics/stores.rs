@@ -97,6 +97,9 @@ fn values(page: &mut Page, stores: &[StoreFigures<'_>]) {
     let mismatches = "Decisions in which the store and this program did not agree: a bug.";
     let mismatches = ("tollgate_store_mismatches_total", Kind::Counter, mismatches);
     each(page, mismatches, stores, |store| store.values.mismatches.into());
+    let retold = "Requests that took more than one call.";
+    let retold = ("tollgate_store_retold_total", Kind::Counter, retold);
+    each(page, retold, stores, |store| store.values.retold.into());
 }
 
 /// What is answered without asking.
@@ -115,6 +118,12 @@ fn hot_keys(page: &mut Page, stats: &SharedStats) {
     one("tollgate_local_sync_keys", Kind::Gauge, stats.sync_keys, help);
     let help = "Units that the store has not been told of yet.";
     one("tollgate_local_sync_untold_units", Kind::Gauge, stats.sync_units_untold, help);
+    let help = "Times that the store could not be told; it is told later.";
+    one("tollgate_local_sync_failures_total", Kind::Counter, stats.sync_failures, help);
+    let help = "Keys that the store decided, because too many others are told afterwards.";
+    one("tollgate_local_sync_without_room_total", Kind::Counter, stats.sync_without_room, help);
+    let help = "Refusals answered without asking that count towards no ban and no limit.";
+    one("tollgate_refusals_unreported_total", Kind::Counter, stats.refusals_unreported, help);
     let help = "Refunds that the store did not take: what they were of stays charged.";
     one("tollgate_store_refunds_lost_total", Kind::Counter, stats.refunds_lost, help);
     let help = "The largest part of a limit that instances held unspent at once.";
@@ -126,7 +135,7 @@ fn hot_keys(page: &mut Page, stats: &SharedStats) {
 fn instances(page: &mut Page, control: &Control) {
     let stats = control.stats();
     let help = "Servers on the same store that are alive, this one included.";
-    page.one("tollgate_instances", Kind::Gauge, u64::from(stats.live), help);
+    page.one("tollgate_instances", Kind::Gauge, u64::from(stats.live.max(1)), help);
     let help = "Blocks, overrides and rules that the other servers have not been told of yet.";
     page.one("tollgate_control_untold", Kind::Gauge, stats.waiting, help);
     page.family("tollgate_control_calls_total", Kind::Counter, "Exchanges with them, by result.")
@@ -134,4 +143,7 @@ fn instances(page: &mut Page, control: &Control) {
         .sample(&[("result", "failed")], stats.failures);
     let help = "Blocks and overrides that hold here only: the store had no room for more.";
     page.one("tollgate_control_no_room_total", Kind::Counter, stats.no_room, help);
+    let help =
+        "Blocks, overrides and rules in the store that nobody can read, each time they are seen.";
+    page.one("tollgate_control_unreadable_total", Kind::Counter, stats.strange, help);
 }

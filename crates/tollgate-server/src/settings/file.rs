@@ -155,7 +155,8 @@ fn scalar(text: &str, line: usize) -> Result<String, (usize, Problem)> {
     let text = text.trim();
     if text.starts_with(['{', '&', '*', '!', '|', '>', '@', '`', '%']) {
         let hint = "settings are texts and numbers; put quotes around a text that begins like this";
-        return problem(line, &format!("the value {text:?} is no plain text"), hint);
+        // The value is not repeated: it may hold a password.
+        return problem(line, "the value is no plain text", hint);
     }
     if text.starts_with(['"', '\'']) && (text.len() < 2 || !text.ends_with(&text[..1])) {
         return problem(line, "the quotes do not end in this line", "close them");
@@ -214,7 +215,7 @@ mod tests {
             ("a", 1, "this line is no setting"),
             ("- a", 1, "a list without a name"),
             ("a: 1\nb: ", 2, "\"b\" has no value"),
-            ("a: {b: 1}", 1, "the value \"{b: 1}\" is no plain text"),
+            ("a: {b: 1}", 1, "the value is no plain text"),
             ("a: [b", 1, "the list does not end"),
             ("a: \"b", 1, "the quotes do not end"),
         ];
@@ -222,6 +223,20 @@ mod tests {
             let (found, Problem(problem, _)) = parse_settings(text).expect_err(text);
             assert_eq!(found, line, "{text}");
             assert!(problem.starts_with(want), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_store_is_told_without_its_password() {
+        for text in [
+            "second-store: {big: \"redis://u:hunter2@127.0.0.1\"}",
+            "second-store:\n  - {big: \"redis://u:hunter2@127.0.0.1\"}",
+            "store: [redis://u:hunter2@127.0.0.1",
+            "store: 'redis://u:hunter2@127.0.0.1",
+            "  redis://u:hunter2@127.0.0.1",
+        ] {
+            let (_, problem) = parse_settings(text).expect_err(text);
+            assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");
         }
     }
 }

@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tollgate::{OnFailure, SystemClock};
 use tollgate_redis::control::{Control, ControlSink};
+use tollgate_redis::{ErrorClass, TimeOf, stats::Health};
 use tollgate_redis::{LinkStats, Options, RedisStats, RedisStore, Shared, SharedStats, StoreUrl};
-use tollgate_redis::{TimeOf, stats::Health};
 use tollgate_rules::RuleSet;
 use tollgate_rules::rule::Mode;
 
@@ -58,8 +58,22 @@ impl StoreFigures<'_> {
 
     /// Why it does not answer, if that is known.
     pub(crate) fn why_down(&self) -> Option<String> {
+        if self.is_up() {
+            return None;
+        }
         let down = self.link.nodes.iter().find_map(|node| node.down.as_ref());
-        down.filter(|_| !self.is_up()).map(ToString::to_string)
+        down.map(ToString::to_string).or_else(|| self.why_failing())
+    }
+
+    /// Why it is not asked although it is connected: what calls failed of most.
+    fn why_failing(&self) -> Option<String> {
+        let failed = self.link.errors.iter().filter(|(class, count)| {
+            // Those are the ones that were not asked.
+            *class != ErrorClass::BreakerOpen && *count > 0
+        });
+        let (class, count) = failed.max_by_key(|(_, count)| *count)?;
+        let class = class.name();
+        Some(format!("it is connected, and calls fail: {class}, {count} of them so far"))
     }
 }
 
@@ -134,6 +148,20 @@ impl SharedStore {
 
     pub(crate) fn stats(&self) -> SharedStats {
         self.shared.stats()
+    }
+
+    /// Waits until an attempt to connect to the first store has failed. Who calls it says how long.
+    pub(crate) async fn cannot_be_reached(&self) {
+        while self.first().link_stats().nodes.iter().all(|node| node.down.is_none()) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// The first store that does not answer.
+    pub(crate) fn first_down(&self) -> Option<Box<str>> {
+        let figures = self.figures();
+        let down = figures.iter().find(|store| !store.is_up());
+        down.map(|store| store.place.name.clone())
     }
 
     /// The first store that does not answer and without which a rule refuses.

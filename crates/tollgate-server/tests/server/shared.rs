@@ -21,7 +21,10 @@ impl Fleet {
     pub(crate) fn start_with(count: usize, store: &str, rules: &str, flags: &[&str]) -> Fleet {
         let directory = tempfile::tempdir().expect("a directory");
         // A deadline that a machine with ten things to do keeps as well.
-        let mut all = ["--store", store, "--store-timeout", "500ms"].map(String::from).to_vec();
+        let mut all = ["--store", store].map(String::from).to_vec();
+        if !flags.contains(&"--store-timeout") {
+            all.extend(["--store-timeout", "500ms"].map(String::from));
+        }
         all.extend(flags.iter().map(ToString::to_string));
         let rules: Vec<_> = (0..count)
             .map(|number| file(directory.path(), &format!("{number}.yaml"), rules))

@@ -3,8 +3,10 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use testkit::history::{Bound, Call, never_above, not_below};
+use testkit::proxy::{FaultProxy, Mode};
 use testkit::redis::Server as Redis;
 use testkit::wait::{now, until_true};
 
@@ -147,6 +149,61 @@ fn a_server_whose_rules_close_is_not_ready_without_the_store() {
 }
 
 #[test]
+fn rules_that_close_and_refuse_nobody_leave_a_server_ready_and_it_says_what_is_missing() {
+    let mut redis = Redis::start();
+    let rule = |name: &str, how: &str| {
+        let closed = "key: '{ip}', limits: [5/minute], on_store_failure: closed";
+        format!("- {{ name: {name}, {closed}, {how} }}\n")
+    };
+    let rules = ["mode: shadow", "soft: true", "mode: off"];
+    let rules = rules.iter().zip(["a", "b", "c"]).map(|(how, name)| rule(name, how));
+    let fleet = Fleet::start(1, &redis.url(), &format!("rules:\n{}", rules.collect::<String>()));
+    let ready = || fleet.servers[0].admin_get("/readyz", &[]);
+    until_true("the store to answer", || ready().body == r#"{"ready":true}"#);
+    redis.kill();
+    until_true("the store to be missed", || status(&fleet.servers[0])["store"]["up"] == false);
+    let answer = ready();
+    let said = answer.json();
+    assert_eq!(
+        (answer.status, &said["ready"], &said["degraded"]),
+        (200, &true.into(), &true.into())
+    );
+    assert!(answer.message().contains("default"), "{answer:?}");
+    redis.restart();
+    until_true("the store to answer", || ready().body == r#"{"ready":true}"#);
+}
+
+#[test]
+fn a_store_that_is_too_slow_for_every_decision_is_seen() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(redis.address());
+    let mut fleet = Fleet::start_with(1, &proxy.url(), RULES, &["--store-timeout", "10ms"]);
+    fleet.servers[0].wait_for_log("the store answers");
+    // As much as 30 ms each way.
+    proxy.set(Mode::Delay { by: Duration::from_millis(60), jitter: Duration::ZERO });
+    let server = &fleet.servers[0];
+    until_true("the store not to be asked", || {
+        server.check(r#"{"user":"1"}"#);
+        status(server)["store"]["stores"][0]["breaker_open"] == true
+    });
+    until_true("it to be told", || {
+        server.check(r#"{"user":"1"}"#);
+        let store = &status(server)["store"]["stores"][0];
+        let why = store["error"].as_str().unwrap_or_default();
+        store["up"] == false && why.contains("timeout")
+    });
+    until_true("it to be measured", || {
+        server.check(r#"{"user":"1"}"#);
+        metric(server, "tollgate_store_up{store=\"default\"}") == 0.0
+    });
+    let line = fleet.servers[0].wait_for_log("the store does not answer");
+    assert!(line.contains("timeout"), "{line}");
+    proxy.set(Mode::Pass);
+    let server = &fleet.servers[0];
+    until_true("the store to decide", || server.check(r#"{"user":"2"}"#)["decided_by"] == "redis");
+}
+
+#[test]
 fn counters_outlive_all_servers_and_a_grant_at_one_counts_at_all() {
     let redis = Redis::start();
     let mut fleet = Fleet::start(2, &redis.url(), RULES);
@@ -197,6 +254,7 @@ fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
     let refused = change(server, "PUT", "/api/rules", wrong);
     assert_eq!(refused.status, 400, "{refused:?}");
     assert!(refused.body.contains("--second-store huge="), "{refused:?}");
+    assert!(refused.body.contains("PUT /api/rules:1:65"), "{refused:?}");
 }
 
 #[test]
