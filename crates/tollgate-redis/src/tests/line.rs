@@ -9,7 +9,7 @@ use testkit::redis::Server;
 use testkit::wait;
 
 use super::*;
-use crate::batch::{CALLS_PER_FLIGHT_MAX, FLIGHTS_MAX};
+use crate::batch::{CALLS_PER_FLIGHT_MAX, FLIGHTS, FLIGHTS_MAX};
 
 #[test]
 fn one_caller_at_a_time_waits_for_nobody_and_many_go_together() {
@@ -70,12 +70,13 @@ fn calls_of_different_instants_do_not_share_a_command() {
 #[test]
 fn whoever_gives_up_while_waiting_is_not_charged() {
     let server = Server::start();
-    let store = Store::at(&server.url(), Duration::from_secs(1));
+    // So much patience that for a while no more than the usual flights leave.
+    let store = Store::at(&server.url(), Duration::from_secs(60));
     store.add("a").unwrap();
     server.freeze();
     let gone = async {
-        // As many flights as may be are on their way, a call each; the others wait.
-        for _ in 0..FLIGHTS_MAX {
+        // Two flights are on their way, a call each; the others wait.
+        for _ in 0..FLIGHTS {
             let call = tokio::spawn({
                 let link = store.link.clone();
                 async move { add(&link, "flying", 0).await }
@@ -116,7 +117,8 @@ fn whoever_gives_up_while_waiting_is_not_charged() {
 fn an_answer_that_is_there_counts_even_if_the_caller_was_kept_from_looking() {
     let server = Server::start();
     let store = Store::at(&server.url(), DEADLINE);
-    store.until_answered("a");
+    let sum = store.until_answered("a");
+    let late = store.errors(ErrorClass::Timeout);
     let answer = store.callers.block_on(async {
         let mut call = std::pin::pin!(add(&store.link, "a", 0));
         // Asked, and then not looked at until long after the deadline.
@@ -129,8 +131,8 @@ fn an_answer_that_is_there_counts_even_if_the_caller_was_kept_from_looking() {
         wait::until_true("three deadlines to pass", || wait::now() - start > 3 * DEADLINE);
         call.await
     });
-    assert_eq!(answer.unwrap(), 2);
-    assert_eq!(store.errors(ErrorClass::Timeout), 0);
+    assert_eq!(answer.unwrap(), sum + 1);
+    assert_eq!(store.errors(ErrorClass::Timeout), late);
 }
 
 #[test]
@@ -141,15 +143,14 @@ fn whoever_would_look_too_late_is_not_charged() {
     server.freeze();
     store.callers.block_on(async {
         let ask = || Box::pin(add(&store.link, "late", 0));
-        let mut calls: Vec<_> = (0..4000).map(|_| ask()).collect();
+        let mut calls: Vec<_> = (0..3000).map(|_| ask()).collect();
         // All ask, and none is looked at until the server has nothing more to do for them.
-        for call in &mut calls {
-            std::future::poll_fn(|cx| {
-                let _ = call.as_mut().poll(cx);
-                std::task::Poll::Ready(())
-            })
-            .await;
-        }
+        std::future::poll_fn(|cx| {
+            // A machine that takes its time over this may have some told at once.
+            calls.retain_mut(|call| call.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
         let start = wait::now();
         wait::until_true("the deadline to pass", || wait::now() - start > 2 * DEADLINE);
         server.thaw();
