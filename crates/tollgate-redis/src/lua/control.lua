@@ -28,7 +28,7 @@ local FACTS = { b = KEYS[3], o = KEYS[4], r = KEYS[5] }
 local ROOM = { b = tonumber(ARGV[5]), o = tonumber(ARGV[6]), r = 1 }
 local ALIVE_US, LIVE_MS, LIVE_MAX = 2000000, 60000, 4096
 local KEEP_MS, REFRESH_MS = 400 * 86400000, 399 * 86400000
-local DROPPED_MAX, HEALED_MAX = 200, 64
+local DROPPED_MAX, HEALED_MAX = 100, 64
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
