@@ -254,7 +254,7 @@ fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
     let refused = change(server, "PUT", "/api/rules", wrong);
     assert_eq!(refused.status, 400, "{refused:?}");
     assert!(refused.body.contains("--second-store huge="), "{refused:?}");
-    assert!(refused.body.contains("PUT /api/rules:1:65"), "{refused:?}");
+    assert!(refused.body.contains("PUT /api/rules:1:64"), "{refused:?}");
 }
 
 #[test]
