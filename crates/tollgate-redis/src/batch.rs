@@ -1,6 +1,7 @@
 //! What waits becomes commands: calls that can share one script call do, in the order they came.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
@@ -27,17 +28,29 @@ pub(crate) struct Script {
     pub(crate) split: fn(Value, usize) -> Vec<Result<Value, StoreError>>,
 }
 
-/// Flights at a time: while the server works on one, the next arrives, and we work on the one before;
-/// whatever comes meanwhile waits and goes together.
-pub(crate) const FLIGHTS_MAX: usize = 2;
+/// Flights at a time as long as they come back soon: while the server works on one, the next arrives,
+/// and we work on the one before; whatever comes meanwhile waits and goes together.
+pub(crate) const FLIGHTS: usize = 2;
+/// Flights at a time at most. From a server that is far away none comes back soon: then one more
+/// leaves each time that a part of the callers' patience has passed, [`hold`].
+pub(crate) const FLIGHTS_MAX: usize = 16;
 /// Fewer are not worth a flight of their own.
 const CALLS_PER_FLIGHT_MIN: usize = 8;
 
-/// Calls of the next flight, when so many wait or are on their way. A part of them and not all: who
-/// asks together is answered together and asks again together, and then the server would wait for us
-/// whenever we wait for it.
-pub(crate) fn share(calls: usize) -> usize {
-    calls.div_ceil(FLIGHTS_MAX).clamp(CALLS_PER_FLIGHT_MIN, CALLS_PER_FLIGHT_MAX)
+/// How long a call waits at most for a flight to come back before it leaves all the same. So short that
+/// all flights there may be leave within the callers' patience; the timer rounds it up to milliseconds.
+pub(crate) fn hold(patience: Duration) -> Duration {
+    patience / 20
+}
+
+/// Calls of the next flight, when so many calls wait or are on their way. A part of them and not all:
+/// who asks together is answered together and asks again together, and then the server would wait for
+/// us whenever we wait for it. All of them beyond the usual flights: they have waited long enough.
+pub(crate) fn share(calls: usize, flights: usize) -> usize {
+    match flights {
+        ..FLIGHTS => calls.div_ceil(FLIGHTS).clamp(CALLS_PER_FLIGHT_MIN, CALLS_PER_FLIGHT_MAX),
+        _ => CALLS_PER_FLIGHT_MAX,
+    }
 }
 
 /// What is asked of a server.
@@ -66,6 +79,15 @@ pub(crate) struct Failure {
     pub(crate) error: StoreError,
     /// The question, unless it may have been carried out.
     pub(crate) again: Option<Box<Ask>>,
+    /// Leave of the breaker that is not used up: the question is only half asked.
+    pub(crate) pass: Option<Pass>,
+}
+
+impl Failure {
+    /// The question was not carried out.
+    pub(crate) fn undone(error: StoreError, ask: Ask) -> Failure {
+        Failure { error, again: Some(Box::new(ask)), pass: None }
+    }
 }
 
 /// A question in line.
@@ -84,13 +106,7 @@ pub(crate) struct Seat {
     pub(crate) reply: oneshot::Sender<Answer>,
 }
 
-/// A command on its way.
-pub(crate) struct Sent {
-    pub(crate) cargo: Cargo,
-    /// The connection was idle before it: nothing came back that says the server was still there.
-    pub(crate) first: bool,
-}
-
+/// What a command on its way carries.
 pub(crate) enum Cargo {
     /// Calls and who asked them, side by side. Bound: [`CALLS_PER_FLIGHT_MAX`].
     Calls(Vec<Call>, Vec<Seat>),
@@ -113,7 +129,7 @@ pub(crate) fn pack(
     jobs: Vec<Job>,
     usage: &Usage,
     out: &mut Vec<u8>,
-    sent: &mut VecDeque<Sent>,
+    sent: &mut VecDeque<Cargo>,
 ) -> usize {
     let before = sent.len();
     let mut groups: Vec<Group> = Vec::new();
@@ -123,7 +139,7 @@ pub(crate) fn pack(
             Ask::Command(command) => {
                 permit(manner, out, sent);
                 command.write_packed_command(out);
-                sent.push_back(Sent { cargo: Cargo::Command(command, seat), first: false });
+                sent.push_back(Cargo::Command(command, seat));
             }
         }
     }
@@ -134,13 +150,7 @@ pub(crate) fn pack(
             true => (usage.script.eval)(&group.calls),
         };
         command.write_packed_command(out);
-        let cargo = Cargo::Calls(group.calls, group.seats);
-        sent.push_back(Sent { cargo, first: false });
-    }
-    if before == 0
-        && let Some(first) = sent.front_mut()
-    {
-        first.first = true;
+        sent.push_back(Cargo::Calls(group.calls, group.seats));
     }
     sent.len() - before
 }
@@ -164,10 +174,10 @@ fn gather(groups: &mut Vec<Group>, call: Call, manner: Manner, seat: Seat, by_sl
 }
 
 /// ASKING holds for the one command behind it.
-fn permit(manner: Manner, out: &mut Vec<u8>, sent: &mut VecDeque<Sent>) {
+fn permit(manner: Manner, out: &mut Vec<u8>, sent: &mut VecDeque<Cargo>) {
     if manner.asking {
         redis::cmd("ASKING").write_packed_command(out);
-        sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
+        sent.push_back(Cargo::Nobody);
     }
 }
 
@@ -181,7 +191,8 @@ mod tests {
         for (calls, expected) in
             [(0, 8), (1, 8), (16, 8), (17, 9), (64, 32), (255, 128), (256, 128), (4096, 128)]
         {
-            assert_eq!(share(calls), expected, "of {calls}");
+            assert_eq!(share(calls, 0), expected, "of {calls}");
+            assert_eq!(share(calls, FLIGHTS), CALLS_PER_FLIGHT_MAX, "beyond the usual");
         }
     }
 }

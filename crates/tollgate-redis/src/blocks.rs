@@ -108,6 +108,26 @@ impl Blocks {
         self.drop_ended(now, &self.changing());
     }
 
+    /// The clock that ends are counted by was set forward by so many microseconds: nothing ends
+    /// earlier or later by that.
+    pub(crate) fn move_ends(&self, by: i64) {
+        if by == 0 {
+            return;
+        }
+        let _changing = self.changing();
+        let mut last = 0;
+        for shard in &self.shards {
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            for until in shard.values_mut().filter(|until| **until < Micros::MAX.as_u64()) {
+                *until = until.saturating_add_signed(by).min(Micros::MAX.as_u64());
+            }
+            last = shard.values().copied().fold(last, u64::max);
+            // Before the next shard: whoever looks at this one finds its blocks.
+            self.until.fetch_max(last, Ordering::Release);
+        }
+        self.until.store(last, Ordering::Release);
+    }
+
     fn drop_ended(&self, now: Micros, _alone: &MutexGuard<'_, ()>) {
         let (mut left, mut last) = (0, 0);
         for shard in &self.shards {
@@ -163,6 +183,21 @@ mod tests {
         assert!(blocks.set(hash(1), at(5), at(0)));
         assert_eq!((left(4), left(5)), (Some(1), None));
         assert_eq!(blocks.blocked(hash(2), at(0)), None);
+    }
+
+    #[test]
+    fn ends_move_with_the_clock_they_are_counted_by() {
+        let blocks = Blocks::default();
+        blocks.block(hash(1), at(10), at(0));
+        blocks.block(hash(2), Micros::MAX, at(0));
+        let left = |number, now| blocks.blocked(hash(number), at(now)).and_then(Wait::seconds);
+        blocks.move_ends(3_600_000_000);
+        assert_eq!((left(1, 3_601), left(1, 3_610)), (Some(9), None));
+        blocks.move_ends(-3_600_000_000);
+        assert_eq!((left(1, 1), left(1, 10)), (Some(9), None));
+        blocks.unblock(hash(2), at(0));
+        blocks.move_ends(5_000_000);
+        assert!(blocks.any(at(14)) && !blocks.any(at(15)));
     }
 
     #[test]

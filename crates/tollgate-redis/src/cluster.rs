@@ -8,14 +8,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::batch::{Ask, Manner};
 use crate::connect::{Introduction, ask_once};
 use crate::error::{ErrorClass, StoreError};
 use crate::link::Task;
 use crate::node::{Node, Usage, keep_connected};
 use crate::sentinel::Finder;
 use crate::stats::Counters;
-use crate::url::Address;
+use crate::url::{Address, is_host};
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -30,6 +29,9 @@ const REFRESH_DOWN: Duration = Duration::from_millis(500);
 const REFRESH_MIN: Duration = Duration::from_millis(100);
 /// Until a node has said what it knows.
 const ANSWER: Duration = Duration::from_millis(250);
+/// A node that is not in the map is kept for so long after the last redirection to it: a slot may be on
+/// its way to a node that has none yet.
+const KEPT: Duration = Duration::from_secs(10);
 /// Nodes that are asked in one attempt.
 const ASKED_MAX: usize = 4;
 
@@ -59,11 +61,12 @@ struct Map {
     known: bool,
 }
 
-#[derive(Clone)]
 struct Member {
     address: Address,
     node: Arc<Node>,
-    _task: Arc<Task>,
+    task: Task,
+    /// When somebody was last redirected to it.
+    told: Option<Instant>,
 }
 
 /// Slots from the first to the last, and who has them.
@@ -75,6 +78,7 @@ impl Cluster {
         introduction: Introduction,
         usage: Usage,
         counters: Arc<Counters>,
+        runtime: &Handle,
     ) -> Cluster {
         let owners = Box::new([NOBODY; SLOTS]);
         let map = Map { owners, nodes: Vec::new(), missing: None, known: false };
@@ -86,7 +90,7 @@ impl Cluster {
             introduction,
             usage,
             counters,
-            runtime: Handle::current(),
+            runtime: runtime.clone(),
         }
     }
 
@@ -143,48 +147,59 @@ impl Cluster {
         self.map().nodes.iter().map(|member| member.node.clone()).collect()
     }
 
-    /// The place of a node, which is connected if it is new.
+    /// The place of a node that somebody is redirected to. It is connected if it is new.
     fn place(&self, map: &mut Map, address: &Address) -> Option<usize> {
         let known = map.nodes.iter().position(|member| member.address == *address);
         if known.is_none() && map.nodes.len() < NODES_MAX {
             map.nodes.push(self.connect(address));
-            return Some(map.nodes.len() - 1);
         }
-        known
+        let place = known.unwrap_or(map.nodes.len() - 1);
+        let member = map.nodes.get_mut(place).filter(|member| member.address == *address)?;
+        member.told = Some(Instant::now());
+        Some(place)
     }
 
     fn connect(&self, address: &Address) -> Member {
         let node = Arc::new(Node::new(self.usage, self.counters.clone()));
         let finder = Finder::Fixed(address.clone());
         let work = keep_connected(node.clone(), finder, self.introduction.clone());
-        Member { address: address.clone(), node, _task: Arc::new(Task::spawn(&self.runtime, work)) }
+        let task = Task::spawn(&self.runtime, work);
+        Member { address: address.clone(), node, task, told: None }
     }
 
     /// Puts a new map in place of the old one. Nodes that are in both keep their connections.
-    fn apply(&self, ranges: &[Range]) {
+    fn apply(&self, ranges: &[Range], now: Instant) {
         let mut owners = Box::new([NOBODY; SLOTS]);
         let mut nodes: Vec<Member> = Vec::new();
         let mut map = self.map_mut();
+        let mut old = std::mem::take(&mut map.nodes);
         for (first, last, address) in ranges {
             let place = match nodes.iter().position(|member| member.address == *address) {
                 Some(place) => place,
                 None if nodes.len() >= NODES_MAX => continue,
                 None => {
-                    let known = map.nodes.iter().find(|member| member.address == *address);
-                    nodes.push(known.cloned().unwrap_or_else(|| self.connect(address)));
+                    let known = old.iter().position(|member| member.address == *address);
+                    nodes.push(match known {
+                        Some(known) => old.swap_remove(known),
+                        None => self.connect(address),
+                    });
                     nodes.len() - 1
                 }
             };
             owners[usize::from(*first)..=usize::from(*last)].fill(place as u16);
         }
-        let gone = std::mem::replace(&mut map.nodes, nodes);
+        let mut gone = Vec::new();
+        for member in old {
+            let kept = member.told.is_some_and(|told| now < told + KEPT);
+            let side = if kept && nodes.len() < NODES_MAX { &mut nodes } else { &mut gone };
+            side.push(member);
+        }
+        map.nodes = nodes;
         (map.owners, map.known, map.missing) = (owners, true, None);
-        let kept: Vec<_> = map.nodes.iter().map(|member| member.node.clone()).collect();
         drop(map);
         for member in gone {
-            if !kept.iter().any(|node| Arc::ptr_eq(node, &member.node)) {
-                member.node.retire();
-            }
+            member.node.retire();
+            member.task.let_finish();
         }
     }
 
@@ -215,7 +230,7 @@ pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
     let mut turn = 0;
     loop {
         match learn(&cluster, turn).await {
-            Ok(ranges) => cluster.apply(&ranges),
+            Ok(ranges) => cluster.apply(&ranges, Instant::now()),
             Err(why) => {
                 cluster.counters.count(why.class);
                 cluster.map_mut().missing = Some(why);
@@ -238,18 +253,17 @@ async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError>
     for index in 0..nodes.len().min(ASKED_MAX) {
         let node = &nodes[(turn + index) % nodes.len()];
         let deadline = Instant::now() + ANSWER;
-        let answer = node.ask(Ask::Command(question()), Manner::default(), deadline).await;
-        if let (Ok(value), Some(address)) = (answer, node.address())
+        if let (Ok(value), Some(address)) = (node.run(question(), deadline).await, node.address())
             && let Some(ranges) = read_slots(&value, &address)
         {
             return Ok(ranges);
         }
     }
     let mut last = None;
-    let Introduction { login, tls, .. } = &cluster.introduction;
+    let Introduction { login, reach, .. } = &cluster.introduction;
     for index in 0..cluster.seeds.len().min(ASKED_MAX) {
         let seed = &cluster.seeds[(turn * ASKED_MAX + index) % cluster.seeds.len()];
-        match ask_once(seed, login, tls.as_ref(), question()).await {
+        match ask_once(seed, login, reach, turn, question()).await {
             Ok(value) => match read_slots(&value, seed) {
                 Some(ranges) => return Ok(ranges),
                 None => {
@@ -281,7 +295,7 @@ fn read_slots(value: &Value, from: &Address) -> Option<Vec<Range>> {
         if first > last || usize::from(last) >= SLOTS {
             return None;
         }
-        Some((first, last, address(host, u16::try_from(*port).ok()?, from)))
+        Some((first, last, address(host, u16::try_from(*port).ok()?, from)?))
     };
     let ranges: Vec<_> = ranges.iter().filter_map(read).collect();
     (!ranges.is_empty()).then_some(ranges)
@@ -296,20 +310,22 @@ fn redirection(detail: &str, from: &Node) -> Option<(u16, Address)> {
     }
     let (host, port) = words.next()?.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Some((slot, address(host, port.parse().ok()?, &from.address()?)))
+    Some((slot, address(host, port.parse().ok()?, &from.address()?)?))
 }
 
 /// A node that does not know its own host is at the host it was asked at.
-fn address(host: &str, port: u16, from: &Address) -> Address {
-    match (host, from) {
-        ("" | "?", Address::Tcp { host, .. }) => Address::Tcp { host: host.clone(), port },
-        _ => Address::Tcp { host: host.to_owned(), port },
-    }
+fn address(host: &str, port: u16, from: &Address) -> Option<Address> {
+    let host = match (host, from) {
+        ("" | "?", Address::Tcp { host, .. }) => host,
+        _ => host,
+    };
+    (is_host(host) && port > 0).then(|| Address::Tcp { host: host.to_owned(), port })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::Reach;
     use crate::url::{Login, StoreUrl};
 
     fn cluster() -> Cluster {
@@ -317,11 +333,11 @@ mod tests {
         let introduction = Introduction {
             login: Login::default(),
             database: 0,
-            tls: None,
+            reach: Reach::new(None, ANSWER),
             must_be_primary: false,
         };
         let usage = Usage { by_slot: true, script: &crate::tests::COUNTING, patience: ANSWER };
-        Cluster::new(seeds, introduction, usage, Arc::default())
+        Cluster::new(seeds, introduction, usage, Arc::default(), &Handle::current())
     }
 
     fn at(host: &str, port: u16) -> Address {
@@ -333,7 +349,8 @@ mod tests {
         let cluster = cluster();
         let seed = cluster.connect(&cluster.seeds[0]);
         tokio::task::yield_now().await;
-        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))]);
+        let now = Instant::now();
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now);
         for n in 0..1500 {
             let detail = format!("MOVED {} 127.1.{}.{}:1", n % 20_000, 1 + n / 250, 1 + n % 250);
             cluster.moved(&detail, &seed.node);
@@ -341,16 +358,72 @@ mod tests {
         }
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         let known = cluster.map().nodes[0].node.clone();
-        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))]);
+        // Those that somebody was just redirected to are still needed, and then no more.
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now);
+        assert_eq!(cluster.nodes().len(), NODES_MAX);
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], Instant::now() + KEPT);
         assert_eq!(cluster.nodes().len(), 1);
         assert!(Arc::ptr_eq(&cluster.nodes()[0], &known), "a node that stays keeps its connection");
         // One map that claims more nodes than there may be.
         let many: Vec<Range> = (0..1500)
             .map(|n| (n, n, at(&format!("127.1.{}.{}", 1 + n / 250, 1 + n % 250), 1)))
             .collect();
-        cluster.apply(&many);
+        cluster.apply(&many, now);
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         assert_eq!(cluster.map().owner(Some(1499)).err().unwrap().class, ErrorClass::ClusterDown);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_leaves_finishes_what_is_on_its_way_and_its_connection_ends() {
+        let server = testkit::redis::Server::start();
+        let cluster = cluster();
+        let address = at("127.0.0.1", server.port());
+        let now = Instant::now();
+        cluster.apply(&[(0, 16_383, address)], now);
+        let node = cluster.nodes()[0].clone();
+        let command = || redis::cmd("INCR").arg("a").take();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        assert_eq!(node.run(command(), deadline).await.unwrap(), Value::Int(1));
+        server.freeze();
+        let asked = tokio::spawn({
+            let node = node.clone();
+            async move { node.run(command(), deadline).await }
+        });
+        while node.stats().on_the_way == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now + KEPT);
+        let told = node.run(command(), deadline).await.unwrap_err();
+        assert_eq!(told.class, ErrorClass::Moved, "it takes no more");
+        server.thaw();
+        assert_eq!(asked.await.unwrap().unwrap(), Value::Int(2));
+        while server.cli(&["CLIENT", "LIST"]).contains("name=tollgate") {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn redirections_of_any_length_are_read_whole_and_only_to_hosts() {
+        let cluster = cluster();
+        let from = cluster.connect(&cluster.seeds[0]);
+        while from.node.address().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let long = "h".repeat(253);
+        for (host, found) in [
+            ("127.1.0.9", Some("127.1.0.9")),
+            ("", Some("127.1.0.1")),
+            ("[::1]", Some("::1")),
+            (&long, Some(&*long)),
+            (&"h".repeat(254), None),
+            (&"h".repeat(3000), None),
+            ("a,b", None),
+            ("u:p@h", None),
+        ] {
+            let error = StoreError::of_reply(&format!("MOVED 16383 {host}:65535"));
+            let expected = found.map(|host| (16_383, at(host, 65_535)));
+            assert_eq!(redirection(&error.detail, &from.node), expected, "{host}");
+        }
     }
 
     #[test]
@@ -369,6 +442,10 @@ mod tests {
             (Value::Array(vec![range(5, 4, text("a"), 1)]), None),
             (Value::Array(vec![range(-1, 4, text("a"), 1)]), None),
             (Value::Array(vec![range(0, 4, text("a"), 70_000)]), None),
+            (Value::Array(vec![range(0, 4, text("a"), 0)]), None),
+            (Value::Array(vec![range(0, 4, text("a b"), 1)]), None),
+            (Value::Array(vec![range(0, 4, text("a\n"), 1)]), None),
+            (Value::Array(vec![range(0, 4, text(&"a".repeat(254)), 1)]), None),
             (Value::Array(vec![range(0, 4, text("a"), 1)]), Some(at("a", 1))),
             // A node that does not know its name is where it was asked.
             (Value::Array(vec![range(0, 4, text(""), 1)]), Some(at("h", 1))),

@@ -2,6 +2,7 @@
 //! database, what the server is, and the script.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -19,8 +20,14 @@ use crate::error::{ErrorClass, StoreError};
 use crate::url::{Address, Login, TlsFiles};
 use crate::wire::{Reader, Reply};
 
-/// From the first packet to a connection that is ready.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+/// From the first packet to a connection that is ready: at least so long, longer with TLS, whose ways
+/// and sums add up, longer for callers with more patience, and never longer than the last.
+const READY_MIN: Duration = Duration::from_millis(250);
+const READY_TLS_MIN: Duration = Duration::from_secs(1);
+const READY_PATIENCES: u32 = 5;
+const READY_MAX: Duration = Duration::from_secs(5);
+/// Addresses of one host that are tried in one attempt.
+const ADDRESSES_MAX: usize = 4;
 
 /// What carries bytes both ways.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -38,19 +45,38 @@ pub(crate) struct Connection {
 pub(crate) struct Introduction {
     pub(crate) login: Login,
     pub(crate) database: u32,
-    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) reach: Reach,
     /// A replica will not do. Nodes of a cluster redirect by themselves.
     pub(crate) must_be_primary: bool,
 }
 
-/// Connects and makes ready, within [`CONNECT_TIMEOUT`].
+/// How servers are reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    tls: Option<TlsFiles>,
+    within: Duration,
+}
+
+impl Reach {
+    /// `patience`: how long callers wait for an answer.
+    pub(crate) fn new(tls: Option<TlsFiles>, patience: Duration) -> Reach {
+        let least = if tls.is_some() { READY_TLS_MIN } else { READY_MIN };
+        let within = least.max(patience.saturating_mul(READY_PATIENCES)).min(READY_MAX);
+        Reach { tls, within }
+    }
+}
+
+/// Connects and makes ready. `turn`: another each time, so that another address of the host is tried
+/// first.
 pub(crate) async fn connect(
     address: &Address,
     introduction: &Introduction,
     script: &Script,
+    turn: usize,
 ) -> Result<Connection, StoreError> {
-    within(address, async {
-        let mut connection = open(address, introduction.tls.as_ref()).await?;
+    let reach = &introduction.reach;
+    within(address, reach, async {
+        let mut connection = open(address, reach, turn).await?;
         introduce(&mut connection, introduction, script).await?;
         Ok(connection)
     })
@@ -61,11 +87,12 @@ pub(crate) async fn connect(
 pub(crate) async fn ask_once(
     address: &Address,
     login: &Login,
-    tls: Option<&TlsFiles>,
+    reach: &Reach,
+    turn: usize,
     question: Cmd,
 ) -> Result<Value, StoreError> {
-    within(address, async {
-        let mut connection = open(address, tls).await?;
+    within(address, reach, async {
+        let mut connection = open(address, reach, turn).await?;
         let mut commands = Vec::from_iter(auth(login));
         commands.push(question);
         let replies = connection.ask(&commands).await?;
@@ -83,35 +110,56 @@ pub(crate) async fn ask_once(
 
 async fn within<T>(
     address: &Address,
+    reach: &Reach,
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match timeout(CONNECT_TIMEOUT, work).await {
+    match timeout(reach.within, work).await {
         Ok(result) => result,
         Err(_) => {
-            let ms = CONNECT_TIMEOUT.as_millis();
+            let ms = reach.within.as_millis();
             let detail = format!("{address} did not become ready within {ms} ms");
             Err(StoreError::new(ErrorClass::Connect, detail))
         }
     }
 }
 
-async fn open(address: &Address, tls: Option<&TlsFiles>) -> Result<Connection, StoreError> {
+async fn open(address: &Address, reach: &Reach, turn: usize) -> Result<Connection, StoreError> {
     let failed = |error: io::Error| {
         StoreError::new(ErrorClass::Connect, format!("{address} cannot be reached: {error}"))
     };
     let stream: Box<dyn Stream> = match address {
         Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(failed)?),
         Address::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+            let found = lookup_host((host.as_str(), *port)).await.map_err(failed)?;
+            let stream = dial(&found.collect::<Vec<_>>(), turn, reach.within).await;
+            let stream = stream.map_err(failed)?;
             // What we write is complete: waiting for more would only add to the answer's time.
             stream.set_nodelay(true).map_err(failed)?;
-            match tls {
+            match &reach.tls {
                 None => Box::new(stream),
                 Some(files) => secure(stream, host, files).await.map_err(failed)?,
             }
         }
     };
     Ok(Connection { stream, reader: Reader::default() })
+}
+
+/// The first of the addresses that answers. One that swallows packets does not use up the time of the
+/// others.
+async fn dial(addresses: &[SocketAddr], turn: usize, within: Duration) -> io::Result<TcpStream> {
+    let tried = addresses.len().min(ADDRESSES_MAX);
+    // One part is left for what follows.
+    let part = if tried == 1 { within } else { within / (tried as u32 + 1) };
+    let mut last = io::Error::other("the host has no address");
+    for index in 0..tried {
+        let address = addresses[turn.wrapping_add(index) % addresses.len()];
+        match timeout(part, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
 }
 
 async fn secure(stream: TcpStream, host: &str, files: &TlsFiles) -> io::Result<Box<dyn Stream>> {
@@ -244,4 +292,48 @@ fn is_farewell(text: &str) -> bool {
 /// Of a connection that ended.
 pub(crate) fn closed(error: io::Error) -> StoreError {
     StoreError::new(ErrorClass::Closed, format!("the connection ended: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_swallows_packets_leaves_time_for_the_next() {
+        let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+        let deaf = (deaf.local_addr().unwrap(), deaf);
+        // Its line is full: further connections get no answer at all.
+        let fill: Vec<_> = (0..2000)
+            .map_while(|_| {
+                std::net::TcpStream::connect_timeout(&deaf.0, Duration::from_millis(50)).ok()
+            })
+            .collect();
+        let well = TcpListener::bind("127.0.0.1:0").unwrap();
+        let well_at = well.local_addr().unwrap();
+        let reach = Reach::new(None, Duration::from_millis(10));
+        for turn in 0..3 {
+            let within = reach.within;
+            let dialled = timeout(within, dial(&[deaf.0, well_at], turn, within)).await;
+            let stream = dialled.expect("within the time for all of it").unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), well_at);
+        }
+        drop(fill);
+    }
+
+    #[test]
+    fn far_away_and_secret_takes_longer() {
+        for (tls, patience_ms, ms) in [
+            (false, 10, 250),
+            (false, 100, 500),
+            (true, 10, 1000),
+            (true, 400, 2000),
+            (false, 60_000, 5000),
+        ] {
+            let tls = tls.then(TlsFiles::default);
+            let reach = Reach::new(tls, Duration::from_millis(patience_ms));
+            assert_eq!(reach.within, Duration::from_millis(ms));
+        }
+    }
 }

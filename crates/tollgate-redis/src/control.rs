@@ -6,6 +6,7 @@
 //! Nothing here is on the way of a decision: blocks are looked up in [`Blocks`], which this keeps.
 
 mod book;
+mod census;
 mod fact;
 mod instances;
 #[cfg(test)]
@@ -27,7 +28,8 @@ use crate::blocks::{Blocks, KeyHash};
 use crate::error::{ErrorClass, StoreError};
 use crate::link::Link;
 pub use book::Act;
-use book::{Book, News};
+use book::{Book, More, News, Sending};
+use census::Census;
 pub use fact::OVERRIDES_MAX;
 use fact::{Fact, Kind, Name, When};
 pub(crate) use instances::Instances;
@@ -37,6 +39,9 @@ use wire::{Keys, Reply};
 const BEAT: Duration = Duration::from_millis(250);
 /// The shortest time between two calls, however much is decided.
 const PACE: Duration = Duration::from_millis(10);
+/// The same where nobody waits for it: a store that was emptied has better things to do than to hear
+/// everything at once from everybody.
+const SLOW_PACE: Duration = Duration::from_millis(20);
 /// How long a call may take: rules can be long, and nobody waits for them with a request.
 const CALL_MAX: Duration = Duration::from_secs(2);
 /// How often what has ended is swept away.
@@ -85,8 +90,10 @@ pub enum Told {
     Everyone,
     /// The store cannot be reached: they will hear of it when it is back.
     Later,
-    /// The store has no room for more of the kind: it holds here only.
+    /// There is no room for more of the kind: it holds here only.
     NoRoom,
+    /// It is too long to be told: it holds here only.
+    TooLong,
 }
 
 /// How it stands.
@@ -166,16 +173,17 @@ impl Control {
             no_room: zero(),
             strange: zero(),
         });
-        let beat = Beat { link, keys: Keys::new(prefix), me: random(), shared: shared.clone() };
+        let (keys, seen) = (Keys::new(prefix), Seen::default());
+        let beat = Beat { link, keys, me: random(), shared: shared.clone(), seen };
         let task = Arc::new(Task(tokio::spawn(beat.run()).abort_handle()));
         Control { shared, _task: task }
     }
 
-    /// Blocks a key, here at once; a later end stays. `None`: there is no room.
+    /// Blocks a key, here at once; a later end stays. `None`: there is no room, not even here.
     pub fn block(&self, hash: KeyHash, until: Micros) -> Option<Act> {
         let now = self.shared.now();
         let blocked = self.shared.blocks.block(hash, until, now);
-        blocked.then(|| self.tell(Name::block(hash), Some(until), false, "")).flatten()
+        blocked.then(|| self.tell(Name::block(hash), Some(until), false, ""))
     }
 
     /// Lifts a block, here at once. Whether there was one in force.
@@ -192,22 +200,22 @@ impl Control {
         (rule, key): (&str, &str),
         text: &str,
         until: Option<Micros>,
-    ) -> Option<Act> {
+    ) -> Act {
         self.tell(Name::of_override(rule, key), until, false, text)
     }
 
     /// Tells that an override was taken back. `text` names rule and key.
-    pub fn remove_override(&self, (rule, key): (&str, &str), text: &str) -> Option<Act> {
+    pub fn remove_override(&self, (rule, key): (&str, &str), text: &str) -> Act {
         self.tell(Name::of_override(rule, key), None, true, text)
     }
 
     /// Tells of rules that were put over files with this fingerprint.
-    pub fn put_rules(&self, text: &str, over: &str) -> Option<Act> {
+    pub fn put_rules(&self, text: &str, over: &str) -> Act {
         self.tell(Name::RULES, None, false, &format!("{over}\n{text}"))
     }
 
     /// Tells that the files are to hold again.
-    pub fn take_back_rules(&self) -> Option<Act> {
+    pub fn take_back_rules(&self) -> Act {
         self.tell(Name::RULES, None, true, "")
     }
 
@@ -221,7 +229,7 @@ impl Control {
                     (book.is_told(act), book.is_failing())
                 };
                 match told {
-                    Err(()) => return Told::NoRoom,
+                    Err(never) => return never,
                     Ok(true) => return Told::Everyone,
                     Ok(false) if failing || progress.changed().await.is_err() => {
                         return Told::Later;
@@ -272,15 +280,13 @@ impl Control {
         let _ = timeout(within, left).await;
     }
 
-    fn tell(&self, name: Name, until: Option<Micros>, gone: bool, payload: &str) -> Option<Act> {
-        if payload.len() > name.kind.payload_max() {
-            return None;
-        }
+    fn tell(&self, name: Name, until: Option<Micros>, gone: bool, payload: &str) -> Act {
         let now = self.shared.now();
-        let fact = Fact { when: When::Here(now), until, gone, payload: payload.into() };
-        let act = self.shared.book().tell(name, fact, now)?;
+        let when = When::Here { at: now, after: 0 };
+        let fact = Fact { when, until, gone, payload: payload.into() };
+        let act = self.shared.book().tell(name, fact, now);
         self.shared.wake.notify_one();
-        Some(act)
+        act
     }
 }
 
@@ -299,6 +305,7 @@ impl Shared {
         if self.live.swap(live, Ordering::Relaxed) != live {
             self.sink.live(live);
         }
+        self.blocks.move_ends(news.moved);
         let mut overrides = Vec::new();
         for (name, fact) in news.facts {
             match name.kind {
@@ -334,10 +341,21 @@ struct Beat {
     /// A name that no other instance has.
     me: String,
     shared: Arc<Shared>,
+    seen: Seen,
+}
+
+/// What the task has seen of the store.
+#[derive(Default)]
+struct Seen {
+    census: Census,
+    /// Connections that had become ready before the last call.
+    connections: u64,
+    /// What the store's clock showed, and when: this instance's own may be set meanwhile.
+    clock: Option<(Instant, u64)>,
 }
 
 impl Beat {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut swept = Instant::now();
         loop {
             let started = Instant::now();
@@ -351,45 +369,67 @@ impl Beat {
                 self.shared.book().drop_ended(now);
                 self.shared.blocks.sweep(now);
             }
-            let next = started + BEAT;
-            match more {
-                Ok(true) => sleep_until(started + PACE).await,
-                Ok(false) => tokio::select! {
-                    () = sleep_until(next) => {}
-                    () = self.shared.wake.notified() => sleep_until(started + PACE).await,
-                },
+            let (next, pace) = match more {
+                Ok(More::New) => (started + PACE, PACE),
+                Ok(More::Old) => (started + SLOW_PACE, PACE),
+                Ok(More::Nothing) => (started + BEAT, PACE),
                 // What is decided meanwhile can wait: there is nobody to tell.
-                Err(_) => sleep_until(next).await,
+                Err(_) => (started + BEAT, BEAT),
+            };
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.shared.wake.notified() => sleep_until(started + pace).await,
             }
         }
     }
 
-    /// Tells and hears. Whether there is more.
-    async fn call(&self) -> Result<bool, StoreError> {
-        let shared = &self.shared;
+    /// Tells and hears. What else there is.
+    async fn call(&mut self) -> Result<More, StoreError> {
+        let shared = self.shared.clone();
+        let connections = self.link.stats().connections;
+        if connections != self.seen.connections {
+            self.seen.connections = connections;
+            shared.book().start_over(shared.now());
+        }
         let sending = shared.book().sending(shared.now());
         let cmd = wire::command(&self.keys, &self.me, &random(), &sending);
         let reply = self.carry(cmd).await.and_then(Reply::read);
-        let now = shared.now();
         let outcome = match reply {
-            Ok(reply) => {
-                let (live, strange) = (reply.live, reply.strange);
-                let news = shared.book().heard(&sending, reply, now);
-                shared.calls.fetch_add(1, Ordering::Relaxed);
-                shared.strange.fetch_add(strange, Ordering::Relaxed);
-                shared.no_room.fetch_add(news.no_room, Ordering::Relaxed);
-                let more = news.more;
-                shared.pass_on(live, news);
-                Ok(more)
-            }
+            Ok(reply) => Ok(self.heard(&sending, reply)),
             Err(error) => {
-                shared.book().failed(now);
-                shared.failures.fetch_add(1, Ordering::Relaxed);
+                self.failed();
                 Err(error)
             }
         };
         shared.progress.send_modify(|calls| *calls += 1);
         outcome
+    }
+
+    fn heard(&mut self, sending: &Sending, reply: Reply) -> More {
+        let (shared, at) = (&self.shared, Instant::now());
+        self.seen.clock = Some((at, reply.now));
+        let live = self.seen.census.heard(reply.live, at);
+        shared.calls.fetch_add(1, Ordering::Relaxed);
+        shared.strange.fetch_add(reply.strange, Ordering::Relaxed);
+        let news = shared.book().heard(sending, reply, shared.now());
+        shared.no_room.fetch_add(news.no_room, Ordering::Relaxed);
+        let more = news.more;
+        shared.pass_on(live, news);
+        more
+    }
+
+    fn failed(&mut self) {
+        let (shared, now) = (&self.shared, self.shared.now());
+        self.seen.census.failed();
+        shared.failures.fetch_add(1, Ordering::Relaxed);
+        let mut book = shared.book();
+        book.failed(now);
+        if let Some((at, clock)) = self.seen.clock {
+            let store_now = clock.saturating_add(at.elapsed().as_micros() as u64);
+            let moved = book.keep_time(store_now, now);
+            drop(book);
+            shared.blocks.move_ends(moved);
+        }
     }
 
     /// The others need not wait until they miss this instance.

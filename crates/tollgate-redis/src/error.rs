@@ -131,6 +131,23 @@ impl ErrorClass {
         )
     }
 
+    /// Whether a reply of this class says that nothing was done, and how it is to be done.
+    pub(crate) const fn redirects(self) -> bool {
+        matches!(
+            self,
+            ErrorClass::NoScript | ErrorClass::Moved | ErrorClass::Ask | ErrorClass::TryAgain
+        )
+    }
+
+    /// Whether the store did nothing of what it was asked for: it can be asked for the same again. Of
+    /// the others nobody knows.
+    pub const fn certainly_not_done(self) -> bool {
+        !matches!(
+            self,
+            ErrorClass::Timeout | ErrorClass::Closed | ErrorClass::Protocol | ErrorClass::Other
+        )
+    }
+
     /// Whether the connection is of no more use: another may lead to another server, or to this
     /// one in another state.
     pub(crate) const fn drops_connection(self) -> bool {
@@ -213,6 +230,8 @@ pub struct StoreError {
 
 /// Bytes of a server's text that are kept.
 const DETAIL_MAX: usize = 200;
+/// Of a redirection, which is read later: room for the longest host.
+const REDIRECTION_MAX: usize = 300;
 
 impl StoreError {
     pub(crate) fn new(class: ErrorClass, detail: impl Into<Box<str>>) -> StoreError {
@@ -222,12 +241,17 @@ impl StoreError {
     /// Of an error reply. Its text is cut and shown on one line: whoever answers may be anybody.
     pub(crate) fn of_reply(text: &str) -> StoreError {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
-        let mut detail: String = text.chars().take(DETAIL_MAX).map(clean).collect();
+        let class = ErrorClass::of_reply(text);
+        let most = match class {
+            ErrorClass::Moved | ErrorClass::Ask => REDIRECTION_MAX,
+            _ => DETAIL_MAX,
+        };
+        let mut detail: String = text.chars().take(most).map(clean).collect();
         // Some errors quote what they were sent.
         if let Some(at) = detail.find(", with args beginning with") {
             detail.truncate(at);
         }
-        StoreError::new(ErrorClass::of_reply(text), detail)
+        StoreError::new(class, detail)
     }
 }
 
@@ -272,6 +296,16 @@ mod tests {
         ] {
             assert_eq!(ErrorClass::of_reply(text).name(), class, "{text}");
         }
+    }
+
+    #[test]
+    fn only_what_was_certainly_not_done_is_asked_for_again() {
+        let unknown: Vec<_> = ErrorClass::ALL
+            .into_iter()
+            .filter(|class| !class.certainly_not_done())
+            .map(ErrorClass::name)
+            .collect();
+        assert_eq!(unknown, ["timeout", "closed", "protocol", "other"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
 
-use crate::batch::{Ask, Manner};
+use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
 use crate::stats::Health;
 
@@ -27,7 +27,8 @@ pub(crate) async fn keep_watch(
             if !node.is_up() {
                 continue;
             }
-            let found = look_at(&node).await;
+            // Without an answer what was found before still holds.
+            let Some(found) = look_at(&node).await else { continue };
             let worrying = found.warning.is_some();
             if pause == CHECK_SOON || worrying {
                 *health.lock().unwrap_or_else(PoisonError::into_inner) = found;
@@ -42,18 +43,21 @@ pub(crate) async fn keep_watch(
     }
 }
 
-async fn look_at(node: &Node) -> Health {
+async fn look_at(node: &Node) -> Option<Health> {
     let question = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").take();
     let policy = match ask(node, question).await {
-        Some(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
-        _ => None,
+        Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
+        Ok(_) => None,
+        // Not permitted, or a command that this server does not have.
+        Err(error) if matches!(error.class, ErrorClass::NoPerm | ErrorClass::Other) => None,
+        Err(_) => return None,
     };
-    let info = ask(node, redis::cmd("INFO").arg("server").take()).await.and_then(text);
+    let info = ask(node, redis::cmd("INFO").arg("server").take()).await.ok().and_then(text);
     let version = info.and_then(|info| {
         let line = |line: &str| line.strip_prefix("redis_version:").map(str::to_owned);
         info.lines().find_map(line)
     });
-    judge(policy.as_deref(), version)
+    Some(judge(policy.as_deref(), version))
 }
 
 fn judge(policy: Option<&str>, version: Option<String>) -> Health {
@@ -72,8 +76,8 @@ fn judge(policy: Option<&str>, version: Option<String>) -> Health {
     Health { version, evicts: policy.map(|policy| policy != "noeviction"), warning }
 }
 
-async fn ask(node: &Node, command: Cmd) -> Option<Value> {
-    node.ask(Ask::Command(command), Manner::default(), Instant::now() + ANSWER).await.ok()
+async fn ask(node: &Node, command: Cmd) -> Result<Value, StoreError> {
+    node.run(command, Instant::now() + ANSWER).await
 }
 
 fn text(value: Value) -> Option<String> {

@@ -9,11 +9,12 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use tollgate::store::breaker::Pass;
 
 use crate::batch::{Ask, Failure, Manner, Script};
 use crate::call::Call;
 use crate::cluster::{Cluster, keep_map};
-use crate::connect::Introduction;
+use crate::connect::{Introduction, Reach};
 use crate::error::{ErrorClass, StoreError};
 use crate::health::keep_watch;
 use crate::node::{Node, Usage, keep_connected};
@@ -38,6 +39,10 @@ pub(crate) struct Link {
 }
 
 struct Inner {
+    url: StoreUrl,
+    options: Options,
+    script: &'static Script,
+    runtime: Handle,
     timeout: Duration,
     counters: Arc<Counters>,
     servers: Servers,
@@ -54,17 +59,24 @@ enum Servers {
 }
 
 /// A task that ends with whoever holds it.
-pub(crate) struct Task(JoinHandle<()>);
+pub(crate) struct Task(Option<JoinHandle<()>>);
 
 impl Task {
     pub(crate) fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Task {
-        Task(runtime.spawn(work))
+        Task(Some(runtime.spawn(work)))
+    }
+
+    /// It has been told to end, and does so by itself.
+    pub(crate) fn let_finish(mut self) {
+        self.0 = None;
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 
@@ -81,23 +93,37 @@ impl Link {
     }
 
     pub(crate) fn with_script(url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
+        Link::on(Handle::current(), url, options, script)
+    }
+
+    /// Another way to the same store, with connections and a breaker of its own: for what is long and
+    /// not urgent, so that decisions do not wait behind it. A way of its own for each that asks.
+    pub(crate) fn beside(&self) -> Link {
+        let Inner { url, options, script, runtime, .. } = &*self.inner;
+        let timeout = options.timeout.max(RUN_TIMEOUT_MIN);
+        Link::on(runtime.clone(), url, &Options { timeout, ..options.clone() }, script)
+    }
+
+    fn on(runtime: Handle, url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
         let counters = Arc::new(Counters::default());
+        let reach = Reach::new(url.tls.clone(), options.timeout);
         let introduction = Introduction {
             login: url.login.clone(),
             database: url.database,
-            tls: url.tls.clone(),
+            reach: reach.clone(),
             must_be_primary: url.topology != Topology::Cluster,
         };
         let usage = Usage { by_slot: url.is_cluster(), script, patience: options.timeout };
-        let (runtime, mut tasks) = (Handle::current(), Vec::new());
+        let mut tasks = Vec::new();
         let servers = if url.is_cluster() {
             let seeds = url.hosts.clone();
-            let cluster = Arc::new(Cluster::new(seeds, introduction, usage, counters.clone()));
+            let cluster =
+                Arc::new(Cluster::new(seeds, introduction, usage, counters.clone(), &runtime));
             tasks.push(Task::spawn(&runtime, keep_map(cluster.clone())));
             Servers::Cluster(cluster)
         } else {
             let node = Arc::new(Node::new(usage, counters.clone()));
-            let finder = Finder::of(url);
+            let finder = Finder::of(url, &reach);
             if let Finder::Sentinels(sentinels) = &finder {
                 tasks.push(Task::spawn(&runtime, watch(node.clone(), sentinels.clone())));
             }
@@ -107,15 +133,41 @@ impl Link {
         let health: Arc<Mutex<Health>> = Arc::default();
         let known = servers.clone();
         tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
-        let timeout = options.timeout;
-        Link { inner: Arc::new(Inner { timeout, counters, servers, health, _tasks: tasks }) }
+        Link {
+            inner: Arc::new(Inner {
+                url: url.clone(),
+                options: options.clone(),
+                script,
+                runtime,
+                timeout: options.timeout,
+                counters,
+                servers,
+                health,
+                _tasks: tasks,
+            }),
+        }
+    }
+
+    /// Until when an answer to a request that begins now is of use, however many calls it takes.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.inner.timeout
     }
 
     /// Asks the script. The answer is the call's own part of the script's reply.
-    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+    pub(crate) async fn call_by(&self, call: Call, deadline: Instant) -> Result<Value, StoreError> {
         let slot = call.slot;
-        let deadline = Instant::now() + self.inner.timeout;
         self.inner.ask(Ask::Call(call), Some(slot), deadline).await
+    }
+
+    /// As [`Link::call_by`], for a request that is one call.
+    #[cfg(test)]
+    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+        self.call_by(call, self.deadline()).await
+    }
+
+    /// Counts a failure that no single call is to blame for.
+    pub(crate) fn count(&self, class: ErrorClass) {
+        self.inner.counters.count(class);
     }
 
     /// Runs another command: where the slot is, or anywhere.
@@ -163,6 +215,8 @@ impl Servers {
 #[derive(Default)]
 struct Next {
     manner: Manner,
+    /// Leave of the breaker, if the question was only half asked.
+    pass: Option<Pass>,
     /// Whom, if not whoever has the slot.
     node: Option<Arc<Node>>,
     tries: u32,
@@ -188,13 +242,15 @@ impl Inner {
                     }
                 },
             };
-            let Failure { error, again } = match node.ask(ask, next.manner, deadline).await {
+            let answer = node.ask(ask, next.manner, next.pass.take(), deadline).await;
+            let Failure { error, again, pass } = match answer {
                 Ok(value) => {
                     self.counters.answered();
                     return Ok(value);
                 }
                 Err(failure) => failure,
             };
+            next.pass = pass;
             self.counters.count(error.class);
             next.tries += 1;
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
@@ -238,6 +294,11 @@ impl Inner {
                 // Alone first: with others, their keys may have been the ones that were missing.
                 if !std::mem::replace(&mut next.manner.alone, true) {
                     return true;
+                }
+                // Neither side has all of its keys: so it stays until the slot has moved, or its
+                // keys are asked for one by one.
+                if asking {
+                    return false;
                 }
                 let until = Instant::now() + TRY_AGAIN * 2u32.saturating_pow(next.tries - 1);
                 if until < deadline {

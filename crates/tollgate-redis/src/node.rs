@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tollgate::store::breaker::{Breaker, Pass};
@@ -51,6 +52,8 @@ struct Line {
     /// Bound: [`CALLS_MAX`], together with `on_the_way`.
     jobs: VecDeque<Job>,
     on_the_way: usize,
+    /// The millisecond in which those who have gone were last looked for.
+    swept_ms: u64,
     phase: Phase,
     breaker: Breaker,
     /// Of the connection's task, if it waits for calls.
@@ -58,6 +61,8 @@ struct Line {
     /// The connection is to end when what is on its way has come back.
     hang_up: Option<StoreError>,
     address: Option<Address>,
+    /// It stays as it is, down, and its task ends.
+    retired: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,18 +79,32 @@ impl Node {
         let line = Line {
             jobs: VecDeque::new(),
             on_the_way: 0,
+            swept_ms: 0,
             phase: Phase::Connecting,
             breaker: Breaker::new(random()),
             waker: None,
             hang_up: None,
             address: None,
+            retired: false,
         };
         Node { line: Mutex::new(line), started: Instant::now(), usage, counters }
     }
 
-    /// Asks, and waits for the answer until the deadline.
-    pub(crate) async fn ask(&self, ask: Ask, manner: Manner, deadline: Instant) -> Answer {
-        let (answer, pass) = self.enter(ask, manner, deadline)?;
+    /// Runs a command that is no call.
+    pub(crate) async fn run(&self, command: Cmd, deadline: Instant) -> Result<Value, StoreError> {
+        let answer = self.ask(Ask::Command(command), Manner::default(), None, deadline).await;
+        answer.map_err(|failure| failure.error)
+    }
+
+    /// Asks, and waits for the answer until the deadline. `pass`: leave that a call has already.
+    pub(crate) async fn ask(
+        &self,
+        ask: Ask,
+        manner: Manner,
+        pass: Option<Pass>,
+        deadline: Instant,
+    ) -> Answer {
+        let (answer, pass) = self.enter(ask, manner, pass, deadline)?;
         let failure = match timeout_at(deadline, answer).await {
             Ok(Ok(Ok(value))) => return Ok(value),
             Ok(Ok(Err(failure))) => failure,
@@ -106,20 +125,25 @@ impl Node {
         &self,
         ask: Ask,
         manner: Manner,
+        pass: Option<Pass>,
         deadline: Instant,
     ) -> Result<(oneshot::Receiver<Answer>, Option<Pass>), Failure> {
+        // Whoever comes too late to be asked says nothing about the server.
+        if deadline <= Instant::now() {
+            return Err(too_late().into());
+        }
         let now = self.now();
         let mut line = self.line();
         if let Phase::Down(why) = &line.phase {
-            return Err(Failure { error: why.clone(), again: Some(Box::new(ask)) });
+            return Err(Failure::undone(why.clone(), ask));
         }
         let is_call = matches!(ask, Ask::Call(_));
-        let pass = if is_call { line.breaker.admit(now) } else { None };
+        let pass = if is_call { pass.or_else(|| line.breaker.admit(now)) } else { None };
         if is_call && pass.is_none() {
             let error = StoreError::new(ErrorClass::BreakerOpen, "it has not answered lately");
             return Err(error.into());
         }
-        if line.is_full() {
+        if line.is_full(now) {
             if let Some(pass) = pass {
                 line.breaker.failed(pass, now);
             }
@@ -136,15 +160,16 @@ impl Node {
         Ok((answer, pass))
     }
 
-    /// Takes what waits, for one flight; nothing: whoever has `waker` is woken by the next call.
-    pub(crate) fn take(&self, waker: &Waker) -> Result<Vec<Job>, StoreError> {
+    /// Takes what waits, for a flight when there are so many `others`; nothing: whoever has `waker` is
+    /// woken by the next call.
+    pub(crate) fn take(&self, waker: &Waker, others: usize) -> Result<Vec<Job>, StoreError> {
         let now = Instant::now();
         let mut line = self.line();
         if let Some(why) = line.hang_up.take() {
             return Err(why);
         }
         let mut jobs = Vec::new();
-        let share = share(line.jobs.len() + line.on_the_way);
+        let share = share(line.jobs.len() + line.on_the_way, others);
         while jobs.len() < share
             && let Some(job) = line.jobs.pop_front()
         {
@@ -183,10 +208,17 @@ impl Node {
         }
     }
 
-    /// It is no longer part of the cluster: whoever waits asks whoever is.
+    /// It is no longer part of the cluster: whoever waits asks whoever is, and what is on its way
+    /// comes back.
     pub(crate) fn retire(&self) {
-        let detail = "the node has left the cluster";
-        self.set_phase(Phase::Down(StoreError::new(ErrorClass::Moved, detail)));
+        let why = StoreError::new(ErrorClass::Moved, "the node has left the cluster");
+        self.set_phase(Phase::Down(why.clone()));
+        self.line().retired = true;
+        self.hang_up(why);
+    }
+
+    fn is_retired(&self) -> bool {
+        self.line().retired
     }
 
     /// Where it is connected to, or tries to be.
@@ -219,6 +251,9 @@ impl Node {
     fn set_phase(&self, phase: Phase) {
         let now = self.now();
         let mut line = self.line();
+        if line.retired {
+            return;
+        }
         let left = match &phase {
             Phase::Up => {
                 // What made it hang up was said of another connection.
@@ -234,8 +269,7 @@ impl Node {
         if let Phase::Down(why) = phase {
             for job in left {
                 // It was not sent.
-                let failure = Failure { error: why.clone(), again: Some(Box::new(job.ask)) };
-                let _ = job.seat.reply.send(Err(failure));
+                let _ = job.seat.reply.send(Err(Failure::undone(why.clone(), job.ask)));
             }
         }
     }
@@ -252,15 +286,15 @@ impl Node {
 }
 
 impl Line {
-    fn is_full(&mut self) -> bool {
-        let mut count = self.jobs.len() + self.on_the_way;
-        // Those who have gone make room; they came first, so they stand in front.
-        while count >= CALLS_MAX && self.jobs.front().is_some_and(|job| job.seat.reply.is_closed())
-        {
-            self.jobs.pop_front();
-            count -= 1;
+    fn is_full(&mut self, now: Micros) -> bool {
+        let is_full = |line: &Line| line.jobs.len() + line.on_the_way >= CALLS_MAX;
+        // Those who have gone make room, wherever they stand: some have more patience than others.
+        // Looked for at most once in a millisecond, because it takes a while.
+        if is_full(self) && now.as_u64() / 1000 != self.swept_ms {
+            self.swept_ms = now.as_u64() / 1000;
+            self.jobs.retain(|job| !job.seat.reply.is_closed());
         }
-        count >= CALLS_MAX
+        is_full(self)
     }
 }
 
@@ -270,15 +304,15 @@ fn too_late() -> StoreError {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
-        Failure { error, again: None }
+        Failure { error, again: None, pass: None }
     }
 }
 
-/// Keeps a node connected, for ever.
+/// Keeps a node connected, until it is retired.
 pub(crate) async fn keep_connected(node: Arc<Node>, finder: Finder, introduction: Introduction) {
     let mut failed = 0;
-    loop {
-        match attempt(&node, &finder, &introduction).await {
+    while !node.is_retired() {
+        match attempt(&node, &finder, &introduction, failed).await {
             Ok((pipe, since)) => {
                 let why = pipe.serve(&node).await;
                 if since.elapsed() >= SETTLED {
@@ -306,10 +340,11 @@ async fn attempt(
     node: &Node,
     finder: &Finder,
     introduction: &Introduction,
+    failed: u32,
 ) -> Result<(Pipe, Instant), StoreError> {
     let address = finder.find().await?;
     node.line().address = Some(address.clone());
-    let connection = connect(&address, introduction, node.usage.script).await?;
+    let connection = connect(&address, introduction, node.usage.script, failed as usize).await?;
     node.counters.connected();
     node.set_phase(Phase::Up);
     Ok((Pipe::new(connection, node.usage.patience), Instant::now()))
@@ -329,7 +364,45 @@ fn random() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
+    use crate::call::Call;
+
+    #[tokio::test]
+    async fn whoever_comes_too_late_to_be_asked_says_nothing_about_the_server() {
+        let patience = Duration::from_millis(10);
+        let usage = Usage { by_slot: false, script: &crate::tests::COUNTING, patience };
+        let node = Node::new(usage, Arc::default());
+        for _ in 0..100 {
+            let call = Call { slot: 0, keys: vec![], limits: vec![], body: None, now: None };
+            let answer = node.ask(Ask::Call(call), Manner::default(), None, Instant::now()).await;
+            assert_eq!(answer.unwrap_err().error.class, ErrorClass::Timeout);
+        }
+        let stats = node.stats();
+        assert_eq!((stats.breaker_opened, stats.waiting), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn those_who_have_gone_make_room_behind_whoever_still_waits() {
+        let patience = Duration::from_millis(10);
+        let usage = Usage { by_slot: false, script: &crate::tests::COUNTING, patience };
+        let node = Node::new(usage, Arc::default());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut patient = std::pin::pin!(node.run(redis::cmd("PING"), deadline));
+        let enter = |one: Pin<&mut dyn Future<Output = _>>| {
+            let _: Poll<Result<Value, StoreError>> =
+                one.poll(&mut Context::from_waker(Waker::noop()));
+        };
+        enter(patient.as_mut());
+        for _ in 1..CALLS_MAX {
+            enter(std::pin::pin!(node.run(redis::cmd("PING"), deadline)));
+        }
+        assert_eq!(node.stats().waiting, CALLS_MAX);
+        enter(std::pin::pin!(node.run(redis::cmd("PING"), deadline)));
+        assert_eq!(node.stats().waiting, 2, "the patient one and the last");
+    }
 
     #[test]
     fn pauses_double_up_to_a_second_and_differ() {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep};
 
-use crate::batch::{Ask, Cargo, FLIGHTS_MAX, Failure, Seat, Sent, pack};
+use crate::batch::{Ask, Cargo, FLIGHTS, FLIGHTS_MAX, Failure, Seat, hold, pack};
 use crate::connect::{Connection, closed};
 use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
@@ -36,11 +36,15 @@ pub(crate) struct Pipe {
     out: Vec<u8>,
     written: usize,
     /// Commands that have no reply yet. Bound: [`FLIGHTS_MAX`] flights, and a PING.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<Cargo>,
     /// How many commands of each flight have no reply yet. Bound: [`FLIGHTS_MAX`], and the PING's.
     flights: VecDeque<usize>,
+    /// When one more may leave than usual: so long after the last.
+    hold: Duration,
+    departure: Pin<Box<Sleep>>,
     piece: Box<[u8]>,
-    /// When the server last took or gave a byte, or began to owe a reply.
+    /// When the server last took a byte or gave a whole reply, or began to owe one. Bytes that make no
+    /// reply do not count, or a server that trickles would never be given up.
     heard: Instant,
     stalled: Duration,
     tick: Interval,
@@ -59,6 +63,8 @@ impl Pipe {
             written: 0,
             sent: VecDeque::new(),
             flights: VecDeque::new(),
+            hold: hold(patience),
+            departure: Box::pin(sleep(Duration::ZERO)),
             piece: vec![0; PIECE].into(),
             heard: Instant::now(),
             stalled: patience.max(STALLED_MIN),
@@ -93,18 +99,19 @@ impl Pipe {
 
     /// Whether anything was done.
     fn step(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+        // Read first: a connection that has ended takes no more calls.
+        let heard = self.read(node, cx)?;
         let loaded = self.load(node, cx);
         let wrote = self.write(cx)?;
-        let heard = self.read(node, cx)?;
         Ok(self.look_at_the_time(cx)? | loaded | wrote | heard)
     }
 
     /// Makes a flight of what waits, if there is a place for it.
-    fn load(&mut self, node: &Node, cx: &Context<'_>) -> bool {
-        if self.leaving.is_some() || self.flights.len() >= FLIGHTS_MAX || !self.out.is_empty() {
+    fn load(&mut self, node: &Node, cx: &mut Context<'_>) -> bool {
+        if self.leaving.is_some() || !self.out.is_empty() || !self.may_leave(cx) {
             return false;
         }
-        let jobs = match node.take(cx.waker()) {
+        let jobs = match node.take(cx.waker(), self.flights.len()) {
             Ok(jobs) => jobs,
             Err(why) => {
                 self.leaving = Some(why);
@@ -116,8 +123,20 @@ impl Pipe {
             let commands = pack(jobs, &node.usage, &mut self.out, &mut self.sent);
             node.counters.flew(calls, commands);
             self.flights.push_back(commands);
+            if self.flights.len() >= FLIGHTS {
+                self.departure.as_mut().reset(Instant::now() + self.hold);
+            }
         }
         calls > 0
+    }
+
+    /// Whether there is a place for one more flight. If not yet, the task is woken when there is.
+    fn may_leave(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.flights.len() {
+            ..FLIGHTS => true,
+            FLIGHTS_MAX.. => false,
+            _ => self.departure.as_mut().poll(cx).is_ready(),
+        }
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
@@ -159,11 +178,13 @@ impl Pipe {
         if length == 0 {
             return Err(closed(io::ErrorKind::UnexpectedEof.into()));
         }
-        self.heard = Instant::now();
         self.connection.reader.push(&self.piece[..length]);
         loop {
             match self.connection.reader.next() {
-                Ok(Some(reply)) => self.deliver(node, reply)?,
+                Ok(Some(reply)) => {
+                    self.heard = Instant::now();
+                    self.deliver(node, reply)?;
+                }
                 Ok(None) => return Ok(true),
                 Err(broken) => return Err(StoreError::new(ErrorClass::Protocol, broken.0)),
             }
@@ -179,7 +200,7 @@ impl Pipe {
 
     /// Hands a reply to whoever asked.
     fn deliver(&mut self, node: &Node, reply: Reply) -> Result<(), StoreError> {
-        let Some(sent) = self.sent.pop_front() else {
+        let Some(cargo) = self.sent.pop_front() else {
             return Err(StoreError::new(ErrorClass::Protocol, "a reply that nobody asked for"));
         };
         if let Some(left) = self.flights.front_mut() {
@@ -189,14 +210,15 @@ impl Pipe {
             }
         }
         match reply {
-            Reply::Value(value) => answer(node, sent.cargo, value),
+            Reply::Value(value) => answer(node, cargo, value),
             Reply::Error(text) => {
                 let error = StoreError::of_reply(&text);
                 if error.class.drops_connection() {
                     self.leaving = Some(error.clone());
                 }
-                // The server has said that it did nothing.
-                refuse(node, sent.cargo, &error, true);
+                // Other errors may come from a script that has done a part.
+                let undone = error.class.redirects();
+                refuse(node, cargo, &error, Told { undone, alive: !error.class.opens_breaker() });
             }
         }
         Ok(())
@@ -210,10 +232,10 @@ impl Pipe {
                 let detail = format!("no reply for {} ms", self.stalled.as_millis());
                 return Err(StoreError::new(ErrorClass::Timeout, detail));
             }
-            if self.sent.is_empty() && silent >= IDLE {
+            if self.sent.is_empty() && self.out.is_empty() && silent >= IDLE {
                 self.heard = now;
                 redis::cmd("PING").write_packed_command(&mut self.out);
-                self.sent.push_back(Sent { cargo: Cargo::Nobody, first: false });
+                self.sent.push_back(Cargo::Nobody);
                 self.flights.push_back(1);
                 pinged = true;
             }
@@ -223,11 +245,14 @@ impl Pipe {
 
     /// Nothing more comes: tells whoever still waits.
     fn give_up(&mut self, node: &Node, why: &StoreError) {
-        let silent = self.connection.reader.is_empty();
-        for sent in std::mem::take(&mut self.sent) {
-            // A connection that was idle may have been dead before this was written.
-            let again = sent.first && silent && why.class == ErrorClass::Closed;
-            refuse(node, sent.cargo, why, again);
+        // What a byte was written of may have been carried out, though no byte came back.
+        let unwritten = match self.written {
+            0 if !self.out.is_empty() => self.flights.back().copied().unwrap_or(0),
+            _ => 0,
+        };
+        let written = self.sent.len() - unwritten;
+        for (index, cargo) in std::mem::take(&mut self.sent).into_iter().enumerate() {
+            refuse(node, cargo, why, Told { undone: index >= written, alive: false });
         }
     }
 }
@@ -254,16 +279,29 @@ fn deliver_to(node: &Node, seats: Vec<Seat>, parts: Vec<Result<Value, StoreError
     }
 }
 
-/// `again`: the question was not carried out, and can be asked again.
-fn refuse(node: &Node, cargo: Cargo, error: &StoreError, again: bool) {
+/// What an error tells beyond itself.
+#[derive(Clone, Copy)]
+struct Told {
+    /// The question was not carried out, and can be asked again.
+    undone: bool,
+    /// The server is well.
+    alive: bool,
+}
+
+fn refuse(node: &Node, cargo: Cargo, error: &StoreError, told: Told) {
     let (asks, seats): (Vec<Ask>, Vec<Seat>) = match cargo {
         Cargo::Nobody => return,
         Cargo::Command(command, seat) => (vec![Ask::Command(command)], vec![seat]),
         Cargo::Calls(calls, seats) => (calls.into_iter().map(Ask::Call).collect(), seats),
     };
-    node.came_back(seats.len(), std::iter::empty());
+    // A call that goes on with the script's text keeps its leave: what counts is how that ends.
+    let goes_on = error.class == ErrorClass::NoScript;
+    let now = Instant::now();
+    let well = |seat: &&Seat| told.alive && !goes_on && seat.deadline > now;
+    node.came_back(seats.len(), seats.iter().filter(well).filter_map(|seat| seat.pass));
     for (ask, seat) in asks.into_iter().zip(seats) {
-        let failure = Failure { error: error.clone(), again: again.then(|| Box::new(ask)) };
-        let _ = seat.reply.send(Err(failure));
+        let again = told.undone.then(|| Box::new(ask));
+        let pass = seat.pass.filter(|_| goes_on);
+        let _ = seat.reply.send(Err(Failure { error: error.clone(), again, pass }));
     }
 }

@@ -36,6 +36,9 @@ pub struct Seen {
     pub at: Micros,
     /// The state of each check after it, in order.
     pub states: ArrayVec<State, MAX_LIMITS>,
+    /// A bit for each check that no node answered: its outcome and state mean nothing. The others
+    /// were charged as if those had admitted.
+    pub failed: u16,
 }
 
 /// What an instance wants to hold of a key's budget.

@@ -6,9 +6,10 @@ use tollgate::algorithm::State;
 use tollgate::store::replay::{self, Asked, Purpose, Seen};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome};
 
+use crate::call::Body;
 use crate::keys::{self, Names};
 use crate::options::TimeOf;
-use crate::script::{self, Found, Write};
+use crate::script::{self, Found, Reply, Write};
 use crate::state::{self, Stored};
 
 /// The limits of checks as they apply to their keys: those of a staggered one begin at its own time.
@@ -84,6 +85,16 @@ impl<'a> Request<'a> {
         })
     }
 
+    /// Whether how much is taken depends on what there is.
+    pub(crate) fn has_up_to(&self) -> bool {
+        self.asked.iter().any(|one| one.check.what() == Act::UpTo)
+    }
+
+    /// As the script reads it.
+    pub(crate) fn body(&self) -> Body {
+        script::decide(&self.asked, &self.places, self.keys.len())
+    }
+
     /// The limit that a key is about.
     pub(crate) fn limit(&self, place: usize) -> &'a Limit {
         self.asked[self.first[place]].limit
@@ -94,10 +105,14 @@ impl<'a> Request<'a> {
         self.keys.iter().map(|key| keys::slot(key))
     }
 
-    /// What was found under a key, as the checks about it see it, and whether it could be read.
-    pub(crate) fn open(&self, place: usize, found: &Found, now: Micros) -> (Seen, bool) {
-        let purpose = replay::purpose_at(&self.asked, &self.places, place);
-        open(self.limit(place), found, purpose, now)
+    /// What was found under the keys, as the checks about them see it, and how much could not be read.
+    pub(crate) fn open_all(&self, reply: &Reply) -> (Vec<Seen>, usize) {
+        let opened = reply.found.iter().enumerate().map(|(place, found)| {
+            let purpose = replay::purpose_at(&self.asked, &self.places, place);
+            open(self.limit(place), found, purpose, reply.now)
+        });
+        let (seen, read): (Vec<Seen>, Vec<bool>) = opened.unzip();
+        (seen, read.iter().filter(|read| !**read).count())
     }
 
     /// Decides on what was found, and tells what is to be written.

@@ -15,6 +15,9 @@ use crate::error::{ErrorClass, StoreError};
 use crate::options::TimeOf;
 use crate::state::{Kind, push_number, suffix};
 
+#[cfg(test)]
+mod tests;
+
 /// The parts in the order in which they refer to each other.
 static TEXT: LazyLock<String> = LazyLock::new(|| {
     [
@@ -150,16 +153,21 @@ pub(crate) struct Reply {
     pub(crate) now: Micros,
     /// A bit for each check that refused; `None`: the case is left to Rust, nothing was changed.
     pub(crate) refused: Option<u16>,
+    /// What Rust had decided was written.
+    pub(crate) swapped: bool,
     /// What was stored under each key before.
     pub(crate) found: Vec<Found>,
 }
+
+/// As in `lua/decide.lua`.
+const SWAPPED: i64 = -2;
 
 /// What was stored under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
     Value(Vec<u8>),
-    /// No string.
+    /// No string, or a longer one than any state is.
     Foreign,
 }
 
@@ -180,7 +188,7 @@ impl Reply {
             }
             value => (0, vec![Found::read(value)?]),
         };
-        Ok(Reply { now, refused: u16::try_from(code).ok(), found })
+        Ok(Reply { now, refused: u16::try_from(code).ok(), swapped: code == SWAPPED, found })
     }
 }
 
@@ -349,8 +357,11 @@ pub(crate) fn look(keys: usize) -> Body {
 /// What one key is to hold instead of what was found, and for how many milliseconds.
 pub(crate) type Write = Option<(Vec<u8>, u64)>;
 
-/// Writes all, if what was found is still there everywhere.
-pub(crate) fn swap<'a>(changes: impl ExactSizeIterator<Item = (&'a Found, &'a Write)>) -> Body {
+/// Writes all, if what was found is still there everywhere; else decides `instead`, if there is that.
+pub(crate) fn swap<'a>(
+    changes: impl ExactSizeIterator<Item = (&'a Found, &'a Write)>,
+    instead: Option<Body>,
+) -> Body {
     let mut head = vec![act::SWAP, changes.len() as u8];
     for (found, write) in changes {
         let (kind, old) = match found {
@@ -367,7 +378,10 @@ pub(crate) fn swap<'a>(changes: impl ExactSizeIterator<Item = (&'a Found, &'a Wr
         head.push(ttl.len() as u8);
         head.extend_from_slice(ttl.as_bytes());
     }
-    Body { head, tail: Vec::new() }
+    head.push(u8::from(instead.is_some()));
+    let Some(instead) = instead else { return Body { head, tail: Vec::new() } };
+    head.extend(instead.head);
+    Body { head, tail: instead.tail }
 }
 
 fn push_text(bytes: &mut Vec<u8>, text: &[u8]) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::connect::ask_once;
+use crate::connect::{Reach, ask_once};
 use crate::error::{ErrorClass, StoreError};
 use crate::node::Node;
-use crate::url::{Address, Login, StoreUrl, TlsFiles, Topology};
+use crate::url::{Address, Login, StoreUrl, Topology, is_host};
 
 /// How often the sentinels are asked while all is well: an old primary that was cut off from them,
 /// and not from us, is left after so long.
@@ -29,20 +29,20 @@ pub(crate) struct Sentinels {
     addresses: Vec<Address>,
     primary: String,
     login: Login,
-    tls: Option<TlsFiles>,
+    reach: Reach,
     /// Who is asked first.
     first: AtomicUsize,
 }
 
 impl Finder {
     /// For what is one server at a time.
-    pub(crate) fn of(url: &StoreUrl) -> Finder {
+    pub(crate) fn of(url: &StoreUrl, reach: &Reach) -> Finder {
         match &url.topology {
             Topology::Sentinel { primary } => Finder::Sentinels(Arc::new(Sentinels {
                 addresses: url.hosts.clone(),
                 primary: primary.clone(),
                 login: url.sentinel_login.clone(),
-                tls: url.tls.clone(),
+                reach: reach.clone(),
                 first: AtomicUsize::new(0),
             })),
             _ => Finder::Fixed(url.hosts[0].clone()),
@@ -86,7 +86,8 @@ impl Sentinels {
     async fn ask_one(&self, sentinel: &Address) -> Result<Address, StoreError> {
         let question =
             redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.primary).take();
-        let value = ask_once(sentinel, &self.login, self.tls.as_ref(), question).await?;
+        let turn = self.first.load(Ordering::Relaxed);
+        let value = ask_once(sentinel, &self.login, &self.reach, turn, question).await?;
         let unknown = || {
             let detail =
                 format!("the sentinel {sentinel} does not know a primary {:?}", self.primary);
@@ -102,8 +103,9 @@ impl Sentinels {
 /// Host and port as two strings.
 fn named(parts: &[Value]) -> Option<Address> {
     let [Value::BulkString(host), Value::BulkString(port)] = parts else { return None };
-    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
-    Some(Address::Tcp { host: text(host)?, port: text(port)?.parse().ok()? })
+    let host = std::str::from_utf8(host).ok().filter(|host| is_host(host))?;
+    let port = std::str::from_utf8(port).ok()?.parse().ok().filter(|&port| port > 0)?;
+    Some(Address::Tcp { host: host.to_owned(), port })
 }
 
 /// Ends the connection when the sentinels name another server, for ever.
@@ -117,5 +119,32 @@ pub(crate) async fn watch(node: Arc<Node>, sentinels: Arc<Sentinels>) {
             let detail = format!("the sentinels name another primary, {primary}");
             node.hang_up(StoreError::new(ErrorClass::ReadOnly, detail));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primary_is_a_host_and_a_port() {
+        for (host, port, is_one) in [
+            ("10.0.0.1", "6379", true),
+            ("::1", "6379", true),
+            ("redis-1.example", "1", true),
+            ("", "6379", false),
+            ("a b", "6379", false),
+            ("\u{1b}[31m", "6379", false),
+            ("a", "0", false),
+            ("a", "70000", false),
+            ("a", "", false),
+        ] {
+            let parts = [host, port].map(|text| Value::BulkString(text.into()));
+            assert_eq!(named(&parts).is_some(), is_one, "{host:?} {port:?}");
+        }
+        assert_eq!(
+            named(&[Value::BulkString("a".repeat(254).into()), Value::BulkString("1".into())]),
+            None
+        );
     }
 }

@@ -16,6 +16,7 @@ mod failing;
 mod kept;
 mod lease;
 mod local_sync;
+mod owed;
 mod places;
 mod refusals;
 mod request;
@@ -43,7 +44,8 @@ use crate::options::TimeOf;
 use crate::remote::Remote;
 
 use lease::Leases;
-use local_sync::SyncBook;
+use local_sync::{SyncBook, copy_of};
+use owed::Owed;
 use refusals::Refusals;
 use shares::Shares;
 use stats::Counts;
@@ -74,13 +76,16 @@ struct Inner<R> {
     local: MemoryStore,
     /// Names this instance among those that hold budget.
     instance: u64,
-    /// How many instances there are.
+    /// How many instances there are, as far as they were heard of,
     live: AtomicU32,
+    /// and how many there are at least, whoever was heard of.
+    least_live: AtomicU32,
     time: TimeOf,
     secret: RandomState,
     refusals: Refusals,
     leases: Leases,
     sync: SyncBook,
+    owed: Owed,
     shares: Shares,
     counts: Counts,
     pace: Pace,
@@ -98,18 +103,41 @@ struct Asked<R> {
     ahead: AtomicI64,
 }
 
-/// The clock of those who ask, for what happens when nobody does.
+/// The clock of those who ask: for what happens when nobody does, and for how late it is when a question
+/// goes out, which may have been asked a while before.
 #[derive(Debug)]
 struct Pace {
     started: Instant,
-    /// What their clock showed when this began, in microseconds.
+    /// What their clock showed when this began, in microseconds: as the latest of them had it.
     offset: AtomicU64,
+    /// When somebody last had it so, in microseconds since this began.
+    confirmed: AtomicU64,
 }
 
+/// Whoever is asked about for longer was not asked just before: the clock has gone back.
+const BACK_AFTER_US: u64 = 10_000_000;
+
 impl Pace {
-    fn saw(&self, now: Micros) {
-        let offset = now.as_u64().saturating_sub(self.since());
+    fn new() -> Pace {
+        let (offset, confirmed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Pace { started: Instant::now(), offset, confirmed }
+    }
+
+    /// A question of this instant is about to go out; what their clock shows now.
+    fn saw(&self, now: Micros) -> Micros {
+        self.saw_at(now, self.since())
+    }
+
+    fn saw_at(&self, now: Micros, since: u64) -> Micros {
+        let offset = now.as_u64().saturating_sub(since);
+        let known = self.offset.load(Ordering::Relaxed);
+        let confirmed = self.confirmed.load(Ordering::Relaxed);
+        if offset < known && since < confirmed.saturating_add(BACK_AFTER_US) {
+            return Micros::new(known.saturating_add(since));
+        }
         self.offset.store(offset, Ordering::Relaxed);
+        self.confirmed.store(since, Ordering::Relaxed);
+        now
     }
 
     fn now(&self) -> Micros {
@@ -138,14 +166,16 @@ impl<R: Remote> Shared<R> {
             local: MemoryStore::new(max_keys),
             instance: RandomState::new().hash_one(0),
             live: AtomicU32::new(1),
+            least_live: AtomicU32::new(1),
             time,
             secret,
             refusals: Refusals::new(),
             leases: Leases::new(),
             sync: SyncBook::new(),
+            owed: Owed::default(),
             shares: Shares::default(),
             counts: Counts::default(),
-            pace: Pace { started: Instant::now(), offset: AtomicU64::new(0) },
+            pace: Pace::new(),
             runtime: Handle::current(),
             wake: Arc::new(Notify::new()),
         });
@@ -156,6 +186,12 @@ impl<R: Remote> Shared<R> {
     /// How many instances there are, this one included: each one's share when the store fails.
     pub fn set_live(&self, instances: u32) {
         self.inner.live.store(instances.max(1), Ordering::Relaxed);
+    }
+
+    /// How many instances there are at least, however few were heard of: those that start while the
+    /// store is down hear of nobody, and each of them would admit the whole limit.
+    pub fn set_least_live(&self, instances: u32) {
+        self.inner.least_live.store(instances.max(1), Ordering::Relaxed);
     }
 
     /// The stores, the first first.
@@ -182,6 +218,7 @@ impl<R: Remote> Shared<R> {
     pub async fn settle(&self) {
         self.inner.return_leases(true).await;
         self.inner.tell(true).await;
+        self.inner.tell_owed().await;
     }
 }
 
@@ -191,7 +228,8 @@ async fn work<R: Remote>(inner: std::sync::Weak<Inner<R>>, wake: Arc<Notify>) {
         let Some(shared) = inner.upgrade() else { return };
         shared.return_leases(false).await;
         shared.tell(false).await;
-        let idle = shared.leases.is_empty() && shared.sync.is_empty();
+        shared.tell_owed().await;
+        let idle = shared.leases.is_empty() && shared.sync.is_empty() && shared.owed.is_empty();
         drop(shared);
         match idle {
             true => wake.notified().await,
@@ -213,7 +251,11 @@ impl<R: Remote> Inner<R> {
     fn tag(&self, check: &Check<'_>) -> u64 {
         let limit = check.limit();
         let store = u64::from(check.its_terms().store);
-        let numbers = limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56;
+        let numbers = match check.its_terms().consistency {
+            // What the store was not told is of the key, whatever numbers its limit has now.
+            Consistency::LocalSync { .. } => store << 56,
+            _ => limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56,
+        };
         let subject = self.secret.hash_one(check.key().as_bytes());
         (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
     }
@@ -277,7 +319,7 @@ impl<R: Remote> Inner<R> {
     }
 
     fn live(&self) -> u32 {
-        self.live.load(Ordering::Relaxed)
+        self.live.load(Ordering::Relaxed).max(self.least_live.load(Ordering::Relaxed))
     }
 }
 
@@ -288,8 +330,9 @@ impl<R> Asked<R> {
         Micros::new(now.as_u64().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    fn saw(&self, at: Micros, now: Micros) {
-        self.ahead.store(at.as_u64().wrapping_sub(now.as_u64()) as i64, Ordering::Relaxed);
+    /// Its clock showed `at` when that of the asker showed `sent` or a little more.
+    fn saw(&self, at: Micros, sent: Micros) {
+        self.ahead.store(at.as_u64().wrapping_sub(sent.as_u64()) as i64, Ordering::Relaxed);
     }
 }
 
@@ -331,12 +374,20 @@ impl<R: Remote> Store for Shared<R> {
         inner.sync.drop_untold(tag);
         let asked = inner.asked(check);
         let here = inner.local.reset(check.limit(), check.key(), asked.clock(now));
-        Ok(asked.store.reset(check, now).await.unwrap_or(here))
+        let reset = asked.store.reset(check, now).await;
+        // Whoever was refused meanwhile was refused for what is forgotten now.
+        inner.refusals.forget(tag);
+        Ok(reset.unwrap_or(here))
     }
 
     async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
-        let asked = self.inner.asked(check);
-        let here = || self.inner.local.balance(check.limit(), check.key(), asked.clock(now));
+        let inner = &self.inner;
+        let asked = inner.asked(check);
+        // As decisions are made then: by the share of this instance.
+        let here = || {
+            let share = inner.shares.of(check.limit(), inner.live());
+            inner.local.balance(&share, check.key(), asked.clock(now))
+        };
         Ok(asked.store.balance(check, now).await.unwrap_or_else(|_| here()))
     }
 
@@ -366,18 +417,16 @@ impl<R: Remote> Store for Shared<R> {
 }
 
 impl<R: Remote> Inner<R> {
-    /// Gives back where it was charged. What a store that does not answer cannot take back stays
-    /// charged.
+    /// Gives back where it was charged, and in the copy of that here.
     async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) {
         let tag = self.tag(check);
         self.refusals.forget(tag);
-        let asked = self.asked(check);
         let charged_by = receipt.as_ref().map(Receipt::decided_by);
         let check = match charged_by {
             // The store has never heard of it.
             Some(DecidedBy::Local) => {
                 let share = self.shares.of(check.limit(), self.live());
-                let (key, at) = (check.key(), asked.clock(now));
+                let (key, at) = (check.key(), self.asked(check).clock(now));
                 return self.local.refund(&share, key, receipt, check.units(), at);
             }
             Some(DecidedBy::Memory | DecidedBy::Overflow) => {
@@ -386,19 +435,20 @@ impl<R: Remote> Inner<R> {
                     told => check.cost(told),
                 }
             }
-            _ => *check,
+            _ => {
+                self.refund_copy(check, receipt.as_ref(), now);
+                *check
+            }
         };
         self.refund_to_store(&check, receipt, now).await;
+        // Whoever was refused meanwhile was refused for what is given back now.
+        self.refusals.forget(tag);
     }
 
-    async fn refund_to_store(
-        &self,
-        check: &Check<'_>,
-        receipt: impl Into<Option<Receipt>>,
-        now: Micros,
-    ) {
-        if self.asked(check).store.refund(check, receipt.into(), now).await.is_err() {
-            self.counts.refunds_lost.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Gives back in the table of this process what the store is about to. Before it: an answer of
+    /// the store that comes meanwhile says how things are.
+    fn refund_copy(&self, check: &Check<'_>, receipt: Option<&Receipt>, now: Micros) {
+        let (receipt, at) = (receipt.map(copy_of), self.asked(check).clock(now));
+        self.local.refund(check.limit(), check.key(), receipt, check.units(), at);
     }
 }

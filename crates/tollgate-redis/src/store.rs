@@ -12,15 +12,16 @@
 //! that changed, values nobody can read, a clock that jumped, a calendar's next day, "up to") is
 //! decided here whole and written only if nobody else wrote meanwhile.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use redis::Value;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::store::replay::{self, Purpose, Seen};
-use tollgate::{Act, Check, Decision, Key, Limit, Micros, Outcome, Receipt, Wait};
+use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
 
 use crate::call::{Body, Call};
 use crate::control::Instances;
@@ -33,29 +34,47 @@ use crate::script::{self, Found, Reply, Write};
 use crate::stats::LinkStats;
 use crate::url::StoreUrl;
 
+use apart::{Answer, Partly};
+
+mod apart;
 mod lend;
 
-/// How often a change that others overtook is tried again.
-const ROUNDS: usize = 8;
+/// How often a change that others overtook is tried again, if there is still time.
+const ROUNDS: usize = 64;
 /// The most limits whose description is remembered; beyond that all are described anew.
 const MAX_DESCRIBED: usize = 4_096;
 
 /// Limits as the script reads them, by id and fingerprint.
 type Descriptions = HashMap<(u64, u64), Arc<[u8]>>;
 
-/// Limits that several processes keep together in Redis.
-#[derive(Debug)]
+/// Limits that several processes keep together in Redis. Clones share it.
+#[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(crate) link: Link,
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     time: TimeOf,
     /// What all instances on it tell each other.
-    pub(crate) instances: Instances,
+    pub(crate) instances: Arc<Instances>,
+    kept: Arc<Kept>,
+    /// Where what is given back is, whoever waits for the answer.
+    runtime: Handle,
+}
+
+/// What a store keeps here.
+#[derive(Debug, Default)]
+struct Kept {
     /// Bound: `MAX_DESCRIBED`.
     described: RwLock<Descriptions>,
     unreadable: AtomicU64,
     mismatches: AtomicU64,
     retold: AtomicU64,
+}
+
+/// When a request is asked, and until when an answer is of use.
+#[derive(Clone, Copy, Debug)]
+struct When {
+    now: Micros,
+    deadline: Instant,
 }
 
 /// Figures about a store, for metrics.
@@ -73,7 +92,8 @@ pub struct RedisStats {
 /// What a request came to, beside the outcomes.
 struct Told {
     decision: Decision,
-    /// The states after it, by place.
+    /// The states after it: by place, or by check. Bound: one for each check. A log may have only
+    /// those entries that matter to the answer.
     states: Vec<State>,
 }
 
@@ -83,22 +103,20 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
-            instances: Instances::new(&options.prefix),
-            names: Names::new(options),
+            instances: Arc::new(Instances::new(&options.prefix)),
+            names: Arc::new(Names::new(options)),
             time: options.time,
-            described: RwLock::default(),
-            unreadable: AtomicU64::new(0),
-            mismatches: AtomicU64::new(0),
-            retold: AtomicU64::new(0),
+            kept: Arc::default(),
+            runtime: Handle::current(),
         }
     }
 
     /// Figures for metrics.
     pub fn stats(&self) -> RedisStats {
         RedisStats {
-            unreadable: self.unreadable.load(Ordering::Relaxed),
-            mismatches: self.mismatches.load(Ordering::Relaxed),
-            retold: self.retold.load(Ordering::Relaxed),
+            unreadable: self.kept.unreadable.load(Ordering::Relaxed),
+            mismatches: self.kept.mismatches.load(Ordering::Relaxed),
+            retold: self.kept.retold.load(Ordering::Relaxed),
         }
     }
 
@@ -115,58 +133,53 @@ impl RedisStore {
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, StoreError> {
-        self.decide_telling(checks, now, outcomes, |_, _| ()).await
-    }
-
-    /// As [`RedisStore::decide_each`]; `tell` gets the state of each check's limit after it. A log
-    /// may have only those entries that matter to the answer.
-    pub async fn decide_telling(
-        &self,
-        checks: &[Check<'_>],
-        now: Micros,
-        outcomes: &mut [Outcome],
-        mut tell: impl FnMut(&Check<'_>, &State) + Send,
-    ) -> Result<Decision, StoreError> {
         if let Some(decision) = replay::without_asking(checks, now) {
             outcomes.fill(Outcome::default());
             return Ok(decision);
         }
+        Ok(self.answer(checks, now, outcomes, Partly::Fails).await?.told.decision)
+    }
+
+    /// Answers checks, wherever their keys are. In a cluster some of the nodes may fail.
+    async fn answer(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+        partly: Partly,
+    ) -> Result<Answer, StoreError> {
+        let when = When { now, deadline: self.link.deadline() };
         let limits = request::shifted(checks);
         let request = Request::new(&self.names, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
-            return self.decide_apart(checks, now, outcomes, &mut tell).await;
+            return self.answer_apart(checks, when, outcomes, partly).await;
         }
-        let told = self.decide_together(&request, now, outcomes).await?;
-        for (check, place) in checks.iter().zip(&request.places) {
-            tell(check, &told.states[*place]);
-        }
-        Ok(told.decision)
+        let Told { decision, states } = self.decide_together(&request, when, outcomes).await?;
+        let states = request.places.iter().map(|place| states[*place].clone()).collect();
+        Ok(Answer { told: Told { decision, states }, failed: 0 })
     }
 
     /// A request whose keys are in one slot, or need not be.
     async fn decide_together(
         &self,
         request: &Request<'_>,
-        now: Micros,
+        when: When,
         outcomes: &mut [Outcome],
     ) -> Result<Told, StoreError> {
-        if request.asked.iter().any(|one| one.check.what() == Act::UpTo) {
-            return self.decide_up_to(request, now, outcomes).await;
+        if request.has_up_to() {
+            return self.decide_up_to(request, when, outcomes).await;
         }
-        let reply = self.ask(request, now).await?;
-        match reply.refused {
-            Some(refused) => Ok(self.told(request, &reply, refused, outcomes)),
-            None => self.decide_here(request, reply, now, outcomes).await,
+        let reply = self.ask(request, when).await?;
+        match self.told(request, &reply, outcomes) {
+            Some(told) => Ok(told),
+            None => self.decide_here(request, reply, when, outcomes).await,
         }
     }
 
-    async fn ask(&self, request: &Request<'_>, now: Micros) -> Result<Reply, StoreError> {
+    async fn ask(&self, request: &Request<'_>, when: When) -> Result<Reply, StoreError> {
         let plain = script::is_plain(&request.asked);
-        let places = &request.places;
-        let body = (!plain).then(|| script::decide(&request.asked, places, request.keys.len()));
-        let limits =
-            (0..request.keys.len()).map(|place| self.describe(request.limit(place), now)).collect();
-        self.call(&request.keys, limits, body, now).await
+        let body = (!plain).then(|| request.body());
+        self.call(&request.keys, self.described(request, when), body, when).await
     }
 
     async fn call(
@@ -174,41 +187,35 @@ impl RedisStore {
         keys: &[Vec<u8>],
         limits: Vec<Arc<[u8]>>,
         body: Option<Body>,
-        now: Micros,
+        when: When,
     ) -> Result<Reply, StoreError> {
         let slot = if self.link.is_cluster() { keys::slot(&keys[0]) } else { 0 };
-        let now = (self.time == TimeOf::Caller).then_some(now.as_u64());
+        let now = (self.time == TimeOf::Caller).then_some(when.now.as_u64());
         let call = Call { slot, keys: keys.to_vec(), limits, body, now };
-        let reply = Reply::read(self.link.call(call).await?)?;
+        let reply = Reply::read(self.link.call_by(call, when.deadline).await?)?;
         if reply.found.len() != keys.len() {
             return Err(script::not_understood());
         }
         Ok(reply)
     }
 
-    /// What the script decided, as this process would have said it.
-    fn told(
-        &self,
-        request: &Request<'_>,
-        reply: &Reply,
-        refused: u16,
-        outcomes: &mut [Outcome],
-    ) -> Told {
-        let (mut seen, _) = self.open(request, reply);
-        let decision = request.decide(&mut seen, reply.now, outcomes);
-        if decision.allowed() != (refused == 0) {
-            self.mismatches.fetch_add(1, Ordering::Relaxed);
+    /// What the script decided, as this process would have said it. `None`: it decided nothing, or on
+    /// what is no state, which is to be set right.
+    fn told(&self, request: &Request<'_>, reply: &Reply, outcomes: &mut [Outcome]) -> Option<Told> {
+        let admitted = reply.refused? == 0;
+        let (mut seen, unreadable) = request.open_all(reply);
+        if unreadable > 0 {
+            return None;
         }
-        Told { decision, states: seen.iter().map(|seen| seen.state().clone()).collect() }
-    }
-
-    fn open(&self, request: &Request<'_>, reply: &Reply) -> (Vec<Seen>, usize) {
-        let opened = reply.found.iter().enumerate();
-        let opened = opened.map(|(place, found)| request.open(place, found, reply.now));
-        let (seen, read): (Vec<Seen>, Vec<bool>) = opened.unzip();
-        let unreadable = read.iter().filter(|read| !**read).count();
-        self.unreadable.fetch_add(unreadable as u64, Ordering::Relaxed);
-        (seen, unreadable)
+        let decision = request.decide(&mut seen, reply.now, outcomes);
+        if decision.allowed() != admitted {
+            self.kept.mismatches.fetch_add(1, Ordering::Relaxed);
+            // What the script did not charge must not pass.
+            if !admitted {
+                return None;
+            }
+        }
+        Some(Told { decision, states: states(&seen) })
     }
 
     /// Decides on what was found and writes it, if nobody else writes meanwhile.
@@ -216,69 +223,76 @@ impl RedisStore {
         &self,
         request: &Request<'_>,
         mut reply: Reply,
-        now: Micros,
+        when: When,
         outcomes: &mut [Outcome],
     ) -> Result<Told, StoreError> {
-        self.retold.fetch_add(1, Ordering::Relaxed);
-        for _ in 0..ROUNDS {
-            let (mut seen, _) = self.open(request, &reply);
-            let decision = request.decide(&mut seen, reply.now, outcomes);
-            let states = seen.iter().map(|seen| seen.state().clone()).collect();
-            let limits = (0..request.keys.len()).map(|place| request.limit(place));
-            let writes = limits.zip(seen);
-            let writes: Vec<Write> = writes
-                .map(|(limit, seen)| request::write(limit, seen, self.time, reply.now))
-                .collect();
-            match self.swap(&request.keys, &reply.found, &writes, now).await? {
-                None => return Ok(Told { decision, states }),
-                Some(again) => reply = again,
+        self.kept.retold.fetch_add(1, Ordering::Relaxed);
+        // What the script cannot be trusted with it is not asked again.
+        let mut scripted = reply.refused.is_none() && !request.has_up_to();
+        for round in 0..ROUNDS {
+            let (mut seen, unreadable) = request.open_all(&reply);
+            if round == 0 {
+                self.kept.unreadable.fetch_add(unreadable as u64, Ordering::Relaxed);
             }
+            let decision = request.decide(&mut seen, reply.now, outcomes);
+            let told = Told { decision, states: states(&seen) };
+            let writes: Vec<Write> = seen
+                .into_iter()
+                .enumerate()
+                .map(|(place, seen)| {
+                    request::write(request.limit(place), seen, self.time, reply.now)
+                })
+                .collect();
+            if writes.iter().all(Option::is_none) {
+                return Ok(told);
+            }
+            let limits = if scripted { self.described(request, when) } else { Vec::new() };
+            let body =
+                script::swap(reply.found.iter().zip(&writes), scripted.then(|| request.body()));
+            reply = self.call(&request.keys, limits, Some(body), when).await?;
+            if reply.swapped {
+                return Ok(told);
+            }
+            if let Some(told) = self.told(request, &reply, outcomes) {
+                return Ok(told);
+            }
+            scripted &= reply.refused.is_none();
         }
-        Err(contended())
-    }
-
-    /// Writes, if what was found is still there; else says what is.
-    async fn swap(
-        &self,
-        keys: &[Vec<u8>],
-        found: &[Found],
-        writes: &[Write],
-        now: Micros,
-    ) -> Result<Option<Reply>, StoreError> {
-        if writes.iter().all(Option::is_none) {
-            return Ok(None);
-        }
-        let body = script::swap(found.iter().zip(writes));
-        let reply = self.call(keys, Vec::new(), Some(body), now).await?;
-        Ok(reply.refused.is_none().then_some(reply))
+        Err(self.contended())
     }
 
     /// "Up to": asks how much there is, and takes that, if it is still there.
     async fn decide_up_to(
         &self,
         request: &Request<'_>,
-        now: Micros,
+        when: When,
         outcomes: &mut [Outcome],
     ) -> Result<Told, StoreError> {
         for _ in 0..ROUNDS {
             let look = Some(script::look(request.keys.len()));
-            let found = self.call(&request.keys, Vec::new(), look, now).await?;
-            let (mut seen, unreadable) = self.open(request, &found);
+            let found = self.call(&request.keys, Vec::new(), look, when).await?;
+            let (mut seen, unreadable) = request.open_all(&found);
             let decision = request.decide(&mut seen, found.now, outcomes);
             let Some(certain) = request.certain(outcomes) else {
-                return self.decide_here(request, found, now, outcomes).await;
+                return self.decide_here(request, found, when, outcomes).await;
             };
             if !decision.allowed() || unreadable > 0 {
-                return self.decide_here(request, found, now, outcomes).await;
+                return self.decide_here(request, found, when, outcomes).await;
             }
-            let reply = self.ask(&certain, now).await?;
-            match reply.refused {
-                Some(0) => return Ok(self.told(&certain, &reply, 0, outcomes)),
-                Some(_) => {}
-                None => return self.decide_here(request, reply, now, outcomes).await,
+            let reply = self.ask(&certain, when).await?;
+            match (reply.refused, self.told(&certain, &reply, outcomes)) {
+                (Some(0), Some(told)) => return Ok(told),
+                (Some(1..), Some(_)) => {}
+                _ => return self.decide_here(request, reply, when, outcomes).await,
             }
         }
-        Err(contended())
+        Err(self.contended())
+    }
+
+    /// The descriptions of the limits of a request.
+    fn described(&self, request: &Request<'_>, when: When) -> Vec<Arc<[u8]>> {
+        let places = 0..request.keys.len();
+        places.map(|place| self.describe(request.limit(place), when.now)).collect()
     }
 
     /// The description of a limit.
@@ -287,13 +301,14 @@ impl RedisStore {
             return script::describe(limit, self.time, now).into();
         }
         let name = (limit.id(), limit.fingerprint());
-        let known = self.described.read().unwrap_or_else(|poison| poison.into_inner());
+        let known = self.kept.described.read().unwrap_or_else(|poison| poison.into_inner());
         if let Some(known) = known.get(&name) {
             return Arc::clone(known);
         }
         drop(known);
         let description: Arc<[u8]> = script::describe(limit, self.time, now).into();
-        let mut described = self.described.write().unwrap_or_else(|poison| poison.into_inner());
+        let mut described =
+            self.kept.described.write().unwrap_or_else(|poison| poison.into_inner());
         if described.len() >= MAX_DESCRIBED {
             described.clear();
         }
@@ -318,25 +333,27 @@ impl RedisStore {
         let limit = &*limit.for_key(key.as_bytes());
         let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
         let body = script::refund(limit, units, charged_at);
-        let mut reply = self.call(&keys, vec![self.describe(limit, now)], Some(body), now).await?;
+        let when = When { now, deadline: self.link.deadline() };
+        let mut reply = self.call(&keys, vec![self.describe(limit, now)], Some(body), when).await?;
         for _ in 0..ROUNDS {
-            if reply.refused.is_some() || reply.found == [Found::Nothing] {
+            if reply.swapped || reply.refused.is_some() || reply.found == [Found::Nothing] {
                 return Ok(());
             }
             let (mut seen, _) = self.open_one(limit, &reply, Purpose::Settle);
             seen.refund(limit, units, charged_at, reply.now);
             let write = request::write(limit, seen, self.time, reply.now);
-            match self.swap(&keys, &reply.found, &[write], now).await? {
-                None => return Ok(()),
-                Some(again) => reply = again,
+            if write.is_none() {
+                return Ok(());
             }
+            let swap = script::swap([(&reply.found[0], &write)].into_iter(), None);
+            reply = self.call(&keys, Vec::new(), Some(swap), when).await?;
         }
-        Err(contended())
+        Err(self.contended())
     }
 
     fn open_one(&self, limit: &Limit, reply: &Reply, purpose: Purpose) -> (Seen, bool) {
         let (seen, read) = request::open(limit, &reply.found[0], purpose, reply.now);
-        self.unreadable.fetch_add(u64::from(!read), Ordering::Relaxed);
+        self.kept.unreadable.fetch_add(u64::from(!read), Ordering::Relaxed);
         (seen, read)
     }
 
@@ -359,81 +376,16 @@ impl RedisStore {
     ) -> Result<i64, StoreError> {
         let limit = &*limit.for_key(key.as_bytes());
         let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
-        let reply = self.call(&keys, Vec::new(), Some(script::look(1)), now).await?;
+        let when = When { now, deadline: self.link.deadline() };
+        let reply = self.call(&keys, Vec::new(), Some(script::look(1)), when).await?;
         let (seen, _) = self.open_one(limit, &reply, Purpose::Ask);
         Ok(seen.state().balance(limit, reply.now))
     }
 
-    /// A request whose keys are in several slots: each slot's checks in turn, in the order of the
-    /// checks. If one refuses, what the others were charged is given back: never above a limit, below
-    /// it at most by the requests on their way.
-    async fn decide_apart(
-        &self,
-        checks: &[Check<'_>],
-        now: Micros,
-        outcomes: &mut [Outcome],
-        tell: &mut (impl FnMut(&Check<'_>, &State) + Send),
-    ) -> Result<Decision, StoreError> {
-        let mut charged: Vec<(usize, State)> = Vec::new();
-        let mut refused = false;
-        for group in groups(&self.names, checks) {
-            let asked: Vec<Check<'_>> = group
-                .iter()
-                .map(|&index| match refused && !checks[index].counts_denied() {
-                    true => checks[index].act(Act::Peek),
-                    false => checks[index],
-                })
-                .collect();
-            let limits = request::shifted(&asked);
-            let request = Request::new(&self.names, &asked, &limits);
-            let mut said = vec![Outcome::default(); asked.len()];
-            let told = match self.decide_together(&request, now, &mut said).await {
-                Ok(told) => told,
-                Err(error) => {
-                    self.give_back(checks, &charged, outcomes, now).await;
-                    return Err(error);
-                }
-            };
-            refused |= !told.decision.allowed();
-            for (&index, (outcome, place)) in group.iter().zip(said.iter().zip(&request.places)) {
-                outcomes[index] = *outcome;
-                charged.push((index, told.states[*place].clone()));
-            }
-        }
-        if refused {
-            self.give_back(checks, &charged, outcomes, now).await;
-        }
-        for (index, state) in &charged {
-            tell(&checks[*index], state);
-        }
-        Ok(Decision::of_outcomes(checks, outcomes, now))
-    }
-
-    /// Gives back what a request that is refused after all was charged, and takes it out of what its
-    /// limits said. What cannot be given back runs out by itself.
-    async fn give_back(
-        &self,
-        checks: &[Check<'_>],
-        charged: &[(usize, State)],
-        outcomes: &mut [Outcome],
-        now: Micros,
-    ) {
-        for (index, state) in charged {
-            let (check, outcome) = (&checks[*index], &mut outcomes[*index]);
-            if outcome.charged == 0 || check.counts_denied() {
-                outcome.charged = 0;
-                continue;
-            }
-            let (limit, units, at) = (check.limit(), outcome.charged, outcome.served_at);
-            let receipt = outcome.receipt();
-            let _ = self.refund(limit, check.key(), Some(receipt), units, now).await;
-            let limit: Cow<'_, Limit> = limit.for_key(check.key().as_bytes());
-            let mut state = state.clone();
-            tollgate::algorithm::refund(&limit, &mut state, units, Some(at), at);
-            let after = tollgate::algorithm::judge(&limit, &state, 0, at);
-            *outcome =
-                Outcome { charged: 0, delay: Wait::ZERO, decided_by: outcome.decided_by, ..after };
-        }
+    /// Others were faster each time, and now it is too late.
+    fn contended(&self) -> StoreError {
+        self.link.count(ErrorClass::Contended);
+        StoreError::new(ErrorClass::Contended, "others kept changing the state meanwhile")
     }
 }
 
@@ -442,20 +394,7 @@ fn is_same(mut slots: impl Iterator<Item = u16>) -> bool {
     slots.all(|slot| Some(slot) == first)
 }
 
-/// The checks of each slot, slots in the order of their first checks.
-fn groups(names: &Names, checks: &[Check<'_>]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
-    for (index, check) in checks.iter().enumerate() {
-        let subject = names.subject(check.key().as_bytes());
-        let slot = keys::slot(&names.key(subject, check.limit(), 0));
-        match groups.iter_mut().find(|(other, _)| *other == slot) {
-            Some((_, group)) => group.push(index),
-            None => groups.push((slot, vec![index])),
-        }
-    }
-    groups.into_iter().map(|(_, group)| group).collect()
-}
-
-fn contended() -> StoreError {
-    StoreError::new(ErrorClass::Contended, "others kept changing the state meanwhile")
+/// The states that a request left.
+fn states(seen: &[Seen]) -> Vec<State> {
+    seen.iter().map(|seen| seen.state().clone()).collect()
 }

@@ -9,6 +9,8 @@ use std::str::FromStr;
 const HOSTS_MAX: usize = 64;
 /// Bytes of a URL.
 const URL_MAX: usize = 4096;
+/// Bytes of a host.
+const HOST_MAX: usize = 253;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -105,11 +107,18 @@ impl StoreUrl {
             "unix" | "redis+unix" => parts.unix(),
             "redis-sentinel" => parts.sentinel(),
             "redis-cluster" => parts.cluster(),
-            _ => wrong(format!(
-                "there is no store {:?}: write `redis`, `rediss`, `unix`, `redis-sentinel` or \
-                 `redis-cluster` before `://`",
-                scheme.chars().take(40).collect::<String>()
-            )),
+            _ => {
+                // Anything else may be a password that stands in the wrong place.
+                let fits = |c: char| c.is_ascii_alphabetic() || matches!(c, '+' | '-');
+                let shown = match scheme.len() <= 20 && scheme.chars().all(fits) {
+                    true => format!("{scheme:?}"),
+                    false => "as is written".to_owned(),
+                };
+                wrong(format!(
+                    "there is no store {shown}: write `redis`, `rediss`, `unix`, `redis-sentinel` \
+                     or `redis-cluster` before `://`"
+                ))
+            }
         }
     }
 
@@ -247,8 +256,7 @@ fn host(text: &str, default_port: u16) -> Parsed<Address> {
             None => (text, None),
         },
     };
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
-    if host.is_empty() || host.len() > 253 || !host.chars().all(fits) {
+    if !is_host(host) {
         return wrong("a host is missing or is none: write `HOST:PORT`, such as `127.0.0.1:6379`");
     }
     let port = match port {
@@ -259,6 +267,12 @@ fn host(text: &str, default_port: u16) -> Parsed<Address> {
         },
     };
     Ok(Address::Tcp { host: host.to_owned(), port })
+}
+
+/// Whether it can be the name or the address of a host, whoever says so.
+pub(crate) fn is_host(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
+    (1..=HOST_MAX).contains(&text.len()) && text.chars().all(fits)
 }
 
 fn database(text: &str) -> Parsed<u32> {
@@ -455,6 +469,7 @@ mod tests {
             ("", "`redis://HOST:PORT`"),
             ("localhost:6379", "no scheme"),
             ("http://localhost", "there is no store \"http\""),
+            ("user:s3cret://x", "there is no store as is written"),
             ("redis://", "`HOST:PORT`"),
             ("redis://h:0", "1 to 65535"),
             ("redis://h:70000", "1 to 65535"),

@@ -11,7 +11,7 @@ const LINE_MAX: usize = 4096;
 const VALUES_MAX: usize = 1 << 18;
 /// Lists in lists.
 const DEPTH_MAX: usize = 8;
-/// Bytes of all strings in one reply.
+/// Bytes of one reply, those of lengths and ends of lines included.
 const REPLY_MAX: usize = 32 << 20;
 /// Places that a list gets before its values have come: a length is only a claim.
 const FORESEEN_MAX: usize = 1024;
@@ -56,11 +56,6 @@ impl Reader {
             self.used = 0;
         }
         self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Whether there is no part of a reply.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.used == self.buffer.len() && self.open.is_empty()
     }
 
     /// The next reply, once it is complete.
@@ -139,12 +134,8 @@ impl Reader {
                     if end != b"\r\n" {
                         return Err(Broken("a string does not end where it should"));
                     }
-                    self.bytes += length;
-                    if self.bytes > REPLY_MAX {
-                        return Err(Broken("a reply is too long"));
-                    }
                     let value = Value::BulkString(string.to_vec());
-                    self.used += after + length + 2;
+                    self.take(after + length + 2)?;
                     return Ok(Some(Token::Value(value)));
                 }
             },
@@ -154,8 +145,18 @@ impl Reader {
             },
             _ => return Err(Broken("a reply begins with an unknown byte")),
         };
-        self.used += after;
+        self.take(after)?;
         Ok(Some(token))
+    }
+
+    /// So many bytes are read.
+    fn take(&mut self, bytes: usize) -> Result<(), Broken> {
+        self.used += bytes;
+        self.bytes += bytes;
+        if self.bytes > REPLY_MAX {
+            return Err(Broken("a reply is too long"));
+        }
+        Ok(())
     }
 
     /// Lets go of what is used up, and of room that one large reply needed.
@@ -284,6 +285,22 @@ mod tests {
             bytes.extend(b":1\r\n".repeat(1024));
         }
         assert_eq!(all(&bytes, 1 << 16).1, Some(Broken("a reply has too many values")));
+    }
+
+    #[test]
+    fn every_byte_of_a_reply_counts() {
+        let line = "a".repeat(LINE_MAX - 10);
+        for one in [
+            format!("+{line}\r\n"),
+            format!("-{line}\r\n"),
+            format!("$3000\r\n{}\r\n", "a".repeat(3000)),
+        ] {
+            let count = REPLY_MAX / one.len() + 1;
+            let bytes = [format!("*{count}\r\n"), one.repeat(count)].concat();
+            assert_eq!(all(bytes.as_bytes(), 1 << 16).1, Some(Broken("a reply is too long")));
+            // As many in replies of their own are no trouble.
+            assert_eq!(all(one.repeat(count).as_bytes(), 1 << 16).1, None);
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn only_key(server: &Server) -> String {
 }
 
 /// Ways to spoil the value under a key, each a script of its own.
-const SPOILED: [&str; 13] = [
+const SPOILED: [&str; 14] = [
     "redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'a')",
     "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'a', 'b')",
     "redis.call('DEL', KEYS[1]) redis.call('ZADD', KEYS[1], 1, 'b')",
@@ -49,6 +49,11 @@ const SPOILED: [&str; 13] = [
     "local v = redis.call('GET', KEYS[1])
      redis.call('SET', KEYS[1], string.sub(v, 1, 7) .. string.rep('\\255', 7) .. string.sub(v, 15))",
     "redis.call('SET', KEYS[1], string.rep('\\255', 40000))",
+    // Sums and instants of a log out of order: what the script could still do sums with.
+    "local v = redis.call('GET', KEYS[1])
+     local first = struct.pack('<I7I7', 999999999999, 3)
+     redis.call('SET', KEYS[1],
+       string.sub(v, 1, 17) .. first .. struct.pack('<I7I7', 999999999998, 2) .. string.sub(v, 18))",
 ];
 
 #[tokio::test]
@@ -80,6 +85,31 @@ async fn foreign_and_damaged_values_count_as_nothing() {
             shared::every_key_expires(&server, 1, 3_600_000);
             assert!(store.reset(&limit, Key::from("ada")).await.expect("an answer"));
         }
+    }
+}
+
+/// Would catch: a debt that the script drains before it looks whether there can be so much, so that it
+/// refuses what Rust then reads as nothing used.
+#[tokio::test]
+async fn a_debt_beyond_all_bounds_counts_as_nothing() {
+    for limit in limits().iter().filter(|limit| limit.algorithm().is_bucket()) {
+        let server = Server::start();
+        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let store = shared::store_at(&server, options).await;
+        let now = Micros::from_secs(1_000_000);
+        let _ = decide(&store, Check::new(limit, "ada"), now).await;
+        let debt = tollgate::algorithm::token_bucket::Mixed::most(limit).whole + 1;
+        let spoil = format!(
+            "local v = redis.call('GET', KEYS[1])
+            redis.call('SET', KEYS[1], struct.pack('<I7I7', 999999000000, {debt}) .. string.sub(v, 15))"
+        );
+        server.cli(&["EVAL", &spoil, "1", &only_key(&server)]);
+        for left in (0..5).rev() {
+            let taken = decide(&store, Check::new(limit, "ada"), now).await;
+            assert_eq!((taken.allowed(), taken.remaining()), (true, left), "{limit}");
+        }
+        assert!(!decide(&store, Check::new(limit, "ada"), now).await.allowed(), "{limit}");
+        assert_eq!(store.stats().unreadable, 1, "{limit}");
     }
 }
 
@@ -214,12 +244,12 @@ async fn a_long_log_is_bounded_and_exact() {
             memory.refund(&limit, Key::from("ada"), Some(here), 1, now);
             store.refund(&limit, Key::from("ada"), Some(there), 1, now).await.expect("an answer");
         }
-        if step % 100 == 99 {
+        if step % 60 == 59 {
             let length: i64 = server.cli(&["STRLEN", &only_key(&server)]).trim().parse().unwrap();
             longest = length.max(longest);
         }
     }
-    // 1,024 entries of 14 bytes, and 14 + 5 before them.
-    assert_eq!(longest, 1_024 * 14 + 19, "it was full, and no longer than that");
+    // Fewer than 1,024 entries of 14 bytes, and 14 + 5 before them.
+    assert!((960 * 14..1_024 * 14 + 19).contains(&longest), "{longest}");
     assert_eq!(store.stats().mismatches, 0);
 }

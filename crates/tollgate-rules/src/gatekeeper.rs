@@ -439,11 +439,12 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 }
 
-/// Whether a refusal is the key's own doing. A state that strangers share refuses for what they did, a
-/// store that does not answer for nothing at all, and what the store is not asked about it counts later.
+/// Whether a refusal is the key's own doing. A state that strangers share refuses for what they did; where
+/// a store does not answer, an instance refuses whoever is over its share, or everybody; and what the
+/// store is not asked about it counts later.
 fn counts_towards_bans(decided_by: DecidedBy) -> bool {
-    use DecidedBy::{Lease, Local, Memory, Redis};
-    matches!(decided_by, Memory | Redis | Lease | Local)
+    use DecidedBy::{Lease, Memory, Redis};
+    matches!(decided_by, Memory | Redis | Lease)
 }
 
 /// What a limit says of a key that is blocked under its rule.

@@ -124,6 +124,7 @@ pub(crate) fn shared(told: Told) -> &'static str {
         Told::Everyone => "yes",
         Told::Later => "later",
         Told::NoRoom => "no_room",
+        Told::TooLong => "too_long",
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
         "asked by",
         "decisions/s",
         "spread",
+        "best",
         "times naive",
         "by Redis CPU",
         "p50 us",
@@ -30,8 +31,9 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
         let peer = measured.iter().find(|it| it.name == one.peer && it.load == one.load);
         let times = peer.and_then(|peer| one.compare(peer, |a, b| a.per_s / b.per_s));
         let by_cpu = peer.and_then(|peer| one.compare(peer, |a, b| b.redis_us / a.redis_us));
+        // Redis may have done nothing at all.
         let shown = |it: Option<Figure>| {
-            it.map_or("-".into(), |it| {
+            it.filter(|it| it.max.is_finite()).map_or("-".into(), |it| {
                 format!("{} ({}–{})", figures(it.median), figures(it.min), figures(it.max))
             })
         };
@@ -41,6 +43,7 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
             asked_by(one.load),
             thousands(rate.median as u64),
             rate.spread(),
+            thousands(rate.max as u64),
             shown(times),
             shown(by_cpu),
             figures(middle(|it| it.p50_us)),

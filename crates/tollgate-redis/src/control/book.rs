@@ -8,17 +8,21 @@ use std::sync::Arc;
 
 use tollgate::{Micros, Wait};
 
+use super::Told;
 use super::fact::{Fact, Kind, Name, Stored, When};
 use super::wire::{BYTES_MAX, FACTS_MAX, Outcome, Reply};
 
-/// After a call that failed, what was decided this recently is told once more: whoever answers next
-/// may be a replica that lacks it.
+/// After a call that failed, or over a new connection, what was told or heard this recently is told
+/// once more: whoever answers next may be a replica that lacks it.
 const TOLD_AGAIN_US: u64 = 60_000_000;
+
+/// Ends move with the clock they are counted by, if it moves by this much against the store's.
+const JUMP_US: u64 = 100_000;
 
 /// How long it is remembered that a fact was taken back.
 const GONE_FOR: Wait = Wait::from_micros(24 * 3_600_000_000);
 
-/// Acts that found no room in the store and whose authors may still ask. Bound of the list.
+/// Acts that others cannot be told of and whose authors may still ask. Bound of the list.
 const REFUSED_MAX: usize = 1_024;
 
 /// Something that was decided here, in order.
@@ -31,25 +35,35 @@ pub(super) struct Book {
     /// Bound: that of each kind.
     facts: HashMap<Name, Entry>,
     counts: [usize; Kind::ALL.len()],
-    /// What the store has not confirmed, the oldest act first. Bound: that of `facts`.
-    unsent: BTreeMap<Act, Name>,
-    /// Bound: `REFUSED_MAX`; the oldest is forgotten.
-    refused: VecDeque<Act>,
+    /// What the store has not confirmed. Bound: that of `facts`.
+    unsent: BTreeMap<Turn, Name>,
+    /// Why acts hold here only. Bound: `REFUSED_MAX`; the oldest is forgotten.
+    refused: VecDeque<(Act, Told)>,
     last_act: u64,
     /// Which life of the store was heard of last; empty: none.
     epoch: Arc<str>,
     seen: u64,
-    /// How far the store's clock is ahead of ours.
+    /// How far the store's clock is ahead of ours, where ends are counted by ours.
     offset: i64,
     /// The last call failed.
     failing: bool,
+}
+
+/// When something is told: first what was decided here, the oldest act first, then what the store may
+/// have lost. An operator waits for the one, nobody for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    again: bool,
+    act: Act,
 }
 
 #[derive(Debug)]
 struct Entry {
     fact: Fact,
     /// If the store has yet to confirm it.
-    unsent: Option<Act>,
+    unsent: Option<Turn>,
+    /// When the store got it, as far as that is known, by the store's clock.
+    written: u64,
 }
 
 /// One call: what is known and what is told.
@@ -68,54 +82,81 @@ pub(super) struct Telling {
     pub(super) name: Name,
     pub(super) fact: Fact,
     pub(super) offset: i64,
-    act: Act,
+    turn: Turn,
 }
 
 /// What others have changed.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) facts: Vec<(Name, Fact)>,
-    /// There is more to tell or to hear at once.
-    pub(super) more: bool,
+    /// There is more to tell or to hear.
+    pub(super) more: More,
+    /// By how many microseconds the ends of what was known have moved.
+    pub(super) moved: i64,
     /// Facts that found no room in the store.
     pub(super) no_room: u64,
 }
 
+/// What else there is to tell or to hear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum More {
+    #[default]
+    Nothing,
+    /// What nobody waits for: it must not keep the store busy.
+    Old,
+    /// What was decided here.
+    New,
+}
+
 impl Book {
-    /// Something was decided here. `None`: there is no room.
-    pub(super) fn tell(&mut self, name: Name, mut fact: Fact, now: Micros) -> Option<Act> {
+    /// Something was decided here. If there is no room, it holds here only.
+    pub(super) fn tell(&mut self, name: Name, mut fact: Fact, now: Micros) -> Act {
+        let act = self.next_act();
+        if fact.payload.len() > name.kind.payload_max() {
+            self.refuse(act, Told::TooLong);
+            return act;
+        }
+        // What was taken back already is taken back no more than what was never there.
+        let old = self.facts.get(&name).filter(|old| !(old.fact.gone && fact.gone));
+        let after = old.map_or(0, |old| match old.fact.when {
+            When::Here { after, .. } => after,
+            When::Stamp(stamp) => stamp,
+        });
+        fact.when = When::Here { at: now, after };
+        let old_until = old.filter(|old| !old.fact.gone).and_then(|old| old.fact.until);
         if fact.gone {
-            fact.until = Some(now.after(GONE_FOR));
-        } else if name.kind == Kind::Block
-            && let Some(old) = self.facts.get(&name)
-            && !old.fact.gone
-        {
-            fact.until = fact.until.max(old.fact.until);
+            // Nobody can bring back what would have ended.
+            let gone_for = now.after(GONE_FOR);
+            fact.until = Some(old_until.map_or(gone_for, |until| until.min(gone_for)));
+        } else if name.kind == Kind::Block {
+            fact.until = fact.until.max(old_until);
         }
         if !self.has_room(name) {
             self.drop_ended(now);
         }
-        self.has_room(name).then(|| {
-            let act = self.next_act();
-            self.set(name, fact, Some(act));
-            act
-        })
+        match self.has_room(name) {
+            true => self.set(name, fact, Some(Turn { again: false, act }), 0),
+            false => self.refuse(act, Told::NoRoom),
+        }
+        act
     }
 
-    /// Whether everything up to an act is known to the store; `Err`: it had no room for it.
-    pub(super) fn is_told(&self, act: Act) -> Result<bool, ()> {
-        if self.refused.contains(&act) {
-            return Err(());
+    /// Whether everything up to an act is known to the store; `Err`: it never will be.
+    pub(super) fn is_told(&self, act: Act) -> Result<bool, Told> {
+        if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == act) {
+            return Err(*why);
         }
-        Ok(self.unsent.first_key_value().is_none_or(|(oldest, _)| *oldest > act))
+        // Acts come first: if the first is no act, there is none.
+        let oldest = self.unsent.first_key_value();
+        Ok(oldest.is_none_or(|(oldest, _)| oldest.again || oldest.act > act))
     }
 
     /// What the next call has to say.
     pub(super) fn sending(&self, now: Micros) -> Sending {
         let mut bytes = 0;
-        let telling = self.unsent.iter().map(|(act, name)| {
+        let telling = self.unsent.iter().map(|(turn, name)| {
             let fact = self.facts[name].fact.clone();
-            Telling { name: *name, fact, offset: self.offset, act: *act }
+            Telling { name: *name, fact, offset: self.offset, turn: *turn }
         });
         let facts = telling.take(FACTS_MAX).take_while(|telling| {
             let fits = bytes == 0 || bytes + telling.fact.payload.len() <= BYTES_MAX;
@@ -129,36 +170,73 @@ impl Book {
     /// The store has answered.
     pub(super) fn heard(&mut self, sent: &Sending, reply: Reply, now: Micros) -> News {
         self.failing = false;
-        self.offset = reply.now.cast_signed().wrapping_sub(now.as_u64().cast_signed());
+        let moved = self.keep_time(reply.now, now);
         // Before what was told now is confirmed: that the store has, whichever life it is in.
-        if *self.epoch != *reply.epoch || reply.from != self.seen {
+        if *self.epoch != *reply.epoch || reply.from != sent.seen {
             self.epoch = (&*reply.epoch).into();
             self.tell_again(0);
         }
         let mut no_room = 0;
         for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
-            self.confirm(telling);
-            if *outcome == Outcome::NoRoom {
-                no_room += 1;
-                self.refuse(telling.act);
+            self.confirm(telling, (*outcome == Outcome::Taken).then_some(reply.now));
+            match outcome {
+                Outcome::Taken | Outcome::Later => {}
+                Outcome::NoRoom => {
+                    no_room += 1;
+                    self.refuse(telling.turn.act, Told::NoRoom);
+                }
+                Outcome::Nothing => self.forget(telling.name),
             }
         }
         self.seen = reply.to;
         let offset = self.offset;
         let changes = reply.changes.into_iter();
         let facts = changes.filter_map(|(name, stored)| {
+            // Whoever hears everything hears what is old.
+            let written = if reply.from == 0 { stored.stamp } else { reply.now };
             let fact = local(stored, offset);
-            self.learn(name, &fact, now).then_some((name, fact))
+            self.learn(name, &fact, written, now).then_some((name, fact))
         });
         let facts = facts.collect();
-        News { facts, more: reply.to < reply.version || !self.unsent.is_empty(), no_room }
+        let more = match self.unsent.first_key_value() {
+            Some((turn, _)) if !turn.again => More::New,
+            None if reply.to >= reply.version => More::Nothing,
+            _ => More::Old,
+        };
+        News { facts, more, moved, no_room }
+    }
+
+    /// Ends are counted by this instance's clock, and do not move if that is set: then they are moved
+    /// with it. By how much.
+    pub(super) fn keep_time(&mut self, store_now: u64, now: Micros) -> i64 {
+        let offset = store_now.cast_signed().wrapping_sub(now.as_u64().cast_signed());
+        let moved = self.offset.wrapping_sub(offset);
+        if self.epoch.is_empty() {
+            self.offset = offset;
+            return 0;
+        }
+        if moved.unsigned_abs() < JUMP_US {
+            return 0;
+        }
+        self.offset = offset;
+        for entry in self.facts.values_mut() {
+            entry.fact.until = entry.fact.until.map(|until| moved_by(until, moved));
+        }
+        moved
+    }
+
+    /// Whoever answers next may be another server than the one that answered last, and lack what that
+    /// one had: the next call asks for everything, and tells what is recent once more.
+    pub(super) fn start_over(&mut self, now: Micros) {
+        self.seen = 0;
+        let store_now = now.as_u64().saturating_add_signed(self.offset);
+        self.tell_again(store_now.saturating_sub(TOLD_AGAIN_US));
     }
 
     /// The store has not answered.
     pub(super) fn failed(&mut self, now: Micros) {
         if !self.failing {
-            let store_now = now.as_u64().saturating_add_signed(self.offset);
-            self.tell_again(store_now.saturating_sub(TOLD_AGAIN_US));
+            self.start_over(now);
         }
         self.failing = true;
     }
@@ -194,53 +272,58 @@ impl Book {
             let stays = entry.fact.until.is_none_or(|until| until > now);
             if !stays {
                 counts[name.kind as usize] -= 1;
-                entry.unsent.map(|act| unsent.remove(&act));
+                entry.unsent.map(|turn| unsent.remove(&turn));
             }
             stays
         });
     }
 
-    /// Facts decided since then, by the store's clock, are told as if they were new. Those that the
-    /// store has already change nothing there.
+    /// What the store got since then, by its clock, is told as if it were new. What it has already
+    /// changes nothing there.
     fn tell_again(&mut self, since: u64) {
-        let sent = self.facts.iter().filter(|(_, entry)| {
-            entry.unsent.is_none()
-                && match entry.fact.when {
-                    When::Stamp(stamp) => stamp >= since,
-                    When::Here(_) => true,
-                }
-        });
-        for name in sent.map(|(name, _)| *name).collect::<Vec<_>>() {
-            let act = self.next_act();
-            self.unsent.insert(act, name);
-            self.facts.get_mut(&name).expect("it was just there").unsent = Some(act);
+        let lost =
+            self.facts.iter().filter(|(_, entry)| entry.unsent.is_none() && entry.written >= since);
+        for name in lost.map(|(name, _)| *name).collect::<Vec<_>>() {
+            let turn = Turn { again: true, act: self.next_act() };
+            self.unsent.insert(turn, name);
+            self.facts.get_mut(&name).expect("it was just there").unsent = Some(turn);
         }
     }
 
     /// The store has it, unless it has changed since.
-    fn confirm(&mut self, telling: &Telling) {
-        self.unsent.remove(&telling.act);
+    fn confirm(&mut self, telling: &Telling, written: Option<u64>) {
+        self.unsent.remove(&telling.turn);
         if let Some(entry) = self.facts.get_mut(&telling.name)
-            && entry.unsent == Some(telling.act)
+            && entry.unsent == Some(telling.turn)
         {
             entry.unsent = None;
+            entry.written = written.unwrap_or(entry.written);
         }
     }
 
-    fn refuse(&mut self, act: Act) {
+    fn refuse(&mut self, act: Act, why: Told) {
         if self.refused.len() == REFUSED_MAX {
             self.refused.pop_front();
         }
-        self.refused.push_back(act);
+        self.refused.push_back((act, why));
+    }
+
+    /// There was nothing to take back, unless something was decided since.
+    fn forget(&mut self, name: Name) {
+        if self.facts.get(&name).is_some_and(|old| old.fact.gone && old.unsent.is_none()) {
+            self.facts.remove(&name);
+            self.counts[name.kind as usize] -= 1;
+        }
     }
 
     /// Takes over what the store says; whether it is news. What was decided here since then goes
     /// first: the store will say what holds.
-    fn learn(&mut self, name: Name, fact: &Fact, now: Micros) -> bool {
+    fn learn(&mut self, name: Name, fact: &Fact, written: u64, now: Micros) -> bool {
         let old = self.facts.get(&name);
-        if old.is_some_and(|old| old.unsent.is_some()) {
+        if old.is_some_and(|old| old.unsent.is_some() && !supersedes(fact, &old.fact)) {
             return false;
         }
+        let written = old.map_or(written, |old| written.max(old.written));
         let is_news = match old.map(|old| &old.fact) {
             Some(old) => {
                 let same_end = match name.kind {
@@ -257,18 +340,18 @@ impl Book {
         }
         // The store has the same bounds, and drops what has ended.
         if self.has_room(name) {
-            self.set(name, fact.clone(), None);
+            self.set(name, fact.clone(), None, written);
         }
         is_news
     }
 
-    fn set(&mut self, name: Name, fact: Fact, unsent: Option<Act>) {
-        match self.facts.insert(name, Entry { fact, unsent }) {
-            Some(old) => drop(old.unsent.map(|act| self.unsent.remove(&act))),
+    fn set(&mut self, name: Name, fact: Fact, unsent: Option<Turn>, written: u64) {
+        match self.facts.insert(name, Entry { fact, unsent, written }) {
+            Some(old) => drop(old.unsent.map(|turn| self.unsent.remove(&turn))),
             None => self.counts[name.kind as usize] += 1,
         }
-        if let Some(act) = unsent {
-            self.unsent.insert(act, name);
+        if let Some(turn) = unsent {
+            self.unsent.insert(turn, name);
         }
     }
 
@@ -280,6 +363,20 @@ impl Book {
         self.last_act += 1;
         Act(self.last_act)
     }
+}
+
+/// Whether the store has what was to be told it again, or a later one: another instance was faster.
+fn supersedes(stored: &Fact, ours: &Fact) -> bool {
+    matches!((stored.when, ours.when), (When::Stamp(theirs), When::Stamp(ours)) if theirs >= ours)
+}
+
+/// An instant as a clock shows it that was set forward by so many microseconds. What never ends does
+/// not end.
+pub(super) fn moved_by(instant: Micros, moved: i64) -> Micros {
+    if instant == Micros::MAX {
+        return instant;
+    }
+    Micros::new(instant.as_u64().saturating_add_signed(moved).min(Micros::MAX.as_u64()))
 }
 
 /// By this instance's clock.
@@ -297,7 +394,7 @@ mod tests {
     use super::*;
 
     fn fact(at: u64, payload: &str) -> Fact {
-        let when = When::Here(Micros::new(at));
+        let when = When::Here { at: Micros::new(at), after: 0 };
         Fact { when, until: None, gone: false, payload: payload.into() }
     }
 
@@ -328,7 +425,7 @@ mod tests {
     fn settled(now: u64) -> Book {
         let mut book = Book::default();
         let at = Micros::new(now);
-        book.tell(name(1), fact(now, "mine"), at).unwrap();
+        book.tell(name(1), fact(now, "mine"), at);
         let sent = book.sending(at);
         assert_eq!(sent.facts.len(), 1);
         let changes = vec![
@@ -339,7 +436,7 @@ mod tests {
         first.outcomes = vec![Outcome::Taken];
         let news = book.heard(&sent, first, at);
         assert_eq!(news.facts.len(), 1, "what was told here is no news");
-        assert!(!news.more);
+        assert_eq!(news.more, More::Nothing);
         book
     }
 
@@ -354,7 +451,7 @@ mod tests {
         assert!(told_next(&book, now).is_empty());
         let sent = book.sending(Micros::new(now));
         let news = book.heard(&sent, reply(now, (0, 40), Vec::new()), Micros::new(now));
-        assert!(news.more);
+        assert_eq!(news.more, More::Old);
         let mut told = told_next(&book, now);
         told.sort_unstable();
         assert_eq!(told, [1, 2]);
@@ -376,13 +473,13 @@ mod tests {
         let now = 100_000_000;
         let mut book = settled(now);
         let at = Micros::new(now + 5);
-        let first = book.tell(name(3), fact(now + 5, "a"), at).unwrap();
+        let first = book.tell(name(3), fact(now + 5, "a"), at);
         let sent = book.sending(at);
-        let second = book.tell(name(3), fact(now + 6, "b"), at).unwrap();
+        let second = book.tell(name(3), fact(now + 6, "b"), at);
         let mut answer = reply(now, (50, 60), vec![(name(3), stored(7, "a"))]);
         answer.outcomes = vec![Outcome::Taken];
         let news = book.heard(&sent, answer, at);
-        assert!(news.facts.is_empty() && news.more, "{news:?}");
+        assert!(news.facts.is_empty() && news.more == More::New, "{news:?}");
         assert_eq!(book.is_told(first), Ok(true));
         assert_eq!(book.is_told(second), Ok(false));
         assert_eq!(&*book.sending(at).facts[0].fact.payload, "b");
@@ -393,13 +490,17 @@ mod tests {
         let mut book = Book::default();
         let now = Micros::new(5);
         for number in 0..=255 {
-            book.tell(name(number), fact(5, &"x".repeat(8 << 10)), now).unwrap();
+            book.tell(name(number), fact(5, &"x".repeat(16 << 10)), now);
         }
         let sent = book.sending(now).facts.len();
-        assert_eq!(sent, BYTES_MAX / (8 << 10));
+        assert_eq!(sent, BYTES_MAX / (16 << 10));
+        for number in 0..=255 {
+            book.tell(name(number), fact(5, "x"), now);
+        }
+        assert_eq!(book.sending(now).facts.len(), FACTS_MAX);
         let mut refused = Book::default();
         for act in 0..2 * REFUSED_MAX as u64 {
-            refused.refuse(Act(act));
+            refused.refuse(Act(act), Told::NoRoom);
         }
         assert_eq!(refused.refused.len(), REFUSED_MAX);
     }

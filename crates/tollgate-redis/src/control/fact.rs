@@ -43,8 +43,9 @@ impl Kind {
             Kind::Block => 0,
             // As much as the control plane reads of a change, and whose it is.
             Kind::Override => 72 << 10,
-            // Of a rules file, and where it was put over.
-            Kind::Rules => (5 << 20) + 256,
+            // Of rules, and what they were put over. Rules files may be longer, but decisions wait
+            // for whatever is on the same way to the store.
+            Kind::Rules => (1 << 20) + 256,
         }
     }
 }
@@ -82,8 +83,13 @@ impl Name {
 /// When somebody decided a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// Here, by this instance's clock; the store has not confirmed it.
-    Here(Micros),
+    /// Here; the store has not confirmed it.
+    Here {
+        /// By this instance's clock.
+        at: Micros,
+        /// The stamp of what was known to hold then: this is later, whatever clocks show.
+        after: u64,
+    },
     /// By the store's clock.
     Stamp(u64),
 }

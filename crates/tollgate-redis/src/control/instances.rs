@@ -36,8 +36,8 @@ impl RedisStore {
         sink: Arc<dyn ControlSink>,
         clock: impl Clock + 'static,
     ) -> Control {
-        let Instances { prefix, blocks, control } = &self.instances;
-        let start = || Control::start(self.link.clone(), prefix, blocks.clone(), sink, clock);
+        let Instances { prefix, blocks, control } = &*self.instances;
+        let start = || Control::start(self.link.beside(), prefix, blocks.clone(), sink, clock);
         control.get_or_init(start).clone()
     }
 

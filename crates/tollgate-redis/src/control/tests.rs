@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use testkit::proxy::FaultProxy;
 use testkit::redis::Server;
 use testkit::wait::{until, until_true};
 use tokio::runtime::{Builder, Handle};
@@ -46,13 +47,17 @@ impl Drop for Runtime {
 #[derive(Default)]
 struct Heard {
     live: AtomicU32,
+    /// Times that there were fewer than before.
+    fewer: AtomicU32,
     overrides: Mutex<Vec<SharedOverride>>,
     rules: Mutex<Vec<Option<SharedRules>>>,
 }
 
 impl ControlSink for Heard {
     fn live(&self, count: u32) {
-        self.live.store(count, Ordering::Relaxed);
+        if self.live.swap(count, Ordering::Relaxed) > count {
+            self.fewer.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn overrides(&self, changed: Vec<SharedOverride>) {
@@ -87,8 +92,9 @@ impl Instance {
         Instance { control, heard, clock, handle }
     }
 
-    fn told(&self, act: Option<Act>) -> Told {
-        self.handle.block_on(self.control.told(act.expect("there is room"), PATIENCE))
+    fn told(&self, act: impl Into<Option<Act>>) -> Told {
+        let act = act.into().expect("there is room here");
+        self.handle.block_on(self.control.told(act, PATIENCE))
     }
 
     /// For how many seconds a key is still blocked.
@@ -192,6 +198,71 @@ fn instances_count_each_other_also_those_that_leave_and_that_die() {
 }
 
 #[test]
+fn an_emptied_store_makes_nobody_believe_that_it_is_alone() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let all: Vec<Instance> = (0..3).map(|_| Instance::start(&runtime, &server, 1)).collect();
+    let heard_of = |count: u32| {
+        until_true("instances to be counted", || {
+            all.iter().all(|one| one.heard.live.load(Ordering::Relaxed) == count)
+        });
+    };
+    heard_of(3);
+    for _ in 0..3 {
+        server.tell(&["FLUSHALL"]);
+        let live = || server.cli(&["ZCARD", "t:1:{control}:live"]) == "3";
+        until_true("all to say that they are alive", live);
+    }
+    let calls = all[0].control.stats().calls;
+    until_true("two more beats", || all[0].control.stats().calls >= calls + 2);
+    heard_of(3);
+    assert!(all.iter().all(|one| one.heard.fewer.load(Ordering::Relaxed) == 0));
+}
+
+#[test]
+fn blocks_outlast_a_clock_that_is_set_whether_the_store_is_there_or_not() {
+    let (mut server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 100_000);
+    let two = Instance::start(&runtime, &server, 200_000);
+    one.told(one.block(A, 900));
+    two.until_blocked(A, Some(900));
+    for instance in [&one, &two] {
+        instance.clock.advance(Duration::from_secs(3_600));
+        instance.until_blocked(A, Some(900));
+        instance.clock.set(Micros::from_secs(90_000));
+        instance.until_blocked(A, Some(900));
+    }
+    server.kill();
+    until_true("the store to be missed", || !one.control.stats().up);
+    one.clock.advance(Duration::from_secs(3_600));
+    one.until_blocked(A, Some(900));
+    server.restart();
+    let three = Instance::start(&runtime, &server, 5);
+    three.until_blocked(A, Some(900));
+    one.until_blocked(A, Some(900));
+}
+
+/// A replica takes over that lacks what was decided last, and has what was decided at it before.
+#[test]
+fn what_a_failover_loses_is_told_again_and_what_it_brings_is_heard() {
+    let (old, new, runtime) = (Server::start(), Server::start(), Runtime::start());
+    let way = FaultProxy::start(old.address());
+    let one = Instance::at(&runtime, &way.url(), 1_000);
+    one.told(one.block(C, 900));
+    new.tell(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    until_true("a replica", || new.cli(&["HLEN", "t:1:{control}:blocks"]) == "1");
+    new.tell(&["REPLICAOF", "NO", "ONE"]);
+    let two = Instance::start(&runtime, &new, 2_000);
+    assert_eq!(two.told(two.block(B, 900)), Told::Everyone);
+    // Later, so that the version that this one has seen is past the other's.
+    assert_eq!(one.told(one.block(A, 900)), Told::Everyone);
+    assert_eq!(two.blocked_s(A), None);
+    way.retarget(new.address());
+    let _ = old.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    one.until_blocked(B, Some(900));
+    two.until_blocked(A, Some(900));
+}
+
+#[test]
 fn while_the_store_is_down_acts_wait_and_the_latest_wins() {
     let (mut server, runtime) = (Server::start(), Runtime::start());
     let one = Instance::start(&runtime, &server, 1_000);
@@ -261,7 +332,7 @@ fn facts_outlive_all_instances_and_a_newcomer_hears_thousands() {
     for number in 0..1_800 {
         assert!(one.block(hash(number), 900).is_some());
     }
-    let long = "# é\n".repeat(1 << 20);
+    let long = "# é\n".repeat((1 << 20) / 5);
     let put = one.control.put_rules(&long, "print");
     assert_eq!(one.told(put), Told::Everyone);
     drop(one);
@@ -270,7 +341,10 @@ fn facts_outlive_all_instances_and_a_newcomer_hears_thousands() {
     let rules = until("rules to be heard of", || two.last_rules()).unwrap();
     assert!(*rules.text == *long);
     let text = "x".repeat((72 << 10) + 1);
-    assert_eq!(two.control.set_override(("api", "k"), &text, None), None, "too long to tell");
+    assert_eq!(two.told(two.control.set_override(("api", "k"), &text, None)), Told::TooLong);
+    let put = two.control.put_rules(&"#".repeat(2 << 20), "print");
+    assert_eq!(two.told(put), Told::TooLong);
+    assert_eq!(two.told(two.block(A, 60)), Told::Everyone, "what is not told keeps nobody waiting");
 }
 
 #[test]
@@ -337,6 +411,99 @@ fn what_is_not_ours_in_the_store_heals() {
     three.until_blocked(c, Some(60));
 }
 
+/// What a failover to a server whose clock is behind leaves: facts with stamps that are yet to come.
+#[test]
+fn a_fact_from_a_clock_ahead_can_be_changed_and_stays_changed() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let c = [b'c'; 16];
+    let name = String::from_utf8(c.to_vec()).unwrap();
+    one.told(one.block(c, 9_000));
+    let stored = server.cli(&["HGET", "t:1:{control}:blocks", &name]);
+    let (stamp, rest) = stored.split_once(',').unwrap();
+    let ahead = stamp.parse::<u64>().unwrap() + 600_000_000;
+    let _ = server.cli(&["HSET", "t:1:{control}:blocks", &name, &format!("{ahead},{rest}")]);
+    let two = Instance::start(&runtime, &server, 2_000);
+    two.until_blocked(c, Some(9_000));
+    assert!(two.control.unblock(c));
+    one.until_blocked(c, None);
+    // Whoever tells again what it knew changes nothing.
+    server.tell(&["FLUSHALL"]);
+    until_true("it to be told again", || server.cli(&["HLEN", "t:1:{control}:blocks"]) == "1");
+    let three = Instance::start(&runtime, &server, 3_000);
+    three.until_up();
+    let blocked = [&one, &two, &three].map(|one| one.blocked_s(c));
+    assert_eq!(blocked, [None; 3]);
+    // A stamp that no clock can have shown is nobody's.
+    let never = "9007199254740991,9007199254740991,+,";
+    let _ = server.cli(&["HSET", "t:1:{control}:blocks", &name, never]);
+    assert_eq!(two.told(two.block(c, 60)), Told::Everyone);
+    one.until_blocked(c, Some(60));
+}
+
+#[test]
+fn what_is_left_after_an_eviction_is_heard_by_whoever_comes() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let hash = |number: u8| [number; 16];
+    for number in 0..200 {
+        one.block(hash(number), 900);
+    }
+    one.told(one.control.set_override(("api", "k"), "text", None));
+    one.told(one.control.put_rules("rules: []", "print"));
+    drop(one);
+    for key in ["log", "ends", "head", "rules"] {
+        let _ = server.cli(&["DEL", &format!("t:1:{{control}}:{key}")]);
+        let two = Instance::start(&runtime, &server, 2_000);
+        until_true(key, || two.control.blocks().len() == 200);
+        two.until_override("text", false);
+        until_true(key, || {
+            server.cli(&["ZCARD", "t:1:{control}:ends"]) == "200"
+                && server.cli(&["HGET", "t:1:{control}:head", "heal"]).is_empty()
+        });
+        let rules = if key == "rules" { "0" } else { "1" };
+        assert_eq!(server.cli(&["HLEN", "t:1:{control}:rules"]), rules);
+    }
+}
+
+#[test]
+fn a_call_that_fails_midway_leaves_nothing_for_ever() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    one.until_up();
+    server.tell(&["ACL", "SETUSER", "default", "-zadd"]);
+    assert_eq!(one.told(one.block(A, 900)), Told::Later);
+    assert_eq!(server.cli(&["HLEN", "t:1:{control}:blocks"]), "1");
+    let keys = server.cli(&["KEYS", "*"]);
+    for key in keys.lines() {
+        assert_ne!(server.cli(&["TTL", key]), "-1", "{key}");
+    }
+    server.tell(&["ACL", "SETUSER", "default", "+zadd"]);
+    until_true("it to be told", || one.control.stats().waiting == 0);
+    let two = Instance::start(&runtime, &server, 2_000);
+    two.until_blocked(A, Some(900));
+}
+
+#[test]
+fn what_is_lifted_leaves_a_trace_only_where_something_was_and_no_longer_than_that() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let two = Instance::start(&runtime, &server, 2_000);
+    assert!(!one.control.unblock(A));
+    assert_eq!(one.told(one.control.last_act()), Told::Everyone);
+    one.told(one.control.remove_override(("api", "k"), "text"));
+    one.told(one.control.take_back_rules());
+    for key in ["blocks", "overrides", "rules"] {
+        assert_eq!(server.cli(&["HLEN", &format!("t:1:{{control}}:{key}")]), "0", "{key}");
+    }
+    assert_eq!(one.control.stats().overrides, 0, "nor is it kept here");
+    // Also where this instance has not heard of it, as of what was decided this moment.
+    one.told(one.block(B, 2));
+    two.control.unblock(B);
+    one.until_blocked(B, None);
+    until_true("the trace to go", || server.cli(&["HLEN", "t:1:{control}:blocks"]) == "0");
+}
+
 #[test]
 fn the_store_is_bounded_and_says_so() {
     let (server, runtime) = (Server::start(), Runtime::start());
@@ -345,19 +512,15 @@ fn the_store_is_bounded_and_says_so() {
         of.control.set_override(("api", &number.to_string()), "text", None)
     };
     let acts: Vec<_> = (0..OVERRIDES_MAX).map(|number| tell(&one, number)).collect();
-    assert_eq!(tell(&one, OVERRIDES_MAX), None, "here");
+    assert_eq!(one.told(tell(&one, OVERRIDES_MAX)), Told::NoRoom, "here");
     assert_eq!(one.told(acts[OVERRIDES_MAX - 1]), Told::Everyone);
     // An instance that has heard of nobody else's yet.
     let two = Instance::start(&runtime, &server, 1_000);
     let act = tell(&two, OVERRIDES_MAX);
-    match act {
-        Some(_) => assert_eq!(two.told(act), Told::NoRoom),
-        None => panic!("it cannot have heard of all of them yet"),
-    }
+    assert_eq!(two.told(act), Told::NoRoom);
     assert_eq!(server.cli(&["HLEN", "t:1:{control}:overrides"]), OVERRIDES_MAX.to_string());
-    assert_eq!(two.control.stats().no_room, 1);
     assert_eq!(two.told(tell(&two, 7)), Told::Everyone, "one takes the place of its own");
-    assert_eq!(tell(&one, OVERRIDES_MAX), None);
+    assert_eq!(one.told(tell(&one, OVERRIDES_MAX)), Told::NoRoom);
     let c = one.told(one.block(C, 9));
     assert_eq!(c, Told::Everyone, "other kinds have room of their own");
 }

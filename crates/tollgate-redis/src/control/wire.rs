@@ -8,10 +8,12 @@ use crate::error::{ErrorClass, StoreError};
 
 const SCRIPT: &str = include_str!("../lua/control.lua");
 
-/// The most facts in one call, either way: none keeps the store for long.
-pub(super) const FACTS_MAX: usize = 500;
-/// The most bytes of them, except that a single one may be longer.
-pub(super) const BYTES_MAX: usize = 1 << 20;
+/// The most facts told in one call: none keeps the store for long.
+pub(super) const FACTS_MAX: usize = 32;
+/// The most facts heard in one, which is less work.
+const HEARD_MAX: usize = 128;
+/// The most bytes of them, either way, except that a single one may be longer.
+pub(super) const BYTES_MAX: usize = 256 << 10;
 
 /// The names of what is kept in the store, all in one slot.
 #[derive(Debug)]
@@ -37,22 +39,28 @@ pub(super) fn command(keys: &Keys, me: &str, new_epoch: &str, sending: &Sending)
         cmd.arg(key);
     }
     cmd.arg(me).arg(new_epoch).arg(&*sending.epoch).arg(sending.seen);
-    cmd.arg(Kind::Block.max()).arg(Kind::Override.max()).arg(FACTS_MAX).arg(BYTES_MAX);
+    cmd.arg(Kind::Block.max()).arg(Kind::Override.max()).arg(HEARD_MAX).arg(BYTES_MAX);
     for Telling { name, fact, offset, .. } in &sending.facts {
         let until = fact.until.map(|until| until.as_u64());
-        let (mode, when, stop) = match fact.when {
-            When::Here(at) => {
+        let (mode, when, after, stop) = match fact.when {
+            When::Here { at, after } => {
                 let since = |then: u64| sending.now.as_u64().saturating_sub(then);
                 // What has ended meanwhile ends at once: 0 would be never.
                 let left = until.map(|until| until.saturating_sub(sending.now.as_u64()).max(1));
-                ("a", since(at.as_u64()), left)
+                ("a", since(at.as_u64()), after, left)
             }
             When::Stamp(stamp) => {
-                ("s", stamp, until.map(|until| until.saturating_add_signed(*offset).max(1)))
+                ("s", stamp, 0, until.map(|until| until.saturating_add_signed(*offset).max(1)))
             }
         };
-        cmd.arg(name.kind.letter()).arg(&name.id[..]).arg(mode).arg(when);
-        cmd.arg(stop.unwrap_or(0)).arg(if fact.gone { "-" } else { "+" }).arg(&*fact.payload);
+        cmd.arg(name.kind.letter()).arg(&name.id[..]).arg(mode).arg(when).arg(after);
+        let mark = match (fact.gone, mode, after) {
+            (false, ..) => "+",
+            // Nothing is known to be there.
+            (true, "a", 0) => "~",
+            (true, ..) => "-",
+        };
+        cmd.arg(stop.unwrap_or(0)).arg(mark).arg(&*fact.payload);
     }
     cmd
 }
@@ -64,6 +72,8 @@ pub(super) enum Outcome {
     /// A later one is there.
     Later,
     NoRoom,
+    /// There was nothing to take back.
+    Nothing,
 }
 
 /// What the script says.
@@ -99,6 +109,7 @@ impl Reply {
             Value::Int(1) => Some(Outcome::Taken),
             Value::Int(0) => Some(Outcome::Later),
             Value::Int(2) => Some(Outcome::NoRoom),
+            Value::Int(3) => Some(Outcome::Nothing),
             _ => None,
         });
         let mut strange = 0;
@@ -176,7 +187,7 @@ mod tests {
         for bad in [
             Value::Nil,
             Value::Array(vec![]),
-            reply(vec![Value::Int(3)], vec![]),
+            reply(vec![Value::Int(4)], vec![]),
             Value::Array(vec![text("e"); 8]),
         ] {
             assert!(Reply::read(bad.clone()).is_err(), "{bad:?}");

@@ -16,6 +16,8 @@ local pack, unpack = struct.pack, struct.unpack
 local ODD, MOST = -1, 9007199254740991
 -- A state is three numbers, 7 bytes each, and the suffix that tells which numbers wrote it.
 local STATE, SUFFIX_AT = '<I7I7I7', 22
+-- Bytes of the longest log: 1,024 entries, and what comes before them. Longer values are of others.
+local LONGEST = 14 + 17 + 1024 * 14
 
 local now = ARGV[1]
 if now == '' then
@@ -29,7 +31,15 @@ end
 -- last `memory` and are kept for `ttl`.
 local function keep_for(ttl, memory, at, us)
   if memory == 0 or at <= now and us <= memory then return ttl end
-  return string.format('%.0f', math.ceil((at - now + us) / 1000) + 1000)
+  -- What a debt was refunded of may be older than all that is left of it.
+  local left = at - now + us
+  if left < 0 then left = 0 end
+  return string.format('%.0f', math.ceil(left / 1000) + 1000)
+end
+
+-- A request left to Rust. What others wrote may be of any length: it is not sent around.
+local function odd(value)
+  return { ODD, #value <= LONGEST and value or 0 }
 end
 
 -- The sum, or the most that a counter holds.

@@ -2,8 +2,8 @@
 --
 -- The reply is the instant and one element for each request: what was stored before, alone if all was
 -- charged, or a list of a number and what was stored under each key. The number has a bit for each
--- check that refused, or is ODD. Where nothing was stored it says '', where something else than a
--- string is, 0.
+-- check that refused, or is ODD or SWAPPED. Where nothing was stored it says '', where something is that
+-- no value of ours can be, 0.
 
 -- Everything but the most usual requests; made only if a call has anything else.
 local function machine()
@@ -27,14 +27,18 @@ local function machine()
     return limit
   end
 
+  -- What is stored: '' for nothing, 0 for what no value of ours can be. Never read beyond its bound.
+  local function stored(key)
+    local value = pcall('GETRANGE', key, 0, LONGEST)
+    if value.err or #value > LONGEST then return 0 end
+    return value
+  end
+
   -- Reads the state of a key into `place`. False: it is odd.
   local function open(limit, place, key)
-    local value = pcall('GET', key) or ''
+    local value = stored(key)
     place.limit, place.key, place.raw, place.dirty = limit, key, value, false
-    if value.err then
-      place.raw = 0
-      return false
-    end
+    if value == 0 then return false end
     local algorithm = limit.algorithm
     if algorithm.open_value then return algorithm.open_value(limit, place, value) end
     if value == '' then return algorithm.open(limit, place, now, 0, 0) end
@@ -57,9 +61,10 @@ local function machine()
   local function take_one(limit, key)
     local algorithm, place = limit.algorithm, place_of_one
     if not open(limit, place, key) then return { ODD, place.raw } end
-    local reply = algorithm.reply and algorithm.reply(limit, place, 1) or place.raw
     local unit, part = limit.unit, limit.unit_part
-    if not algorithm.admits(limit, place, unit, part) then return { 1, reply } end
+    local admitted = algorithm.admits(limit, place, unit, part)
+    local reply = algorithm.reply and algorithm.reply(limit, place, 1, admitted) or place.raw
+    if not admitted then return { 1, reply } end
     algorithm.charge(limit, place, unit, part)
     write(place)
     return reply
@@ -97,9 +102,10 @@ local function machine()
   end
 
   -- Several checks as one request: all are charged, or none is. See together.rs.
-  local function decide(body, keys_before)
-    local _, count, checks = unpack('<BBB', body)
-    local places, fine, at = open_all(body, 4, keys_before, count)
+  local function decide(body, keys_before, from)
+    local _, count, checks, at = unpack('<BBB', body, from or 1)
+    local places, fine
+    places, fine, at = open_all(body, at, keys_before, count)
     if not fine then return raws(ODD, places), count end
     local mask, asked = 0, {}
     for i = 1, checks do
@@ -110,7 +116,10 @@ local function machine()
       if not admitted and not has(flags, SHADOW) then mask = mask + 2 ^ (i - 1) end
       asked[i] = { place, flags, cost, part, admitted }
       local reply = place.limit.algorithm.reply
-      if reply and not has(flags, WHOLE) then place.raw = reply(place.limit, place, cost) end
+      if reply and not has(flags, WHOLE) then 
+        local charges = has(flags, CHARGED) and (admitted or has(flags, COUNTED))
+        place.raw = reply(place.limit, place, cost, charges)
+      end
       at = next_at
     end
     local reply = raws(mask, places)
@@ -154,16 +163,16 @@ local function machine()
     return place.raw, 1
   end
 
-  -- Writes what Rust made of what was stored, if that is still there.
-  local NOTHING, STRING = 0, 1
+  -- Writes what Rust made of what was stored, if that is still there. If not, others were faster:
+  -- what they wrote may be decided here, as the end of the body says.
+  local NOTHING, STRING, SWAPPED = 0, 1, -2
   local function swap(body, keys_before)
     local _, count = unpack('<BB', body)
-    local at, reply, same, writes = 3, { 0 }, true, {}
+    local at, reply, same, writes = 3, { SWAPPED }, true, {}
     for i = 1, count do
       local kind, old, writing, new, ttl
       kind, old, writing, new, ttl, at = unpack('<BI4c0BI4c0Bc0', body, at)
-      local value = pcall('GET', KEYS[keys_before + i]) or ''
-      if value.err then value = 0 end
+      local value = stored(KEYS[keys_before + i])
       reply[i + 1] = value
       if kind == NOTHING then
         same = same and value == ''
@@ -175,6 +184,7 @@ local function machine()
       if writing == 1 then writes[#writes + 1] = { KEYS[keys_before + i], new, ttl } end
     end
     if not same then
+      if byte(body, at) == 1 then return decide(body, keys_before, at + 1) end
       reply[1] = ODD
       return reply, count
     end
@@ -187,8 +197,7 @@ local function machine()
     local _, count = unpack('<BB', body)
     local reply = { 0 }
     for i = 1, count do
-      local value = pcall('GET', KEYS[keys_before + i]) or ''
-      reply[i + 1] = value.err and 0 or value
+      reply[i + 1] = stored(KEYS[keys_before + i])
     end
     return reply, count
   end

@@ -35,5 +35,7 @@ if held + granted > 0 and #entries < INSTANCES_MAX then
 end
 if #entries > 0 then
   redis.call('SET', KEYS[1], table.concat(entries), 'PX', '2000')
+elseif book ~= '' then
+  redis.call('DEL', KEYS[1])
 end
 return {granted, others + held + granted}

@@ -38,12 +38,13 @@ end
 -- Takes one unit, the most usual request: the same as below in one piece.
 local function sliding_window_counter_taker(blob)
   local _, suffix, ttl, memory, period, full = unpack(COUNTER, blob)
+  local length = SUFFIX_AT - 1 + #suffix
   return function(key)
     local value, at, current, previous = pcall('GET', key), now, 0, 0
     local elapsed
     if value then
       if value.err then return { ODD, 0 } end
-      if sub(value, SUFFIX_AT) ~= suffix then return { ODD, value } end
+      if #value ~= length or sub(value, SUFFIX_AT) ~= suffix then return odd(value) end
       local mark
       mark, current, previous = unpack(STATE, value)
       if current > MOST or previous > MOST or mark - now > period then return { ODD, value } end

@@ -4,7 +4,7 @@
 
 local function sliding_window_log()
   local log = {}
-  local MAX_ENTRIES, SIZE, ENTRY = 1024, 14, '<I7I7'
+  local MAX_ENTRIES, MERGED_MAX, SIZE, ENTRY = 1024, 64, 14, '<I7I7'
   -- Of longer logs only the entries that answer the request are sent back.
   local SHORT = 24
 
@@ -99,7 +99,7 @@ local function sliding_window_log()
     local count, mark, base = 0, now, 0
     if value ~= '' then
       local entries = #value - 14 - #limit.suffix
-      if entries < 0 or fmod(entries, SIZE) ~= 0 or entries > MAX_ENTRIES * SIZE
+      if entries < 0 or fmod(entries, SIZE) ~= 0 or entries >= MAX_ENTRIES * SIZE
         or sub(value, 15, 14 + #limit.suffix) ~= limit.suffix then
         return false
       end
@@ -118,19 +118,31 @@ local function sliding_window_log()
     return cost <= limit.full - place.total
   end
 
-  -- The entry that ends the shortest stretch of time together with the one before it, the oldest of
-  -- several; the oldest entry of all is left to expire.
-  local function closest(limit, place, tick)
-    local value, at = place.value, offset(limit, place.first)
-    local best, index = nil, 0
-    local before, here = unpack('<I7', value, at), unpack('<I7', value, at + SIZE)
-    for i = 1, MAX_ENTRIES - 1 do
-      at = at + SIZE
-      local after = i + 1 < MAX_ENTRIES and unpack('<I7', value, at + SIZE) or tick
-      if not best or after - before < best then best, index = after - before, i end
-      before, here = here, after
+  -- Merges the closest neighbours of a full log, as sliding_window_log.rs does.
+  local function thin(limit, place)
+    local value, head = place.value, offset(limit, 0)
+    local instants, stretches = {}, {}
+    for i = 1, MAX_ENTRIES do instants[i] = unpack('<I7', value, head + (i - 1) * SIZE) end
+    for i = 2, MAX_ENTRIES - 1 do stretches[i - 1] = instants[i + 1] - instants[i - 1] end
+    table.sort(stretches)
+    local longest, as_long_left = stretches[MERGED_MAX], 1
+    while as_long_left < MERGED_MAX and stretches[MERGED_MAX - as_long_left] == longest do
+      as_long_left = as_long_left + 1
     end
-    return index
+    local parts, from, merged, last = {}, 1, 0, 0
+    for i = 2, MAX_ENTRIES - 1 do
+      local stretch = instants[i + 1] - instants[i - 1]
+      local as_long = stretch == longest and as_long_left > 0
+      if last ~= i - 1 and (stretch < longest or as_long) then
+        if as_long then as_long_left = as_long_left - 1 end
+        local at = head + (i - 1) * SIZE
+        merged, last = merged + 1, i
+        parts[merged] = sub(value, from, at - 1)
+        from = at + SIZE
+      end
+    end
+    parts[merged + 1] = sub(value, from)
+    place.value, place.count = table.concat(parts), MAX_ENTRIES - merged
   end
 
   function log.charge(limit, place, cost)
@@ -143,10 +155,6 @@ local function sliding_window_log()
     if live > 0 and unpack('<I7', value, till - SIZE + 1) == place.tick then
       kept = sub(value, from, till - SIZE)
       live = live - 1
-    elseif live == MAX_ENTRIES then
-      local gone = from + closest(limit, place, place.tick) * SIZE
-      kept = sub(value, from, gone - 1) .. sub(value, gone + SIZE)
-      live = live - 1
     else
       kept = sub(value, from)
     end
@@ -154,6 +162,7 @@ local function sliding_window_log()
       .. pack(ENTRY, place.tick, last)
     place.count, place.first, place.base = live + 1, 0, place.before
     place.mark, place.last, place.total = place.at, last, place.total + units
+    if place.count == MAX_ENTRIES then thin(limit, place) end
   end
 
   function log.close(_, place)
@@ -165,13 +174,13 @@ local function sliding_window_log()
   end
 
   -- What Rust needs of the value to answer a request of this cost, as a shorter log.
-  function log.reply(limit, place, cost)
+  function log.reply(limit, place, cost, charges)
     local value, live = place.value, place.count - place.first
     if value == '' then return value end
     local head = pack(ENTRY, place.mark, place.before) .. limit.suffix
     if live <= SHORT then return head .. sub(value, offset(limit, place.first)) end
     -- What is merged depends on all entries.
-    if live == MAX_ENTRIES then return value end
+    if charges and live >= MAX_ENTRIES - 1 then return value end
     local over, wanted = place.total - limit.full, { [place.count - 1] = true }
     for _, units in ipairs({ 1, over + 1, over + cost, over + cost + 1, over + 2 * cost }) do
       if units >= 1 and units <= place.total then wanted[completing(limit, place, units)] = true end

@@ -8,12 +8,14 @@ local BUCKET = '<BBc0Bc0I7I7I7I7I7I7I7I7I7'
 local function token_bucket_taker(blob)
   local _, suffix, ttl, memory, horizon, drain, unit, unit_part, full, full_part, most =
     unpack(BUCKET, blob)
+  local length = SUFFIX_AT - 1 + #suffix
   return function(key)
     local value, mark, whole, part = pcall('GET', key), now, 0, 0
     if value then
       if value.err then return { ODD, 0 } end
-      if sub(value, SUFFIX_AT) ~= suffix then return { ODD, value } end
+      if #value ~= length or sub(value, SUFFIX_AT) ~= suffix then return odd(value) end
       mark, whole, part = unpack(STATE, value)
+      if whole > most or part >= drain then return { ODD, value } end
       if mark <= now then
         whole = whole - (now - mark)
         if whole < 0 then whole, part = 0, 0 end
@@ -21,7 +23,6 @@ local function token_bucket_taker(blob)
       elseif mark - now > horizon then
         return { ODD, value }
       end
-      if whole > most or part >= drain then return { ODD, value } end
     else
       value = ''
     end

@@ -15,23 +15,28 @@ impl<R: Remote> Inner<R> {
     /// nothing has to be told with it.
     pub(super) fn is_simple(&self, check: &Check<'_>) -> bool {
         let synced = matches!(check.its_terms().consistency, Consistency::LocalSync { .. });
-        let here = synced && self.time == TimeOf::Server && self.sync.is_ready(self.tag(check));
+        let here = synced
+            && self.time == TimeOf::Server
+            && self.sync.is_ready(self.tag(check), check.limit());
         check.what() != Act::UpTo && !check.counts_denied() && !here
     }
 
     /// Asks about one simple check: most of what is asked.
     pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
         let (asked, tag) = (self.asked(check), self.tag(check));
-        let before = self.unreported(check, tag);
-        self.pace.saw(now);
+        self.tell_before(check, tag).await;
+        let before = self.unreported(check, tag, now);
+        let sent = self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
-        if asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await.is_err() {
-            self.refusals.put_back(tag, before.unknown, before.known);
+        let answer = asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await;
+        if let Err(error) = answer {
+            self.owe_charge(check, now, &error);
+            self.refusals.put_back(tag, before);
             let share = self.shares.of(check.limit(), self.live());
             self.decide_without(checks, &[share], asked.clock(now), &mut outcome);
         } else {
-            asked.saw(seen.at, now);
+            asked.saw(seen.at, sent);
             self.copy_state(check, &seen, 0);
             self.learn(check, tag, now, &mut outcome[0], before);
         }
@@ -39,10 +44,12 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Refusals of a check's key that were answered without its store.
-    pub(super) fn unreported(&self, check: &Check<'_>, tag: u64) -> Unreported {
+    pub(super) fn unreported(&self, check: &Check<'_>, tag: u64, now: Micros) -> Unreported {
         let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
+        // Charged later than they were, but not when they would have been forgotten since.
+        let lasts_us = if check.counts_denied() { check.limit().memory_us() } else { 0 };
         match takes && !check.is_shadow() && self.time == TimeOf::Server {
-            true => self.refusals.drain(tag),
+            true => self.refusals.drain(tag, now, lasts_us),
             false => Unreported::default(),
         }
     }
@@ -70,9 +77,9 @@ impl<R: Remote> Inner<R> {
         }
         if outcome.allowed {
             // Nobody counts refusals now: the next that is refused reports them.
-            self.refusals.put_back(tag, 0, before.all());
+            self.refusals.put_back(tag, before.known(now));
         } else {
-            outcome.unreported = before.all();
+            outcome.unreported = before.recent(now);
             if !check.is_at_once() {
                 let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
                 self.refusals.remember(tag, cost, outcome, now);

@@ -29,6 +29,11 @@ impl Kept {
         }
     }
 
+    /// Whether it is about a limit of these numbers.
+    pub(super) fn is_of(&self, limit: &Limit) -> bool {
+        self.limit.fingerprint() == limit.fingerprint()
+    }
+
     pub(super) fn check(&self) -> Check<'_> {
         Check::new(&self.limit, &*self.key).cost(self.units).act(self.act).terms(self.terms)
     }
@@ -49,6 +54,7 @@ impl<R: Remote> Inner<R> {
     /// Gives units back to a store without waiting for it.
     pub(super) fn refund_soon(self: &Arc<Self>, check: Check<'_>, receipt: Receipt, now: Micros) {
         let (inner, kept) = (Arc::clone(self), Kept::of(&check));
-        self.runtime.spawn(async move { inner.refund_to_store(&kept.check(), receipt, now).await });
+        self.runtime
+            .spawn(async move { inner.refund_to_store(&kept.check(), Some(receipt), now).await });
     }
 }

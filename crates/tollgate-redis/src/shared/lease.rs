@@ -168,6 +168,9 @@ impl<R: Remote> Inner<R> {
 
     /// Borrows up to `wanted` in the background, unless that is being done.
     fn borrow_soon(self: &Arc<Self>, check: &Check<'_>, tag: u64, wanted: u64, remaining: u64) {
+        if self.leases.places.find(tag).is_some_and(Place::is_busy) {
+            return;
+        }
         let Some(terms) = LeaseTerms::of(check) else { return };
         let mine = (terms.most / u64::from(self.live())).min(UNITS_MAX / 2);
         // The last of a limit is not lent: whoever is refused is refused for what is spent.
@@ -180,23 +183,17 @@ impl<R: Remote> Inner<R> {
             let now = Instant::now();
             Owner { kept: kept(), chunk: 0, since: now, expires: now, charges: Charges::new() }
         };
-        let Some(place) = self.leases.places.claim(tag, owner) else { return };
-        if place.busy.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (inner, kept) = (Arc::clone(self), kept());
+        let Some(number) = self.leases.places.claim_busy(tag, owner) else { return };
+        let (busy, kept) = (Busy { inner: Arc::clone(self), number }, kept());
         self.runtime.spawn(async move {
-            let busy = Busy { inner: &inner, tag };
-            inner.borrow(&kept, tag, wanted, terms).await;
-            drop(busy);
-            inner.wake.notify_one();
+            let place = busy.inner.leases.places.at(busy.number);
+            busy.inner.borrow(&kept, place, wanted, terms).await;
         });
     }
 
-    async fn borrow(&self, kept: &Kept, tag: u64, wanted: u64, terms: LeaseTerms) {
+    async fn borrow(&self, kept: &Kept, place: &Place<Owner>, wanted: u64, terms: LeaseTerms) {
         let check = kept.check();
         let asked = self.asked(&check);
-        let Some(place) = self.leases.places.find(tag) else { return };
         let held = place.units();
         // Both clocks are read before the store reads its own: what is held here ends first.
         let (now, started) = (self.pace.now(), Instant::now());
@@ -218,12 +215,13 @@ impl<R: Remote> Inner<R> {
         }
         let taking = check.cost(lent.granted).act(Act::Take);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
+        let sent = self.pace.now();
         let taken = asked.store.decide_seen(&[taking], now, &mut outcome, &mut seen).await;
         let [outcome] = outcome;
         if !taken.is_ok_and(|decision| decision.allowed()) {
             return;
         }
-        asked.saw(seen.at, self.pace.now());
+        asked.saw(seen.at, sent);
         self.leases.lent.fetch_add(lent.granted, Ordering::Relaxed);
         let mut owner = place.owner();
         let Some(owner) = owner.as_mut() else { return };
@@ -241,7 +239,7 @@ impl<R: Remote> Inner<R> {
         for (tag, place) in self.leases.places.taken() {
             let Some((kept, mut left, charges)) = end_lease(place, all, now) else { continue };
             self.leases.places.release(tag);
-            place.busy.store(false, Ordering::Release);
+            place.rest();
             for (charged_at, units) in charges {
                 let units = units.min(left);
                 left -= units;
@@ -275,7 +273,7 @@ impl<R: Remote> Inner<R> {
 fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>, u64, Charges)> {
     let mut owner = place.owner();
     let owned = owner.as_mut().filter(|owner| all || owner.expires <= now)?;
-    if place.busy.swap(true, Ordering::AcqRel) {
+    if !place.make_busy() {
         return None;
     }
     let (kept, charges) = (Arc::clone(&owned.kept), std::mem::take(&mut owned.charges));
@@ -321,17 +319,17 @@ impl LeaseTerms {
     }
 }
 
-/// Makes sure that a key that is being asked for can be asked for again, whatever happens.
-struct Busy<'a, R> {
-    inner: &'a Inner<R>,
-    tag: u64,
+/// Makes sure that a place that is being asked for can be asked for again, whatever happens, and whoever
+/// has it then.
+struct Busy<R> {
+    inner: Arc<Inner<R>>,
+    number: usize,
 }
 
-impl<R> Drop for Busy<'_, R> {
+impl<R> Drop for Busy<R> {
     fn drop(&mut self) {
-        if let Some(place) = self.inner.leases.places.find(self.tag) {
-            place.busy.store(false, Ordering::Release);
-        }
+        self.inner.leases.places.at(self.number).rest();
+        self.inner.wake.notify_one();
     }
 }
 

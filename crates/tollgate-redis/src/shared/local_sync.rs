@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::{Act, Check, Consistency, Micros, Outcome, Receipt, algorithm};
+use tollgate::{Act, Check, Consistency, Limit, Micros, Outcome, Receipt, algorithm};
 
 use crate::remote::{Remote, Seen};
 
@@ -29,14 +29,20 @@ const KEYS: usize = 4_096;
 const TELLING_MAX: usize = 256;
 /// After so many intervals without anything to tell, a key is asked about at the store again.
 const IDLE_INTERVALS: u32 = 2;
-/// The fact of a place: 1 when decisions may be made here.
+/// The fact of a place: by which numbers decisions may be made here; 0 by none.
 const READY: usize = 0;
+
+/// What stands for the numbers of a limit.
+fn numbers(limit: &Limit) -> u64 {
+    limit.fingerprint() | 1
+}
 
 /// Keys that are decided here.
 #[derive(Debug)]
 pub(super) struct SyncBook {
     places: Places<Owner>,
     failures: AtomicU64,
+    units_unsure: AtomicU64,
     without_room: AtomicU64,
 }
 
@@ -50,8 +56,12 @@ struct Owner {
 
 impl SyncBook {
     pub(super) fn new() -> SyncBook {
-        let (failures, without_room) = (AtomicU64::new(0), AtomicU64::new(0));
-        SyncBook { places: Places::new(KEYS), failures, without_room }
+        SyncBook {
+            places: Places::new(KEYS),
+            failures: AtomicU64::new(0),
+            units_unsure: AtomicU64::new(0),
+            without_room: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,9 +70,9 @@ impl SyncBook {
 
     /// Whether a key is decided here.
     #[inline]
-    pub(super) fn is_ready(&self, tag: u64) -> bool {
-        let place = self.places.find(tag);
-        place.is_some_and(|place| place.facts[READY].load(Ordering::Acquire) == 1)
+    pub(super) fn is_ready(&self, tag: u64, limit: &Limit) -> bool {
+        let ready = |place: &Place<Owner>| place.facts[READY].load(Ordering::Acquire);
+        self.places.find(tag).is_some_and(|place| ready(place) == numbers(limit))
     }
 
     /// Writes down what the store is to be told. `false`: the key has no place any more.
@@ -84,6 +94,7 @@ impl SyncBook {
             stats.sync_units_untold += place.units();
         }
         stats.sync_failures = self.failures.load(Ordering::Relaxed);
+        stats.sync_units_unsure = self.units_unsure.load(Ordering::Relaxed);
         stats.sync_without_room = self.without_room.load(Ordering::Relaxed);
     }
 }
@@ -92,7 +103,7 @@ impl<R: Remote> Inner<R> {
     /// Decides a usual take here, if its key is one that is decided here.
     #[inline]
     pub(super) fn decide_alone(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
-        if !self.sync.is_ready(tag) {
+        if !self.sync.is_ready(tag, check.limit()) {
             return None;
         }
         let at = self.asked(check).clock(now);
@@ -120,7 +131,7 @@ impl<R: Remote> Inner<R> {
         };
         match self.sync.places.claim(tag, owner) {
             Some(place) => {
-                place.facts[READY].store(1, Ordering::Release);
+                place.facts[READY].store(numbers(check.limit()), Ordering::Release);
                 self.wake.notify_one();
             }
             None => {
@@ -169,6 +180,28 @@ impl<R: Remote> Inner<R> {
         while telling.join_next().await.is_some() {}
     }
 
+    /// The numbers of a key's limit have changed: what passed by the old ones is told before the store
+    /// is asked by the new ones. Once: then the key is kept by the new ones.
+    pub(super) async fn tell_before(&self, check: &Check<'_>, tag: u64) {
+        let synced = matches!(check.its_terms().consistency, Consistency::LocalSync { .. });
+        let place = synced.then(|| self.sync.places.find(tag)).flatten();
+        let Some(place) = place else { return };
+        let changed = {
+            let mut owner = place.owner();
+            let other = owner.as_mut().filter(|owner| !owner.kept.is_of(check.limit()));
+            other.map(|owner| {
+                place.facts[READY].store(0, Ordering::Release);
+                std::mem::replace(&mut owner.kept, Arc::new(Kept::of(check)))
+            })
+        };
+        let Some(before) = changed else { return };
+        self.refusals.forget(tag);
+        let units = place.drain();
+        if units > 0 {
+            self.tell_one(tag, &before, units).await;
+        }
+    }
+
     /// Charges units that have passed here, and learns how the key stands.
     async fn tell_one(&self, tag: u64, kept: &Kept, units: u64) {
         let check = kept.check().cost(units).act(Act::Force);
@@ -184,12 +217,14 @@ impl<R: Remote> Inner<R> {
                 self.local.seed(check.limit(), check.key(), &state, seen.at);
             }
             (Ok(_), None) => {}
-            (Err(_), _) => {
-                // Perhaps it did hear it. To say it twice refuses too early; not to say it again
-                // would admit too much.
+            (Err(error), _) => {
                 self.sync.failures.fetch_add(1, Ordering::Relaxed);
                 place.facts[READY].store(0, Ordering::Release);
-                place.add(tag, units);
+                // Perhaps it did hear it. To say it again and again, as long as it does not answer,
+                // would charge it as often.
+                if !error.class.certainly_not_done() || !place.add(tag, units) {
+                    self.sync.units_unsure.fetch_add(units, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -228,7 +263,7 @@ fn due_of(check: &Check<'_>, now: Instant) -> Instant {
 }
 
 /// A receipt is of one use; what is charged in two places is given back in both.
-fn copy_of(receipt: &Receipt) -> Receipt {
+pub(super) fn copy_of(receipt: &Receipt) -> Receipt {
     Outcome {
         charged: receipt.granted(),
         served_at: receipt.charged_at(),

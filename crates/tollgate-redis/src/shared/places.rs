@@ -37,8 +37,8 @@ pub(super) struct Place<T> {
     tag: AtomicU64,
     /// What an answer from this place is made of.
     pub(super) facts: [AtomicU64; FACTS],
-    /// Somebody is asking the store about this key already.
-    pub(super) busy: AtomicBool,
+    /// Somebody is asking the store about this key already, or giving the place up.
+    busy: AtomicBool,
     owner: Mutex<Option<T>>,
 }
 
@@ -93,11 +93,39 @@ impl<T> Places<T> {
             return Some(place);
         }
         let number = self.number(tag, 0)?;
+        self.give(number, tag, owner());
+        Some(&self.places[number])
+    }
+
+    /// As [`Places::claim`], for whoever is going to ask the store about the key: the number of its
+    /// place, which is busy from then on. `None` also if it is already. Nobody gives it up meanwhile:
+    /// whoever wants to makes it busy first.
+    pub(super) fn claim_busy(&self, tag: u64, owner: impl FnOnce() -> T) -> Option<usize> {
+        let _alone = lock(&self.claiming[self.set(tag)]);
+        let number = match self.number(tag, tag) {
+            Some(number) => number,
+            None => self.number(tag, 0)?,
+        };
+        if !self.places[number].make_busy() {
+            return None;
+        }
+        if self.tags[number].load(Ordering::Acquire) != tag {
+            self.give(number, tag, owner());
+        }
+        Some(number)
+    }
+
+    /// The place of this number, whoever's it is.
+    pub(super) fn at(&self, number: usize) -> &Place<T> {
+        &self.places[number]
+    }
+
+    /// Gives a place that is nobody's to a key. Call under the lock of its set.
+    fn give(&self, number: usize, tag: u64, owner: T) {
         let place = &self.places[number];
-        *lock(&place.owner) = Some(owner());
+        *lock(&place.owner) = Some(owner);
         place.tag.store(tag, Ordering::Release);
         self.tags[number].store(tag, Ordering::Release);
-        Some(place)
     }
 
     /// Takes a key's place away, if it holds no units; whether it is gone.
@@ -126,6 +154,20 @@ impl<T> Place<T> {
     /// What its owner keeps. `None`: it was given up.
     pub(super) fn owner(&self) -> MutexGuard<'_, Option<T>> {
         lock(&self.owner)
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody else has made it busy: now it is.
+    pub(super) fn make_busy(&self) -> bool {
+        !self.busy.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends what was begun with [`Place::make_busy`].
+    pub(super) fn rest(&self) {
+        self.busy.store(false, Ordering::Release);
     }
 
     /// The units it holds.
@@ -266,6 +308,42 @@ mod tests {
         assert!(place.spend(7, 8, |_| Some(())).is_none());
         assert!(place.spend(8, 1, |_| Some(())).is_none());
         assert!(!place.add(7, UNITS_MAX));
+    }
+
+    #[test]
+    fn no_place_stays_busy_whoever_gives_it_up_meanwhile() {
+        // One set, more keys than places: places change hands all the time.
+        let places = Places::new(SET);
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let places = &places;
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        let tag = 1 + (thread + round) % (2 * SET as u64);
+                        if let Some(number) = places.claim_busy(tag, || tag) {
+                            let place = places.at(number);
+                            assert_eq!(*place.owner(), Some(tag), "it is the key's own");
+                            place.rest();
+                        }
+                    }
+                });
+            }
+            for _ in 0..5_000 {
+                for (tag, place) in places.taken() {
+                    if place.make_busy() {
+                        places.release(tag);
+                        place.rest();
+                    }
+                }
+            }
+        });
+        assert!(places.places.iter().all(|place| !place.busy.load(Ordering::Acquire)));
+        for (tag, _) in places.taken() {
+            assert!(places.release(tag));
+        }
+        let again: Vec<_> = (1..=SET as u64).map(|tag| places.claim_busy(tag, || tag)).collect();
+        assert!(again.iter().all(Option::is_some));
+        assert!(places.claim_busy(1, || 1).is_none(), "once at a time");
     }
 
     #[test]

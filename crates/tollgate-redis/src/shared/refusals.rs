@@ -2,7 +2,8 @@
 //!
 //! Who was refused a cost is refused that cost and more until the wait is over, so there is nothing to
 //! ask. Another instance may give units back meanwhile: therefore nothing is remembered for longer
-//! than a second. Refusals are read and counted without a lock; only a new one takes the lock of its
+//! than a second. How often somebody was refused so is told with the next question, if that comes soon:
+//! who was refused a minute ago has not been refused now. Refusals are read and counted without a lock; only a new one takes the lock of its
 //! set.
 
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use tollgate::{DecidedBy, Micros, Outcome, Wait};
 
 use super::places::lock;
 
-/// The longest that the store is not asked again.
+/// The longest that the store is not asked again; and, after that, that refusals wait to be reported.
 pub(super) const STALE_US_MAX: u64 = 1_000_000;
 /// How many places a key can be in.
 const SET: usize = 4;
@@ -43,12 +44,19 @@ struct Entry {
     tag: AtomicU64,
     /// The least cost that is refused.
     cost: AtomicU64,
+    /// Until when this is trusted, which the store's wait may outlast; 0 if it is no more.
     until: AtomicU64,
+    /// When the wait that the store gave is over.
+    retry_at: AtomicU64,
     remaining: AtomicU64,
     reset_at: AtomicU64,
     more_at: AtomicU64,
-    /// Refusals answered before, which the store knows and whoever counts refusals does not.
+    /// When the last refusal that was answered since can have been.
+    counted_until: AtomicU64,
+    /// Refusals answered before, which the store knows and whoever counts refusals does not,
     carried: AtomicU32,
+    /// and when the last of those can have been.
+    carried_until: AtomicU64,
 }
 
 /// Refusals that were answered without the store.
@@ -60,13 +68,26 @@ pub(super) struct Unreported {
     pub(super) known: u32,
     /// What each of them asked for, if it was to be counted exactly.
     pub(super) cost: u64,
+    /// When the last of them can have been, in microseconds.
+    until: u64,
 }
 
 impl Unreported {
-    /// All of them.
-    pub(super) fn all(self) -> u32 {
-        self.unknown.saturating_add(self.known)
+    /// All of them, unless they are of another time.
+    pub(super) fn recent(self, now: Micros) -> u32 {
+        let all = self.unknown.saturating_add(self.known);
+        if is_over(self.until, STALE_US_MAX, now) { 0 } else { all }
     }
+
+    /// The same, now that the store knows them and that nobody has counted them.
+    pub(super) fn known(self, now: Micros) -> Unreported {
+        Unreported { unknown: 0, known: self.recent(now), ..self }
+    }
+}
+
+/// Whether it has been over for longer than that.
+fn is_over(until: u64, for_us: u64, now: Micros) -> bool {
+    now.as_u64() > until.saturating_add(for_us)
 }
 
 const HITS: u64 = u32::MAX as u64;
@@ -101,7 +122,7 @@ impl Refusals {
             if !written || !mine || !refused || until <= now.as_u64() {
                 return None;
             }
-            let outcome = entry.outcome(now, until);
+            let outcome = entry.outcome(now);
             // That the word is unchanged proves that all of this is of one refusal.
             let counted = word + 1;
             match entry.word.compare_exchange_weak(
@@ -130,6 +151,8 @@ impl Refusals {
             let values = [
                 (&entry.cost, cost),
                 (&entry.until, now.as_u64() + wait.min(STALE_US_MAX)),
+                (&entry.counted_until, now.as_u64() + wait.min(STALE_US_MAX)),
+                (&entry.retry_at, now.after(outcome.retry_after).as_u64()),
                 (&entry.remaining, outcome.remaining),
                 (&entry.reset_at, now.after(outcome.reset_after).as_u64()),
                 (&entry.more_at, now.after(outcome.more_after).as_u64()),
@@ -146,8 +169,9 @@ impl Refusals {
         }
     }
 
-    /// Refusals of a key that were answered from here since the store was asked last.
-    pub(super) fn drain(&self, tag: u64) -> Unreported {
+    /// Refusals of a key that were answered from here since the store was asked last: those that the
+    /// store does not know, if they are not older than `lasts_us`, and others that are recent.
+    pub(super) fn drain(&self, tag: u64, now: Micros, lasts_us: u64) -> Unreported {
         let Some(entry) = self.set(tag).find(tag) else { return Unreported::default() };
         let _alone = lock(&self.set(tag).writing);
         if entry.tag.load(Ordering::Relaxed) != tag {
@@ -155,24 +179,33 @@ impl Refusals {
         }
         let hits = entry.word.fetch_and(!HITS, Ordering::AcqRel) & HITS;
         self.answered.fetch_add(hits, Ordering::Relaxed);
-        let known = entry.carried.swap(0, Ordering::Relaxed);
-        Unreported { unknown: hits as u32, known, cost: entry.cost.load(Ordering::Relaxed) }
+        let carried = entry.carried.swap(0, Ordering::Relaxed);
+        let [counted_until, carried_until] =
+            [&entry.counted_until, &entry.carried_until].map(|at| at.load(Ordering::Relaxed));
+        let if_not = |over: bool, count: u32| if over { 0 } else { count };
+        let unknown = if_not(is_over(counted_until, lasts_us.max(STALE_US_MAX), now), hits as u32);
+        let known = if_not(is_over(carried_until, STALE_US_MAX, now), carried);
+        let until = if unknown > 0 { counted_until } else { carried_until };
+        Unreported { unknown, known, cost: entry.cost.load(Ordering::Relaxed), until }
     }
 
     /// Takes drained refusals back: the store knows them now, or it could not be told and they count
     /// once more.
-    pub(super) fn put_back(&self, tag: u64, unknown: u32, known: u32) {
+    pub(super) fn put_back(&self, tag: u64, drained: Unreported) {
+        let Unreported { unknown, known, until, .. } = drained;
         if unknown == 0 && known == 0 {
             return;
         }
         let Some(entry) = self.set(tag).find(tag) else {
-            self.lost.fetch_add((unknown + known).into(), Ordering::Relaxed);
+            let lost = unknown.saturating_add(known);
+            self.lost.fetch_add(lost.into(), Ordering::Relaxed);
             return;
         };
         let _alone = lock(&self.set(tag).writing);
         if entry.tag.load(Ordering::Relaxed) == tag {
             entry.word.fetch_add(unknown.into(), Ordering::AcqRel);
             entry.carried.fetch_add(known, Ordering::Relaxed);
+            entry.carried_until.fetch_max(until, Ordering::Relaxed);
             self.answered.fetch_sub(unknown.into(), Ordering::Relaxed);
         }
     }
@@ -233,14 +266,14 @@ impl Set {
 }
 
 impl Entry {
-    fn outcome(&self, now: Micros, until: u64) -> Outcome {
+    fn outcome(&self, now: Micros) -> Outcome {
         let left = |at: &AtomicU64| {
             Wait::from_micros(at.load(Ordering::Relaxed).saturating_sub(now.as_u64()))
         };
         Outcome {
             allowed: false,
             remaining: self.remaining.load(Ordering::Relaxed),
-            retry_after: Wait::from_micros(until - now.as_u64()),
+            retry_after: left(&self.retry_at),
             reset_after: left(&self.reset_at),
             more_after: left(&self.more_at),
             decided_by: DecidedBy::RefusalCache,
@@ -305,8 +338,9 @@ mod tests {
             assert_eq!(left, wait, "cost {cost} after {micros} us");
         }
         assert!(refusals.recall(10, 3, NOW, false).is_none());
-        assert_eq!(refusals.drain(9), Unreported { unknown: 3, known: 0, cost: 3 });
-        assert_eq!(refusals.drain(9).all(), 0);
+        let drained = refusals.drain(9, NOW, 0);
+        assert_eq!((drained.unknown, drained.known, drained.cost), (3, 0, 3));
+        assert_eq!(refusals.drain(9, NOW, 0).recent(NOW), 0);
         assert_eq!(refusals.counts(), (3, 0));
     }
 
@@ -314,7 +348,10 @@ mod tests {
     fn nothing_is_remembered_longer_than_a_second_and_never_is_not_remembered() {
         let refusals = Refusals::new();
         refusals.remember(9, 1, &refused(60_000_000), NOW);
-        assert!(refusals.recall(9, 1, at(STALE_US_MAX - 1), false).is_some());
+        // The wait that is told is the store's, however long that is.
+        let last = refusals.recall(9, 1, at(STALE_US_MAX - 1), false).unwrap();
+        let waits = [last.retry_after, last.more_after, last.reset_after];
+        assert_eq!(waits, [59_000_001, 59_000_001, 119_000_001].map(Wait::from_micros));
         assert!(refusals.recall(9, 1, at(STALE_US_MAX), false).is_none());
         let never = Outcome { retry_after: Wait::NEVER, ..Outcome::default() };
         refusals.remember(8, 1, &never, NOW);
@@ -333,10 +370,38 @@ mod tests {
         assert!(refusals.recall(8, 1, NOW, false).is_some());
         refusals.forget_all();
         assert!(refusals.recall(8, 1, NOW, false).is_none());
-        assert_eq!((refusals.drain(7).all(), refusals.drain(8).unknown), (1, 2));
-        refusals.put_back(8, 1, 1);
-        assert_eq!(refusals.drain(8), Unreported { unknown: 1, known: 1, cost: 1 });
+        let [seven, eight] = [7, 8].map(|tag| refusals.drain(tag, NOW, 0));
+        assert_eq!((seven.recent(NOW), eight.unknown), (1, 2));
+        refusals.put_back(8, Unreported { unknown: 1, known: 1, ..eight });
+        let again = refusals.drain(8, NOW, 0);
+        assert_eq!((again.unknown, again.known, again.cost), (1, 1, 1));
         assert_eq!(refusals.counts(), (3, 0));
+    }
+
+    #[test]
+    fn refusals_of_another_time_are_not_reported() {
+        // asked again after µs, how long they are to be charged, those to charge, those to count
+        for (after, lasts, charged, counted) in [
+            (700, 0, 2, 2),
+            (700 + STALE_US_MAX, 0, 2, 2),
+            (701 + STALE_US_MAX, 0, 0, 0),
+            (60_000_000, 0, 0, 0),
+            (60_000_000, 60_000_000, 2, 0),
+            (60_000_701, 60_000_000, 0, 0),
+        ] {
+            let refusals = Refusals::new();
+            refusals.remember(9, 1, &refused(700), NOW);
+            for _ in 0..2 {
+                assert!(refusals.recall(9, 1, NOW, false).is_some());
+            }
+            let drained = refusals.drain(9, at(after), lasts);
+            let got = (drained.unknown, drained.recent(at(after)));
+            assert_eq!(got, (charged, counted), "after {after} us");
+            // Known to the store and not counted: not for ever either.
+            refusals.put_back(9, drained.known(at(after)));
+            let later = refusals.drain(9, at(after + STALE_US_MAX), lasts);
+            assert_eq!(later.recent(at(after + STALE_US_MAX)), if after == 700 { 2 } else { 0 });
+        }
     }
 
     #[test]
@@ -358,7 +423,8 @@ mod tests {
         let refusals = Refusals::new();
         refusals.remember(9, 1, &refused(1_000_000), NOW);
         let drained = AtomicU64::new(0);
-        let count = |drain: Unreported| drained.fetch_add(drain.all().into(), Ordering::Relaxed);
+        let count =
+            |drain: Unreported| drained.fetch_add(drain.recent(NOW).into(), Ordering::Relaxed);
         let answered: usize = std::thread::scope(|scope| {
             let refusals = &refusals;
             let asking =
@@ -366,11 +432,11 @@ mod tests {
             let threads: Vec<_> = (0..2).map(|_| scope.spawn(asking)).collect();
             for _ in 0..1_000 {
                 refusals.remember(9, 1, &refused(1_000_000), NOW);
-                count(refusals.drain(9));
+                count(refusals.drain(9, NOW, 0));
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        count(refusals.drain(9));
+        count(refusals.drain(9, NOW, 0));
         assert_eq!(answered as u64, drained.into_inner());
     }
 }

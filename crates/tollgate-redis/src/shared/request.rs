@@ -159,7 +159,9 @@ impl<R: Remote> Request<'_, R> {
                         self.ways[index] = Way::Lease;
                     }
                 }
-                Consistency::LocalSync { .. } if shared.sync.is_ready(self.tags[index]) => {
+                Consistency::LocalSync { .. }
+                    if shared.sync.is_ready(self.tags[index], check.limit()) =>
+                {
                     alone.push(index);
                 }
                 _ => {}
@@ -204,7 +206,11 @@ impl<R: Remote> Request<'_, R> {
         if group.is_empty() {
             return true;
         }
-        let drain = |&index: &usize| shared.unreported(&self.checks[index], self.tags[index]);
+        for &index in &group {
+            shared.tell_before(&self.checks[index], self.tags[index]).await;
+        }
+        let drain =
+            |&index: &usize| shared.unreported(&self.checks[index], self.tags[index], self.now);
         let unreported: List<Unreported> = group.iter().map(drain).collect();
         let mut checks: ArrayVec<Check<'_>, { 2 * MAX_LIMITS }> = ArrayVec::new();
         for (&index, before) in group.iter().zip(&unreported) {
@@ -217,28 +223,37 @@ impl<R: Remote> Request<'_, R> {
             checks.drain(..before).for_each(|check| shared.soon(check, self.now));
         }
         let before = checks.len() - group.len();
-        shared.pace.saw(self.now);
+        let sent = shared.pace.saw(self.now);
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let mut seen = Seen::default();
         let answer = asked.store.decide_seen(&checks, self.now, &mut answers, &mut seen).await;
         if answer.is_err() {
             for (&index, before) in group.iter().zip(unreported) {
-                shared.refusals.put_back(self.tags[index], before.unknown, before.known);
+                shared.refusals.put_back(self.tags[index], before);
             }
             return self.go_on_without(&group, outcomes);
         }
-        asked.saw(seen.at, self.now);
+        asked.saw(seen.at, sent);
+        let mut unanswered = List::new();
         for (place, &index) in group.iter().enumerate() {
-            outcomes[index] = answers[before + place];
             let (check, tag) = (&self.checks[index], self.tags[index]);
+            if seen.failed >> (before + place) & 1 == 1 {
+                let Unreported { unknown, known, .. } = unreported[place];
+                shared.refusals.put_back(tag, unknown, known);
+                unanswered.push(index);
+                continue;
+            }
+            outcomes[index] = answers[before + place];
             shared.copy_state(check, &seen, before + place);
             shared.learn(check, tag, self.now, &mut outcomes[index], unreported[place]);
         }
         let refuses = |index: &usize| !self.checks[*index].is_shadow() && !outcomes[*index].allowed;
-        let refused = group.iter().any(refuses);
+        let answered = group.iter().filter(|index| !unanswered.contains(index));
+        let refused = answered.clone().any(refuses);
         let way = if refused { Way::Refused } else { Way::Store };
-        group.iter().for_each(|&index| self.ways[index] = way.clone());
-        !refused
+        answered.for_each(|&index| self.ways[index] = way.clone());
+        // One node of several fails: the others' limits are theirs.
+        !refused && (unanswered.is_empty() || self.go_on_without(&unanswered, outcomes))
     }
 
     /// Decides the checks of a store that does not answer; whether nothing refuses.
@@ -291,7 +306,10 @@ impl<R: Remote> Request<'_, R> {
         let at = shared.asked(check).clock(self.now);
         match &self.ways[index] {
             Way::Lease if shared.leases.put_back(tag, units) => {}
-            Way::Store | Way::Lease => shared.refund_soon(check.cost(units), receipt, self.now),
+            Way::Store | Way::Lease => {
+                shared.refund_copy(&check.cost(units), Some(&receipt), self.now);
+                shared.refund_soon(check.cost(units), receipt, self.now);
+            }
             Way::Alone => {
                 let told = shared.refund_alone(check, tag, Some(&receipt), self.now);
                 if told > 0 {

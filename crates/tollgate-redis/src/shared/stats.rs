@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::OnFailure;
 
+use crate::remote::Remote;
+
 use super::Inner;
 
 /// What happened, counted.
@@ -11,7 +13,6 @@ use super::Inner;
 pub(super) struct Counts {
     /// Checks answered without a store that did not answer, by policy: local, open, closed.
     degraded: [AtomicU64; 3],
-    pub(super) refunds_lost: AtomicU64,
 }
 
 impl Counts {
@@ -23,14 +24,21 @@ impl Counts {
 /// Figures for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedStats {
+    /// How many instances share what there is while the store does not answer: at least 1.
+    pub instances: u32,
     /// Checks that were decided by this instance alone, because the store did not answer.
     pub degraded_local: u64,
     /// Checks that were admitted for that.
     pub degraded_open: u64,
     /// Checks that were refused for that.
     pub degraded_closed: u64,
-    /// Refunds that the store did not take: what they were of stays charged.
+    /// Refunds and charges that wait until the store answers again.
+    pub owed: u64,
+    /// Refunds that the store perhaps did not take, or that were too many to wait: what they were of
+    /// stays charged.
     pub refunds_lost: u64,
+    /// Charges for what had happened anyway, of which the same is true: they stay uncharged.
+    pub charges_lost: u64,
     /// Refusals answered without asking the store.
     pub refusals_cached: u64,
     /// Those of them that count towards no ban and no limit: too many keys were refused at once.
@@ -50,26 +58,29 @@ pub struct SharedStats {
     pub sync_keys: u64,
     /// Units that the store has not been told yet.
     pub sync_units_untold: u64,
-    /// Times the store could not be told; it is told later.
+    /// Times the store could not be told.
     pub sync_failures: u64,
+    /// Units of those that the store may have heard of: they are not told again. The others are.
+    pub sync_units_unsure: u64,
     /// Keys that were decided by the store because too many others are told afterwards.
     pub sync_without_room: u64,
 }
 
-impl<R> Inner<R> {
+impl<R: Remote> Inner<R> {
     pub(super) fn stats(&self) -> SharedStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let degraded = |policy: OnFailure| count(&self.counts.degraded[policy as usize]);
         let (refusals_cached, refusals_unreported) = self.refusals.counts();
         let mut stats = SharedStats {
+            instances: self.live(),
             degraded_local: degraded(OnFailure::Local),
             degraded_open: degraded(OnFailure::Open),
             degraded_closed: degraded(OnFailure::Closed),
-            refunds_lost: count(&self.counts.refunds_lost),
             refusals_cached,
             refusals_unreported,
             ..SharedStats::default()
         };
+        self.owed.add_to(&mut stats);
         self.leases.add_to(&mut stats);
         self.sync.add_to(&mut stats);
         stats

@@ -2,7 +2,7 @@
 //! very functions of the algorithms, with a switch that makes it fail.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tollgate::algorithm::{self, State};
@@ -19,12 +19,16 @@ use crate::remote::{Lend, Lent, Remote, Seen};
 #[derive(Clone, Debug, Default)]
 struct StandIn(Arc<Table>);
 
+/// Units by instance.
+type Holders = HashMap<u64, u64>;
+
 #[derive(Debug, Default)]
 struct Table {
     states: Mutex<HashMap<(u64, Vec<u8>), State>>,
-    book: Mutex<HashMap<(u64, Vec<u8>), HashMap<u64, u64>>>,
+    book: Mutex<HashMap<(u64, Vec<u8>), Holders>>,
     blocks: Mutex<HashMap<Vec<u8>, Micros>>,
-    fails: AtomicBool,
+    /// How it fails, if it does. What may have been done by a store that fails so, it does.
+    fails: Mutex<Option<ErrorClass>>,
     calls: AtomicU64,
     /// How far its clock is ahead, in microseconds.
     ahead: AtomicU64,
@@ -35,12 +39,26 @@ type Answer<T> = Result<T, StoreError>;
 impl StandIn {
     fn call(&self) -> Answer<()> {
         self.0.calls.fetch_add(1, Ordering::Relaxed);
-        let error = || StoreError { class: ErrorClass::Timeout, detail: "switched off".into() };
-        if self.0.fails.load(Ordering::Relaxed) { Err(error()) } else { Ok(()) }
+        self.fails(ErrorClass::certainly_not_done)
+    }
+
+    /// What was asked for is done: says so, or nothing.
+    fn answer<T>(&self, answer: T) -> Answer<T> {
+        self.fails(|class| !class.certainly_not_done()).map(|()| answer)
+    }
+
+    fn fails(&self, so: impl Fn(ErrorClass) -> bool) -> Answer<()> {
+        let class = self.0.fails.lock().unwrap().filter(|class| so(*class));
+        let error = |class| StoreError { class, detail: "switched off".into() };
+        class.map_or(Ok(()), |class| Err(error(class)))
     }
 
     fn fail(&self, fails: bool) {
-        self.0.fails.store(fails, Ordering::Relaxed);
+        self.fail_as(fails.then_some(ErrorClass::Connect));
+    }
+
+    fn fail_as(&self, class: Option<ErrorClass>) {
+        *self.0.fails.lock().unwrap() = class;
     }
 
     fn calls(&self) -> u64 {
@@ -91,18 +109,18 @@ impl Store for StandIn {
         let units = receipt.as_ref().map_or(u64::MAX, Receipt::granted).min(check.units());
         let at = receipt.map(|receipt| receipt.charged_at());
         self.on(check, now, |state| algorithm::refund(check.limit(), state, units, at, now));
-        Ok(())
+        self.answer(())
     }
 
     async fn reset(&self, check: &Check<'_>, now: Micros) -> Answer<bool> {
         self.call()?;
         self.on(check, now, |state| *state = State::fresh(check.limit(), now));
-        Ok(true)
+        self.answer(true)
     }
 
     async fn balance(&self, check: &Check<'_>, now: Micros) -> Answer<i64> {
         self.call()?;
-        Ok(check.limit().capacity() as i64 - self.used(check, now))
+        self.answer(check.limit().capacity() as i64 - self.used(check, now))
     }
 
     async fn block(&self, key: Key<'_>, until: Micros, _: Micros) -> Answer<bool> {
@@ -158,7 +176,7 @@ impl Remote for StandIn {
             seen.states.push(self.on(check, now, |state| state.clone()));
         }
         seen.at = now;
-        Ok(decision)
+        self.answer(decision)
     }
 
     async fn lend(&self, check: &Check<'_>, lend: Lend) -> Answer<Lent> {
@@ -209,6 +227,27 @@ async fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(Instant::now() < deadline, "it does not happen");
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn what_was_asked_a_while_ago_does_not_turn_the_clock_back() {
+    let pace = Pace::new();
+    // asked at, sent at, what the asker's clock shows then; seconds
+    for (asked, sent, shows) in [
+        (100, 0, 100),
+        (105, 5, 105),
+        // The rest of a batch that was asked at 105 goes out later.
+        (105, 8, 108),
+        (109, 9, 109),
+        (120, 10, 120),
+        // It went back for good.
+        (102, 12, 122),
+        (112, 21, 112),
+        (113, 22, 113),
+    ] {
+        let shown = pace.saw_at(Micros::from_secs(asked), sent * 1_000_000);
+        assert_eq!(shown, Micros::from_secs(shows), "asked at {asked}, sent at {sent}");
     }
 }
 

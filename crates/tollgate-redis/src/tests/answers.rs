@@ -88,6 +88,11 @@ fn out_of_memory() {
     let store = Store::of(&server);
     assert_eq!(store.class(), Ok(1));
     server.tell(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    // Commands in the background do not speak for decisions.
+    for _ in 0..50 {
+        assert_eq!(store.run(&["SET", "b", "c"]).unwrap_err().class, ErrorClass::Oom);
+    }
+    assert_eq!(store.link.stats().nodes[0].breaker_opened, 0);
     store.until_class(ErrorClass::Oom);
     store.until_class(ErrorClass::BreakerOpen);
     server.tell(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -210,4 +215,29 @@ fn scripts_that_are_flushed_again_and_again_cost_a_second_try() {
     }
     assert!(store.errors(ErrorClass::NoScript) >= 20);
     assert_eq!(store.link.stats().answered, sum);
+}
+
+#[test]
+fn scripts_that_are_flushed_while_the_breaker_is_open() {
+    let server = Server::start();
+    let store = Store::of(&server);
+    assert_eq!(store.class(), Ok(1));
+    server.tell(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    store.until_class(ErrorClass::BreakerOpen);
+    server.tell(&["SCRIPT", "FLUSH"]);
+    server.tell(&["CONFIG", "SET", "maxmemory", "0"]);
+    // The probe misses the script; the same call, with its text, is the probe still.
+    store.until_answered("a");
+    let stats = store.link.stats();
+    assert_eq!((stats.connections, stats.errors_of(ErrorClass::NoScript)), (1, 1));
+    assert!(!stats.nodes[0].breaker_open);
+}
+
+#[test]
+fn a_script_that_is_missed_and_may_not_be_brought_opens_the_breaker() {
+    let server = Server::start();
+    server.tell(&["ACL", "SETUSER", "ann", "on", ">s3cret", "~*", "+evalsha"]);
+    let store = Store::at(&format!("redis://ann:s3cret@{}", server.address()), PLENTY);
+    store.until_class(ErrorClass::NoPerm);
+    store.until_class(ErrorClass::BreakerOpen);
 }

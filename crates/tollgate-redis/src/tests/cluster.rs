@@ -159,6 +159,12 @@ fn keys_on_their_way_are_found_on_either_side() {
     assert!(store.errors(ErrorClass::TryAgain) > 0);
     assert_eq!(store.add_at("old{m}").unwrap(), 23);
 
+    // One whose keys are on neither side is told so at once, to be asked for key by key.
+    let asks = store.errors(ErrorClass::Ask);
+    let fresh = Call { keys: vec!["x{m}".into(), "y{m}".into()], ..call_of("", slot) };
+    let error = store.callers.block_on(store.link.call(fresh)).unwrap_err();
+    assert_eq!((error.class, store.errors(ErrorClass::Ask)), (ErrorClass::TryAgain, asks + 1));
+
     // One call with keys on both sides can be answered by nobody, until all have arrived.
     let both = || Call { keys: vec!["old{m}".into(), "left{m}".into()], ..call_of("", slot) };
     let error = store.callers.block_on(store.link.call(both())).unwrap_err();

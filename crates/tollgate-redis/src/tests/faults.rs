@@ -9,9 +9,8 @@ use testkit::wait;
 
 use super::*;
 
-/// From the moment that a server is well until it answers again: 2 s, and as much again for a
-/// machine that has other things to do.
-const HEALED: Duration = Duration::from_secs(4);
+/// From the moment that a server is well until it answers again.
+const HEALED: Duration = Duration::from_secs(2);
 
 /// Asks for a second: whatever happens, nearly all are answered or told within the deadline; all of
 /// them but for pauses that a busy machine makes. The errors, by class.

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use testkit::proxy::{FaultProxy, Mode};
 use testkit::random::Random;
 use testkit::redis::Server;
 use testkit::wait;
 
 use super::*;
+use crate::batch::{CALLS_PER_FLIGHT_MAX, FLIGHTS_MAX};
 
 #[test]
 fn one_caller_at_a_time_waits_for_nobody_and_many_go_together() {
@@ -68,12 +70,12 @@ fn calls_of_different_instants_do_not_share_a_command() {
 #[test]
 fn whoever_gives_up_while_waiting_is_not_charged() {
     let server = Server::start();
-    let store = Store::of(&server);
+    let store = Store::at(&server.url(), Duration::from_secs(1));
     store.add("a").unwrap();
     server.freeze();
     let gone = async {
-        // Two flights are on their way, a call each; the others wait.
-        for _ in 0..2 {
+        // As many flights as may be are on their way, a call each; the others wait.
+        for _ in 0..FLIGHTS_MAX {
             let call = tokio::spawn({
                 let link = store.link.clone();
                 async move { add(&link, "flying", 0).await }
@@ -139,7 +141,7 @@ fn whoever_would_look_too_late_is_not_charged() {
     server.freeze();
     store.callers.block_on(async {
         let ask = || Box::pin(add(&store.link, "late", 0));
-        let mut calls: Vec<_> = (0..500).map(|_| ask()).collect();
+        let mut calls: Vec<_> = (0..4000).map(|_| ask()).collect();
         // All ask, and none is looked at until the server has nothing more to do for them.
         for call in &mut calls {
             std::future::poll_fn(|cx| {
@@ -163,7 +165,7 @@ fn whoever_would_look_too_late_is_not_charged() {
             }
         }
         // Those that were on their way when the server froze were carried out, and told.
-        assert!(told <= 2 * crate::batch::CALLS_PER_FLIGHT_MAX, "{told}");
+        assert!(told <= FLIGHTS_MAX * CALLS_PER_FLIGHT_MAX, "{told}");
         assert_eq!(server.cli(&["GET", "late"]), told.to_string());
     });
 }
@@ -228,4 +230,97 @@ async fn come_and_go(link: Link, seed: u64) -> (u64, u64) {
         gone += left;
     }
     (served, gone)
+}
+
+#[test]
+fn far_away_is_not_too_late() {
+    let server = Server::start();
+    let proxy = FaultProxy::start(server.address());
+    // Half of the deadline for the way: whoever waits for one flight and then flies comes too late.
+    let far = Duration::from_millis(200);
+    let store = Store::at(&proxy.url(), 2 * far);
+    store.until_answered("a");
+    proxy.set(Mode::Delay { by: far, jitter: Duration::ZERO });
+    let crowd = async {
+        let adding: Vec<_> = (0..100)
+            .map(|n| {
+                let link = store.link.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(n)).await;
+                    add(&link, "a", 0).await
+                })
+            })
+            .collect();
+        let mut answered = 0;
+        for adding in adding {
+            answered += usize::from(adding.await.unwrap().is_ok());
+        }
+        answered
+    };
+    let answered = store.callers.block_on(crowd);
+    assert!(answered >= 95, "{answered} of 100");
+}
+
+#[test]
+fn decisions_do_not_wait_behind_what_goes_beside_them() {
+    let server = Server::start();
+    let store = Store::of(&server);
+    store.until_answered("a");
+    let beside = store.link.beside();
+    store.callers.block_on(async {
+        // The server holds back the connection until something is pushed, and answers the other.
+        let blocked = tokio::spawn({
+            let (beside, pop) = (beside.clone(), redis::cmd("BLPOP").arg("list").arg(30).take());
+            async move { beside.run(pop, None).await }
+        });
+        while beside.stats().nodes[0].on_the_way == 0 {
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+        for sum in 2..20 {
+            assert_eq!(add(&store.link, "a", 0).await.unwrap(), sum);
+        }
+        assert!(!blocked.is_finished());
+        assert_eq!(server.cli(&["RPUSH", "list", "x"]), "1");
+        assert!(blocked.await.unwrap().is_ok());
+    });
+    drop(beside);
+    wait::until_true("its connection to end", || {
+        server.cli(&["CLIENT", "LIST"]).matches("name=tollgate").count() == 1
+    });
+}
+
+/// Run by hand: calls a second, by how many ask at once.
+#[test]
+#[ignore = "a measurement"]
+fn throughput() {
+    let server = Server::start();
+    let store = Store::at(&server.url(), DEADLINE);
+    store.until_answered("a");
+    for round in 0..3 {
+        for callers in [1, 16, 64, 256, 1024u64] {
+            let before = store.link.stats();
+            let start = wait::now();
+            store.callers.block_on(async {
+                let over = tokio::time::Instant::now() + Duration::from_secs(1);
+                let asking = (0..callers).map(|n| {
+                    let (link, key) = (store.link.clone(), format!("k{n}"));
+                    tokio::spawn(async move {
+                        while tokio::time::Instant::now() < over {
+                            let _ = add(&link, &key, 0).await;
+                        }
+                    })
+                });
+                for asking in asking.collect::<Vec<_>>() {
+                    asking.await.unwrap();
+                }
+            });
+            let (took, after) = ((wait::now() - start).as_secs_f64(), store.link.stats());
+            let (calls, flights) = (after.calls - before.calls, after.flights - before.flights);
+            let per_flight = calls as f64 / flights as f64;
+            println!(
+                "{round}: {callers} callers: {:.0}/s, {per_flight:.1} a flight",
+                calls as f64 / took
+            );
+        }
+    }
 }

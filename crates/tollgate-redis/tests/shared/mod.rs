@@ -28,6 +28,19 @@ pub(crate) async fn connected(url: &StoreUrl, options: Options) -> RedisStore {
     store
 }
 
+/// Waits until so many units of a key are left: what is given back is so in the background.
+pub(crate) async fn until_left(store: &RedisStore, limit: &Limit, key: &str, units: i64) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let left = store.balance(limit, Key::from(key), Micros::ZERO).await.expect("an answer");
+        if left == units {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{left} of {key}, not {units}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// What Redis says to a script, as whole numbers.
 pub(crate) fn numbers(server: &Server, script: &str) -> Vec<i64> {
     let said = server.cli(&["EVAL", script, "0"]);

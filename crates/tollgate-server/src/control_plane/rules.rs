@@ -120,6 +120,10 @@ fn how_long(told: Option<Told>) -> &'static str {
             "In force until the files change, a reload or a restart: it was not written to any file. \
              The store has no room for it: it holds at this instance only."
         }
+        Some(Told::TooLong) => {
+            "In force until the files change, a reload or a restart: it was not written to any file. \
+             It is longer than 1 MiB, which is too long to share: it holds at this instance only."
+        }
     }
 }
 

@@ -66,7 +66,8 @@ fn c14_slots_move_under_load() {
             "500",
             "--cluster-yes",
         ];
-        cluster.node(0).cli(&words);
+        let said = cluster.node(0).cli(&words);
+        assert!(!said.contains("[ERR]"), "{said}");
     };
     let run = fault(&server, move_slots, || ());
     run.check(Effect::Passes);

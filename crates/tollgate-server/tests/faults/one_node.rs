@@ -249,33 +249,12 @@ fn c11_every_refusal_of_redis_has_its_class() {
 fn c11_busy_with_a_script() {
     let redis = redis::Server::with(&["--busy-reply-threshold", "100"]);
     let server = server_on(&redis.url());
-    let forever = "while true do end";
-    thread_scope_eval(&redis, forever, |kill| {
-        let run = fault(&server, kill.start, kill.end);
+    std::thread::scope(|scope| {
+        // Runs until it is killed.
+        let endless = || drop(scope.spawn(|| redis.cli(&["EVAL", "while true do end", "0"])));
+        let run = fault(&server, endless, || redis.tell(&["SCRIPT", "KILL"]));
         run.check(Effect::Degrades);
         assert!(errors(&server, "busy") > 0.0);
-    });
-}
-
-/// A script that runs until it is killed.
-struct Endless<S: FnOnce(), E: FnOnce()> {
-    start: S,
-    end: E,
-}
-
-fn thread_scope_eval(
-    redis: &redis::Server,
-    script: &'static str,
-    with: impl FnOnce(Endless<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + '_>>),
-) {
-    std::thread::scope(|scope| {
-        let running = || {
-            scope.spawn(|| redis.cli(&["EVAL", script, "0"]));
-        };
-        let kill = || {
-            redis.cli(&["SCRIPT", "KILL"]);
-        };
-        with(Endless { start: Box::new(running), end: Box::new(kill) });
     });
 }
 

@@ -4,9 +4,10 @@
 //!
 //! Remember when each unit was charged; what is older than a period no longer counts. There is no
 //! boundary to burst across and no estimate. The price is memory, so entries of one instant are
-//! one entry, and a key holds at most 1,024 of them: beyond that the two closest neighbours merge
-//! onto the later instant, which may refuse a little more and never admits more. (Closest: those
-//! that stand for the shortest stretch of time together.)
+//! one entry, and a key holds fewer than 1,024 of them: with the last one the closest neighbours
+//! merge onto the later instant, which may refuse a little more and never admits more. (Closest:
+//! those that stand for the shortest stretch of time together.) Up to 64 pairs merge at once, so
+//! that a log with many instants costs a charge no more than another.
 //!
 //! ```text
 //!   N = 5, period 10 s, now = 15 s
@@ -37,6 +38,8 @@ use crate::time::{MAX_EXACT, Micros, Wait};
 
 /// The most entries of one key.
 pub const MAX_ENTRIES: usize = 1_024;
+/// The most neighbours that merge at once, so that a full log has room again.
+const MERGED_MAX: usize = 64;
 
 /// Units charged at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -242,6 +245,42 @@ impl<E: Entries> State<E> {
             self.entries.remove(closest);
         }
         self.entries.push(entry);
+        if self.entries.len() == MAX_ENTRIES {
+            self.thin();
+        }
+    }
+
+    /// Merges the closest neighbours of a full log, many at once, so that the next charges need not
+    /// look for any: those whose stretch is among the [`MERGED_MAX`] shortest, of equally short ones the
+    /// oldest, and of neighbouring ones every other: at least half as many.
+    fn thin(&mut self) {
+        let len = self.entries.len();
+        let mut instants = [0; MAX_ENTRIES];
+        for (index, instant) in instants[..len].iter_mut().enumerate() {
+            *instant = self.entries.get(index).at;
+        }
+        let stretch = |index: usize| instants[index + 1] - instants[index - 1];
+        let mut stretches = [0; MAX_ENTRIES];
+        for index in 1..len - 1 {
+            stretches[index - 1] = stretch(index);
+        }
+        let (_, &mut longest, _) = stretches[..len - 2].select_nth_unstable(MERGED_MAX - 1);
+        let shorter = stretches[..MERGED_MAX - 1].iter().filter(|one| **one < longest).count();
+        let mut as_long_left = MERGED_MAX - shorter;
+        let (mut kept, mut merged_last) = (1, false);
+        for index in 1..len {
+            let inner = index + 1 < len && !merged_last;
+            let as_long = inner && as_long_left > 0 && stretch(index) == longest;
+            as_long_left -= usize::from(as_long);
+            merged_last = as_long || inner && stretch(index) < longest;
+            if !merged_last {
+                self.entries.set(kept, self.entries.get(index));
+                kept += 1;
+            }
+        }
+        for last in (kept..len).rev() {
+            self.entries.remove(last);
+        }
     }
 
     /// The earlier of the two closest neighbours, `next` being the one to be appended; of equally
@@ -449,11 +488,30 @@ mod tests {
             let at = if second == 501 { 500 * S + S / 2 } else { second * S };
             state.charge(&limit, 1, Micros::new(at));
         }
-        state.charge(&limit, 1, Micros::new(2_000 * S));
-        assert_eq!(state.entries.len(), MAX_ENTRIES);
+        // The last one made it full. The others are equally close: of the oldest every other merged.
+        assert_eq!(state.entries.len(), MAX_ENTRIES - MERGED_MAX);
         let before = Entry { at: 499 * S, sum: 500 };
         let merged = Entry { at: 500 * S + S / 2, sum: 502 };
-        assert_eq!((state.entries[499], state.entries[500]), (before, merged));
+        let place = state.entries.iter().position(|entry| *entry == before).unwrap();
+        assert_eq!(state.entries[place + 1], merged);
+        assert_eq!(state.entries[1], Entry { at: 2 * S, sum: 3 });
+        assert_eq!(state.used(&limit, Micros::new(1_023 * S)), MAX_ENTRIES as u64);
+    }
+
+    /// Would catch: neighbours that merge again and again into a lump that expires late.
+    #[test]
+    fn however_many_instants_little_is_held_back_for_long() {
+        let limit = limit_with("1000000/1000s", Algorithm::SlidingWindowLog);
+        let mut state = State::fresh(Micros::ZERO);
+        // Ten times as many instants in a period as there may be entries.
+        for instant in 0..50_000_u64 {
+            let now = Micros::new(instant * S / 10);
+            state.charge(&limit, 1, now);
+            assert!(state.entries.len() < MAX_ENTRIES);
+            let used = state.used(&limit, now);
+            let exact = (instant + 1).min(10_000);
+            assert!((exact..=exact + exact / 100).contains(&used), "{used} of {exact}");
+        }
     }
 
     #[test]

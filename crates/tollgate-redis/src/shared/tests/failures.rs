@@ -87,9 +87,94 @@ async fn what_was_charged_here_is_given_back_here() {
     assert_eq!(store.used(&check, NOW), 3, "the store was never charged for it");
     let Ok(()) = shared.refund(&check.cost(3), Some(before.receipt()), NOW).await;
     assert_eq!(store.used(&check, NOW), 0);
-    store.fail(true);
+    store.fail_as(Some(ErrorClass::Timeout));
     let Ok(()) = shared.refund(&check, Some(before.receipt()), NOW).await;
-    assert_eq!(shared.stats().refunds_lost, 1);
+    assert_eq!((shared.stats().refunds_lost, shared.stats().owed), (1, 0), "perhaps it was done");
+}
+
+#[tokio::test]
+async fn what_the_store_certainly_did_not_hear_is_told_when_it_is_back() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("100/hour burst 100");
+    let check = |key: &'static str| Check::new(&limit, key);
+    let reserved = [check("a"), check("b"), check("c")];
+    let mut receipts = Vec::new();
+    for check in &reserved {
+        receipts.push(decide(&shared, &[check.cost(40)], NOW).await.receipt());
+    }
+    store.fail_as(Some(ErrorClass::BreakerOpen));
+    // Two cost less than was reserved, one more.
+    for (check, receipt) in reserved.iter().zip(receipts).take(2) {
+        let Ok(()) = shared.refund(&check.cost(30), Some(receipt), NOW).await;
+    }
+    let forced = decide(&shared, &[check("c").cost(20).act(Act::Force)], NOW).await;
+    assert!(forced.allowed());
+    assert_eq!(shared.stats().owed, 3);
+    store.fail(false);
+    until(|| shared.stats().owed == 0).await;
+    until(|| reserved.iter().all(|check| store.used(check, NOW) != 40)).await;
+    let used: Vec<_> = reserved.iter().map(|check| store.used(check, NOW)).collect();
+    assert_eq!(used, [10, 10, 60]);
+    let stats = shared.stats();
+    assert_eq!((stats.refunds_lost, stats.charges_lost), (0, 0));
+}
+
+#[tokio::test]
+async fn what_a_limit_has_forgotten_by_itself_is_not_given_back() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1000/second burst 10");
+    let check = Check::new(&limit, "a").cost(10);
+    let charged = decide(&shared, &[check], NOW).await;
+    store.fail_as(Some(ErrorClass::Connect));
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), at(1_000_000)).await;
+    store.fail(false);
+    until(|| shared.stats().owed == 0).await;
+    assert_eq!(shared.stats().refunds_lost, 0);
+}
+
+#[tokio::test]
+async fn a_grant_counts_here_while_the_store_does_not_answer() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    shared.set_live(2);
+    let limit = limit("10/hour burst 10");
+    let check = Check::new(&limit, "a");
+    store.fail(true);
+    assert!(decide(&shared, &[check.cost(5)], NOW).await.allowed());
+    assert!(!decide(&shared, &[check], NOW).await.allowed());
+    let Ok(()) = shared.refund(&check.cost(3), None, NOW).await;
+    let Ok(left) = shared.balance(&check, NOW).await;
+    assert_eq!(left, 3, "of the share, as decisions are");
+    assert!(decide(&shared, &[check.cost(3)], NOW).await.allowed());
+    let Ok(left) = shared.balance(&check, NOW).await;
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn what_is_given_back_to_the_store_is_given_back_in_its_copy() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("10/hour burst 10");
+    let check = Check::new(&limit, "a").cost(10);
+    let charged = decide(&shared, &[check], NOW).await;
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW).await;
+    store.fail(true);
+    let here = decide(&shared, &[check], NOW).await;
+    assert_eq!((here.allowed(), here.decided_by()), (true, DecidedBy::Local));
+}
+
+#[tokio::test]
+async fn who_starts_without_the_store_has_a_share_of_those_there_are_at_least() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    store.fail(true);
+    shared.set_least_live(3);
+    let limit = limit("9/minute burst 9");
+    for (live, instances, cost) in [(1, 3, 3), (0, 3, 3), (9, 9, 1)] {
+        shared.set_live(live);
+        assert_eq!(shared.stats().instances, instances);
+        let key = format!("heard of {live}");
+        let check = Check::new(&limit, &key);
+        assert!(decide(&shared, &[check.cost(cost)], NOW).await.allowed());
+        assert!(!decide(&shared, &[check], NOW).await.allowed());
+    }
 }
 
 #[tokio::test]

@@ -95,6 +95,20 @@ async fn the_next_refusal_says_how_many_went_before() {
 }
 
 #[tokio::test]
+async fn refusals_of_a_minute_ago_are_charged_but_nobodys_ban() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("10/hour burst 10");
+    let check = Check::new(&limit, "a").count_denied();
+    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
+    for _ in 0..6 {
+        assert!(!decide(&shared, &[check], NOW).await.allowed());
+    }
+    let later = decide(&shared, &[check], at(60_000_000)).await;
+    assert_eq!((later.decided_by(), later.outcome().unreported), (DecidedBy::Redis, 0));
+    assert_eq!(store.used(&check, at(60_000_000)), 17);
+}
+
+#[tokio::test]
 async fn by_the_askers_clock_every_question_is_the_stores() {
     let store = StandIn::default();
     let shared = Shared::start(vec![store.clone()], 1_000, TimeOf::Caller);

@@ -16,6 +16,8 @@ async fn a_refusal_gives_back_what_other_stores_were_charged() {
         assert_eq!(decision.binding(), 1);
     }
     until(|| first.used(&checks[0], NOW) == 6).await;
+    let copy = shared.local().balance(&wide, "a".into(), NOW);
+    assert_eq!(copy, 94, "the copy here is right as well");
     assert_eq!((second.used(&checks[1], NOW), second.used(&checks[0], NOW)), (2, 0));
     // Now it is known who refuses: nobody is asked.
     for store in [&first, &second] {

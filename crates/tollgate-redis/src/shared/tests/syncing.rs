@@ -91,6 +91,43 @@ async fn a_store_that_cannot_be_told_is_told_later() {
 }
 
 #[tokio::test]
+async fn what_the_store_may_have_heard_is_not_told_again() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1/hour burst 100");
+    let check = Check::new(&limit, "a").terms(terms(HOUR));
+    assert!(decide(&shared, &[check], NOW).await.allowed());
+    assert!(decide(&shared, &[check.cost(39)], NOW).await.allowed());
+    store.fail_as(Some(ErrorClass::Timeout));
+    for _ in 0..5 {
+        shared.settle().await;
+    }
+    store.fail(false);
+    shared.settle().await;
+    assert_eq!(store.used(&check, NOW), 40, "charged once, although nobody said so");
+    let stats = shared.stats();
+    let counted = (stats.sync_failures, stats.sync_units_unsure, stats.sync_units_untold);
+    assert_eq!(counted, (1, 39, 0));
+}
+
+#[tokio::test]
+async fn what_passed_by_other_numbers_is_told_before_the_new_ones_count() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    // Used is kept: 2,000 instead of 1,000 leave 1,000 more. The stand-in keeps no numbers with states.
+    let window = tollgate::Algorithm::FixedWindow;
+    let [few, many] = [1_000, 2_000].map(|n| Limit::per_hour(n).algorithm(window).build().unwrap());
+    let by = |limit| Check::new(limit, "a").terms(terms(HOUR));
+    assert!(decide(&shared, &[by(&few)], NOW).await.allowed());
+    assert!(decide(&shared, &[by(&few).cost(500)], NOW).await.allowed());
+    assert_eq!(shared.stats().sync_units_untold, 500);
+    store.calls();
+    let changed = decide(&shared, &[by(&many)], NOW).await;
+    assert_eq!((changed.remaining(), changed.decided_by()), (1_498, DecidedBy::Redis));
+    assert_eq!((store.calls(), shared.stats().sync_units_untold), (2, 0));
+    let after = decide(&shared, &[by(&many)], NOW).await;
+    assert_eq!((after.remaining(), after.decided_by()), (1_497, DecidedBy::Memory));
+}
+
+#[tokio::test]
 async fn refunds_and_resets_reach_what_was_not_told() {
     let (shared, store) = shared(vec![StandIn::default()]);
     let limit = limit("1/hour burst 100");

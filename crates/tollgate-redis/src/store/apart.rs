@@ -1,0 +1,232 @@
+//! A request whose keys are in several slots of a cluster: the checks of each slot in turn, in the
+//! order of the checks.
+//!
+//! If one refuses, what the others were charged is given back: never above a limit, below it at most by
+//! the requests on their way. That happens apart from whoever asked: an asker who no longer waits
+//! leaves nothing charged that was not granted.
+
+use tollgate::algorithm::{self, State};
+use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
+
+use crate::error::StoreError;
+use crate::keys::{self, Names};
+use crate::request::{self, Request};
+use crate::script;
+
+use super::{RedisStore, Told, When};
+
+/// What checks came to, wherever their keys are.
+pub(super) struct Answer {
+    /// States are by check.
+    pub(super) told: Told,
+    /// The checks that nobody answered, a bit for each; their states mean nothing.
+    pub(super) failed: u16,
+}
+
+/// What becomes of a request if some nodes answer and others do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Partly {
+    /// It fails, and nothing stays charged.
+    Fails,
+    /// Whoever asks decides about the rest, and gives back if that refuses.
+    Told,
+}
+
+/// What was charged for a request that may be refused yet: given back when this is dropped, unless it
+/// was settled before.
+struct Charged<'a> {
+    store: &'a RedisStore,
+    now: Micros,
+    /// Bound: one for each check.
+    list: Vec<(usize, Receipt)>,
+    checks: &'a [Check<'a>],
+}
+
+impl Charged<'_> {
+    fn settle(mut self) {
+        self.list.clear();
+    }
+}
+
+impl Drop for Charged<'_> {
+    fn drop(&mut self) {
+        if self.list.is_empty() {
+            return;
+        }
+        let owned = std::mem::take(&mut self.list).into_iter().map(|(index, receipt)| {
+            let check = &self.checks[index];
+            (check.limit().clone(), check.key().as_bytes().to_vec(), receipt)
+        });
+        let owned: Vec<(Limit, Vec<u8>, Receipt)> = owned.collect();
+        let (store, now) = (self.store.clone(), self.now);
+        self.store.runtime.spawn(async move {
+            for (limit, key, receipt) in owned {
+                let units = receipt.granted();
+                // What cannot be given back runs out by itself.
+                let _ = store.refund(&limit, key[..].into(), Some(receipt), units, now).await;
+            }
+        });
+    }
+}
+
+/// One request on its way from slot to slot.
+struct Apart<'a> {
+    checks: &'a [Check<'a>],
+    outcomes: &'a mut [Outcome],
+    /// By check.
+    states: Vec<State>,
+    charged: Charged<'a>,
+    refused: bool,
+    /// The latest instant that a node told.
+    at: Option<Micros>,
+    failure: Option<(u16, StoreError)>,
+}
+
+impl RedisStore {
+    pub(super) async fn answer_apart(
+        &self,
+        checks: &[Check<'_>],
+        when: When,
+        outcomes: &mut [Outcome],
+        partly: Partly,
+    ) -> Result<Answer, StoreError> {
+        outcomes.fill(Outcome::default());
+        let charged = Charged { store: self, now: when.now, list: Vec::new(), checks };
+        let states = checks.iter().map(|check| State::fresh(check.limit(), Micros::ZERO)).collect();
+        let mut apart =
+            Apart { checks, outcomes, states, charged, refused: false, at: None, failure: None };
+        for group in groups(&self.names, checks) {
+            apart.ask(self, &group, when).await;
+        }
+        apart.end(partly)
+    }
+}
+
+impl Apart<'_> {
+    /// Asks about the checks of one slot; once another has refused, only what they would say.
+    async fn ask(&mut self, store: &RedisStore, group: &[usize], when: When) {
+        let asked = group.iter().map(|&index| match &self.checks[index] {
+            check if self.refused && !check.counts_denied() => check.act(Act::Peek),
+            check => *check,
+        });
+        let asked: Vec<Check<'_>> = asked.collect();
+        let limits = request::shifted(&asked);
+        let request = Request::new(&store.names, &asked, &limits);
+        let mut said = vec![Outcome::default(); asked.len()];
+        let told = match store.decide_together(&request, when, &mut said).await {
+            Ok(told) => told,
+            Err(error) => {
+                let bits = group.iter().fold(0, |bits, index| bits | 1 << index);
+                let before = self.failure.as_ref().map_or(0, |(bits, _)| *bits);
+                self.failure = Some((before | bits, error));
+                return;
+            }
+        };
+        self.refused |= !told.decision.allowed();
+        self.at = self.at.max(Some(told.decision.at()));
+        for (&index, (outcome, place)) in group.iter().zip(said.iter().zip(&request.places)) {
+            self.outcomes[index] = *outcome;
+            self.states[index] = told.states[*place].clone();
+            if outcome.charged > 0 && !self.checks[index].counts_denied() {
+                self.charged.list.push((index, outcome.receipt()));
+            }
+        }
+    }
+
+    fn end(mut self, partly: Partly) -> Result<Answer, StoreError> {
+        let (failed, error) = self.failure.take().unzip();
+        let failed = failed.unwrap_or(0);
+        let at = match (self.at, error) {
+            (Some(at), None) => at,
+            (Some(at), Some(_)) if partly == Partly::Told || self.refused => at,
+            (_, error) => return Err(error.unwrap_or_else(script::not_understood)),
+        };
+        if self.refused {
+            self.take_back();
+        } else {
+            self.level(failed);
+            self.charged.settle();
+        }
+        let decision = Decision::of_outcomes(self.checks, self.outcomes, at);
+        Ok(Answer { told: Told { decision, states: self.states }, failed })
+    }
+
+    /// Takes what is given back out of what the limits said.
+    fn take_back(&mut self) {
+        for (index, outcome) in self.outcomes.iter_mut().enumerate() {
+            if self.checks[index].counts_denied() {
+                outcome.charged = 0;
+            }
+        }
+        for place in 0..self.charged.list.len() {
+            let (index, receipt) = &self.charged.list[place];
+            let (index, units, at) = (*index, receipt.granted(), receipt.charged_at());
+            self.give_back(index, units, at);
+        }
+        for (index, _) in &self.charged.list {
+            let (check, outcome) = (&self.checks[*index], &mut self.outcomes[*index]);
+            let limit = check.limit().for_key(check.key().as_bytes());
+            let after = algorithm::judge(&limit, &self.states[*index], 0, outcome.served_at);
+            let decided_by = outcome.decided_by;
+            *outcome = Outcome { charged: 0, delay: Wait::ZERO, decided_by, ..after };
+        }
+    }
+
+    /// Takes units out of a check's state, as all checks of that state see it.
+    fn give_back(&mut self, index: usize, units: u64, at: Micros) {
+        let given = &self.checks[index];
+        for (check, state) in self.checks.iter().zip(&mut self.states) {
+            let (one, other) = (check.limit(), given.limit());
+            let same = one.id() == other.id() && one.fingerprint() == other.fingerprint();
+            if same && check.key() == given.key() {
+                let limit = one.for_key(check.key().as_bytes());
+                algorithm::refund(&limit, state, units, Some(at), at);
+            }
+        }
+    }
+
+    /// Of "up to", all limits grant what the one with the least does.
+    fn level(&mut self, failed: u16) {
+        let up_to = |check: &Check<'_>| check.what() == Act::UpTo;
+        if !self.checks.iter().any(up_to) {
+            return;
+        }
+        let counts = |index: &usize| {
+            let check = &self.checks[*index];
+            let asks = check.what() != Act::Peek && check.units() > 0;
+            !check.is_shadow() && asks && failed >> index & 1 == 0
+        };
+        let all = 0..self.checks.len();
+        let granted = all.clone().filter(counts).map(|index| self.outcomes[index].charged);
+        let Some(least) = granted.min() else { return };
+        let mut more = Vec::new();
+        for index in all.filter(|&index| up_to(&self.checks[index])) {
+            let (limit, outcome) = (self.checks[index].limit(), &mut self.outcomes[index]);
+            let units = outcome.charged.saturating_sub(least);
+            if units > 0 {
+                more.push((index, Outcome { charged: units, ..*outcome }.receipt()));
+                outcome.charged = least;
+                outcome.remaining = (outcome.remaining + units).min(limit.capacity());
+            }
+        }
+        for (index, receipt) in &more {
+            self.give_back(*index, receipt.granted(), receipt.charged_at());
+        }
+        let Charged { store, now, checks, .. } = self.charged;
+        drop(Charged { store, now, list: more, checks });
+    }
+}
+
+/// The checks of each slot, slots in the order of their first checks.
+fn groups(names: &Names, checks: &[Check<'_>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
+    for (index, check) in checks.iter().enumerate() {
+        let subject = names.subject(check.key().as_bytes());
+        let slot = keys::slot(&names.key(subject, check.limit(), 0));
+        match groups.iter_mut().find(|(other, _)| *other == slot) {
+            Some((_, group)) => group.push(index),
+            None => groups.push((slot, vec![index])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}

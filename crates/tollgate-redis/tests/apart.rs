@@ -1,0 +1,139 @@
+//! Requests whose keys are on different nodes of a cluster: every limit gets what is its own, whoever
+//! refuses, fails or stops waiting.
+
+mod shared;
+
+use std::time::Duration;
+
+use testkit::redis::{Cluster, Launch};
+use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
+use tollgate_redis::remote::{Remote, Seen};
+use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
+
+fn per_day(name: &str, units: u64) -> Limit {
+    Limit::per_day(units).name(name).build().unwrap()
+}
+
+async fn store_of(cluster: &Cluster) -> RedisStore {
+    let url = StoreUrl::parse(&cluster.url()).unwrap();
+    shared::connected(&url, Options::default()).await
+}
+
+fn sizes(cluster: &Cluster) -> Vec<i64> {
+    let size = |node: usize| cluster.node(node).cli(&["DBSIZE"]).trim().parse().unwrap();
+    (0..cluster.primaries()).map(size).collect()
+}
+
+/// A key on each node, in the order of the nodes.
+async fn keys_of(cluster: &Cluster, store: &RedisStore) -> Vec<String> {
+    let limit = per_day("where", 1_000);
+    let mut keys = vec![None; cluster.primaries()];
+    for number in 0.. {
+        let key = format!("k{number}");
+        let before = sizes(cluster);
+        let check = [Check::new(&limit, &key)];
+        let _ = store.decide_each(&check, Micros::ZERO, &mut [Outcome::default()]).await.unwrap();
+        let after = sizes(cluster);
+        let node = (0..after.len()).find(|&node| after[node] > before[node]).expect("a key more");
+        keys[node].get_or_insert(key);
+        if keys.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    keys.into_iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn each_check_is_told_its_own_state_and_up_to_is_level() {
+    // A node that does not answer for long leaves the others as they are.
+    let launch = Launch::new().args(&["--cluster-require-full-coverage", "no"]);
+    let cluster = Cluster::launch(3, false, &launch);
+    let store = store_of(&cluster).await;
+    let keys = keys_of(&cluster, &store).await;
+    // Subjects in turn, so that the checks of a node are not beside each other.
+    let limits = [("a", 100), ("b", 90), ("c", 80), ("d", 70)].map(|(name, n)| per_day(name, n));
+    let checks: Vec<Check<'_>> = limits
+        .iter()
+        .enumerate()
+        .map(|(index, limit)| Check::new(limit, &keys[index % 2]).cost(10 + index as u64))
+        .collect();
+    let (mut outcomes, mut seen) = ([Outcome::default(); 4], Seen::default());
+    let ask = store.decide_seen(&checks, Micros::ZERO, &mut outcomes, &mut seen);
+    assert!(ask.await.unwrap().allowed());
+    assert!(seen.at > Micros::ZERO, "the instant is a node's");
+    let left = |seen: &Seen| -> Vec<i64> {
+        let each = seen.states.iter().zip(&limits);
+        each.map(|(state, limit)| state.balance(limit, seen.at)).collect()
+    };
+    assert_eq!(left(&seen), [90, 79, 68, 57]);
+    // The third refuses: what is told is what stays, with nothing of this request.
+    let mut checks = checks;
+    checks[3] = checks[3].cost(58);
+    let ask = store.decide_seen(&checks, Micros::ZERO, &mut outcomes, &mut seen);
+    let decision = ask.await.unwrap();
+    assert_eq!((decision.allowed(), decision.binding()), (false, 3));
+    assert_eq!(left(&seen), [90, 79, 68, 57]);
+    assert_eq!(outcomes.map(|outcome| outcome.charged), [0; 4]);
+    for (check, left) in checks.iter().zip([90, 79, 68, 57]) {
+        let key = std::str::from_utf8(check.key().as_bytes()).unwrap();
+        shared::until_left(&store, check.limit(), key, left).await;
+    }
+    // "Up to": what the least grants, and no more is taken of the others.
+    let up_to = [per_day("x", 10), per_day("y", 4)];
+    let checks = [0, 1].map(|at| Check::new(&up_to[at], &keys[at]).cost(10).act(Act::UpTo));
+    let mut outcomes = [Outcome::default(); 2];
+    let decision = store.decide_each(&checks, Micros::ZERO, &mut outcomes).await.unwrap();
+    assert!(decision.allowed());
+    assert_eq!(outcomes.map(|outcome| (outcome.charged, outcome.remaining)), [(4, 6), (4, 0)]);
+    shared::until_left(&store, &up_to[0], &keys[0], 6).await;
+    // Whoever stops waiting leaves nothing charged that the answer would have given back.
+    let none = per_day("none", 1);
+    let fill = [Check::new(&none, &keys[1])];
+    assert!(store.decide_each(&fill, Micros::ZERO, &mut outcomes[..1]).await.unwrap().allowed());
+    cluster.node(1).freeze();
+    let checks = [Check::new(&limits[0], &keys[0]), Check::new(&none, &keys[1])];
+    let ask = store.decide_each(&checks, Micros::ZERO, &mut outcomes);
+    let charged = shared::until_left(&store, &limits[0], &keys[0], 89);
+    tokio::select! {
+        decision = ask => panic!("a frozen node answers: {decision:?}"),
+        () = charged => {}
+    }
+    shared::until_left(&store, &limits[0], &keys[0], 90).await;
+    cluster.node(1).thaw();
+}
+
+/// Would catch: a node that fails making all limits of a request those of this process.
+#[tokio::test]
+async fn one_node_that_fails_leaves_the_limits_of_the_others_right() {
+    let launch = Launch::new().args(&["--cluster-require-full-coverage", "no"]);
+    let mut cluster = Cluster::launch(3, false, &launch);
+    let store = store_of(&cluster).await;
+    let keys = keys_of(&cluster, &store).await;
+    let there = store.clone();
+    let shared = Shared::start(vec![store], 1_000, TimeOf::Server);
+    let limits = [per_day("here", 100), per_day("gone", 3)];
+    cluster.node_mut(1).kill();
+    let ask = async |on_failure: OnFailure| {
+        let gone = Check::new(&limits[1], &keys[1]).terms(Terms { on_failure, ..Terms::default() });
+        let checks = [Check::new(&limits[0], &keys[0]), gone];
+        let mut outcomes = [Outcome::default(); 2];
+        let Ok(decision) = Store::decide_each(&shared, &checks, Micros::ZERO, &mut outcomes).await;
+        (decision.allowed(), outcomes.map(|outcome| outcome.decided_by))
+    };
+    for allowed in [true, true, true, false] {
+        let said = ask(OnFailure::Local).await;
+        assert_eq!(said, (allowed, [DecidedBy::Redis, DecidedBy::Local]));
+    }
+    shared::until_left(&there, &limits[0], &keys[0], 97).await;
+    assert_eq!(ask(OnFailure::Closed).await, (false, [DecidedBy::Redis, DecidedBy::Closed]));
+    shared::until_left(&there, &limits[0], &keys[0], 97).await;
+    assert_eq!(ask(OnFailure::Open).await, (true, [DecidedBy::Redis, DecidedBy::Open]));
+    shared::until_left(&there, &limits[0], &keys[0], 96).await;
+    // Asked without anybody who handles failures, it is one: nothing stays charged.
+    let checks = [Check::new(&limits[0], &keys[0]), Check::new(&limits[1], &keys[1])];
+    let mut outcomes = [Outcome::default(); 2];
+    let ask = there.decide_each(&checks, Micros::ZERO, &mut outcomes);
+    assert!(tokio::time::timeout(Duration::from_secs(20), ask).await.unwrap().is_err());
+    shared::until_left(&there, &limits[0], &keys[0], 96).await;
+    assert!(there.balance(&limits[1], Key::from(&keys[1]), Micros::ZERO).await.is_err());
+}

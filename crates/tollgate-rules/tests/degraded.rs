@@ -1,0 +1,89 @@
+//! A shared store that does not answer: what an instance says instead is no caller's doing.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tollgate::{
+    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Outcome, Receipt, Store,
+    SystemClock, Wait,
+};
+use tollgate_rules::{Ask, Facts, Gatekeeper, Source, at_once, compile};
+
+/// Answers as a store that several instances share: while it is down, each is alone.
+#[derive(Debug)]
+struct Alone {
+    table: MemoryStore,
+    down: AtomicBool,
+}
+
+impl Store for Alone {
+    type Error = Infallible;
+
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, Infallible> {
+        let down = self.down.load(Ordering::Relaxed);
+        let decided_by = if down { DecidedBy::Local } else { DecidedBy::Redis };
+        let _ = self.table.decide_each(checks, now, outcomes);
+        outcomes.iter_mut().for_each(|outcome| outcome.decided_by = decided_by);
+        Ok(Decision::of_outcomes(checks, outcomes, now))
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Micros,
+    ) -> Result<(), Infallible> {
+        Store::refund(&self.table, check, receipt, now).await
+    }
+
+    async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
+        Store::reset(&self.table, check, now).await
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
+        Store::balance(&self.table, check, now).await
+    }
+
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
+        Ok(self.table.block(key, until, now))
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {
+        Ok(self.table.unblock(key, now))
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.table.blocked(key, now)
+    }
+
+    fn any_block(&self, now: Micros) -> bool {
+        self.table.any_block(now)
+    }
+}
+
+#[test]
+fn an_outage_bans_nobody() {
+    let text = "rules: [{ name: api, key: '{user}', limits: [1/hour], \
+                ban: { after: 3, within: 1m, for: 15m } }]";
+    let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
+    let store = Alone { table: MemoryStore::new(1_000), down: AtomicBool::new(true) };
+    let gatekeeper = Gatekeeper::new(rules, Limiter::new(store, SystemClock));
+    let ask = Ask { facts: Facts { user: Some("42"), ..Facts::default() }, ..Ask::default() };
+    let now = gatekeeper.now();
+    let decide = || at_once(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
+    assert!(decide().allowed());
+    for _ in 0..20 {
+        assert!(!decide().allowed());
+    }
+    assert_eq!(gatekeeper.stats().bans, 0, "refused by a share of the limit");
+    gatekeeper.limiter().store().down.store(false, Ordering::Relaxed);
+    for bans in [0, 0, 1] {
+        assert!(!decide().allowed());
+        assert_eq!(gatekeeper.stats().bans, bans, "the store refuses: counted, from none on");
+    }
+}
