@@ -238,8 +238,7 @@ impl<R: Remote> Request<'_, R> {
         for (place, &index) in group.iter().enumerate() {
             let (check, tag) = (&self.checks[index], self.tags[index]);
             if seen.failed >> (before + place) & 1 == 1 {
-                let Unreported { unknown, known, .. } = unreported[place];
-                shared.refusals.put_back(tag, unknown, known);
+                shared.refusals.put_back(tag, unreported[place]);
                 unanswered.push(index);
                 continue;
             }
