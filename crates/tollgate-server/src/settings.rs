@@ -156,6 +156,20 @@ pub(crate) struct Flags {
     )]
     pub(crate) store_timeout: Duration,
 
+    /// How many servers there are on the store at least
+    ///
+    /// While the store does not answer, each has its part of a limit. Servers that start meanwhile have
+    /// heard of nobody, and go by this.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_INSTANCES",
+        default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=10_000),
+        help_heading = "State"
+    )]
+    pub(crate) instances: u32,
+
     /// What all keys in a shared store begin with
     #[arg(
         long,

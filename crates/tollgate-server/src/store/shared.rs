@@ -117,6 +117,7 @@ impl SharedStore {
         };
         thread::Builder::new().name("store".into()).spawn(run)?;
         let shared = open.recv().map_err(|_| io::Error::other("the store's thread has ended"))?;
+        shared.set_least_live(settings.instances);
         Ok(Some(SharedStore { shared, places, runtime: handle, _stop: stop }))
     }
 

@@ -13,6 +13,17 @@ fn serve(rules: &str) -> (Server, TempDir) {
 }
 
 #[test]
+fn a_store_that_a_rule_names_is_not_used_by_memory_and_the_log_says_so() {
+    let directory = tempdir().unwrap();
+    let rules = "rules: [{ name: api, key: '{user}', limits: [5/hour], store: big }]\n";
+    let rules = file(directory.path(), "rules.yaml", rules);
+    let flags = ["--rules", text(&rules), "--log-format", "json"];
+    let mut server = Server::start(&flags);
+    let line = server.wait_for_log("the rules have a weakness");
+    assert!(line.contains("big") && line.contains("memory"), "{line}");
+}
+
+#[test]
 fn every_limit_is_told_and_the_binding_one_decides() {
     let (server, _rules) = serve(
         "rules:

@@ -111,7 +111,7 @@ fn passwords_of_urls_are_not_repeated() {
         let ended = tollgate().args(args).envs(environment).output().unwrap();
         let told = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(code), "{args:?}: {told}");
-        assert!(told.contains("://…@h:6379") && told.contains("for '--"), "{args:?}: {told}");
+        assert!(told.contains("invalid value for '--"), "{args:?}: {told}");
         assert!(!told.contains("canary"), "{args:?}: {told}");
     }
 }

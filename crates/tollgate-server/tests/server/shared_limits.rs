@@ -130,6 +130,20 @@ fn a_server_starts_without_its_store_serves_by_policy_and_comes_back() {
 }
 
 #[test]
+fn servers_that_start_without_the_store_share_by_the_number_that_they_are_told() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let rules = "rules: [{ name: api, key: '{user}', limits: [8/hour] }]";
+    let fleet = Fleet::start_with(2, &redis.url(), rules, &["--instances", "4"]);
+    for server in &fleet.servers {
+        assert_eq!(status(server)["store"]["instances"], 1);
+        assert_eq!(metric(server, "tollgate_instances"), 1.0);
+        let allowed = (0..8).filter(|_| server.check(r#"{"user":"1"}"#)["allowed"] == true);
+        assert_eq!(allowed.count(), 2, "a quarter each");
+    }
+}
+
+#[test]
 fn a_server_whose_rules_close_is_not_ready_without_the_store() {
     let mut redis = Redis::start();
     let rules = "rules: [{ name: login, key: '{ip}', limits: [5/minute], \
@@ -254,7 +268,7 @@ fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
     let refused = change(server, "PUT", "/api/rules", wrong);
     assert_eq!(refused.status, 400, "{refused:?}");
     assert!(refused.body.contains("--second-store huge="), "{refused:?}");
-    assert!(refused.body.contains("PUT /api/rules:1:65"), "{refused:?}");
+    assert!(refused.body.contains("PUT /api/rules:1:64"), "{refused:?}");
 }
 
 #[test]
