@@ -225,21 +225,29 @@ async fn introduce(
     }
     let required = commands.len();
     commands.push(redis::cmd("CLIENT").arg("SETNAME").arg("tollgate").take());
-    commands.push((script.load)());
     commands.push(redis::cmd("ROLE"));
     let replies = connection.ask(&commands).await?;
-    for (index, reply) in replies.iter().enumerate() {
-        let Reply::Error(text) = reply else { continue };
-        let error = StoreError::of_reply(text);
-        // A user who may run scripts and nothing else is enough; a server that cannot answer is not.
-        if index < required || error.class.opens_breaker() && error.class != ErrorClass::NoPerm {
-            return Err(error);
-        }
-    }
+    well_received(&replies, required)?;
+    // Not with the others: a server hangs up on strangers who send as much before they log in, and
+    // then nobody would learn that a password is wrong.
+    well_received(&connection.ask(&[(script.load)()]).await?, 0)?;
     let is_replica = matches!(replies.last(), Some(Reply::Value(Value::Array(role)))
         if matches!(role.first(), Some(Value::BulkString(name)) if name == b"slave"));
     if is_replica && introduction.must_be_primary {
         return Err(StoreError::new(ErrorClass::ReadOnly, "the server is a replica"));
+    }
+    Ok(())
+}
+
+/// Whether what was asked first was done, so many of it without exception. A user who may run scripts
+/// and nothing else is enough; a server that cannot answer is not.
+fn well_received(replies: &[Reply], required: usize) -> Result<(), StoreError> {
+    for (index, reply) in replies.iter().enumerate() {
+        let Reply::Error(text) = reply else { continue };
+        let error = StoreError::of_reply(text);
+        if index < required || error.class.opens_breaker() && error.class != ErrorClass::NoPerm {
+            return Err(error);
+        }
     }
     Ok(())
 }

@@ -190,7 +190,7 @@ fn c08_out_of_memory() {
 }
 
 /// Failures of a class, as counted.
-fn errors(server: &Server, class: &str) -> f64 {
+pub(crate) fn errors(server: &Server, class: &str) -> f64 {
     counted(server, &format!("tollgate_store_errors_total{{store=\"default\",class=\"{class}\"}}"))
 }
 

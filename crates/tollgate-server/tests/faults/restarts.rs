@@ -6,7 +6,7 @@ use testkit::redis;
 use testkit::wait;
 
 use crate::harness::{Server, file, text};
-use crate::one_node::{server_on, wait_until_up};
+use crate::one_node::{errors, server_on, wait_until_up};
 
 /// Killed under load and started again: what the store has counted is there, and it is ready at once.
 #[test]
@@ -56,6 +56,20 @@ fn starts_without_redis() {
     redis.restart();
     wait_until_up(&server);
     wait::until_true("readiness", || server.admin_get("/readyz", &[]).status == 200);
+}
+
+/// A password that is missing or wrong is told as such, not as a connection that ended.
+#[test]
+fn a_wrong_password_is_told() {
+    let redis = redis::Server::with(&["--requirepass", "open"]);
+    for login in ["", "u:wrong@", ":wrong@"] {
+        let url = format!("redis://{login}{}", redis.address());
+        let server = Server::start(&["--limit", "5/minute", "--store", &url]);
+        wait::until_true("noauth", || errors(&server, "noauth") > 0.0);
+        assert_eq!(server.check(r#"{"user":"anna"}"#)["decided_by"], "local");
+        let logged = server.stop().stderr;
+        assert!(!logged.contains("wrong"), "{logged}");
+    }
 }
 
 /// Two servers whose clocks differ by five seconds, one store: together they admit what one would.
