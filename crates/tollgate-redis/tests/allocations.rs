@@ -1,52 +1,17 @@
 //! What is answered without the store is answered without an allocation: a counting allocator watches.
 
-// A global allocator cannot be written without it; this one only counts and passes on.
-#![allow(unsafe_code)]
+#[path = "../../tollgate/tests/counting/mod.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
+use counting::allocations;
 use testkit::redis::Server;
 use tokio::runtime::Builder;
 use tollgate::{
     Check, Clock, Consistency, DecidedBy, Decision, Limit, Outcome, Store, SystemClock, Terms,
 };
 use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
-
-thread_local! {
-    /// How often this thread has allocated; what happens in the background has threads of its own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count() {
-    // While a thread ends its counter is gone, and nobody asks any more.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        unsafe { System.realloc(at, layout, size) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 async fn decide(shared: &Shared<RedisStore>, check: Check<'_>) -> Decision {
     let mut outcome = [Outcome::default()];
@@ -61,11 +26,11 @@ async fn allocates_nothing(shared: &Shared<RedisStore>, check: Check<'_>, by: De
     let (mut here, mut allocated) = (0, 0);
     while here < 10_000 {
         assert!(tokio::time::Instant::now() < deadline, "{here} answers by {}", by.name());
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         let decision = decide(shared, check).await;
         if decision.decided_by() == by {
             here += 1;
-            allocated += u64::from(ALLOCATIONS.get() != before);
+            allocated += u64::from(allocations() != before);
         }
     }
     // Whoever finds half of a lease spent has the next one asked for: a few in 10,000.

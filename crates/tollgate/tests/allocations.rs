@@ -1,60 +1,24 @@
 //! Nothing is allocated per decision: a counting allocator watches.
 
-// A global allocator cannot be written without it; this one only counts and passes on.
-#![allow(unsafe_code)]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use counting::allocations;
 use tollgate::{
     Act, Algorithm, Align, Calendar, CalendarUnit, Check, Decision, Limit, Limiter, Micros,
 };
 
-thread_local! {
-    /// How often this thread has allocated; other tests have threads of their own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count() {
-    // While a thread ends its counter is gone, and nobody asks any more.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        unsafe { System.realloc(at, layout, size) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Fails if `act` allocates. It is called once before, so that what is made once is made.
 fn allocates_nothing<T>(what: &str, limit: &Limit, mut act: impl FnMut() -> T) {
     act();
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     for _ in 0..1_000 {
         std::hint::black_box(act());
     }
-    let allocations = ALLOCATIONS.get() - before;
+    let allocations = allocations() - before;
     assert_eq!(allocations, 0, "{what} of {limit} allocated");
 }
 
@@ -107,9 +71,9 @@ fn logs(units: u64) -> Vec<Limit> {
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     std::hint::black_box(Box::new(1));
-    assert!(ALLOCATIONS.get() > before);
+    assert!(allocations() > before);
 }
 
 #[test]
