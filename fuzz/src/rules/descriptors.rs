@@ -23,7 +23,8 @@ pub(super) fn ask_both(gatekeepers: &Pair, words: &[&str], now: Micros, source: 
         1 => "edge",
         _ => domains.get(source.below(domains.len().max(1))).copied().unwrap_or("edge"),
     };
-    let many = 1 + source.below(if source.one_in(32) { 70 } else { 4 });
+    let most = if source.one_in(32) { 70 } else { 4 };
+    let many = 1 + source.below(most);
     let entries: Vec<Vec<Entry<'_>>> = (0..many).map(|_| entries(words, source)).collect();
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| descriptor(entries, source)).collect();
@@ -54,7 +55,7 @@ pub(super) fn ask_both(gatekeepers: &Pair, words: &[&str], now: Micros, source: 
 }
 
 fn entries<'a>(words: &[&'a str], source: &mut Source<'_>) -> Vec<Entry<'a>> {
-    let mut word = |source: &mut Source<'_>| words[source.below(words.len())];
+    let word = |source: &mut Source<'_>| words[source.below(words.len())];
     let mut entries: Vec<Entry<'a>> =
         (0..source.below(5)).map(|_| Entry { name: word(source), value: word(source) }).collect();
     if source.one_in(8) {
