@@ -7,6 +7,7 @@
 
 pub mod history;
 pub mod net;
+pub mod peers;
 pub mod process;
 pub mod proxy;
 pub mod random;
