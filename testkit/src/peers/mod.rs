@@ -3,7 +3,15 @@
 //! `cargo xtask peers` puts them below `target/peers`, at the versions pinned in `testkit/peers`;
 //! `cargo xtask test` does so by itself.
 
+mod example;
+mod proxies;
+mod upstream;
+
 use std::path::{Path, PathBuf};
+
+pub use example::Example;
+pub use proxies::Proxy;
+pub use upstream::{BODY, Request, Upstream};
 
 /// The program `envoy`.
 ///
