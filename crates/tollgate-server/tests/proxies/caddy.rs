@@ -6,13 +6,15 @@ use testkit::peers::{Example, Proxy};
 use crate::scenarios;
 use crate::setup::{Kind, Places, Setup};
 
-const CADDY: Kind =
-    Kind { folder: "caddy", start, tells_what_is_left: true, closed: &[503] };
+const CADDY: Kind = Kind { folder: "caddy", start, tells_what_is_left: true, closed: &[503] };
 
 fn start(places: &Places) -> Proxy {
     let example = places.put_into(Example::read("caddy", &["Caddyfile"]));
     let example = example.put("127.0.0.1:2019", free_address());
-    Proxy::caddy(&example.put("http://:8000", format!("http://:{}", places.proxy.port())), places.proxy)
+    Proxy::caddy(
+        &example.put("http://:8000", format!("http://:{}", places.proxy.port())),
+        places.proxy,
+    )
 }
 
 #[test]

@@ -5,8 +5,7 @@ use testkit::peers::{Example, Proxy};
 use crate::scenarios;
 use crate::setup::{Kind, Places, Setup};
 
-const NGINX: Kind =
-    Kind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };
+const NGINX: Kind = Kind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };
 
 fn start(places: &Places) -> Proxy {
     let example = places.put_into(Example::read("nginx", &["nginx.conf"]));

@@ -1,67 +1,47 @@
 //! Several servers without a shared store: the configurations in `examples/routing` send each caller
 //! to one of them.
 
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use testkit::net::{connect_from, free_address};
-use testkit::process::Process;
-use testkit::wait;
+use testkit::peers::{Example, Proxy, Upstream};
 
-use crate::harness::{Client, Response, Server, file, text};
+use crate::harness::{Client, Response, Server};
 
 /// What examples/routing/rules.yaml allows a caller.
 const LIMIT: u64 = 100;
 
-fn examples() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/routing"))
-}
-
-/// nginx in front of three servers and an application, as the example has it.
+/// A proxy in front of three servers and an application, as the example has it.
 struct Routed {
-    address: SocketAddr,
+    proxy: Proxy,
     servers: Vec<Option<Server>>,
-    _nginx: Process,
-    _folder: tempfile::TempDir,
+    _application: Upstream,
 }
 
 impl Routed {
-    fn start() -> Routed {
-        let rules = examples().join("rules.yaml");
-        let server = || Server::start(&["--rules", text(&rules)]);
+    fn start(start: fn(SocketAddr, &[Server; 3], &Upstream) -> Proxy) -> Routed {
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/routing/rules.yaml");
+        let server = || Server::start(&["--rules", rules]);
         let servers = [server(), server(), server()];
-        let address = free_address();
-        let folder = tempfile::tempdir().unwrap();
-        let configuration = configuration(folder.path(), address, &servers);
-        let path = file(folder.path(), "nginx.conf", configuration);
-        // One process in the foreground, which is gone when it is killed, with its own files.
-        let folder_path = text(folder.path());
-        let own = format!(
-            "daemon off; master_process off; pid {folder_path}/pid; error_log {folder_path}/log;"
-        );
-        let mut command = Command::new("nginx");
-        command.args(["-e", "stderr", "-p", folder_path, "-g", &own, "-c", text(&path)]);
-        let mut nginx = Process::start(command.stdin(Stdio::null()));
-        wait::until_true("nginx to listen", || {
-            assert!(nginx.ended().is_none(), "nginx does not take {}", path.display());
-            TcpStream::connect(address).is_ok()
-        });
+        let application = Upstream::start();
+        let proxy = start(free_address(), &servers, &application);
         let servers = servers.into_iter().map(Some).collect();
-        Routed { address, servers, _nginx: nginx, _folder: folder }
+        Routed { proxy, servers, _application: application }
     }
 
     /// One request of a caller with an API key.
     fn with_key(&self, key: &str) -> Response {
-        Client::connect(self.address).request("GET", "/some/page", &[("x-api-key", key)], "")
+        Client::connect(self.proxy.address()).request(
+            "GET",
+            "/some/page",
+            &[("x-api-key", key)],
+            "",
+        )
     }
 
     /// One request of a caller without, from this address.
     fn from(&self, address: Ipv4Addr) -> Response {
-        let stream = connect_from(address, self.address).expect("nginx listens");
+        let stream = connect_from(address, self.proxy.address()).expect("the proxy listens");
         Client::over(stream).request("GET", "/some/page", &[], "")
     }
 
@@ -76,48 +56,31 @@ impl Routed {
     }
 }
 
-/// The example with the ports of this test.
-fn configuration(folder: &Path, address: SocketAddr, servers: &[Server; 3]) -> String {
-    let example = std::fs::read_to_string(examples().join("nginx.conf")).unwrap();
-    let folder = text(folder);
-    let mut http = String::from("http {\n");
-    for name in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        writeln!(http, "    {name}_temp_path {folder}/{name};").unwrap();
-    }
-    let mut replaced = vec![
-        ("http {\n".to_owned(), http),
-        ("127.0.0.1:8000".to_owned(), address.to_string()),
-        ("127.0.0.1:3000".to_owned(), application().to_string()),
-        // A busy machine is not a dead server; one that is dead refuses at once.
-        ("timeout 100ms".to_owned(), "timeout 30s".to_owned()),
-    ];
+/// A busy machine is not a dead server, so proxies wait long; one that is dead refuses at once.
+fn nginx(address: SocketAddr, servers: &[Server; 3], application: &Upstream) -> Proxy {
+    let mut example = Example::read("routing", &["nginx.conf"])
+        .put("127.0.0.1:8000", address)
+        .put("127.0.0.1:3000", application.address())
+        .put("timeout 100ms", "timeout 30s");
     for (server, port) in servers.iter().zip(8081..) {
-        replaced.push((format!("127.0.0.1:{port}"), server.http().to_string()));
+        example = example.put(&format!("127.0.0.1:{port}"), server.http());
     }
-    replaced.into_iter().fold(example, |text, (from, to)| {
-        assert!(text.contains(&from), "the example has no {from:?}");
-        text.replace(&from, &to)
-    })
+    Proxy::nginx(example, address)
 }
 
-/// Answers every request with 200, for as long as the test runs.
-fn application() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let mut lines = BufReader::new(&stream).lines();
-                while let Some(Ok(line)) = lines.next() {
-                    if line.is_empty() {
-                        let _ =
-                            (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-                    }
-                }
-            });
-        }
-    });
-    address
+fn envoy(address: SocketAddr, servers: &[Server; 3], application: &Upstream) -> Proxy {
+    let port = |port: u16| format!("port_value: {port}");
+    let mut example = Example::read("routing", &["envoy.yaml"])
+        .put(&port(8000), port(address.port()))
+        .put(&port(8090), port(free_address().port()))
+        .put(&port(3000), port(application.address().port()))
+        .put("timeout: 0.25s", "timeout: 30s")
+        .put("timeout: 0.2s", "timeout: 30s")
+        .put("timeout: 0.1s", "timeout: 30s");
+    for (server, from) in servers.iter().zip(8081..) {
+        example = example.put(&port(from), port(server.http().port()));
+    }
+    Proxy::envoy(&example, address)
 }
 
 /// What is left to the caller, as the answer says: `"api-1h";r=99;t=…`.
@@ -128,8 +91,16 @@ fn left(response: &Response) -> u64 {
 }
 
 #[test]
-fn a_caller_gets_exactly_the_limit_and_callers_spread() {
-    let routed = Routed::start();
+fn nginx_gives_a_caller_exactly_the_limit_and_callers_spread() {
+    exactly_the_limit(&Routed::start(nginx));
+}
+
+#[test]
+fn envoy_gives_a_caller_exactly_the_limit_and_callers_spread() {
+    exactly_the_limit(&Routed::start(envoy));
+}
+
+fn exactly_the_limit(routed: &Routed) {
     let allowed = (0..LIMIT + 20).filter(|_| routed.with_key("one").status == 200).count();
     assert_eq!(allowed as u64, LIMIT);
     let refused = routed.with_key("one");
@@ -150,8 +121,16 @@ fn a_caller_gets_exactly_the_limit_and_callers_spread() {
 }
 
 #[test]
-fn when_a_server_dies_its_callers_move_and_the_others_stay() {
-    let mut routed = Routed::start();
+fn behind_nginx_callers_of_a_dead_server_move_once_and_the_others_stay() {
+    one_of_three_dies(Routed::start(nginx));
+}
+
+#[test]
+fn behind_envoy_callers_of_a_dead_server_move_once_and_the_others_stay() {
+    one_of_three_dies(Routed::start(envoy));
+}
+
+fn one_of_three_dies(mut routed: Routed) {
     let keys: Vec<String> = (0..60).map(|caller| format!("key-{caller}")).collect();
     let ask = |routed: &Routed| keys.iter().map(|key| left(&routed.with_key(key))).collect();
     let first: Vec<u64> = ask(&routed);

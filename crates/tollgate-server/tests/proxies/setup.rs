@@ -44,9 +44,8 @@ pub(crate) struct Places {
 impl Places {
     /// The example, if it has the addresses that all of them have.
     pub(crate) fn put_into(&self, example: Example) -> Example {
-        let example = example
-            .put("127.0.0.1:8080", self.tollgate)
-            .put("127.0.0.1:3000", self.application);
+        let example =
+            example.put("127.0.0.1:8080", self.tollgate).put("127.0.0.1:3000", self.application);
         match self.patience {
             None => example,
             Some(time) => example.put("100ms", format!("{}s", time.as_secs())),

@@ -8,7 +8,7 @@ use crate::setup::{Kind, Places, Setup};
 
 /// Traefik adds nothing to the answers of an application.
 const TRAEFIK: Kind =
-    Kind { folder: "traefik", start, tells_what_is_left: false, closed: &[502, 504] };
+    Kind { folder: "traefik", start, tells_what_is_left: false, closed: &[500, 502, 504] };
 
 fn start(places: &Places) -> Proxy {
     let example = places.put_into(Example::read("traefik", &["traefik.yaml", "routes.yaml"]));
