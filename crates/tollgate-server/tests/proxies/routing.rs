@@ -7,6 +7,7 @@ use testkit::net::{connect_from, free_address};
 use testkit::peers::{Example, Proxy, Upstream};
 
 use crate::harness::{Client, Response, Server};
+use crate::scenarios::long;
 
 /// What examples/routing/rules.yaml allows a caller.
 const LIMIT: u64 = 100;
@@ -112,11 +113,26 @@ fn exactly_the_limit(routed: &Routed) {
     let allowed = (0..LIMIT + 20).filter(|_| routed.from(address).status == 200).count();
     assert_eq!(allowed as u64, LIMIT);
 
+    // Whatever they send: nothing passes that was not counted.
+    for long in long() {
+        let target = format!("/{long}");
+        for headers in [&[][..], &[("x-api-key", long.as_str())]] {
+            let stream = connect_from(address, routed.proxy.address()).expect("the proxy listens");
+            let Ok(answer) = Client::over(stream).try_request("GET", &target, headers, "") else {
+                continue;
+            };
+            let counted = !headers.is_empty() && answer.header("ratelimit").is_some();
+            let is_refused = (400..500).contains(&answer.status);
+            assert!(is_refused || counted, "{} bytes: {answer:?}", long.len());
+        }
+    }
+    let callers = |routed: &Routed| routed.callers().into_iter().flatten().collect::<Vec<u64>>();
+    let before = callers(routed).iter().sum::<u64>();
     for caller in 0..60 {
         assert_eq!(left(&routed.with_key(&format!("key-{caller}"))), LIMIT - 1);
     }
-    let callers: Vec<u64> = routed.callers().into_iter().flatten().collect();
-    assert_eq!(callers.iter().sum::<u64>(), 62);
+    let callers = callers(routed);
+    assert_eq!(callers.iter().sum::<u64>(), before + 60);
     assert!(callers.iter().all(|count| *count >= 5), "60 callers on three servers: {callers:?}");
 }
 

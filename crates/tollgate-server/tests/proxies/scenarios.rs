@@ -76,9 +76,7 @@ pub(crate) fn refused_whatever_they_send(kind: &Kind) {
         assert_eq!(client.request("GET", "/page", &[], "").status, 200);
     }
     assert_eq!(setup.reached().len(), LIMIT);
-    let long: Vec<String> = [1, 3, 4, 7, 8, 10, 12, 13, 14, 15, 16, 17, 20, 64, 500]
-        .map(|kib| "a".repeat(kib * 1_024 - 300))
-        .into();
+    let long = long();
     let mut tricks: Vec<(&str, String, Vec<(&str, &str)>)> = Vec::new();
     for headers in FORGED {
         tricks.push(("GET", "/page".into(), headers.to_vec()));
@@ -104,6 +102,22 @@ pub(crate) fn refused_whatever_they_send(kind: &Kind) {
         assert_eq!(setup.reached(), [], "{what} was let in");
     }
     assert_eq!(setup.status(3, "GET", "/page"), 200, "others are not meant");
+    for long in &long {
+        // A key that nobody knows is a caller of its own, who is counted too.
+        let answer = setup.ask(2, "GET", &format!("/{long}"), &[("x-api-key", long)]);
+        if let Ok(answer) = answer
+            && kind.tells_what_is_left
+        {
+            assert!(answer.status != 200 || answer.header("ratelimit").is_some(), "{answer:?}");
+        }
+    }
+}
+
+/// Texts as long as proxies and Tollgate take them, and longer.
+pub(crate) fn long() -> Vec<String> {
+    let kib = [1, 3, 4, 7, 8, 10, 12, 13, 14, 15, 16, 17, 20, 64, 500];
+    let text = |kib: usize| [300, 40].map(|less| "a".repeat(kib * 1_024 - less));
+    kib.into_iter().flat_map(text).collect()
 }
 
 /// What clients write who would like to be somebody else.
