@@ -1,6 +1,6 @@
 //! gRPC's frame around a message: a flag, a length, and the message.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 /// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -45,14 +45,14 @@ pub(crate) fn open(body: &Bytes) -> Result<Bytes, FrameError> {
     }
 }
 
-/// Writes a message and its frame.
-pub(crate) fn close(room: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
-    let mut out = BytesMut::with_capacity(PREFIX_BYTES + room);
-    out.put_bytes(0, PREFIX_BYTES);
+/// A message and its frame; there is room for so many bytes, and more is made if need be.
+pub(crate) fn close(room: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut out = Vec::with_capacity(PREFIX_BYTES + room);
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
     write(&mut out);
     let length = u32::try_from(out.len() - PREFIX_BYTES).expect("our messages are short");
     out[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
-    out.freeze()
+    out.into()
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! Protocol buffers, written: fields one after the other into one buffer, without a tree of messages
 //! that would be built only to be encoded.
 
-use bytes::BytesMut;
-
 /// How a number is encoded.
 const VARINT: u32 = 0;
 /// How bytes, texts and messages are.
 const DELIMITED: u32 = 2;
 
 /// A number, or an enumeration's. 0 is the default of every field and is not sent.
-pub(crate) fn number(out: &mut BytesMut, field: u32, number: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, field: u32, number: u64) {
     if number > 0 {
         varint(out, (field << 3 | VARINT).into());
         varint(out, number);
@@ -17,7 +15,7 @@ pub(crate) fn number(out: &mut BytesMut, field: u32, number: u64) {
 }
 
 /// Bytes or text. None at all is the default, and is not sent.
-pub(crate) fn bytes(out: &mut BytesMut, field: u32, bytes: &[u8]) {
+pub(crate) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         varint(out, (field << 3 | DELIMITED).into());
         varint(out, bytes.len() as u64);
@@ -26,11 +24,11 @@ pub(crate) fn bytes(out: &mut BytesMut, field: u32, bytes: &[u8]) {
 }
 
 /// A message inside of this one, or bytes whose length is not known before; sent also if it is empty.
-pub(crate) fn delimited(out: &mut BytesMut, field: u32, write: impl FnOnce(&mut BytesMut)) {
+pub(crate) fn delimited(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
     varint(out, (field << 3 | DELIMITED).into());
     let length_at = out.len();
     // Nearly all are shorter than 128 bytes, and their length is one byte.
-    out.extend_from_slice(&[0]);
+    out.push(0);
     write(out);
     let length = out.len() - length_at - 1;
     if length < 0x80 {
@@ -38,13 +36,12 @@ pub(crate) fn delimited(out: &mut BytesMut, field: u32, write: impl FnOnce(&mut 
         return;
     }
     // Longer ones move over.
-    let behind = out.split_off(length_at + 1);
-    out.truncate(length_at);
-    varint(out, length as u64);
-    out.extend_from_slice(&behind);
+    let mut digits = Vec::new();
+    varint(&mut digits, length as u64);
+    out.splice(length_at..=length_at, digits);
 }
 
-fn varint(out: &mut BytesMut, mut number: u64) {
+fn varint(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 10];
     let mut length = 0;
     while number >= 0x80 {
@@ -72,7 +69,7 @@ mod tests {
             (u64::MAX, &[8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
         ];
         for (value, want) in rows {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             number(&mut out, 1, value);
             assert_eq!(&out[..], want, "{value}");
         }
@@ -82,9 +79,9 @@ mod tests {
     fn lengths_are_written_before_what_they_count() {
         for length in [0, 1, 127, 128, 300, 16_383, 16_384, 70_000] {
             let content = vec![7; length];
-            let mut out = BytesMut::from(&b"before"[..]);
+            let mut out = b"before".to_vec();
             delimited(&mut out, 2, |out| out.extend_from_slice(&content));
-            let mut known = BytesMut::from(&b"before"[..]);
+            let mut known = b"before".to_vec();
             bytes(&mut known, 2, &content);
             if length == 0 {
                 known.extend_from_slice(&[2 << 3 | 2, 0]);
