@@ -12,6 +12,7 @@ mod call;
 mod deadline;
 mod frame;
 mod health;
+pub(super) mod service;
 mod wire;
 
 use std::net::SocketAddr;
