@@ -226,7 +226,7 @@ fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
 }
 
 #[inline(always)]
-fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
+pub(super) fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
     out.extend_from_slice(name.as_bytes());
     match number {
         Some(digit @ 0..10) => out.push(b'0' + digit as u8),

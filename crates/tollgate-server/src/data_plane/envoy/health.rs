@@ -17,9 +17,7 @@ pub(super) fn check(service: &str, stopping: bool) -> Option<Bytes> {
     const SERVING: u64 = 1;
     const NOT_SERVING: u64 = 2;
     let status = if stopping { NOT_SERVING } else { SERVING };
-    SERVICES
-        .contains(&service)
-        .then(|| frame::close(2, |message| wire::number(message, 1, status)))
+    SERVICES.contains(&service).then(|| frame::close(2, |message| wire::number(message, 1, status)))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! is a call and how it is replied to, `service.rs` and `health.rs` are the two services.
 
 pub(crate) mod code;
+pub(super) mod json;
 pub(crate) mod messages;
 pub(crate) mod response;
 
@@ -12,7 +13,7 @@ mod call;
 mod deadline;
 mod frame;
 mod health;
-pub(super) mod service;
+mod service;
 mod wire;
 
 use std::net::SocketAddr;

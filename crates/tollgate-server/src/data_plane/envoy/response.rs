@@ -71,9 +71,8 @@ pub(crate) fn unit_name(unit: Unit) -> &'static str {
 
 /// The unit of a number in a request. Requests have no week there.
 pub(crate) fn unit_of_number(number: i32) -> Option<Unit> {
-    let known = UNITS.iter().find(|(unit, known, _)| {
-        i32::from(*known) == number && *unit != Unit::Week
-    });
+    let known =
+        UNITS.iter().find(|(unit, known, _)| i32::from(*known) == number && *unit != Unit::Week);
     known.map(|(unit, _, _)| *unit)
 }
 
@@ -146,6 +145,9 @@ mod tests {
         for number in [i32::MIN, -1, 0, 7, 8, i32::MAX] {
             assert_eq!(unit_of_number(number), None);
         }
-        assert_eq!((unit_number_of_name("UNKNOWN"), unit_number_of_name("second")), (Some(0), None));
+        assert_eq!(
+            (unit_number_of_name("UNKNOWN"), unit_number_of_name("second")),
+            (Some(0), None)
+        );
     }
 }

@@ -36,8 +36,7 @@ pub(super) async fn answer(
     request: &RateLimitRequest,
 ) -> Outcome {
     let described = decide(gatekeeper, timing, request).await;
-    let described =
-        described.map_err(|message| Failed { code: Code::InvalidArgument, message })?;
+    let described = described.map_err(|message| Failed { code: Code::InvalidArgument, message })?;
     Ok(frame::close(RESPONSE_BYTES, |out| write(out, &described)))
 }
 
@@ -93,7 +92,8 @@ fn hits(request: &RateLimitRequest, asked: &RateLimitDescriptor) -> Option<Hits>
 fn stated(asked: &RateLimitDescriptor) -> Result<Option<StatedLimit>, Wrong> {
     let Some(limit) = &asked.limit else { return Ok(None) };
     let Some(unit) = unit_of_number(limit.unit) else {
-        let wrong = "A limit of a descriptor has no unit: send SECOND, MINUTE, HOUR, DAY, MONTH or YEAR.";
+        let wrong =
+            "A limit of a descriptor has no unit: send SECOND, MINUTE, HOUR, DAY, MONTH or YEAR.";
         return Err(wrong.into());
     };
     Ok(Some(StatedLimit { units: limit.requests_per_unit, unit }))
