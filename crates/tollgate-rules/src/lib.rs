@@ -88,6 +88,8 @@ pub mod schema;
 
 pub mod problem;
 
+pub mod import;
+
 mod lints;
 mod plan;
 mod seen;
