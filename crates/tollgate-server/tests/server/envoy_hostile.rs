@@ -51,10 +51,34 @@ fn every_mistake_has_its_code() {
         (METHOD, ("x", "y"), framed(b""), "3", "domain"),
         (METHOD, ("x", "y"), frame_of(&|| asks("d", &[]).encode_to_vec()), "3", "no descriptors"),
         (METHOD, ("x", "y"), frame_of(&|| asks("d", &[&[]]).encode_to_vec()), "3", "no entries"),
-        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[&[("", "v")]]).encode_to_vec()), "3", "empty"),
-        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[&[("k", &long)]]).encode_to_vec()), "3", "4096"),
-        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[&[(&long, "")]]).encode_to_vec()), "3", "4096"),
-        (METHOD, ("x", "y"), frame_of(&|| asks(&long, &[&[("k", "")]]).encode_to_vec()), "3", "4096"),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[("", "v")]]).encode_to_vec()),
+            "3",
+            "empty",
+        ),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[("k", &long)]]).encode_to_vec()),
+            "3",
+            "4096",
+        ),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[(&long, "")]]).encode_to_vec()),
+            "3",
+            "4096",
+        ),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks(&long, &[&[("k", "")]]).encode_to_vec()),
+            "3",
+            "4096",
+        ),
         (METHOD, ("x", "y"), framed(&many.encode_to_vec()), "3", "64 descriptors"),
         (METHOD, ("x", "y"), framed(&entries.encode_to_vec()), "3", "64 entries"),
         (METHOD, ("x", "y"), framed(&no_unit.encode_to_vec()), "3", "MINUTE"),
@@ -93,7 +117,8 @@ fn what_is_no_call_is_answered_in_http() {
     assert!(answer.message().contains("POST /json"), "{answer:?}");
     on_this_thread().block_on(async {
         let caller = Raw::connect(server.grpc()).await;
-        for kind in ["", "application/json", "application/grpc-web+proto", "application/grpc+json"] {
+        for kind in ["", "application/json", "application/grpc-web+proto", "application/grpc+json"]
+        {
             let answer = caller.call(METHOD, &[("content-type", kind)], good()).await.unwrap();
             assert_eq!(answer.status, 415, "{answer:?}");
         }
