@@ -115,7 +115,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-fn flag(node: &Node, field: &str) -> bool {
+pub(super) fn flag(node: &Node, field: &str) -> bool {
     node.get(field).and_then(Node::boolean).unwrap_or(false)
 }
 
@@ -161,7 +161,7 @@ fn store(context: Context<'_>, node: &Node) -> Option<u8> {
     None
 }
 
-fn on_failure(node: &Node) -> OnFailure {
+pub(super) fn on_failure(node: &Node) -> OnFailure {
     match node.get("on_store_failure").and_then(Node::text) {
         Some("open") => OnFailure::Open,
         Some("closed") => OnFailure::Closed,

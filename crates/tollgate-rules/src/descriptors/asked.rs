@@ -1,5 +1,6 @@
 //! From descriptors to checks: what is decided, and what is done after that.
 
+use tollgate::decision::MAX_LIMITS;
 use tollgate::{Algorithm, KeyBuf, Limit, Micros};
 
 use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit};
@@ -11,7 +12,6 @@ use crate::limit_spec::RuleLimit;
 use crate::plan::{Direct, DirectLimit, Plan, Planned, Standing};
 use crate::rule::Mode;
 use crate::rule_set::{DomainOf, RuleSet, STATED_OF_OURS};
-use tollgate::decision::MAX_LIMITS;
 
 /// What a request of descriptors asks.
 pub(super) struct Asked<'a> {
@@ -120,7 +120,7 @@ impl<'a> Asked<'a> {
     ) -> Result<(), DescriptorError> {
         let find = |one: &Descriptor<'_>| match one.limit {
             Some(_) => None,
-            None => domain.tree.find_key(one.facts()),
+            None => domain.tree.find(one.facts()),
         };
         let found: Vec<Option<(u32, KeyBuf)>> = ask.descriptors.iter().map(find).collect();
         let imported = |rule: u32| -> Option<&'a Imported> { rules.at(rule).imported.as_deref() };
@@ -164,7 +164,7 @@ impl<'a> Asked<'a> {
         of: u8,
         now: Micros,
     ) -> Result<(), DescriptorError> {
-        let mut key = KeyBuf::new().with("domain", domain);
+        let mut key = KeyBuf::new().with("stated", domain);
         descriptor.facts().for_each(|entry| add_entry(&mut key, entry.name, entry.value));
         let plan = self.plan(of);
         let limit = match units {

@@ -93,39 +93,24 @@ impl Tree {
         self.nodes[node as usize].counts_value
     }
 
-    /// The number of the rule that a descriptor with these entries meets.
-    pub(crate) fn find<'e>(&self, entries: impl Iterator<Item = Entry<'e>>) -> Option<u32> {
-        self.walk(entries, |_, _| {})
-    }
-
-    /// The same, with the key that is counted under.
-    pub(crate) fn find_key<'e>(
+    /// The number of the rule that a descriptor with these entries meets, and the key that it counts.
+    pub(crate) fn find<'e>(
         &self,
         entries: impl Iterator<Item = Entry<'e>>,
     ) -> Option<(u32, KeyBuf)> {
         let mut key = KeyBuf::with_capacity(64);
-        let rule = self.walk(entries, |node, entry| {
-            if node.counts_value {
-                add_entry(&mut key, entry.name, entry.value);
-            }
-        })?;
-        if key.as_bytes().is_empty() {
-            key.add("global", "");
-        }
-        Some((rule, key))
-    }
-
-    fn walk<'e>(
-        &self,
-        entries: impl Iterator<Item = Entry<'e>>,
-        mut at: impl FnMut(&Node, Entry<'e>),
-    ) -> Option<u32> {
         let mut node = self.nodes.first()?;
         for entry in entries {
             let next = node.below.get(entry.name)?.of(entry.value)?;
             node = &self.nodes[next as usize];
-            at(node, entry);
+            if node.counts_value {
+                add_entry(&mut key, entry.name, entry.value);
+            }
         }
-        node.rule
+        let rule = node.rule?;
+        if key.as_bytes().is_empty() {
+            key.add("global", "");
+        }
+        Some((rule, key))
     }
 }
