@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn numbers_become_limits_or_say_why_not() {
         let (max, min) = (i64::MAX, i64::MIN);
-        let century = 3_155_760_000;
+        let century: i64 = 3_155_760_000;
         // Numbers, and the capacity; 0: nothing passes
         let rows = [
             (numbers(15, 30, 60), Ok(16)),
@@ -214,12 +214,12 @@ mod tests {
             (numbers(4, 1_000_000_001, 1), Err(NumbersError::ZeroRate)),
             (numbers(max, 1, 60), Ok(52_596_000)),
             (numbers(max, 1_000_000_000, 1), Ok(MAX_EXACT)),
-            (numbers(max, 1, century as i64), Ok(1)),
-            (numbers(0, 1, century as i64 + 1), Err(NumbersError::PeriodTooLong)),
+            (numbers(max, 1, century), Ok(1)),
+            (numbers(0, 1, century + 1), Err(NumbersError::PeriodTooLong)),
             (numbers(0, 1, max), Err(NumbersError::PeriodTooLong)),
-            (numbers(0, MAX_EXACT as i64, century as i64), Ok(1)),
-            (numbers(0, MAX_EXACT as i64 + 1, century as i64), Err(NumbersError::CountTooLarge)),
-            (numbers(0, max, century as i64), Err(NumbersError::ZeroRate)),
+            (numbers(0, MAX_EXACT as i64, century), Ok(1)),
+            (numbers(0, MAX_EXACT as i64 + 1, century), Err(NumbersError::CountTooLarge)),
+            (numbers(0, max, century), Err(NumbersError::ZeroRate)),
         ];
         for (numbers, want) in rows {
             let got = numbers.meaning().map(|meaning| match meaning {
