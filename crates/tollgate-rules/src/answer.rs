@@ -88,6 +88,20 @@ impl Answer {
         Answer { rules, judged: entries.0, told }
     }
 
+    /// Allowed because nothing applies.
+    pub(crate) fn unlimited(rules: arc_swap::Guard<Arc<RuleSet>>, at: Micros) -> Answer {
+        let outcome = Outcome { allowed: true, served_at: at, ..Outcome::default() };
+        let told = Told {
+            refusal: None,
+            decided_by: DecidedBy::Memory,
+            at,
+            capacity: 0,
+            outcome,
+            binding: None,
+        };
+        Answer { rules, judged: Vec::new(), told }
+    }
+
     /// What each planned limit said.
     pub(crate) fn entries(plan: &Plan<'_>, outcomes: &[Outcome]) -> Entries {
         let entry = |(planned, outcome): (&crate::plan::Planned, &Outcome)| Entry {

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::descriptors::Entry;
+
 /// What is known about one request. Everything is optional: a rule whose key needs a fact that is
 /// missing does not apply.
 #[derive(Clone, Copy, Default)]
@@ -23,6 +25,10 @@ pub struct Facts<'a> {
     pub api_key: Option<&'a str>,
     /// Header fields, asked for only by rules that need them.
     pub headers: Option<&'a dyn Headers>,
+    /// Whose descriptor it is, if it is one.
+    pub domain: Option<&'a str>,
+    /// The entries of the descriptor.
+    pub entries: &'a [Entry<'a>],
 }
 
 impl fmt::Debug for Facts<'_> {
@@ -36,6 +42,8 @@ impl fmt::Debug for Facts<'_> {
             ("tier", self.tier.is_some()),
             ("api_key", self.api_key.is_some()),
             ("headers", self.headers.is_some()),
+            ("domain", self.domain.is_some()),
+            ("entries", !self.entries.is_empty()),
         ];
         let present = facts.iter().filter(|(_, present)| *present).map(|(name, _)| name);
         f.debug_list().entries(present).finish()

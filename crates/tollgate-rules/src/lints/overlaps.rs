@@ -162,6 +162,7 @@ impl<'a> Sample<'a> {
             tier: self.caller.map(|caller| caller.tier),
             api_key: self.caller.map(|caller| caller.api_key),
             headers: Some(&self.headers),
+            ..Facts::default()
         }
     }
 }
