@@ -17,6 +17,7 @@ use std::time::Instant;
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
 
+use crate::data_plane::resp::RespFigures;
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::live::{LiveRules, Status};
 use crate::others::Others;
@@ -78,6 +79,8 @@ pub(crate) struct Metrics {
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) timing: Arc<Timing>,
     pub(crate) doors: Vec<DoorFigures>,
+    /// What is counted at the door resp.
+    pub(crate) redis: Arc<RespFigures>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
     pub(crate) others: Others,
@@ -95,6 +98,7 @@ impl Metrics {
         self.store(&mut page);
         reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.doors(&mut page);
+        self.redis(&mut page);
         page.one(
             "tollgate_log_lines_dropped_total",
             Kind::Counter,
@@ -206,6 +210,26 @@ impl Metrics {
             for (code, count) in door.responses.iter().flat_map(|responses| responses.sums()) {
                 sent.sample(&[("door", door.name), ("code", code)], count);
             }
+        }
+    }
+}
+
+impl Metrics {
+    fn redis(&self, page: &mut Page) {
+        let help = "Commands of Redis clients.";
+        let mut commands = page.family("tollgate_resp_commands_total", Kind::Counter, help);
+        for (command, count) in self.redis.command_sums() {
+            commands.sample(&[("command", command)], count);
+        }
+        let help = "Errors that Redis clients were answered, by reason.";
+        let mut errors = page.family("tollgate_resp_errors_total", Kind::Counter, help);
+        for (reason, count) in self.redis.error_sums() {
+            errors.sample(&[("reason", reason)], count);
+        }
+        let help = "Calls of CL.THROTTLE, by outcome.";
+        let mut throttled = page.family("tollgate_throttle_calls_total", Kind::Counter, help);
+        for (outcome, count) in self.redis.throttle_sums() {
+            throttled.sample(&[("outcome", outcome)], count);
         }
     }
 }

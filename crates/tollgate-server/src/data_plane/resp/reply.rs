@@ -10,8 +10,9 @@ pub(super) enum Dialect {
     Resp3,
 }
 
-/// The replies that wait to be sent. Bound: who writes stops at [`Replies::is_full`], and no one reply
-/// is longer than [`REPLY_BYTES_MAX`].
+/// The replies that wait to be sent. Bound: before each command, or each 64 of them that are decided
+/// together, [`Allowance`](super::allowance::Allowance) is asked; no reply is longer than an argument
+/// and its frame.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     bytes: Vec<u8>,
@@ -19,23 +20,10 @@ pub(super) struct Replies {
     pub(super) dialect: Dialect,
 }
 
-/// So many bytes may wait before no further command is obeyed.
-const WAITING_BYTES_MAX: usize = 64 << 10;
-
-/// The longest reply: an argument that is echoed, and its frame.
-#[cfg(test)]
-const REPLY_BYTES_MAX: usize = super::request::ARG_BYTES_MAX + 32;
-
 /// The most bytes of a text that a caller sent and that an error repeats.
 const SHOWN_BYTES_MAX: usize = 128;
 
 impl Replies {
-    /// Whether as much waits as may.
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= WAITING_BYTES_MAX
-    }
-
     /// What waits.
     pub(super) fn waiting(&self) -> &[u8] {
         &self.bytes[self.sent..]
@@ -229,18 +217,24 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn what_is_sent_no_longer_waits() {
         let mut replies = Replies::default();
-        while !replies.is_full() {
-            replies.bulk(&[b'x'; super::super::request::ARG_BYTES_MAX]);
-        }
-        assert!(replies.waiting().len() < WAITING_BYTES_MAX + REPLY_BYTES_MAX);
-        let all = replies.waiting().len();
+        replies.bulk(b"0123456789");
         replies.advance(10);
-        assert_eq!(replies.waiting().len(), all - 10);
-        assert!(replies.is_full());
-        replies.advance(all - 10);
-        assert!(!replies.is_full() && replies.waiting().is_empty());
+        assert_eq!(
+            replies.waiting(),
+            b"56789
+"
+        );
+        replies.ok();
+        replies.advance(7);
+        assert_eq!(
+            replies.waiting(),
+            b"+OK
+"
+        );
+        replies.advance(5);
+        assert!(replies.waiting().is_empty());
         replies.shrink();
         assert_eq!(replies.capacity(), 0);
     }

@@ -131,6 +131,13 @@ impl Parser {
         Args { bytes, places: &self.args }
     }
 
+    /// Whether the command that was found last was a line, whose arguments lie with the parser until it
+    /// goes on.
+    #[inline]
+    pub(crate) fn was_line(&self) -> bool {
+        self.state == State::Done { line: true }
+    }
+
     /// Whether part of a command was seen.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.state, State::Fresh | State::Done { .. })
@@ -261,6 +268,17 @@ impl<'a> Args<'a> {
     pub(crate) fn get(self, index: usize) -> Option<&'a [u8]> {
         let &(begin, end) = self.places.get(index)?;
         Some(&self.bytes[begin as usize..end as usize])
+    }
+
+    /// Where an argument begins and ends, from the first byte of the command, or of [`Args::bytes`].
+    #[inline]
+    pub(crate) fn place(self, index: usize) -> (u32, u32) {
+        self.places.get(index).copied().unwrap_or_default()
+    }
+
+    /// The bytes that the arguments are in.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
     }
 
     /// From the one of this number on.

@@ -112,7 +112,8 @@ fn replies_are_those_that_were_recorded() {
     let store = MemoryStore::new(1_000);
     for (row, (calls, want)) in rows.into_iter().enumerate() {
         // Back to back, as far as a connection can, and with a wait of 2 s.
-        let (key, mut now, mut peer) = (format!("row {row}"), 1_700_000_000_000_000, Peer::default());
+        let (key, mut now, mut peer) =
+            (format!("row {row}"), 1_700_000_000_000_000, Peer::default());
         let mut replies = Vec::new();
         for call in calls {
             if *call == WAIT {
