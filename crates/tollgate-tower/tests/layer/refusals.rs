@@ -56,7 +56,7 @@ fn a_refusal_is_a_problem_document() {
     let want = concat!(
         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
         r#""title":"Quota exceeded","status":429,"#,
-        r#""detail":"The limit api-1m (2/minute) has no room for this request. Retry in 29 s.","#,
+        r#""detail":"The limit api-1m (2/minute burst 2) has no room for this request. Retry in 29 s.","#,
         r#""violated-policies":["api-1m"],"error":"Too Many Requests","#,
         r#""message":"Rate limit exceeded. Retry in 29 s.","retryAfter":29}"#,
     );
@@ -82,7 +82,7 @@ fn a_grpc_client_is_told_in_headers_only() {
         "content-type: application/grpc",
         "grpc-message: Rate limit exceeded. Retry in 1 s.",
         "grpc-retry-pushback-ms: 750",
-        "grpc-status-details-bin: CAgSIlJhdGUgbGltaXQgZXhjZWVkZWQuIFJldHJ5IGluIDEgcy4aNAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIICgYQgNHN5QI",
+        "grpc-status-details-bin: CAgSIlJhdGUgbGltaXQgZXhjZWVkZWQuIFJldHJ5IGluIDEgcy4aNAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIICgYQgK/Q5QI",
         "grpc-status: 8",
         "retry-after: 1",
     ];

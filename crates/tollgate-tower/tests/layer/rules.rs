@@ -268,7 +268,7 @@ fn a_proxy_that_the_rules_do_not_know() {
     }
 }
 
-/// The memory store, which answers a poll late: what is shared is asked over a wire.
+/// The memory store, which answers two polls late: what is shared is asked over a wire.
 #[derive(Debug)]
 struct Later {
     store: MemoryStore,
@@ -278,10 +278,10 @@ struct Later {
 
 impl Later {
     async fn wait(&self) {
-        let mut polled = false;
-        std::future::poll_fn(|_| match std::mem::replace(&mut polled, true) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        let mut polls = 0;
+        std::future::poll_fn(|_| {
+            polls += 1;
+            if polls > 2 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
         self.waits.fetch_add(1, Ordering::Relaxed);
@@ -394,7 +394,10 @@ fn the_clock_frees_rules_too() {
 /// Keys of this crate's own and keys of rules find the same client in the same list.
 #[test]
 fn rules_and_keys_agree_on_who_is_calling() {
-    let identify = rules("identify: { trusted_peers: [10.0.0.0/8, 2001:db8::/32] }\nrules: []");
+    let identify = rules(
+        "identify: { trusted_peers: [10.0.0.0/8, 2001:db8::/32] }
+rules: [{ name: all, key: '{ip}', limits: [1/s] }]",
+    );
     let identify = &identify.settings().identify;
     let proxies = TrustedProxies::new(["10.0.0.0/8", "2001:db8::/32"]).unwrap();
     let pieces = [
