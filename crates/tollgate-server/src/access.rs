@@ -12,8 +12,11 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Report> {
         return Err(Report::new("TLS needs both a certificate and its key")
             .hint("write --tls-cert FILE and --tls-key FILE, or neither"));
     }
+    let data = ("--auth-token-file", settings.auth_token_file.is_some());
     let doors = [
-        ("http", settings.http, "--auth-token-file", settings.auth_token_file.is_some()),
+        ("http", settings.http, data.0, data.1),
+        ("grpc", settings.grpc, data.0, data.1),
+        ("resp", settings.resp, data.0, data.1),
         ("admin", settings.admin, "--admin-token-file", settings.admin_token_file.is_some()),
     ];
     for (name, address, flag, has_tokens) in doors {

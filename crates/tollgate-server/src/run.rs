@@ -19,12 +19,15 @@ use tollgate::{Clock, Limiter, MemoryStore, Micros, SystemClock};
 use crate::access;
 use crate::cli::{Failure, Report};
 use crate::control_plane::ControlPlane;
+use crate::data_plane::envoy::EnvoyDoor;
 use crate::data_plane::http::DataPlane;
+use crate::data_plane::resp::RespDoor;
 use crate::doors::DoorAddress;
 use crate::doors::accept::Door;
 use crate::doors::connection::{Handler, Site};
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::doors::patrol::Patience;
+use crate::doors::protocol::Protocol;
 use crate::doors::tls;
 use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
@@ -75,7 +78,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let names_of_stores = shared.as_ref().map(SharedStore::names);
     let (rules, first) = live::load(settings, names_of_stores, logs)?;
     let auth_file = settings.auth_token_file.as_deref();
-    let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs));
+    let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs).map(Arc::new));
     let admin_file = settings.admin_token_file.as_deref();
     let admin_tokens = admin_file.map(|path| Tokens::read(path, "--admin-token-file", logs));
     let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
@@ -113,23 +116,43 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         body: settings.body_timeout,
     };
     let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
-    let caps = ConnectionCaps::new(total.get(), per_ip.get());
-    let http = DoorFigures::new("http", caps);
+    let caps = || ConnectionCaps::new(total.get(), per_ip.get());
+    let http = DoorFigures::of_http("http", caps());
+    let grpc = DoorFigures::of_http("grpc", caps());
+    let resp = DoorFigures::new("resp", caps());
     let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
-    let admin = DoorFigures::new("admin", caps);
+    let admin = DoorFigures::of_http("admin", caps);
     let timing = Arc::<Timing>::default();
     let metrics = Metrics {
         gatekeeper: gatekeeper.clone(),
         watcher,
         timing: timing.clone(),
-        doors: [http.clone(), admin.clone()],
+        doors: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
         logs: logs.clone(),
         live: live.clone(),
         others: others.clone(),
         started,
     };
     let warnings = Warnings::new(logs);
-    let data = DataPlane { gatekeeper: gatekeeper.clone(), tokens, warnings, timing };
+    let data = DataPlane {
+        gatekeeper: gatekeeper.clone(),
+        tokens: tokens.clone(),
+        warnings,
+        timing: timing.clone(),
+    };
+    let envoy = EnvoyDoor {
+        gatekeeper: gatekeeper.clone(),
+        tokens: tokens.clone(),
+        timing: timing.clone(),
+        stopping: stopping.clone(),
+    };
+    let redis = RespDoor {
+        gatekeeper: gatekeeper.clone(),
+        tokens,
+        timing,
+        patience,
+        stopping: stopping.clone(),
+    };
     let metrics = Arc::new(metrics);
     let control = ControlPlane {
         tokens: admin_tokens,
@@ -146,9 +169,10 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let server = Server {
         settings,
         logs,
-        data: Arc::new(Site::new(data, patience, stopping.clone(), http.responses)),
-        control: Arc::new(Site::new(control, admin_patience, stopping.clone(), admin.responses)),
-        caps: [http.caps, admin.caps],
+        http: Hall::of_http(data, patience, &stopping, http),
+        grpc: Hall::of_http(envoy, patience, &stopping, grpc),
+        resp: Hall { protocol: Arc::new(redis), caps: resp.caps },
+        admin: Hall::of_http(control, admin_patience, &stopping, admin),
         tls,
         stopping,
         live,
@@ -169,14 +193,33 @@ fn join(others: &Others, gatekeeper: &Arc<Gatekeeper>, live: &LiveRules) {
 struct Server<'a> {
     settings: &'a Settings,
     logs: &'a Logs,
-    data: Arc<Site<DataPlane>>,
-    control: Arc<Site<ControlPlane>>,
-    /// Of the door http, then of admin.
-    caps: [Arc<ConnectionCaps>; 2],
+    http: Hall<Site<DataPlane>>,
+    grpc: Hall<Site<EnvoyDoor>>,
+    resp: Hall<RespDoor>,
+    admin: Hall<Site<ControlPlane>>,
     tls: Option<TlsAcceptor>,
     stopping: Arc<AtomicBool>,
     live: LiveRules,
     others: Others,
+}
+
+/// What is behind a door: who answers, and how many at once.
+struct Hall<P> {
+    protocol: Arc<P>,
+    caps: Arc<ConnectionCaps>,
+}
+
+impl<H: Handler> Hall<Site<H>> {
+    fn of_http(
+        handler: H,
+        patience: Patience,
+        stopping: &Arc<AtomicBool>,
+        figures: DoorFigures,
+    ) -> Hall<Site<H>> {
+        let responses = figures.responses.unwrap_or_default();
+        let site = Site::new(handler, patience, stopping.clone(), responses);
+        Hall { protocol: Arc::new(site), caps: figures.caps }
+    }
 }
 
 impl Server<'_> {
@@ -184,17 +227,26 @@ impl Server<'_> {
         let settings = self.settings;
         // All are bound before the first accepts: a start that fails half-way serves nobody.
         let http = bind("http", settings.http)?;
+        let grpc = bind("grpc", settings.grpc)?;
+        let resp = bind("resp", settings.resp)?;
         let admin = bind("admin", settings.admin)?;
-        if http.is_none() && admin.is_none() {
+        let doors = [&http, &grpc, &resp, &admin];
+        if doors.iter().all(|door| door.is_none()) {
             let report = Report::new("every door is switched off");
             return Err(Failure::Usage(report.hint("leave out --http none or --admin none")));
         }
-        let addresses = [&http, &admin].map(|door| door.as_ref().map(Door::address));
+        let addresses = doors.map(|door| door.as_ref().map(Door::address));
 
         self.hear_others(&gatekeeper).await;
-        let [http_caps, admin_caps] = self.caps.clone();
-        let http = self.open(http, &self.data, self.workers(), http_caps, self.tls.as_ref())?;
-        let admin = self.open(admin, &self.control, 1, admin_caps, None)?;
+        let (workers, tls) = (self.workers(), self.tls.as_ref());
+        // In the order in which they end: until the last of the others is done, the admin door says that
+        // the server is stopping.
+        let opened = [
+            self.open(http, &self.http, workers, tls)?,
+            self.open(grpc, &self.grpc, workers, tls)?,
+            self.open(resp, &self.resp, workers, tls)?,
+            self.open(admin, &self.admin, 1, None)?,
+        ];
         let keeper = settings.snapshot.clone().map(|path| {
             Keeper::start(gatekeeper.clone(), path, settings.snapshot_interval, self.logs.clone())
         });
@@ -207,7 +259,7 @@ impl Server<'_> {
         self.logs.info("stopping: requests may finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
         tokio::select! {
-            () = self.drain(http, admin) => {}
+            () = self.drain(opened) => {}
             // Asked twice: whoever asks knows best. The snapshot of the last interval stays.
             _ = signals.next(&self.live) => {
                 self.logs.warn("stopping at once", &[]);
@@ -235,28 +287,35 @@ impl Server<'_> {
     }
 
     /// Lets connections in.
-    fn open<H: Handler>(
+    fn open<P: Protocol>(
         &self,
         door: Option<Door>,
-        site: &Arc<Site<H>>,
+        hall: &Hall<P>,
         workers: usize,
-        caps: Arc<ConnectionCaps>,
         tls: Option<&TlsAcceptor>,
     ) -> Result<Option<Opened>, Failure> {
         let Some(door) = door else { return Ok(None) };
-        let started = Workers::start(door.name, workers, site, tls);
+        let started = Workers::start(door.name, workers, &hall.protocol, tls);
         let (workers, ended) = started.map_err(|error| cannot_start(&error))?;
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(door.accept(workers, caps, tls.is_none(), stopped, self.logs.clone()));
+        // Whoever expects TLS cannot read a word in the clear.
+        let too_many = if tls.is_none() { P::TOO_MANY } else { &[] };
+        tokio::spawn(door.accept(workers, hall.caps.clone(), too_many, stopped, self.logs.clone()));
         Ok(Some(Opened { stop, ended }))
     }
 
-    /// Ends the data door first: until it is done, the admin door says that the server is stopping.
-    async fn drain(&self, http: Option<Opened>, admin: Option<Opened>) {
+    /// Ends the data doors together, then the admin door.
+    async fn drain(&self, opened: [Option<Opened>; 4]) {
+        let [data @ .., admin] = opened;
         let drained = async {
-            for mut opened in [http, admin].into_iter().flatten() {
-                opened.stop.send_replace(true);
+            let data: Vec<_> = data.into_iter().flatten().collect();
+            data.iter().for_each(Opened::stop);
+            for mut opened in data {
                 opened.ended.recv().await;
+            }
+            if let Some(mut admin) = admin {
+                admin.stop();
+                admin.ended.recv().await;
             }
         };
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
@@ -277,6 +336,12 @@ struct Opened {
     ended: Ended,
 }
 
+impl Opened {
+    fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
 fn bind(name: &'static str, address: DoorAddress) -> Result<Option<Door>, Failure> {
     match address {
         DoorAddress::None => Ok(None),
@@ -285,8 +350,8 @@ fn bind(name: &'static str, address: DoorAddress) -> Result<Option<Door>, Failur
 }
 
 /// Tells scripts where the doors are, and people how to try them.
-fn announce(addresses: [Option<io::Result<SocketAddr>>; 2], settings: &Settings) {
-    let [http, admin] = addresses.map(|address| address.and_then(Result::ok));
+fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings: &Settings) {
+    let [http, grpc, resp, admin] = addresses.map(|address| address.and_then(Result::ok));
     if let Some(http) = http
         && settings.is_demo()
         && settings.log_format == LogFormat::Text
@@ -294,7 +359,7 @@ fn announce(addresses: [Option<io::Result<SocketAddr>>; 2], settings: &Settings)
         let _ = write!(io::stderr(), "{}", how_to_try(http, settings));
     }
     let mut out = io::stdout().lock();
-    for (name, address) in [("http", http), ("admin", admin)] {
+    for (name, address) in [("http", http), ("grpc", grpc), ("resp", resp), ("admin", admin)] {
         if let Some(address) = address {
             let _ = writeln!(out, "listening {name} {address}");
         }

@@ -76,31 +76,30 @@ pub(crate) struct Flags {
     )]
     pub(crate) admin: DoorAddress,
 
-    /// Envoy's rate limit service; this version has only `none`
+    /// Envoy's rate limit service, by gRPC
     #[arg(
         long,
         value_name = "ADDR",
         env = "TOLLGATE_GRPC",
-        default_value = "none",
-        value_parser = no_such_door,
+        default_value = "127.0.0.1:8081",
         help_heading = "Doors"
     )]
     pub(crate) grpc: DoorAddress,
 
-    /// Commands of Redis clients; this version has only `none`
+    /// Commands of Redis clients: CL.THROTTLE, TG.CHECK
     #[arg(
         long,
         value_name = "ADDR",
         env = "TOLLGATE_RESP",
-        default_value = "none",
-        value_parser = no_such_door,
+        default_value = "127.0.0.1:6380",
         help_heading = "Doors"
     )]
     pub(crate) resp: DoorAddress,
 
     /// Tokens that callers of the data doors must present, one a line
     ///
-    /// Callers send `Authorization: Bearer <token>`. Needed where a data door is not on loopback.
+    /// Callers send `Authorization: Bearer <token>`, clients of the door resp `AUTH <token>`. Needed where
+    /// a data door is not on loopback.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_AUTH_TOKEN_FILE", help_heading = "Access")]
     pub(crate) auth_token_file: Option<PathBuf>,
 
@@ -108,7 +107,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE", help_heading = "Access")]
     pub(crate) admin_token_file: Option<PathBuf>,
 
-    /// Certificate chain of the HTTP door, PEM
+    /// Certificate chain of the data doors (http, grpc, resp), PEM
     #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_CERT", help_heading = "Access")]
     pub(crate) tls_cert: Option<PathBuf>,
 
@@ -367,11 +366,4 @@ fn clap_problem(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.trim_start_matches("error: ");
     text.split("\n\n").next().unwrap_or(text).trim().to_string()
-}
-
-fn no_such_door(text: &str) -> Result<DoorAddress, String> {
-    match text {
-        "none" => Ok(DoorAddress::None),
-        _ => Err("this version has no such door; it comes with a later one: write `none`".into()),
-    }
 }

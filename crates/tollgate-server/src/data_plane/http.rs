@@ -34,7 +34,7 @@ const PATHS: &str = "There is no such path. There are: POST /v1/check, POST /v1/
 pub(crate) struct DataPlane {
     pub(crate) gatekeeper: Arc<Gatekeeper>,
     /// Who may ask; `None`: whoever reaches the door.
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) warnings: Warnings,
     pub(crate) timing: Arc<Timing>,
 }

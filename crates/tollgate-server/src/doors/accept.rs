@@ -20,10 +20,6 @@ const BACKLOG: u32 = 4_096;
 /// How long to rest when no connection can be accepted: trying again at once would spin.
 const REST: Duration = Duration::from_millis(100);
 
-const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-    retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
-    {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
-
 /// A door that is bound.
 pub(crate) struct Door {
     pub(crate) name: &'static str,
@@ -52,17 +48,18 @@ impl Door {
         self.listener.local_addr()
     }
 
-    /// Takes connections until told to stop, then those that had already come.
+    /// Takes connections until told to stop, then those that had already come. `too_many` is what one
+    /// beyond the caps is told.
     pub(crate) async fn accept(
         self,
         workers: Workers,
         caps: Arc<ConnectionCaps>,
-        plain: bool,
+        too_many: &'static [u8],
         mut stop: watch::Receiver<bool>,
         logs: Logs,
     ) {
         let mut resting = false;
-        let hand_over = |stream, peer| hand_over(stream, peer, &caps, plain, &workers);
+        let hand_over = |stream, peer| hand_over(stream, peer, &caps, too_many, &workers);
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -98,15 +95,13 @@ async fn hand_over(
     stream: tokio::net::TcpStream,
     peer: SocketAddr,
     caps: &Arc<ConnectionCaps>,
-    plain: bool,
+    too_many: &[u8],
     workers: &Workers,
 ) {
     // The worker's runtime is another one.
     let Ok(stream) = stream.into_std() else { return };
     let Some(place) = caps.enter(peer.ip()) else {
-        return if plain {
-            turn_away(stream)
-        };
+        return turn_away(stream, too_many);
     };
     // Without it a response of two packets may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
@@ -114,8 +109,8 @@ async fn hand_over(
 }
 
 /// Says why, as far as that works without waiting.
-fn turn_away(mut stream: TcpStream) {
-    let _ = stream.write(TOO_MANY);
+fn turn_away(mut stream: TcpStream, too_many: &[u8]) {
+    let _ = stream.write(too_many);
     let _ = stream.shutdown(Shutdown::Write);
 }
 
@@ -143,17 +138,4 @@ fn cannot_bind(name: &str, address: SocketAddr, error: &io::Error) -> Report {
         }
         _ => format!("choose another address with --{name}"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_reply_to_one_too_many_is_well_formed() {
-        let text = std::str::from_utf8(TOO_MANY).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
-        serde_json::from_str::<serde_json::Value>(body).unwrap();
-    }
 }

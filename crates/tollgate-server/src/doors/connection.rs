@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::patrol::{Order, Patience, Pulse};
+use super::protocol::Protocol;
 use crate::metrics::responses::Responses;
 
 /// The most bytes of a request's head, and of what is buffered to be written.
@@ -33,6 +34,11 @@ const STREAMS_MAX: u32 = 100;
 
 /// The most bytes of a body that are read only to be thrown away.
 const DISCARD_BYTES_MAX: usize = 8 << 20;
+
+/// What a connection too many is told.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+    retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
+    {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
 
 /// Answers requests: a plane.
 pub(crate) trait Handler: Send + Sync + 'static {
@@ -83,8 +89,23 @@ impl<H> Site<H> {
     }
 }
 
+impl<H: Handler> Protocol for Site<H> {
+    const TOO_MANY: &'static [u8] = TOO_MANY;
+
+    fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<Pulse>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        serve(stream, peer, self, pulse).await;
+    }
+}
+
 /// Serves one connection to its end.
-pub(crate) async fn serve<S, H>(stream: S, peer: SocketAddr, site: Arc<Site<H>>, pulse: Arc<Pulse>)
+async fn serve<S, H>(stream: S, peer: SocketAddr, site: Arc<Site<H>>, pulse: Arc<Pulse>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
@@ -360,6 +381,14 @@ mod tests {
         fn panicked(&self) -> Response<Body> {
             reply::panicked()
         }
+    }
+
+    #[test]
+    fn the_reply_to_one_too_many_is_well_formed() {
+        let text = std::str::from_utf8(TOO_MANY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+        serde_json::from_str::<serde_json::Value>(body).unwrap();
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(crate) mod accept;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;
 pub(crate) mod patrol;
+pub(crate) mod protocol;
 pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod workers;

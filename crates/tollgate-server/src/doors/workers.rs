@@ -11,9 +11,9 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Handler, Site, serve};
 use super::connection_caps::Place;
 use super::patrol::{Patrol, Watched};
+use super::protocol::Protocol;
 
 /// Connections that wait for one worker to begin. Bound of the channel; the acceptor waits.
 const ARRIVALS_MAX: usize = 256;
@@ -45,10 +45,10 @@ pub(crate) type Ended = mpsc::Receiver<()>;
 
 impl Workers {
     /// Starts so many.
-    pub(crate) fn start<H: Handler>(
+    pub(crate) fn start<P: Protocol>(
         name: &str,
         count: usize,
-        site: &Arc<Site<H>>,
+        protocol: &Arc<P>,
         tls: Option<&TlsAcceptor>,
     ) -> io::Result<(Workers, Ended)> {
         let (alive, ended) = mpsc::channel(1);
@@ -56,9 +56,9 @@ impl Workers {
         for index in 0..count {
             let (arrivals, queue) = mpsc::channel(ARRIVALS_MAX);
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let (site, tls, alive) = (site.clone(), tls.cloned(), alive.clone());
+            let (protocol, tls, alive) = (protocol.clone(), tls.cloned(), alive.clone());
             thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
-                runtime.block_on(work(queue, site, tls));
+                runtime.block_on(work(queue, protocol, tls));
                 drop(alive);
             })?;
             workers.push(Worker { arrivals, load: Arc::default() });
@@ -86,19 +86,19 @@ impl Drop for Load {
     }
 }
 
-async fn work<H: Handler>(
+async fn work<P: Protocol>(
     mut queue: mpsc::Receiver<(Arrival, Load)>,
-    site: Arc<Site<H>>,
+    protocol: Arc<P>,
     tls: Option<TlsAcceptor>,
 ) {
     let patrol = Arc::new(Patrol::default());
-    tokio::spawn(make_rounds(patrol.clone(), site.clone()));
+    tokio::spawn(make_rounds(patrol.clone(), protocol.clone()));
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     while let Some((arrival, load)) = queue.recv().await {
         let guards = (load, open.clone());
-        let (watched, site, tls) = (patrol.watch(), site.clone(), tls.clone());
+        let (watched, protocol, tls) = (patrol.watch(), protocol.clone(), tls.clone());
         tokio::spawn(async move {
-            greet(arrival, watched, site, tls).await;
+            greet(arrival, watched, protocol, tls).await;
             drop(guards);
         });
     }
@@ -111,29 +111,30 @@ async fn work<H: Handler>(
     }
 }
 
-async fn make_rounds<H: Handler>(patrol: Arc<Patrol>, site: Arc<Site<H>>) {
+async fn make_rounds<P: Protocol>(patrol: Arc<Patrol>, protocol: Arc<P>) {
     loop {
-        tokio::time::sleep(site.patience.round()).await;
-        patrol.round(&site.patience);
+        tokio::time::sleep(protocol.patience().round()).await;
+        patrol.round(protocol.patience());
     }
 }
 
 /// Serves a new connection, after a handshake where there is one.
-async fn greet<H: Handler>(
+async fn greet<P: Protocol>(
     arrival: Arrival,
     watched: Watched,
-    site: Arc<Site<H>>,
+    protocol: Arc<P>,
     tls: Option<TlsAcceptor>,
 ) {
     let Arrival { stream, peer, place } = arrival;
     let pulse = watched.pulse.clone();
     let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
     match tls {
-        None => serve(stream, peer, site, pulse).await,
+        None => protocol.serve(stream, peer, pulse).await,
         Some(tls) => {
-            let handshake = tokio::time::timeout(site.patience.head, tls.accept(stream)).await;
+            let handshake =
+                tokio::time::timeout(protocol.patience().head, tls.accept(stream)).await;
             let Ok(Ok(stream)) = handshake else { return };
-            serve(stream, peer, site, pulse).await;
+            protocol.serve(stream, peer, pulse).await;
         }
     }
     drop((watched, place));

@@ -56,12 +56,19 @@ impl Timing {
 pub(crate) struct DoorFigures {
     pub(crate) name: &'static str,
     pub(crate) caps: Arc<ConnectionCaps>,
-    pub(crate) responses: Arc<Responses>,
+    /// What was answered, if it speaks HTTP.
+    pub(crate) responses: Option<Arc<Responses>>,
 }
 
 impl DoorFigures {
+    /// A door that speaks HTTP.
+    pub(crate) fn of_http(name: &'static str, caps: Arc<ConnectionCaps>) -> DoorFigures {
+        DoorFigures { name, caps, responses: Some(Arc::default()) }
+    }
+
+    /// A door that speaks something else.
     pub(crate) fn new(name: &'static str, caps: Arc<ConnectionCaps>) -> DoorFigures {
-        DoorFigures { name, caps, responses: Arc::default() }
+        DoorFigures { name, caps, responses: None }
     }
 }
 
@@ -70,7 +77,7 @@ pub(crate) struct Metrics {
     pub(crate) gatekeeper: Arc<Gatekeeper>,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) timing: Arc<Timing>,
-    pub(crate) doors: [DoorFigures; 2],
+    pub(crate) doors: Vec<DoorFigures>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
     pub(crate) others: Others,
@@ -196,7 +203,7 @@ impl Metrics {
         let help = "Responses, by door and status.";
         let mut sent = page.family("tollgate_http_responses_total", Kind::Counter, help);
         for (door, _) in &doors {
-            for (code, count) in door.responses.sums() {
+            for (code, count) in door.responses.iter().flat_map(|responses| responses.sums()) {
                 sent.sample(&[("door", door.name), ("code", code)], count);
             }
         }

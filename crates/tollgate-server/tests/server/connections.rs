@@ -97,7 +97,7 @@ fn a_server_without_descriptors_recovers() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 48 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_tollgate")]);
     command.args(["serve", "--limit", "9/hour", "--workers", "1", "--max-keys", "1000"]);
-    command.args(["--http", "127.0.0.1:0", "--admin", "none"]);
+    command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut server = Server::spawn(command).expect("it starts");
     let clients: Vec<_> = (0..64).map(|_| Client::connect(server.http())).collect();

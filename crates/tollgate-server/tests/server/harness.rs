@@ -33,6 +33,8 @@ pub(crate) struct Server {
     logs: Receiver<String>,
     logged: String,
     pub(crate) http: Option<SocketAddr>,
+    pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) resp: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -66,9 +68,8 @@ impl Server {
         let mut command = tollgate();
         command.arg("serve").args(flags);
         // Doors that the test does not choose get free ports; a small table is made faster.
-        for (flag, value) in
-            [("--http", "127.0.0.1:0"), ("--admin", "127.0.0.1:0"), ("--max-keys", "10000")]
-        {
+        let doors = ["--http", "--grpc", "--resp", "--admin"].map(|door| (door, "127.0.0.1:0"));
+        for (flag, value) in doors.into_iter().chain([("--max-keys", "10000")]) {
             if !flags.contains(&flag) {
                 command.args([flag, value]);
             }
@@ -84,7 +85,9 @@ impl Server {
         let logs = child.stderr.take().map_or_else(|| channel().1, lines_of);
         let lines = lines_of(child.stdout.take().expect("a pipe"));
         let logged = String::new();
-        let mut server = Server { child, lines, logs, logged, http: None, admin: None };
+        let doors: [Option<SocketAddr>; 4] = [None; 4];
+        let [http, grpc, resp, admin] = doors;
+        let mut server = Server { child, lines, logs, logged, http, grpc, resp, admin };
         let mut told = String::new();
         loop {
             let Ok(line) = server.lines.recv_timeout(DEADLINE) else {
@@ -92,6 +95,8 @@ impl Server {
             };
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["listening", "http", address] => server.http = address.parse().ok(),
+                ["listening", "grpc", address] => server.grpc = address.parse().ok(),
+                ["listening", "resp", address] => server.resp = address.parse().ok(),
                 ["listening", "admin", address] => server.admin = address.parse().ok(),
                 ["ready"] => return Ok(server),
                 _ => panic!("an unknown line: {line}"),
@@ -102,6 +107,14 @@ impl Server {
 
     pub(crate) fn http(&self) -> SocketAddr {
         self.http.expect("the door http is open")
+    }
+
+    pub(crate) fn grpc(&self) -> SocketAddr {
+        self.grpc.expect("the door grpc is open")
+    }
+
+    pub(crate) fn resp(&self) -> SocketAddr {
+        self.resp.expect("the door resp is open")
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {

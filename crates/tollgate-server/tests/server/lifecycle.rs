@@ -27,7 +27,10 @@ fn doors_can_be_switched_off() {
     assert_eq!((server.admin, server.post("/v1/check", "{}").status), (None, 200));
     let server = Server::start(&["--limit", "9/hour", "--http", "none"]);
     assert_eq!((server.http, server.admin_get("/livez", &[]).status), (None, 200));
-    let Err(ended) = Server::try_start(&["--http", "none", "--admin", "none"], |_| {}) else {
+    let Err(ended) = Server::try_start(
+        &["--http", "none", "--grpc", "none", "--resp", "none", "--admin", "none"],
+        |_| {},
+    ) else {
         panic!("a server without doors")
     };
     assert_eq!(ended.code, Some(2));
@@ -223,7 +226,7 @@ fn hangups_are_expected_from_the_first() {
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
     assert!(made.success());
     let mut command = crate::harness::tollgate();
-    let doors = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let doors = ["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"];
     command.args(["serve", "--limit", "9/hour", "--auth-token-file", text(&pipe)]).args(doors);
     let mut child = command.spawn().expect("tollgate runs");
     // In the middle of its start it reads the token, and waits for it: that is when this opens.

@@ -532,7 +532,8 @@ fn a_file_that_may_not_be_read_changes_nothing() {
     mode("tollgate", 0o755);
     let mut command = Command::new(root.join("tollgate"));
     let path = root.join("rules.yaml");
-    command.args(["serve", "--http", "127.0.0.1:0", "--admin", "none", "--max-keys", "1000"]);
+    command.args(["serve", "--http", "127.0.0.1:0", "--max-keys", "1000"]);
+    command.args(["--grpc", "none", "--resp", "none", "--admin", "none"]);
     command.args(["--rules", text(&path)]).args(EVENTS);
     command.stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
@@ -567,7 +568,8 @@ fn a_system_without_watches_is_told_of_once() {
     let script = "echo 0 > /proc/sys/user/max_inotify_watches && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-Ur", "sh", "-c", script, "sh"]).arg(serve.get_program());
-    command.args(["serve", "--http", "127.0.0.1:0", "--admin", "none", "--max-keys", "1000"]);
+    command.args(["serve", "--http", "127.0.0.1:0", "--max-keys", "1000"]);
+    command.args(["--grpc", "none", "--resp", "none", "--admin", "none"]);
     command.args(["--rules", text(&path)]).args(EVENTS);
     command.stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

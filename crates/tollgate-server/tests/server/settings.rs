@@ -70,8 +70,8 @@ fn wrong_settings_are_told_with_their_line() {
 fn wrong_flags_say_what_to_write() {
     let rows: [(&[&str], &str); 14] = [
         (&["--http", "here"], "such as 127.0.0.1:8080"),
-        (&["--grpc", "127.0.0.1:8081"], "this version has no such door"),
-        (&["--resp", "127.0.0.1:6380"], "this version has no such door"),
+        (&["--grpc", "here"], "such as 127.0.0.1:8080"),
+        (&["--resp", "127.0.0.1"], "such as 127.0.0.1:8080"),
         (&["--store", "redis://"], "write"),
         (&["--store", "mysql://h"], "there is no store"),
         (&["--store", "redis://h", "--snapshot", "x"], "leave out --snapshot"),
