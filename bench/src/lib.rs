@@ -21,5 +21,6 @@ pub mod options;
 pub mod process;
 pub mod random;
 pub mod rounds;
+pub mod scripts;
 pub mod stopwatch;
 pub mod table;
