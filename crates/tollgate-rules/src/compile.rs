@@ -38,6 +38,8 @@ use limits::Spec;
 use overrides::Known;
 use tiers::Tiers;
 
+#[cfg(test)]
+pub(crate) use rule::is_name;
 pub(crate) use tiers::unknown_tier;
 
 /// What became of rules files.
