@@ -8,6 +8,7 @@
 
 mod invocation;
 mod packages;
+mod peers;
 mod programs;
 mod tally;
 mod test;
@@ -33,11 +34,12 @@ Commands:
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
                            algorithms, table, notation, paths, rules_file, identity or json_body
+  peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 
 Options of `test`:
   --only STEP       run this step alone; may be given several times
-                    (packages, format, lint, tests, doctests, docs, loom, soak, fuzz)
+                    (packages, peers, format, lint, tests, doctests, docs, loom, soak, fuzz)
   --soak            also run the tests marked #[ignore], which take minutes
   --fuzz [SECONDS]  also run every fuzz target, 60 seconds each unless told otherwise
 
@@ -87,12 +89,19 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         "log-cost" => Ok(programs::measure("log-cost", rest)),
         "flood" => Ok(programs::measure("flood", rest)),
         "fuzz" => programs::fuzz(rest),
+        "peers" => Ok(packages::install() && peers::install()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(true)
         }
         other => Err(format!("There is no command `{other}`.")),
     }
+}
+
+/// A folder for what is made here, beside cargo's own; a relative path is one below the root.
+fn target_directory(name: &str) -> String {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+    format!("{target}/{name}")
 }
 
 /// The root of the repository: every command runs there, wherever it was typed.

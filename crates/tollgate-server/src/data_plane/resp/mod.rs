@@ -1,5 +1,10 @@
 //! Commands of Redis clients: the door resp.
 
+mod numbers;
+mod reply;
+pub(crate) mod request;
+mod throttle;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
