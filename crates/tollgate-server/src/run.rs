@@ -128,6 +128,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         watcher,
         timing: timing.clone(),
         doors: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
+        grpc: Arc::default(),
         logs: logs.clone(),
         live: live.clone(),
         others: others.clone(),
@@ -145,6 +146,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         tokens: tokens.clone(),
         timing: timing.clone(),
         stopping: stopping.clone(),
+        codes: metrics.grpc.clone(),
     };
     let redis = RespDoor {
         gatekeeper: gatekeeper.clone(),

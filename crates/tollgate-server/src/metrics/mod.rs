@@ -17,6 +17,7 @@ use std::time::Instant;
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
 
+use crate::data_plane::envoy::code::Codes;
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::live::{LiveRules, Status};
 use crate::others::Others;
@@ -78,6 +79,8 @@ pub(crate) struct Metrics {
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) timing: Arc<Timing>,
     pub(crate) doors: Vec<DoorFigures>,
+    /// What the door grpc answered.
+    pub(crate) grpc: Arc<Codes>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
     pub(crate) others: Others,
@@ -206,6 +209,11 @@ impl Metrics {
             for (code, count) in door.responses.iter().flat_map(|responses| responses.sums()) {
                 sent.sample(&[("door", door.name), ("code", code)], count);
             }
+        }
+        let help = "Calls answered on the door grpc, by code of gRPC.";
+        let mut answered = page.family("tollgate_grpc_responses_total", Kind::Counter, help);
+        for (code, count) in self.grpc.sums() {
+            answered.sample(&[("code", code)], count);
         }
     }
 }

@@ -9,6 +9,8 @@ mod check;
 mod cli_ask;
 mod cli_keys;
 mod connections;
+mod envoy_client;
+mod envoy_hostile;
 mod exposition;
 mod fake_door;
 mod forward_auth;
