@@ -1,5 +1,5 @@
-//! What tests of several crates share: real Redis processes, a proxy that injects faults, and a
-//! checker of histories.
+//! What tests of several crates share: real Redis processes and proxies, a proxy that injects
+//! faults, and a checker of histories.
 //!
 //! No async runtime: everything runs on threads of its own and is stopped when it is dropped, so
 //! that a test may use whatever runtime it is about. A failure here is a failure of the test, so
@@ -7,6 +7,7 @@
 
 pub mod history;
 pub mod net;
+pub mod peers;
 pub mod process;
 pub mod proxy;
 pub mod random;

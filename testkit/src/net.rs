@@ -1,19 +1,29 @@
 //! Loopback addresses: a port that is free, and a connection that comes from another address than
 //! 127.0.0.1, as one of many callers.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// An address that nobody listens on now, for programs that cannot be asked which port they took.
+/// An address that nobody listens on now, for programs that cannot be asked which port they took:
+/// below the ports that the kernel hands to outgoing connections, so that no client takes it before
+/// the program does.
 ///
 /// # Panics
 ///
 /// If there is none.
 #[must_use]
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("a bound socket has an address")
+    /// Counted, so that those of one process differ.
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    crate::wait::until("a free port", || {
+        let chance = RandomState::new().hash_one(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = 22_000 + (chance % 10_000) as u16;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok()
+    })
 }
 
 /// Connects from this loopback address, such as 127.0.0.2.

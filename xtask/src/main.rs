@@ -8,6 +8,7 @@
 
 mod invocation;
 mod packages;
+mod peers;
 mod programs;
 mod tally;
 mod test;
@@ -26,17 +27,19 @@ Commands:
   bench rules [OPTIONS]    measure what rules files cost as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
+  bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
   errors                   print how far the sliding window counter strays, per traffic shape
   probabilistic            print how far limits stray that servers keep without a shared store
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
-                           algorithms, table, notation, paths, rules_file, identity or json_body
+                           algorithms, table, notation, paths, rules_file, identity, json_body or grpc
+  peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 
 Options of `test`:
   --only STEP       run this step alone; may be given several times
-                    (packages, format, lint, tests, doctests, docs, loom, soak, fuzz)
+                    (packages, peers, format, lint, tests, doctests, docs, loom, soak, fuzz)
   --soak            also run the tests marked #[ignore], which take minutes
   --fuzz [SECONDS]  also run every fuzz target, 60 seconds each unless told otherwise
 
@@ -86,12 +89,19 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         "log-cost" => Ok(programs::measure("log-cost", rest)),
         "flood" => Ok(programs::measure("flood", rest)),
         "fuzz" => programs::fuzz(rest),
+        "peers" => Ok(packages::install() && peers::install()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(true)
         }
         other => Err(format!("There is no command `{other}`.")),
     }
+}
+
+/// A folder for what is made here, beside cargo's own; a relative path is one below the root.
+fn target_directory(name: &str) -> String {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+    format!("{target}/{name}")
 }
 
 /// The root of the repository: every command runs there, wherever it was typed.

@@ -18,6 +18,9 @@ const NEEDS: &[Need] = &[
     Need { probe: "redis-server --version", package: "redis-server" },
     Need { probe: "redis-sentinel --version", package: "redis-sentinel" },
     Need { probe: "nginx -v", package: "nginx-light" },
+    Need { probe: "python3 -m pip --version", package: "python3-pip" },
+    Need { probe: "node --version", package: "nodejs" },
+    Need { probe: "npm --version", package: "npm" },
 ];
 
 /// Installs what is missing; true if nothing is missing afterwards.

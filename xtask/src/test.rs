@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::invocation::Invocation;
 use crate::tally::{Runner, Tally};
-use crate::{UsageError, packages, programs};
+use crate::{UsageError, packages, peers, programs, target_directory};
 
 /// The names of all steps in the order they run; `soak` and `fuzz` only when asked for.
-pub(crate) const STEPS: [&str; 9] =
-    ["packages", "format", "lint", "tests", "doctests", "docs", "loom", "soak", "fuzz"];
+pub(crate) const STEPS: [&str; 10] =
+    ["packages", "peers", "format", "lint", "tests", "doctests", "docs", "loom", "soak", "fuzz"];
 
 /// Tests of the lock-free parts under every interleaving; the step exists when the file does.
 const LOOM_TESTS: &str = "crates/tollgate/tests/loom.rs";
@@ -33,6 +33,7 @@ struct Step {
 
 enum Action {
     InstallPackages,
+    InstallPeers,
     /// Passes or fails as a whole.
     Run(Invocation),
     /// Reports tests one by one.
@@ -78,11 +79,12 @@ fn plan(options: &Options, nextest: bool) -> Vec<Step> {
 
 /// What a step does.
 fn action(name: &str, options: &Options, nextest: bool) -> Action {
-    use Action::{Count, Fuzz, InstallPackages, Run};
+    use Action::{Count, Fuzz, InstallPackages, InstallPeers, Run};
     use Runner::Libtest;
     let cargo = Invocation::new;
     match name {
         "packages" => InstallPackages,
+        "peers" => InstallPeers,
         "format" => Run(cargo("cargo fmt --all --check")),
         "lint" => Run(cargo(
             "cargo clippy --workspace --all-targets --all-features --profile ci -- -D warnings",
@@ -122,17 +124,12 @@ fn tests(nextest: bool, ignored: bool) -> Action {
     Action::Count(runner, Invocation::new(&line))
 }
 
-fn target_directory(name: &str) -> String {
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    format!("{target}/{name}")
-}
-
 impl Step {
     /// What to type to run this step and no other.
     fn repeat(&self) -> String {
         match &self.action {
             Action::Run(invocation) | Action::Count(_, invocation) => invocation.to_string(),
-            Action::InstallPackages | Action::Fuzz(_) => {
+            Action::InstallPackages | Action::InstallPeers | Action::Fuzz(_) => {
                 format!("cargo xtask test --only {}", self.name)
             }
         }
@@ -144,6 +141,7 @@ impl Action {
     fn run(&self) -> (bool, Tally) {
         match self {
             Self::InstallPackages => (packages::install(), Tally::default()),
+            Self::InstallPeers => (peers::install(), Tally::default()),
             Self::Run(invocation) => (invocation.run(), Tally::default()),
             Self::Count(runner, invocation) => invocation.run_and_count(*runner),
             Self::Fuzz(seconds) => (fuzz_all(*seconds), Tally::default()),
@@ -166,6 +164,9 @@ impl std::fmt::Display for Action {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::InstallPackages => write!(f, "look for the programs that the tests start"),
+            Self::InstallPeers => {
+                write!(f, "look for the proxies and clients that the tests start")
+            }
             Self::Run(invocation) | Self::Count(_, invocation) => invocation.fmt(f),
             Self::Fuzz(seconds) => write!(f, "every fuzz target for {seconds} s"),
         }
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn options_choose_the_steps() {
-        let usual = ["packages", "format", "lint", "tests", "doctests", "docs"];
+        let usual = ["packages", "peers", "format", "lint", "tests", "doctests", "docs"];
         assert_eq!(names(""), usual);
         assert_eq!(names("--soak"), [&usual[..], &["soak"]].concat());
         assert_eq!(names("--fuzz 5 --soak"), [&usual[..], &["soak", "fuzz"]].concat());
@@ -259,7 +260,7 @@ mod tests {
         for nextest in [true, false] {
             for step in plan(&parse("--soak"), nextest) {
                 let line = step.repeat();
-                let compiles = !matches!(step.name, "packages" | "format");
+                let compiles = !matches!(step.name, "packages" | "peers" | "format");
                 assert_eq!(line.contains("profile ci"), compiles, "{line}");
             }
         }

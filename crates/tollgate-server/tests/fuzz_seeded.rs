@@ -13,3 +13,8 @@ use seeded::seeded;
 fn bodies_are_read_as_json_is() {
     seeded("json_body", bodies::json_body, 400_000, 120);
 }
+
+#[test]
+fn bytes_of_grpc_are_read_and_written_as_others_do() {
+    seeded("grpc", bodies::grpc, 300_000, 120);
+}

@@ -1,0 +1,82 @@
+//! Real proxies and clients: where they are installed, and how a test starts them.
+//!
+//! `cargo xtask peers` puts them below `target/peers`, at the versions pinned in `testkit/peers`;
+//! `cargo xtask test` does so by itself.
+
+mod example;
+mod proxies;
+mod upstream;
+
+use std::path::{Path, PathBuf};
+
+pub use example::Example;
+pub use proxies::Proxy;
+pub use upstream::{BODY, Request, Upstream};
+
+/// The program `envoy`.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how to install it. So do the others.
+#[must_use]
+pub fn envoy() -> PathBuf {
+    installed("python/envoy/_bin/envoy")
+}
+
+/// The program `caddy`.
+#[must_use]
+pub fn caddy() -> PathBuf {
+    installed("python/bin/caddy")
+}
+
+/// The program `traefik`.
+#[must_use]
+pub fn traefik() -> PathBuf {
+    installed("python/bin/traefik")
+}
+
+/// The folder that `python3` needs in `PYTHONPATH` to import `redis` (redis-py).
+#[must_use]
+pub fn python_path() -> PathBuf {
+    installed("python/redis").parent().expect("it lies in a folder").to_owned()
+}
+
+/// The folder that `node` needs in `NODE_PATH` to require `ioredis`.
+#[must_use]
+pub fn node_path() -> PathBuf {
+    installed("node/node_modules/ioredis").parent().expect("it lies in a folder").to_owned()
+}
+
+fn installed(path: &str) -> PathBuf {
+    let place = target_directory().join("peers").join(path);
+    assert!(
+        place.exists(),
+        "{} is not there: run cargo xtask peers, or cargo xtask test, which installs it",
+        place.display()
+    );
+    place
+}
+
+/// Where `xtask` has it too: what the environment says, a relative path being one below the root.
+fn target_directory() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testkit/ lies in the root");
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_peer_is_installed() {
+        for place in [envoy(), caddy(), traefik(), python_path(), node_path()] {
+            assert!(place.is_absolute(), "{}", place.display());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "cargo xtask peers")]
+    fn a_missing_peer_says_how_to_get_it() {
+        let _ = installed("no-such-peer");
+    }
+}
