@@ -25,7 +25,6 @@ mod metrics;
 mod reload;
 mod reload_load;
 mod reserve;
-mod routing;
 mod rules;
 mod settings;
 mod shared;
