@@ -101,7 +101,7 @@ impl Metrics {
         self.store(&mut page);
         reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.doors(&mut page);
-        self.resp(&mut page);
+        self.redis(&mut page);
         page.one(
             "tollgate_log_lines_dropped_total",
             Kind::Counter,

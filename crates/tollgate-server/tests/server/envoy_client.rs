@@ -137,6 +137,11 @@ impl Raw {
         Raw { sender: sender.ready().await.expect("a connection") }
     }
 
+    /// How many calls the server lets this connection have at once.
+    pub(crate) fn calls_max(&self) -> usize {
+        self.sender.current_max_send_streams()
+    }
+
     /// A call with these fields beside the usual ones, which an empty value leaves out.
     pub(crate) async fn call(
         &self,
