@@ -101,7 +101,7 @@ impl Metrics {
         self.store(&mut page);
         reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.doors(&mut page);
-        self.redis(&mut page);
+        self.resp(&mut page);
         page.one(
             "tollgate_log_lines_dropped_total",
             Kind::Counter,
@@ -223,7 +223,7 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn redis(&self, page: &mut Page) {
+    fn resp(&self, page: &mut Page) {
         let help = "Commands of Redis clients.";
         let mut commands = page.family("tollgate_resp_commands_total", Kind::Counter, help);
         for (command, count) in self.resp.command_sums() {
