@@ -13,3 +13,8 @@ use seeded::seeded;
 fn bodies_are_read_as_json_is() {
     seeded("json_body", bodies::json_body, 400_000, 120);
 }
+
+#[test]
+fn only_trusted_peers_say_what_is_asked_about() {
+    seeded("forwarded_headers", bodies::forwarded_headers, 150_000, 100);
+}

@@ -3,11 +3,17 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code, unused_imports)]
 
-// The server is a program, not a library: its reader is taken as it stands.
+// The server is a program, not a library: its readers are taken as they stand.
+#[path = "../../../crates/tollgate-server/src/data_plane/facts.rs"]
+mod facts;
+#[path = "../../../crates/tollgate-server/src/data_plane/forwarded.rs"]
+mod forwarded;
+mod forwarded_headers;
 #[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
 #[path = "../source.rs"]
 mod source;
 
+pub use forwarded_headers::forwarded_headers;
 pub use json_body::json_body;
