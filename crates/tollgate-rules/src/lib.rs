@@ -31,7 +31,7 @@
 //! [`facts`] are what is known of a request; [`path`], [`pattern`] and [`matcher`] say when a rule
 //! applies, [`key_template`] whose use it counts, [`limit_spec`], [`tier`] and [`calendar`] which
 //! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the limiter, [`answer`]
-//! tells, [`reservation`] settles later, [`identify`] finds out who is calling; [`changes`], [`keys`],
+//! tells, [`reservation`] settles later, [`descriptors`] are asked as Envoy does, [`identify`] finds out who is calling; [`changes`], [`keys`],
 //! [`tally`], [`stripes`] and [`observer`] are for whoever runs it. A file becomes rules
 //! through [`source`] and [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema)
 //! describes it to editors. Nothing here knows a protocol.
@@ -76,6 +76,8 @@ pub mod answer;
 
 pub mod reservation;
 
+pub mod descriptors;
+
 pub mod source;
 
 pub mod compile;
@@ -85,6 +87,8 @@ pub mod diagnostic;
 pub mod schema;
 
 pub mod problem;
+
+pub mod import;
 
 mod lints;
 mod plan;
@@ -96,6 +100,10 @@ mod yaml;
 pub use answer::{Answer, Judged, Policies};
 pub use changes::Changes;
 pub use compile::{Compiled, compile};
+pub use descriptors::{
+    CurrentLimit, Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Hits, StatedLimit,
+    Status, Unit,
+};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 pub use facts::{Facts, Headers};
 pub use gatekeeper::{Answering, Ask, Gatekeeper, GatekeeperStats, Version, at_once};
@@ -106,7 +114,7 @@ pub use observer::{ByRule, Decided, Observer};
 pub use overrides::OverrideChange;
 pub use plan::Standing;
 pub use problem::Problem;
-pub use reservation::{ReservationId, Reserved, SettleError, TableFull};
+pub use reservation::{Due, ReservationId, Reserved, SettleError, TableFull};
 pub use rule::Rule;
 pub use rule_set::{Override, RuleSet, Settings};
 pub use schema::schema;

@@ -123,11 +123,20 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
     let admin = DoorFigures::of_http("admin", caps);
     let timing = Arc::<Timing>::default();
+    let redis = RespDoor::new(
+        gatekeeper.clone(),
+        tokens.clone(),
+        timing.clone(),
+        patience,
+        stopping.clone(),
+    );
     let metrics = Metrics {
         gatekeeper: gatekeeper.clone(),
         watcher,
         timing: timing.clone(),
         doors: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
+        grpc: Arc::default(),
+        resp: redis.figures(),
         logs: logs.clone(),
         live: live.clone(),
         others: others.clone(),
@@ -142,16 +151,10 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     };
     let envoy = EnvoyDoor {
         gatekeeper: gatekeeper.clone(),
-        tokens: tokens.clone(),
-        timing: timing.clone(),
-        stopping: stopping.clone(),
-    };
-    let redis = RespDoor {
-        gatekeeper: gatekeeper.clone(),
         tokens,
         timing,
-        patience,
         stopping: stopping.clone(),
+        codes: metrics.grpc.clone(),
     };
     let metrics = Arc::new(metrics);
     let control = ControlPlane {

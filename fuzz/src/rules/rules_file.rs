@@ -378,6 +378,7 @@ impl Request<'_> {
             tier: self.tier,
             api_key: self.user,
             headers: Some(&self.headers),
+            ..Facts::default()
         };
         Ask { facts, cost: self.cost, cannot_wait: self.cannot_wait }
     }

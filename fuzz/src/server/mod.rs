@@ -9,11 +9,21 @@ mod facts;
 #[path = "../../../crates/tollgate-server/src/data_plane/forwarded.rs"]
 mod forwarded;
 mod forwarded_headers;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/frame.rs"]
+mod frame;
+mod grpc;
 #[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
+mod messages;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/response.rs"]
+mod response;
 #[path = "../source.rs"]
 mod source;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
+mod wire;
 
 pub use forwarded_headers::forwarded_headers;
+pub use grpc::grpc;
 pub use json_body::json_body;

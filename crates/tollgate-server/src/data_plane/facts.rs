@@ -77,6 +77,7 @@ pub(super) fn stated<'a>(asked: &'a Asked<'_>) -> Facts<'a> {
         tier: asked.tier.as_deref(),
         api_key: asked.api_key.as_deref(),
         headers: (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers),
+        ..Facts::default()
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) async fn answer(
         tier: identity.tier.as_deref(),
         api_key: identity.api_key.as_deref(),
         headers: Some(&headers as &dyn Headers),
+        ..Facts::default()
     };
     let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
     let answer = plane.decide(rules, &ask, now).await;

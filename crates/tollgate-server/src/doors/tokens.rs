@@ -91,6 +91,11 @@ impl Tokens {
         bearer.or(own)
     }
 
+    /// Whether this is one of them.
+    pub(crate) fn has(&self, presented: &[u8]) -> bool {
+        self.find(presented).is_some()
+    }
+
     /// Compares with every token and every byte: the time tells only the length.
     fn find(&self, presented: &[u8]) -> Option<usize> {
         let each = self.0.iter().zip(1..);

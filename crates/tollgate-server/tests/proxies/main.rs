@@ -9,6 +9,7 @@
 mod harness;
 
 mod caddy;
+mod envoy;
 mod nginx;
 mod routing;
 mod scenarios;

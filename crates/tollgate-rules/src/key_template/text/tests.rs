@@ -167,6 +167,7 @@ fn what_is_shown_is_read_as_the_same_key() {
             api_key: (random.below(3) > 0).then_some(&api_key),
             ip: Some(IpAddr::from((random.below(9) as u128).to_be_bytes())),
             headers: Some(&headers),
+            ..Facts::default()
         };
         let template = KeyTemplate::parse(TEMPLATES[round % TEMPLATES.len()]).unwrap();
         let mut key = KeyBuf::new();

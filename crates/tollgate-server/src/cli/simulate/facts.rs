@@ -83,6 +83,7 @@ impl<'a> Asked<'a> {
             tier: self.tier.as_deref(),
             api_key: self.api_key.as_deref(),
             headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
+            ..Facts::default()
         };
         let rules = gatekeeper.rules();
         let identity = rules.settings().identify.identify_stated(&stated, at);

@@ -1,10 +1,39 @@
-//! Commands of Redis clients: the door resp.
+//! The door resp: commands of Redis clients.
+//!
+//! ```text
+//!   bytes ─▶ request/   commands and lines, read in place      input.rs: where they wait
+//!         ─▶ commands.rs which command it is
+//!         ─▶ batch.rs   CL.THROTTLE, decided together          throttle.rs, numbers.rs: what it means
+//!            rules.rs   TG.CHECK, TG.PEEK, TG.RESET
+//!            session.rs what clients send beside questions
+//!         ─▶ reply.rs   RESP2 and RESP3                        allowance.rs: how much may wait
+//! ```
+//!
+//! `connection.rs` is the loop around it.
+
+mod allowance;
+mod batch;
+mod commands;
+mod connection;
+mod figures;
+mod input;
+mod numbers;
+mod reply;
+mod request;
+mod rules;
+mod session;
+mod throttle;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use allowance::Common;
+use connection::Connection;
+use numbers::Book;
 
 use crate::doors::patrol::{Patience, Pulse};
 use crate::doors::protocol::Protocol;
@@ -12,15 +41,52 @@ use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::store::Gatekeeper;
 
+pub(crate) use figures::RespFigures;
+
+/// How long a connection may be idle: clients of Redis keep connections that they do not use, and are not
+/// ready for one that is closed. The caps on connections have to be enough.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// Answers on the door resp.
 pub(crate) struct RespDoor {
-    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    gatekeeper: Arc<Gatekeeper>,
     /// Who may ask; `None`: whoever reaches the door.
-    pub(crate) tokens: Option<Arc<Tokens>>,
-    pub(crate) timing: Arc<Timing>,
-    pub(crate) patience: Patience,
-    /// Set while the server stops: no further commands are read.
-    pub(crate) stopping: Arc<AtomicBool>,
+    tokens: Option<Arc<Tokens>>,
+    timing: Arc<Timing>,
+    patience: Patience,
+    /// Set while the server stops: no further commands are waited for.
+    stopping: Arc<AtomicBool>,
+    figures: Arc<RespFigures>,
+    /// The numbers that `CL.THROTTLE` is called with.
+    book: Book,
+    /// The replies that wait, of all connections.
+    waiting: Arc<Common>,
+}
+
+impl RespDoor {
+    pub(crate) fn new(
+        gatekeeper: Arc<Gatekeeper>,
+        tokens: Option<Arc<Tokens>>,
+        timing: Arc<Timing>,
+        patience: Patience,
+        stopping: Arc<AtomicBool>,
+    ) -> RespDoor {
+        RespDoor {
+            gatekeeper,
+            tokens,
+            timing,
+            patience: Patience { idle: FOR_EVER, ..patience },
+            stopping,
+            figures: Arc::default(),
+            book: Book::default(),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// What it counts.
+    pub(crate) fn figures(&self) -> Arc<RespFigures> {
+        self.figures.clone()
+    }
 }
 
 impl Protocol for RespDoor {
@@ -30,10 +96,10 @@ impl Protocol for RespDoor {
         &self.patience
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, _: SocketAddr, _: Arc<Pulse>)
+    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<Pulse>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        drop(stream);
+        Connection::new(&self, stream, peer, pulse).serve().await;
     }
 }

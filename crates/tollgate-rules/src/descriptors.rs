@@ -1,0 +1,192 @@
+//! Descriptors: what Envoy asks. A request has a domain and a list of descriptors, each a list of
+//! named entries, and gets one status for each of them.
+//!
+//! A domain that an imported file defines is decided by that file alone; every other domain by the
+//! rules, for which entries are facts. Either way all that a request asks to take is one decision.
+//! What it forces or gives back is done after that, whatever was decided: it is about work that has
+//! already happened, and never refuses.
+
+mod asked;
+mod deciding;
+mod status;
+mod unit;
+
+use std::fmt;
+
+use tollgate::{Clock, Micros};
+
+use crate::answer::Answer;
+use crate::gatekeeper::{Answering, Gatekeeper, Version};
+use asked::Asked;
+
+pub use status::{CurrentLimit, Described, Status};
+pub use unit::Unit;
+
+/// The most descriptors of one request.
+pub const DESCRIPTORS_MAX: usize = 64;
+
+/// The most entries of one descriptor.
+pub const ENTRIES_MAX: usize = 64;
+
+/// The entry that says what to do with a descriptor's hits: it is an instruction, not a fact. With the
+/// value [`FORCE`] they are charged whatever is left.
+pub const ACT: &str = "tollgate.act";
+
+/// The one value of [`ACT`]: the hits are of work that has happened, and may make debt.
+pub const FORCE: &str = "force";
+
+/// A named value of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry<'a> {
+    /// What it is.
+    pub name: &'a str,
+    /// May be empty.
+    pub value: &'a str,
+}
+
+/// What a descriptor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hits {
+    /// So many units, or a refusal. 0 only asks.
+    Take(u64),
+    /// To give back so many.
+    Refund(u64),
+    /// So many, whatever is left: they were used already.
+    Force(u64),
+}
+
+/// A limit that the asker states, in place of those that are configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StatedLimit {
+    /// How much; 0 refuses everything.
+    pub units: u32,
+    /// In which time.
+    pub unit: Unit,
+}
+
+/// One of the questions of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'a> {
+    /// In order, the entry [`ACT`] among them if it was sent.
+    pub entries: &'a [Entry<'a>],
+    /// `None`: nobody said, so that a rule's own cost counts, and 1 in imported files.
+    pub hits: Option<Hits>,
+    /// The limit that the asker states.
+    pub limit: Option<StatedLimit>,
+}
+
+/// A whole request.
+#[derive(Clone, Copy, Debug)]
+pub struct DescriptorAsk<'a> {
+    /// Whose descriptors these are.
+    pub domain: &'a str,
+    /// Each gets a status.
+    pub descriptors: &'a [Descriptor<'a>],
+}
+
+/// Why a request of descriptors is not answered. Nothing was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DescriptorError {
+    /// The domain is empty.
+    NoDomain,
+    /// There are no descriptors.
+    NoDescriptors,
+    /// A descriptor has no entries.
+    NoEntries,
+    /// An entry has no name.
+    NoName,
+    /// More descriptors than [`DESCRIPTORS_MAX`].
+    TooManyDescriptors,
+    /// More entries than [`ENTRIES_MAX`].
+    TooManyEntries,
+    /// More limits apply than one decision holds.
+    TooManyLimits,
+    /// The value of [`ACT`] is not one of ours.
+    UnknownAct,
+    /// A stated limit cannot be counted.
+    BadLimit,
+}
+
+impl fmt::Display for DescriptorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DescriptorError::NoDomain => "the domain is empty: send the domain of your rules",
+            DescriptorError::NoDescriptors => "there are no descriptors: send at least one",
+            DescriptorError::NoEntries => "a descriptor has no entries: send at least one",
+            DescriptorError::NoName => "an entry has an empty key: send its name",
+            DescriptorError::TooManyDescriptors => "more than 64 descriptors: send fewer",
+            DescriptorError::TooManyEntries => "a descriptor has more than 64 entries: send fewer",
+            DescriptorError::TooManyLimits => {
+                "more than 16 limits apply to this request: send fewer descriptors, or write fewer \
+                 limits that meet in one"
+            }
+            DescriptorError::UnknownAct => {
+                "the entry tollgate.act has a value that is not known: send force, or leave it out"
+            }
+            DescriptorError::BadLimit => "the limit that a descriptor states is out of range",
+        })
+    }
+}
+
+impl std::error::Error for DescriptorError {}
+
+impl DescriptorAsk<'_> {
+    /// What can be told without rules.
+    fn check(&self) -> Result<(), DescriptorError> {
+        if self.domain.is_empty() {
+            return Err(DescriptorError::NoDomain);
+        }
+        match self.descriptors.len() {
+            0 => return Err(DescriptorError::NoDescriptors),
+            many if many > DESCRIPTORS_MAX => return Err(DescriptorError::TooManyDescriptors),
+            _ => {}
+        }
+        self.descriptors.iter().try_for_each(Descriptor::check)
+    }
+}
+
+impl<'a> Descriptor<'a> {
+    /// The entries that are facts.
+    pub fn facts(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        self.entries.iter().copied().filter(|entry| entry.name != ACT)
+    }
+
+    fn check(&self) -> Result<(), DescriptorError> {
+        if self.entries.len() > ENTRIES_MAX {
+            return Err(DescriptorError::TooManyEntries);
+        }
+        if self.facts().next().is_none() {
+            return Err(DescriptorError::NoEntries);
+        }
+        if self.entries.iter().any(|entry| entry.name.is_empty()) {
+            return Err(DescriptorError::NoName);
+        }
+        let acts = || self.entries.iter().filter(|entry| entry.name == ACT);
+        match acts().all(|entry| entry.value == FORCE) {
+            true => Ok(()),
+            false => Err(DescriptorError::UnknownAct),
+        }
+    }
+}
+
+impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+    /// Decides a request of descriptors under this version of the rules: one status for each, in order.
+    pub async fn decide_descriptors_by(
+        &self,
+        rules: Version,
+        ask: &DescriptorAsk<'_>,
+        now: Micros,
+    ) -> Result<Described, DescriptorError> {
+        ask.check()?;
+        let mut asked = Asked::new(&rules, ask, now)?;
+        self.count(&asked.first);
+        self.count(&asked.after);
+        let (told, entries) = self.take_asked(&mut asked, now).await;
+        let after = self.carry_out(&asked, now).await;
+        let statuses = asked.statuses(&entries, &after, now);
+        let stated = std::mem::take(&mut asked.first.stated);
+        drop(asked);
+        Ok(Described::new(Answer::new(rules, (told, entries)).stating(stated), statuses))
+    }
+}

@@ -1,0 +1,210 @@
+//! Calls of `CL.THROTTLE` that arrive together are decided together, as if in order at one instant:
+//! the clock is read once, and the memory is asked for all keys at once.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use arrayvec::ArrayVec;
+use tollgate::{Check, Decision, Micros, Outcome, Store};
+
+use super::RespDoor;
+use super::commands::Command;
+use super::numbers::{Entry, Meaning, Numbers};
+use super::reply::Replies;
+use super::throttle::{self, Throttle, ThrottleError};
+use crate::store::ServerStore;
+
+/// The most calls that are decided together.
+pub(super) const BATCH_MAX: usize = 64;
+
+/// The most sets of numbers that a connection remembers.
+const KNOWN_MAX: usize = 16;
+
+/// Calls that wait to be decided, and the numbers that this connection uses.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    calls: ArrayVec<Call, BATCH_MAX>,
+    known: ArrayVec<(Numbers, Arc<Entry>), KNOWN_MAX>,
+    /// Which of them the last call had,
+    last: usize,
+    /// and, one bit each, which any call has that waits.
+    used: u16,
+}
+
+/// One call: where its key is, and what it asks.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    key: (u32, u32),
+    known: u8,
+    quantity: u64,
+}
+
+/// What became of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It waits to be decided.
+    Waits,
+    /// It has its reply: nothing passes under its numbers.
+    Nothing([i64; 5]),
+    /// There is no room: those that wait have to be decided first.
+    Full,
+}
+
+thread_local! {
+    /// Room for decisions. Bound: [`BATCH_MAX`].
+    static DECISIONS: RefCell<Vec<Decision>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Adds a call, whose key begins and ends there.
+    #[inline]
+    pub(super) fn add<'a>(
+        &mut self,
+        door: &RespDoor,
+        call: &Throttle<'a>,
+        key: (u32, u32),
+    ) -> Result<Added, ThrottleError<'a>> {
+        let known = match self.known.get(self.last) {
+            Some((numbers, _)) if *numbers == call.numbers => self.last,
+            _ => match self.known.iter().position(|(numbers, _)| *numbers == call.numbers) {
+                Some(known) => known,
+                None => match self.learn(door, call)? {
+                    Ok(known) => known,
+                    Err(added) => return Ok(added),
+                },
+            },
+        };
+        let call = Call { key, known: known as u8, quantity: call.quantity };
+        if self.calls.try_push(call).is_err() {
+            return Ok(Added::Full);
+        }
+        self.last = known;
+        self.used |= 1 << known;
+        Ok(Added::Waits)
+    }
+
+    /// Finds out about numbers that this connection has not used lately.
+    #[cold]
+    fn learn<'a>(
+        &mut self,
+        door: &RespDoor,
+        call: &Throttle<'a>,
+    ) -> Result<Result<usize, Added>, ThrottleError<'a>> {
+        let limit = match call.numbers.meaning()? {
+            Meaning::Limit(limit) => limit,
+            Meaning::Nothing => {
+                let reply = throttle::reply_nothing(call.numbers, call.quantity);
+                return Ok(Err(Added::Nothing(reply)));
+            }
+        };
+        if self.known.is_full() {
+            if !self.calls.is_empty() {
+                return Ok(Err(Added::Full));
+            }
+            // All at once: which of them is used again is anybody's guess, and the book knows them.
+            self.known.clear();
+        }
+        let entry = door.book.find(call.numbers, limit, door.gatekeeper.now())?;
+        self.known.push((call.numbers, entry));
+        Ok(Ok(self.known.len() - 1))
+    }
+
+    /// Decides all calls and writes the replies, in order. `base` holds their keys.
+    pub(super) async fn decide(&mut self, door: &RespDoor, base: &[u8], replies: &mut Replies) {
+        if self.calls.is_empty() {
+            return;
+        }
+        let now = door.gatekeeper.now();
+        self.stay_known(door, now);
+        match door.gatekeeper.limiter().store() {
+            ServerStore::Memory(store) => {
+                let mut decisions = DECISIONS.take();
+                store.decide_batch(&self.checks(base), now, &mut decisions);
+                self.answer(door, &decisions, replies);
+                DECISIONS.set(decisions);
+            }
+            // In a box: it is large, and only needed with such a store.
+            ServerStore::Shared(_) => {
+                let decisions = Box::pin(decide_shared(door, self.checks(base), now)).await;
+                self.answer(door, &decisions, replies);
+            }
+        }
+        door.figures.commands(Some(Command::Throttle), self.calls.len() as u64);
+        self.calls.clear();
+        self.used = 0;
+    }
+
+    /// Numbers that nobody has used for long may have been forgotten: they are looked up again.
+    fn stay_known(&mut self, door: &RespDoor, now: Micros) {
+        for (index, (numbers, entry)) in self.known.iter_mut().enumerate() {
+            if self.used >> index & 1 == 1
+                && !entry.touch(now)
+                && let Ok(found) = door.book.find(*numbers, entry.limit.clone(), now)
+            {
+                *entry = found;
+            }
+        }
+    }
+
+    fn checks<'a>(&'a self, base: &'a [u8]) -> ArrayVec<Check<'a>, BATCH_MAX> {
+        let check = |call: &Call| {
+            let (_, entry) = &self.known[usize::from(call.known)];
+            let (begin, end) = call.key;
+            Check::new(&entry.limit, &base[begin as usize..end as usize]).cost(call.quantity)
+        };
+        self.calls.iter().map(check).collect()
+    }
+
+    fn answer(&self, door: &RespDoor, decisions: &[Decision], replies: &mut Replies) {
+        let mut refused = 0;
+        for (call, decision) in self.calls.iter().zip(decisions) {
+            let (_, entry) = &self.known[usize::from(call.known)];
+            replies.five(throttle::reply(entry.limit.capacity(), decision));
+            refused += u64::from(!decision.allowed());
+        }
+        door.figures.throttled(decisions.len() as u64 - refused, refused);
+    }
+}
+
+/// Asks a store that answers later for all of them at once: it is asked in order, and no call waits for
+/// the answer to another. Every answer comes within the store's deadline.
+async fn decide_shared(
+    door: &RespDoor,
+    checks: ArrayVec<Check<'_>, BATCH_MAX>,
+    now: Micros,
+) -> Vec<Decision> {
+    let store = door.gatekeeper.limiter().store();
+    all(checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect()).await
+}
+
+async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Micros) -> Decision {
+    let outcomes = &mut [Outcome::default()];
+    let Ok(decision) = store.decide_each(std::slice::from_ref(check), now, outcomes).await;
+    decision
+}
+
+/// Waits for all of them. Bound: as many as there are.
+async fn all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
+    let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut missing = false;
+        for (future, answer) in asked.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *answer = Some(value),
+                    Poll::Pending => missing = true,
+                }
+            }
+        }
+        if missing { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}

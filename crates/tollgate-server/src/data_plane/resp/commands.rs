@@ -1,0 +1,226 @@
+//! The commands of this door: their names, how many arguments they take, and what `COMMAND` says of
+//! them.
+
+use super::reply::{Replies, Shown};
+use super::request::Args;
+
+/// What a client can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Throttle,
+    Check,
+    Peek,
+    ResetKey,
+    Ping,
+    Echo,
+    Hello,
+    Auth,
+    Client,
+    Select,
+    Command,
+    Info,
+    Config,
+    Quit,
+    Reset,
+    Cluster,
+    ReadOnly,
+    ReadWrite,
+    Asking,
+}
+
+/// One command as Redis describes it.
+pub(super) struct Described {
+    pub(super) name: &'static str,
+    /// Arguments with the name; at least so many if negative.
+    arity: i64,
+    flags: &'static [&'static str],
+    /// Which argument is a key; 0: none.
+    key: i64,
+}
+
+const FAST: &[&str] = &["fast"];
+const CONNECTION: &[&str] = &["loading", "stale", "fast"];
+const UNKNOWN_YET: &[&str] = &["no_auth", "loading", "stale", "fast"];
+
+const fn described(
+    name: &'static str,
+    arity: i64,
+    flags: &'static [&'static str],
+    key: i64,
+) -> Described {
+    Described { name, arity, flags, key }
+}
+
+/// All of them, in the order of [`Command`]. Bound of the label `command`: these and `other`.
+pub(super) const ALL: [Described; 19] = [
+    // Whoever calls it with other arguments is told how to, in the peer's words.
+    described("cl.throttle", -1, &["write", "fast"], 1),
+    described("tg.check", -1, FAST, 0),
+    described("tg.peek", -1, FAST, 0),
+    described("tg.reset", 3, FAST, 0),
+    described("ping", -1, FAST, 0),
+    described("echo", 2, FAST, 0),
+    described("hello", -1, UNKNOWN_YET, 0),
+    described("auth", -2, UNKNOWN_YET, 0),
+    described("client", -2, CONNECTION, 0),
+    described("select", 2, CONNECTION, 0),
+    described("command", -1, CONNECTION, 0),
+    described("info", -1, CONNECTION, 0),
+    described("config", -2, CONNECTION, 0),
+    described("quit", -1, UNKNOWN_YET, 0),
+    described("reset", 1, UNKNOWN_YET, 0),
+    described("cluster", -2, CONNECTION, 0),
+    described("readonly", 1, CONNECTION, 0),
+    described("readwrite", 1, CONNECTION, 0),
+    described("asking", 1, CONNECTION, 0),
+];
+
+const BY_NUMBER: [Command; ALL.len()] = [
+    Command::Throttle,
+    Command::Check,
+    Command::Peek,
+    Command::ResetKey,
+    Command::Ping,
+    Command::Echo,
+    Command::Hello,
+    Command::Auth,
+    Command::Client,
+    Command::Select,
+    Command::Command,
+    Command::Info,
+    Command::Config,
+    Command::Quit,
+    Command::Reset,
+    Command::Cluster,
+    Command::ReadOnly,
+    Command::ReadWrite,
+    Command::Asking,
+];
+
+impl Command {
+    #[inline]
+    pub(super) fn of(name: &[u8]) -> Option<Command> {
+        // Nearly all of them are the first.
+        let number = ALL.iter().position(|one| name.eq_ignore_ascii_case(one.name.as_bytes()))?;
+        Some(BY_NUMBER[number])
+    }
+
+    pub(super) fn described(self) -> &'static Described {
+        &ALL[self as usize]
+    }
+
+    /// Whether it is obeyed before the caller has said who they are.
+    #[inline]
+    pub(super) fn is_for_strangers(self) -> bool {
+        matches!(self, Command::Hello | Command::Auth | Command::Quit | Command::Reset)
+    }
+
+    /// Whether it takes so many arguments, its name among them.
+    #[inline]
+    pub(super) fn takes(self, args: usize) -> bool {
+        let (arity, args) = (self.described().arity, args as i64);
+        if arity < 0 { args >= -arity } else { args == arity }
+    }
+}
+
+/// `COMMAND` and what stands behind it.
+pub(super) fn command(args: Args<'_>, replies: &mut Replies) {
+    let sub = args.get(1).unwrap_or_default();
+    let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
+    if args.len() == 1 {
+        replies.array(ALL.len());
+        ALL.iter().for_each(|one| describe(one, replies));
+    } else if is("count") && args.len() == 2 {
+        replies.integer(ALL.len() as i64);
+    } else if is("docs") {
+        // Nothing to tell beyond what the reference page does.
+        replies.map(0);
+    } else if is("list") && args.len() == 2 {
+        replies.array(ALL.len());
+        ALL.iter().for_each(|one| replies.text(one.name));
+    } else if is("info") {
+        let names = args.from(2);
+        if names.len() == 0 {
+            replies.array(ALL.len());
+            ALL.iter().for_each(|one| describe(one, replies));
+        } else {
+            replies.array(names.len());
+            for name in names {
+                match Command::of(name) {
+                    Some(command) => describe(command.described(), replies),
+                    None => replies.null(),
+                }
+            }
+        }
+    } else {
+        unknown_subcommand(sub, "COMMAND", replies);
+    }
+}
+
+/// As Redis 7 does.
+fn describe(one: &Described, replies: &mut Replies) {
+    replies.array(10);
+    replies.text(one.name);
+    replies.integer(one.arity);
+    replies.set(one.flags.len());
+    for flag in one.flags {
+        replies.bulk(flag.as_bytes());
+    }
+    let step = i64::from(one.key > 0);
+    for number in [one.key, one.key, step] {
+        replies.integer(number);
+    }
+    // Categories, tips, specifications of keys, subcommands: none.
+    replies.set(0);
+    for _ in 0..3 {
+        replies.array(0);
+    }
+}
+
+pub(super) fn unknown_subcommand(sub: &[u8], command: &str, replies: &mut Replies) {
+    replies.error(format_args!("ERR unknown subcommand '{}'. Try {command} HELP.", Shown(sub)));
+}
+
+/// The most bytes of arguments that an error repeats.
+const REPEATED_BYTES_MAX: usize = 128;
+
+/// In Redis' words.
+pub(super) fn unknown_command(args: Args<'_>, replies: &mut Replies) {
+    let mut repeated = String::new();
+    for arg in args.from(1) {
+        if repeated.len() >= REPEATED_BYTES_MAX {
+            break;
+        }
+        repeated +=
+            &format!("'{}' ", Shown(&arg[..arg.len().min(REPEATED_BYTES_MAX - repeated.len())]));
+    }
+    let name = Shown(args.get(0).unwrap_or_default());
+    replies
+        .error(format_args!("ERR unknown command '{name}', with args beginning with: {repeated}"));
+}
+
+/// In Redis' words.
+pub(super) fn wrong_number(name: &str, replies: &mut Replies) {
+    replies.error(format_args!("ERR wrong number of arguments for '{name}' command"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_any_letters() {
+        for (index, one) in ALL.iter().enumerate() {
+            let command = Command::of(one.name.as_bytes()).unwrap();
+            assert_eq!(command as usize, index);
+            assert_eq!(Command::of(one.name.to_uppercase().as_bytes()), Some(command));
+            assert_eq!(command.described().name, one.name);
+            assert_eq!(command.is_for_strangers(), one.flags.contains(&"no_auth"), "{}", one.name);
+        }
+        for name in [&b""[..], b"get", b"cl.throttl", b"cl.throttlee", b"\xff", &[b'x'; 1_000]] {
+            assert_eq!(Command::of(name), None);
+        }
+        assert!(Command::Echo.takes(2) && !Command::Echo.takes(1) && !Command::Echo.takes(3));
+        assert!(Command::Auth.takes(2) && Command::Auth.takes(9) && !Command::Auth.takes(1));
+    }
+}

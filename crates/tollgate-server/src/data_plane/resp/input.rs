@@ -1,0 +1,118 @@
+//! The bytes that a client has sent and that have not been understood yet, in one piece.
+
+use super::request::COMMAND_BYTES_MAX;
+
+/// What an idle connection keeps.
+const IDLE_BYTES: usize = 4 << 10;
+
+/// As far as it grows only to read more at once: a command that is larger needs more.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Bound: [`COMMAND_BYTES_MAX`], which is as much as the longest command.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+    /// The last read could have been longer.
+    was_filled: bool,
+}
+
+impl Input {
+    /// What has not been understood.
+    #[inline]
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    /// All bytes since the last read, and where in them the unread ones begin.
+    #[inline]
+    pub(super) fn all(&self) -> (&[u8], usize) {
+        (&self.bytes, self.begin)
+    }
+
+    #[inline]
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.begin += bytes;
+    }
+
+    /// Room for more bytes. What was given out of [`Input::all`] is no longer where it was.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        if self.begin > 0 {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            self.end -= self.begin;
+            self.begin = 0;
+        }
+        let length = self.bytes.len();
+        let wanted = match self.end == length || self.was_filled {
+            true if self.end == length => (4 * length).clamp(IDLE_BYTES, COMMAND_BYTES_MAX),
+            true => (4 * length).min(READ_BYTES_MAX),
+            false => length,
+        };
+        if wanted > length {
+            self.bytes.resize(wanted, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// So many bytes came into the room.
+    pub(super) fn fill(&mut self, bytes: usize) {
+        self.end += bytes;
+        self.was_filled = self.end == self.bytes.len();
+    }
+
+    /// Whether it holds more memory than an idle connection needs.
+    pub(super) fn is_large(&self) -> bool {
+        self.bytes.len() > IDLE_BYTES
+    }
+
+    /// Gives memory back, if there is nothing unread.
+    pub(super) fn shrink(&mut self) {
+        if self.begin == self.end {
+            *self = Input::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(input: &mut Input, bytes: usize) -> usize {
+        let room = input.room();
+        let bytes = bytes.min(room.len());
+        room[..bytes].fill(b'x');
+        input.fill(bytes);
+        bytes
+    }
+
+    #[test]
+    fn it_grows_as_far_as_a_command_can_and_shrinks_when_idle() {
+        let mut input = Input::default();
+        assert_eq!(read(&mut input, 10), 10);
+        assert_eq!((input.bytes.len(), input.is_large()), (IDLE_BYTES, false));
+        input.consume(4);
+        assert_eq!(input.unread(), b"xxxxxx");
+        // One long command, in as many reads as it takes.
+        while read(&mut input, usize::MAX) > 0 {
+            assert!(input.bytes.len() <= COMMAND_BYTES_MAX);
+        }
+        assert_eq!(input.unread().len(), COMMAND_BYTES_MAX);
+        input.shrink();
+        assert_eq!(input.unread().len(), COMMAND_BYTES_MAX, "nothing unread is lost");
+        input.consume(COMMAND_BYTES_MAX);
+        input.shrink();
+        assert_eq!(input.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn many_short_commands_make_reads_longer_but_not_beyond_their_bound() {
+        let mut input = Input::default();
+        for _ in 0..20 {
+            let bytes = read(&mut input, usize::MAX);
+            assert!(bytes > 0);
+            input.consume(bytes - 1);
+        }
+        assert_eq!(input.bytes.len(), READ_BYTES_MAX);
+    }
+}

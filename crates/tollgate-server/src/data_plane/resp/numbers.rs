@@ -1,0 +1,268 @@
+//! The numbers that `CL.THROTTLE` brings with every call, made into limits, each once.
+//!
+//! A store knows a bounded number of different sets of numbers, and rules need some of them. Therefore
+//! the sets that callers of this door have in use at a time are bounded, too: whoever makes up one more
+//! is told so, and takes nothing away from others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tollgate::limit::MAX_PERIOD;
+use tollgate::time::MAX_EXACT;
+use tollgate::{Limit, Micros};
+
+/// The most sets of numbers in use at a time: a quarter of what a store knows.
+pub(super) const NUMBERS_MAX: usize = 16_384;
+
+/// How exactly it is known when a set was last used, in microseconds: whoever uses one often writes
+/// that down once in so long.
+const USED_WITHIN_US: u64 = 1_000_000;
+
+/// What a call says beside its key: so many units per period of seconds, and so many at once beyond
+/// the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Numbers {
+    pub(super) max_burst: i64,
+    pub(super) count: i64,
+    pub(super) period: i64,
+}
+
+/// What numbers mean.
+#[derive(Debug)]
+pub(super) enum Meaning {
+    /// A limit.
+    Limit(Limit),
+    /// Nothing ever passes: a bucket for nothing, or one that drains the wrong way.
+    Nothing,
+}
+
+/// Why numbers mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NumbersError {
+    ZeroRate,
+    PeriodTooLong,
+    CountTooLarge,
+    TooMany,
+}
+
+impl fmt::Display for NumbersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // The peer's text.
+            NumbersError::ZeroRate => {
+                f.write_str("Cell error: Store error: Zero rates are not supported")
+            }
+            NumbersError::PeriodTooLong => {
+                let most = MAX_PERIOD.as_secs();
+                write!(f, "ERR the period is longer than 100 years: the most is {most} seconds")
+            }
+            NumbersError::CountTooLarge => {
+                write!(f, "ERR the count per period is too large: the most is {MAX_EXACT}")
+            }
+            NumbersError::TooMany => write!(
+                f,
+                "ERR more than {NUMBERS_MAX} different limits are in use: ask with the numbers of \
+                 limits, not of callers"
+            ),
+        }
+    }
+}
+
+impl Numbers {
+    /// The most at once, as it is told; what no number can tell is told as the largest.
+    pub(super) fn limit_told(self) -> i64 {
+        self.max_burst.saturating_add(1)
+    }
+
+    pub(super) fn meaning(self) -> Result<Meaning, NumbersError> {
+        let (count, period) = (self.count.unsigned_abs(), self.period.unsigned_abs());
+        // The peer has one unit take a whole number of nanoseconds.
+        if count == 0 || u128::from(period) * 1_000_000_000 < u128::from(count) {
+            return Err(NumbersError::ZeroRate);
+        }
+        let backwards = self.count.is_negative() != self.period.is_negative();
+        if backwards || self.max_burst < 0 {
+            return Ok(Meaning::Nothing);
+        }
+        if period > MAX_PERIOD.as_secs() {
+            return Err(NumbersError::PeriodTooLong);
+        }
+        if count > MAX_EXACT {
+            return Err(NumbersError::CountTooLarge);
+        }
+        // A bucket that would take longer to fill than 100 years is made smaller.
+        let fills = u128::from(MAX_PERIOD.as_secs()) * u128::from(count) / u128::from(period);
+        let most = MAX_EXACT.min(u64::try_from(fills).unwrap_or(u64::MAX));
+        let capacity = (self.max_burst.unsigned_abs() + 1).min(most);
+        // No rule has an empty name: what this door counts is no rule's.
+        let limit = Limit::per(count, Duration::from_secs(period)).burst(capacity).build();
+        Ok(Meaning::Limit(limit.expect("the numbers are in range")))
+    }
+}
+
+/// A set of numbers in use.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) limit: Limit,
+    /// When, roughly.
+    used: AtomicU64,
+}
+
+impl Entry {
+    fn new(limit: Limit, now: Micros) -> Entry {
+        Entry { limit, used: AtomicU64::new(now.as_u64()) }
+    }
+
+    /// Until when some state can have been written by these numbers.
+    fn ends(&self) -> u64 {
+        let used = self.used.load(Ordering::Relaxed);
+        used.saturating_add(self.limit.memory_us()).saturating_add(2 * USED_WITHIN_US)
+    }
+
+    /// Says that it is used now. `false`: it may have been forgotten.
+    #[inline]
+    pub(super) fn touch(&self, now: Micros) -> bool {
+        let now = now.as_u64();
+        let used = self.used.load(Ordering::Relaxed);
+        if now.saturating_sub(used) < USED_WITHIN_US {
+            return true;
+        }
+        let known = now < self.ends();
+        if known {
+            self.used.fetch_max(now, Ordering::Relaxed);
+        }
+        known
+    }
+}
+
+/// All sets of numbers in use at this door.
+#[derive(Debug, Default)]
+pub(super) struct Book(Mutex<Pages>);
+
+#[derive(Debug, Default)]
+struct Pages {
+    /// Bound: [`NUMBERS_MAX`].
+    entries: HashMap<Numbers, Arc<Entry>>,
+    /// Before this instant none can be forgotten, in microseconds.
+    full_until: u64,
+}
+
+impl Book {
+    /// The limit of these numbers.
+    pub(super) fn find(
+        &self,
+        numbers: Numbers,
+        limit: Limit,
+        now: Micros,
+    ) -> Result<Arc<Entry>, NumbersError> {
+        // What a panic left is whole.
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = pages.entries.get(&numbers) {
+            entry.used.fetch_max(now.as_u64(), Ordering::Relaxed);
+            return Ok(entry.clone());
+        }
+        pages.make_room(now.as_u64())?;
+        let entry = Arc::new(Entry::new(limit, now));
+        pages.entries.insert(numbers, entry.clone());
+        Ok(entry)
+    }
+}
+
+impl Pages {
+    fn make_room(&mut self, now: u64) -> Result<(), NumbersError> {
+        if self.entries.len() < NUMBERS_MAX {
+            return Ok(());
+        }
+        if now >= self.full_until {
+            self.entries.retain(|_, entry| entry.ends() > now);
+            // Looked through again when the first of them can end, not at every call.
+            self.full_until = self.entries.values().map(|entry| entry.ends()).min().unwrap_or(0);
+        }
+        if self.entries.len() < NUMBERS_MAX { Ok(()) } else { Err(NumbersError::TooMany) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(max_burst: i64, count: i64, period: i64) -> Numbers {
+        Numbers { max_burst, count, period }
+    }
+
+    #[test]
+    fn numbers_become_limits_or_say_why_not() {
+        let (max, min) = (i64::MAX, i64::MIN);
+        let century: i64 = 3_155_760_000;
+        // Numbers, and the capacity; 0: nothing passes
+        let rows = [
+            (numbers(15, 30, 60), Ok(16)),
+            (numbers(0, 1, 1), Ok(1)),
+            (numbers(-1, 5, 60), Ok(0)),
+            (numbers(min, 5, 60), Ok(0)),
+            (numbers(4, -5, 60), Ok(0)),
+            (numbers(4, 5, -60), Ok(0)),
+            (numbers(4, -5, -60), Ok(5)),
+            (numbers(4, min, min), Err(NumbersError::PeriodTooLong)),
+            (numbers(4, 0, 60), Err(NumbersError::ZeroRate)),
+            (numbers(4, 5, 0), Err(NumbersError::ZeroRate)),
+            (numbers(4, 0, 0), Err(NumbersError::ZeroRate)),
+            (numbers(4, 1_000_000_000, 1), Ok(5)),
+            (numbers(4, 1_000_000_001, 1), Err(NumbersError::ZeroRate)),
+            (numbers(max, 1, 60), Ok(52_596_000)),
+            (numbers(max, 1_000_000_000, 1), Ok(MAX_EXACT)),
+            (numbers(max, 1, century), Ok(1)),
+            (numbers(0, 1, century + 1), Err(NumbersError::PeriodTooLong)),
+            (numbers(0, 1, max), Err(NumbersError::PeriodTooLong)),
+            (numbers(0, MAX_EXACT as i64, century), Ok(1)),
+            (numbers(0, MAX_EXACT as i64 + 1, century), Err(NumbersError::CountTooLarge)),
+            (numbers(0, max, century), Err(NumbersError::ZeroRate)),
+        ];
+        for (numbers, want) in rows {
+            let got = numbers.meaning().map(|meaning| match meaning {
+                Meaning::Limit(limit) => limit.capacity(),
+                Meaning::Nothing => 0,
+            });
+            assert_eq!(got, want, "{numbers:?}");
+        }
+        assert_eq!(numbers(max, 1, 1).limit_told(), max);
+        assert_eq!(numbers(min, 1, 1).limit_told(), min + 1);
+    }
+
+    #[test]
+    fn the_identity_holds_neither_count_nor_burst() {
+        let id = |numbers: Numbers| match numbers.meaning() {
+            Ok(Meaning::Limit(limit)) => limit.id(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(id(numbers(15, 30, 60)), id(numbers(4, 5, 60)));
+        assert_ne!(id(numbers(15, 30, 60)), id(numbers(15, 30, 61)));
+    }
+
+    #[test]
+    fn one_set_too_many_is_refused_until_another_can_be_forgotten() {
+        let book = Book::default();
+        let find = |count: usize, now: u64| {
+            // One second to fill.
+            let numbers = numbers(0, count as i64, count as i64);
+            let Ok(Meaning::Limit(limit)) = numbers.meaning() else { panic!("{numbers:?}") };
+            book.find(numbers, limit, Micros::from_secs(now))
+        };
+        let first = find(1, 100).unwrap();
+        for count in 2..=NUMBERS_MAX {
+            find(count, 100).unwrap();
+        }
+        let size = || book.0.lock().unwrap().entries.len();
+        assert_eq!(find(NUMBERS_MAX + 1, 102).unwrap_err(), NumbersError::TooMany);
+        assert!(find(7, 102).is_ok(), "what is known stays known");
+        assert!(first.touch(Micros::from_secs(102)), "and what is used");
+        assert!(find(NUMBERS_MAX + 1, 103).is_ok());
+        // The first, the seventh, the new one.
+        assert_eq!(size(), 3);
+        assert!(!first.touch(Micros::from_secs(105)), "it may be forgotten now");
+        assert!(Arc::ptr_eq(&first, &find(1, 104).unwrap()));
+    }
+}

@@ -1,0 +1,241 @@
+//! Replies as clients read them, in RESP2 and RESP3, written one after the other into one buffer.
+
+use std::fmt::{self, Write as _};
+
+/// Which of the two a client asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Dialect {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+/// The replies that wait to be sent. Bound: before each command, or each 64 of them that are decided
+/// together, [`Allowance`](super::allowance::Allowance) is asked; no reply is longer than an argument
+/// and its frame.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    bytes: Vec<u8>,
+    sent: usize,
+    pub(super) dialect: Dialect,
+}
+
+/// The most bytes of a text that a caller sent and that an error repeats.
+const SHOWN_BYTES_MAX: usize = 128;
+
+impl Replies {
+    /// What waits.
+    pub(super) fn waiting(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// So many bytes are on their way.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent == self.bytes.len() {
+            self.sent = 0;
+            self.bytes.clear();
+        }
+    }
+
+    /// The memory it holds.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Gives memory back. Nothing waits.
+    pub(super) fn shrink(&mut self) {
+        self.bytes = Vec::new();
+    }
+
+    pub(super) fn simple(&mut self, text: &'static str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    pub(super) fn ok(&mut self) {
+        self.simple("OK");
+    }
+
+    /// An error. What a caller sent may be in it: it stays one line, whatever that was.
+    pub(super) fn error(&mut self, text: impl fmt::Display) {
+        self.bytes.push(b'-');
+        let begin = self.bytes.len();
+        // Writing to a vector cannot fail.
+        let _ = write!(Text(&mut self.bytes), "{text}");
+        for byte in &mut self.bytes[begin..] {
+            if byte.is_ascii_control() {
+                *byte = b' ';
+            }
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    pub(super) fn integer(&mut self, value: i64) {
+        self.head(b':', value);
+    }
+
+    /// An array: so many replies follow.
+    #[inline]
+    pub(super) fn array(&mut self, length: usize) {
+        self.head(b'*', length as i64);
+    }
+
+    /// A map: so many pairs follow. RESP2 has a flat array.
+    pub(super) fn map(&mut self, pairs: usize) {
+        match self.dialect {
+            Dialect::Resp2 => self.array(2 * pairs),
+            Dialect::Resp3 => self.head(b'%', pairs as i64),
+        }
+    }
+
+    /// A set: so many replies follow. RESP2 has an array.
+    pub(super) fn set(&mut self, length: usize) {
+        match self.dialect {
+            Dialect::Resp2 => self.array(length),
+            Dialect::Resp3 => self.head(b'~', length as i64),
+        }
+    }
+
+    pub(super) fn bulk(&mut self, bytes: &[u8]) {
+        self.head(b'$', bytes.len() as i64);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.bulk(text.as_bytes());
+    }
+
+    /// Text to be shown as it is.
+    pub(super) fn verbatim(&mut self, text: &str) {
+        match self.dialect {
+            Dialect::Resp2 => self.text(text),
+            Dialect::Resp3 => {
+                self.head(b'=', text.len() as i64 + 4);
+                self.bytes.extend_from_slice(b"txt:");
+                self.bytes.extend_from_slice(text.as_bytes());
+                self.bytes.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    pub(super) fn null(&mut self) {
+        self.bytes.extend_from_slice(match self.dialect {
+            Dialect::Resp2 => b"$-1\r\n",
+            Dialect::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// Five integers: what most replies are, with room asked for once.
+    #[inline]
+    pub(super) fn five(&mut self, numbers: [i64; 5]) {
+        self.bytes.reserve(4 + 5 * (1 + 20 + 2));
+        self.bytes.extend_from_slice(b"*5\r\n");
+        for number in numbers {
+            self.integer(number);
+        }
+    }
+
+    #[inline]
+    fn head(&mut self, mark: u8, number: i64) {
+        // Nearly all: one digit, or -1.
+        if let 0..=9 = number {
+            self.bytes.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']);
+            return;
+        }
+        let mut text = itoa::Buffer::new();
+        self.line(mark, text.format(number).as_bytes());
+    }
+
+    #[inline]
+    fn line(&mut self, mark: u8, text: &[u8]) {
+        self.bytes.push(mark);
+        self.bytes.extend_from_slice(text);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Lets texts be formatted into bytes.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// What a caller sent, as an error repeats it: not all of it if it is long.
+pub(super) struct Shown<'a>(pub(super) &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = &self.0[..self.0.len().min(SHOWN_BYTES_MAX)];
+        f.write_str(&String::from_utf8_lossy(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(dialect: Dialect, write: impl FnOnce(&mut Replies)) -> String {
+        let mut replies = Replies { dialect, ..Replies::default() };
+        write(&mut replies);
+        String::from_utf8_lossy(replies.waiting()).into_owned()
+    }
+
+    #[test]
+    fn each_kind_in_both_dialects() {
+        type Write = fn(&mut Replies);
+        let rows: [(Write, &str, &str); 12] = [
+            (|to| to.ok(), "+OK\r\n", "+OK\r\n"),
+            (|to| to.integer(-1), ":-1\r\n", ":-1\r\n"),
+            (|to| to.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (|to| to.integer(10), ":10\r\n", ":10\r\n"),
+            (|to| to.array(0), "*0\r\n", "*0\r\n"),
+            (|to| to.map(2), "*4\r\n", "%2\r\n"),
+            (|to| to.set(2), "*2\r\n", "~2\r\n"),
+            (|to| to.bulk(b"a\r\nb"), "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n"),
+            (|to| to.verbatim("ab"), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
+            (|to| to.null(), "$-1\r\n", "_\r\n"),
+            (|to| to.error("ERR a\r\nb\0c"), "-ERR a  b c\r\n", "-ERR a  b c\r\n"),
+            (
+                |to| to.five([0, 16, 15, -1, 2]),
+                "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n",
+                "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n",
+            ),
+        ];
+        for (write, resp2, resp3) in rows {
+            assert_eq!(written(Dialect::Resp2, write), resp2);
+            assert_eq!(written(Dialect::Resp3, write), resp3);
+        }
+        let long = [0xff; 1_000];
+        let shown = written(Dialect::Resp2, |to| to.error(format_args!("ERR {}", Shown(&long))));
+        assert_eq!(shown.chars().count(), SHOWN_BYTES_MAX + "-ERR \r\n".len());
+    }
+
+    #[test]
+    fn what_is_sent_no_longer_waits() {
+        let mut replies = Replies::default();
+        replies.bulk(b"0123456789");
+        replies.advance(10);
+        assert_eq!(
+            replies.waiting(),
+            b"56789
+"
+        );
+        replies.ok();
+        replies.advance(7);
+        assert_eq!(
+            replies.waiting(),
+            b"+OK
+"
+        );
+        replies.advance(5);
+        assert!(replies.waiting().is_empty());
+        replies.shrink();
+        assert_eq!(replies.capacity(), 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`: the arguments and the reply of redis-cell,
+//! decided by this server's own token bucket.
+//!
+//! Both count the same: max_burst + 1 units fill a bucket that refills at count per period. The peer
+//! keeps the instant when it is full again and cuts the time of one unit to whole nanoseconds; here
+//! rates are exact. Seconds are rounded as the peer does, so that replies are the same bytes.
+
+use std::fmt;
+
+use tollgate::{Decision, Wait};
+
+use super::numbers::{Numbers, NumbersError};
+use super::reply::Shown;
+use super::request::Args;
+
+/// Why a call is no question.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ThrottleError<'a> {
+    Usage,
+    NoInteger(&'a [u8]),
+    NegativeQuantity,
+    EmptyKey,
+    Numbers(NumbersError),
+}
+
+impl From<NumbersError> for ThrottleError<'_> {
+    fn from(error: NumbersError) -> Self {
+        ThrottleError::Numbers(error)
+    }
+}
+
+impl fmt::Display for ThrottleError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // The peer's texts: clients may look for them.
+            ThrottleError::Usage => f.write_str(
+                "Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> \
+                 <period> [<quantity>]",
+            ),
+            ThrottleError::NoInteger(text) => {
+                write!(f, "Cell error: Store error: Couldn't parse as integer: {}", Shown(text))
+            }
+            ThrottleError::NegativeQuantity => {
+                f.write_str("ERR the quantity is negative: write 0 to look, or more to take")
+            }
+            ThrottleError::EmptyKey => {
+                f.write_str("ERR the key is empty: write whose use is to be counted")
+            }
+            ThrottleError::Numbers(error) => error.fmt(f),
+        }
+    }
+}
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Throttle<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) numbers: Numbers,
+    pub(super) quantity: u64,
+}
+
+impl<'a> Throttle<'a> {
+    #[inline]
+    pub(super) fn read(args: Args<'a>) -> Result<Throttle<'a>, ThrottleError<'a>> {
+        let (Some(key), Some(max_burst), Some(count), Some(period), 5 | 6) =
+            (args.get(1), args.get(2), args.get(3), args.get(4), args.len())
+        else {
+            return Err(ThrottleError::Usage);
+        };
+        let numbers = Numbers {
+            max_burst: integer(max_burst)?,
+            count: integer(count)?,
+            period: integer(period)?,
+        };
+        let quantity = args.get(5).map_or(Ok(1), integer)?;
+        let Ok(quantity) = u64::try_from(quantity) else {
+            // Numbers that are no limit are told first, as the peer does.
+            numbers.meaning()?;
+            return Err(ThrottleError::NegativeQuantity);
+        };
+        if key.is_empty() {
+            return Err(ThrottleError::EmptyKey);
+        }
+        Ok(Throttle { key, numbers, quantity })
+    }
+}
+
+/// The reply to what a limit decided: limited, limit, remaining, seconds until it passes, seconds until
+/// the bucket is full.
+#[inline]
+pub(super) fn reply(capacity: u64, decision: &Decision) -> [i64; 5] {
+    let (limited, retry) = match decision.allowed() {
+        true => (0, -1),
+        false => (1, seconds(decision.retry_after())),
+    };
+    let remaining = decision.remaining().min(capacity);
+    [limited, capacity as i64, remaining as i64, retry, seconds(decision.reset_after())]
+}
+
+/// The reply to numbers under which nothing passes; asking for nothing does.
+pub(super) fn reply_nothing(numbers: Numbers, quantity: u64) -> [i64; 5] {
+    let limit = numbers.limit_told();
+    let limited = quantity > 0 || limit != 0;
+    [i64::from(limited), limit, 0, -1, 0]
+}
+
+/// As the peer rounds: parts of a millisecond are dropped, then a part of a second counts as a whole
+/// one. Never is -1.
+#[inline]
+fn seconds(wait: Wait) -> i64 {
+    wait.as_micros().map_or(-1, |micros| (micros / 1_000).div_ceil(1_000) as i64)
+}
+
+/// An integer as Rust reads one, which is what the peer takes.
+#[inline]
+fn integer(text: &[u8]) -> Result<i64, ThrottleError<'_>> {
+    // Nearly all: a few digits.
+    if let [b'0'..=b'9', ..] = text
+        && text.len() <= 18
+        && let Some(value) = text.iter().try_fold(0, |value: i64, byte| {
+            byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
+        })
+    {
+        return Ok(value);
+    }
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    parsed.ok_or(ThrottleError::NoInteger(text))
+}
+
+#[cfg(test)]
+mod tests;
