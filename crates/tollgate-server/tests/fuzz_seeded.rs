@@ -13,3 +13,8 @@ use seeded::seeded;
 fn bodies_are_read_as_json_is() {
     seeded("json_body", bodies::json_body, 400_000, 120);
 }
+
+#[test]
+fn commands_are_read_whole_as_in_pieces() {
+    seeded("resp_commands", bodies::resp_commands, 200_000, 160);
+}

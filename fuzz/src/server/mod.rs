@@ -7,7 +7,11 @@
 #[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
+#[path = "../../../crates/tollgate-server/src/data_plane/resp/request/mod.rs"]
+mod request;
+mod resp_commands;
 #[path = "../source.rs"]
 mod source;
 
 pub use json_body::json_body;
+pub use resp_commands::resp_commands;

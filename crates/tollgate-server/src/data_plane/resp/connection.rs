@@ -123,7 +123,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             if commands == ROUND_COMMANDS_MAX {
                 break Ok(Round::More);
             }
-            if !self.allowance.covers(self.replies.waiting().len()) {
+            if !self.allowance.covers(self.replies.held()) {
                 break Ok(Round::Full);
             }
             match self.parser.next(self.input.unread(), !self.session.admitted) {
