@@ -9,12 +9,18 @@
 //! | `rules` | what a rules file costs as it grows: compiling, deciding |
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
 //! | `redis` | decisions through Redis, next to one EVALSHA for each request |
-//! | `bare-hyper` | nothing by itself: the floor that `http` starts and measures |
+//! | `doors` | the Redis protocol, gRPC and the tower layer, next to Redis, tonic and a bare route |
+//! | `bare-hyper`, `bare-resp`, `tonic-echo`, `axum-route` | nothing by themselves: the floors that `http` and `doors` start and measure |
 //! | `flood` | memory and fairness when strangers flood a full table |
 
+pub mod envoy;
+pub mod generator;
 pub mod keys;
 pub mod machine;
 pub mod options;
+pub mod process;
 pub mod random;
+pub mod rounds;
+pub mod scripts;
 pub mod stopwatch;
 pub mod table;

@@ -27,12 +27,14 @@ Commands:
   bench rules [OPTIONS]    measure what rules files cost as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
+  bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
   errors                   print how far the sliding window counter strays, per traffic shape
   probabilistic            print how far limits stray that servers keep without a shared store
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
-                           algorithms, table, notation, paths, rules_file, identity, json_body or resp_commands
+                           algorithms, table, notation, paths, rules_file, identity, json_body, grpc,
+                           resp_commands
   peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 

@@ -7,7 +7,7 @@ use crate::invocation::Invocation;
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] = &["library", "rules", "http", "redis"];
+const BENCHMARKS: &[&str] = &["library", "rules", "http", "redis", "doors"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, UsageError> {
@@ -30,14 +30,22 @@ fn build_servers(benchmark: &str, options: &[String]) -> bool {
 /// get, and not those that the bench crate asks for on top.
 fn servers(benchmark: &str, options: &[String]) -> Vec<Invocation> {
     let given = |option: &str| options.iter().any(|word| word == option);
-    if benchmark != "http" || given("--help") || given("-h") {
+    let peers: &[&str] = match benchmark {
+        _ if given("--help") || given("-h") => &[],
+        "http" => &["bare-hyper"],
+        "doors" => &["bare-resp", "tonic-echo", "axum-route"],
+        _ => &[],
+    };
+    if peers.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec!["cargo build --release --package tollgate-bench --bin bare-hyper"];
+    let bins = peers.iter().flat_map(|peer| ["--bin", peer]);
+    let mut lines =
+        vec![Invocation::new("cargo build --release --package tollgate-bench").with(bins)];
     if !given("--server") {
-        lines.push("cargo build --release --package tollgate-server");
+        lines.push(Invocation::new("cargo build --release --package tollgate-server"));
     }
-    lines.into_iter().map(Invocation::new).collect()
+    lines
 }
 
 /// Runs one program of the bench crate, built as users build: with the release profile.
@@ -107,6 +115,8 @@ mod tests {
             ("http", "--help", 0),
             ("http", "--quick", 2),
             ("http", "--server target/release/tollgate", 1),
+            ("doors", "--only resp", 2),
+            ("doors", "-h", 0),
         ];
         for (benchmark, options, expected) in rows {
             let options: Vec<String> = options.split(' ').map(str::to_owned).collect();

@@ -95,6 +95,8 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
     let ask = store.decide_each(&checks, Micros::ZERO, &mut outcomes);
     let charged = shared::until_left(&store, &limits[0], &keys[0], 89);
     tokio::select! {
+        // Its own answer and ours may come together: it has to hear of its charge before it goes.
+        biased;
         decision = ask => panic!("a frozen node answers: {decision:?}"),
         () = charged => {}
     }

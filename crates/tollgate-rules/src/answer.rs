@@ -7,7 +7,8 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
 use tollgate::{DecidedBy, Decision, Micros, Outcome, Refusal, Wait};
 
-use crate::plan::{Place, Plan, Standing};
+use crate::limit_spec::RuleLimit;
+use crate::plan::{Place, Plan, Planned, Standing};
 use crate::rule::Concurrency;
 use crate::rule_set::RuleSet;
 
@@ -18,6 +19,8 @@ pub struct Answer {
     rules: arc_swap::Guard<Arc<RuleSet>>,
     /// Bound: [`MAX_LIMITS`].
     judged: Vec<Entry>,
+    /// Limits that whoever asked has stated.
+    stated: Box<[RuleLimit]>,
     told: Told,
 }
 
@@ -85,26 +88,17 @@ impl Answer {
         rules: arc_swap::Guard<Arc<RuleSet>>,
         (told, entries): (Told, Entries),
     ) -> Answer {
-        Answer { rules, judged: entries.0, told }
+        Answer { rules, judged: entries.0, stated: Box::default(), told }
     }
 
-    /// Allowed because nothing applies.
-    pub(crate) fn unlimited(rules: arc_swap::Guard<Arc<RuleSet>>, at: Micros) -> Answer {
-        let outcome = Outcome { allowed: true, served_at: at, ..Outcome::default() };
-        let told = Told {
-            refusal: None,
-            decided_by: DecidedBy::Memory,
-            at,
-            capacity: 0,
-            outcome,
-            binding: None,
-        };
-        Answer { rules, judged: Vec::new(), told }
+    /// With the limits that whoever asked has stated.
+    pub(crate) fn stating(self, stated: Vec<RuleLimit>) -> Answer {
+        Answer { stated: stated.into(), ..self }
     }
 
     /// What each planned limit said.
     pub(crate) fn entries(plan: &Plan<'_>, outcomes: &[Outcome]) -> Entries {
-        let entry = |(planned, outcome): (&crate::plan::Planned, &Outcome)| Entry {
+        let entry = |(planned, outcome): (&Planned, &Outcome)| Entry {
             place: planned.place,
             standing: planned.standing,
             outcome: *outcome,
@@ -229,8 +223,8 @@ impl Answer {
         }
     }
 
-    fn limit_of(&self, entry: &Entry) -> &crate::limit_spec::RuleLimit {
-        entry.place.limit(&self.rules)
+    fn limit_of(&self, entry: &Entry) -> &RuleLimit {
+        entry.place.limit(&self.rules, &self.stated)
     }
 }
 
@@ -241,6 +235,20 @@ pub(crate) struct Entries(Vec<Entry>);
 impl Entries {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Makes a refusal of what one limit said: it is in debt.
+    pub(crate) fn refuse(&mut self, index: usize) {
+        let Some(Entry { outcome, .. }) = self.0.get_mut(index) else { return };
+        outcome.allowed = false;
+        outcome.retry_after = outcome.retry_after.max(outcome.more_after);
+    }
+
+    /// One limit refuses after all.
+    pub(crate) fn enforce(&mut self, index: usize) {
+        if let Some(entry) = self.0.get_mut(index) {
+            entry.standing = Standing::Enforced;
+        }
     }
 
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {

@@ -8,6 +8,7 @@ mod condition;
 mod context;
 mod cost;
 mod identify;
+mod import;
 mod jwt;
 mod limits;
 mod overrides;
@@ -24,6 +25,7 @@ use tollgate::Micros;
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::import::Domain;
 use crate::lints;
 use crate::rule::Rule;
 use crate::rule_set::{Override, RuleSet};
@@ -34,10 +36,13 @@ use crate::yaml::{self, Node};
 
 pub use context::Stores;
 use context::{Context, Shared};
+use import::ImportedRule;
 use limits::Spec;
 use overrides::Known;
 use tiers::Tiers;
 
+#[cfg(test)]
+pub(crate) use rule::is_name;
 pub(crate) use tiers::unknown_tier;
 
 /// What became of rules files.
@@ -127,6 +132,8 @@ struct File<'a> {
     root: Node,
     /// Where `shape` reported something, sorted.
     reported: Vec<Span>,
+    /// It is one of envoyproxy/ratelimit.
+    is_imported: bool,
 }
 
 /// The trees of all sources that have one.
@@ -141,11 +148,14 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
         }
         match root.map_or_else(|| Err(is_empty(source)), |root| check_root(source, root)) {
             Ok(root) => {
-                shape::check_file(source, &root, &mut diagnostics);
+                let is_imported =
+                    ["domain", "descriptors"].iter().any(|one| root.entry(one).is_some());
+                let form = if is_imported { &shape::IMPORT } else { &shape::FILE };
+                shape::check_file(source, &root, form, &mut diagnostics);
                 let found = diagnostics.iter().skip(errors_before);
                 let mut reported: Vec<Span> = found.filter_map(Diagnostic::span).collect();
                 reported.sort_unstable();
-                files.push(File { source, root, reported });
+                files.push(File { source, root, reported, is_imported });
             }
             Err(diagnostic) => diagnostics.push(*diagnostic),
         }
@@ -163,7 +173,7 @@ fn is_empty(source: &Source) -> Box<Diagnostic> {
     Diagnostic::of_file(source.name(), Problem::new(what).hint(hint)).into()
 }
 
-/// A rules file is a map, and ours.
+/// A rules file is a map.
 fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
     let error = |span, problem| Box::new(Diagnostic::error(source, span, problem));
     match &root.value {
@@ -181,16 +191,7 @@ fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
             return Err(error(root.span, problem));
         }
     }
-    match root.entry("descriptors").or_else(|| root.entry("domain")) {
-        Some(entry) => Err(error(
-            entry.key_span,
-            Problem::new(
-                "this is a file of envoyproxy/ratelimit, which this version cannot read yet",
-            )
-            .hint("write its limits as `rules:`"),
-        )),
-        None => Ok(root),
-    }
+    Ok(root)
 }
 
 /// All files of one compilation.
@@ -216,11 +217,16 @@ impl Files<'_, '_> {
                 rules.extend(rule::read(context, node, &tiers));
             }
         }
-        self.check_count(&rules);
+        let (imported, domains) = self.imported(rules.len());
+        self.check_imported(&rules, &imported);
+        self.check_count(&rules, &imported);
         self.check_tiers(&tiers);
         let settings = settings::read(self, &tiers);
         let known = Known {
-            rules: rules.iter().map(|written| (&*written.rule.name, &written.rule)).collect(),
+            rules: (rules.iter().map(|written| &written.rule))
+                .chain(imported.iter().map(|one| &one.rule))
+                .map(|rule| (&*rule.name, rule))
+                .collect(),
             names: &names,
             identify: &settings.identify,
             now,
@@ -238,21 +244,65 @@ impl Files<'_, '_> {
             return None;
         }
         let overrides = overrides.into_iter().map(|written| written.one).collect();
-        let compiled = rules.iter().map(|written| written.rule.clone()).collect();
-        let set = RuleSet::new(compiled, &tiers.names(), overrides, settings);
+        let ours = rules.iter().map(|written| written.rule.clone());
+        let compiled = ours.chain(imported.into_iter().map(|one| one.rule)).collect();
+        let set = RuleSet::new(compiled, &tiers.names(), overrides, settings).with_domains(domains);
         lints::overlaps::check(&rules, &set);
         Some(set)
     }
 
-    /// Not too many rules; and files without any limit nothing, which nobody means.
-    fn check_count(&self, rules: &[Written<'_>]) {
-        let most = RuleSet::RULES_MAX;
-        if let Some(written) = rules.get(most) {
-            let problem = Problem::new(format!("there are more than {most} rules"))
-                .hint("write patterns such as `/users/{id}` in place of single paths");
-            written.context.error(written.name_span, problem);
+    /// The rules of all imported files, the first of which gets this number, and their domains.
+    fn imported(&self, first: usize) -> (Vec<ImportedRule<'_>>, Vec<Domain>) {
+        let (mut rules, mut domains) = (Vec::new(), Vec::new());
+        let mut places: Vec<(Context<'_>, Span)> = Vec::new();
+        for file in self.files.iter().filter(|file| file.is_imported) {
+            let context = self.context(file);
+            let read = import::read(context, &file.root, (&mut rules, first));
+            let Some((domain, span)) = read else { continue };
+            let same = |known: &Domain| known.name == domain.name;
+            if let Some(place) = domains.iter().position(same) {
+                let (other, other_span) = places[place];
+                let problem = Problem::new(format!("two files have the domain `{}`", domain.name))
+                    .hint("put all descriptors of a domain into one file");
+                let diagnostic = Diagnostic::error(context.source, span, problem);
+                context.push(diagnostic.also(other.source, other_span, "the first is here"));
+            }
+            domains.push(domain);
+            places.push((context, span));
         }
-        if !rules.is_empty() || self.shared.found.borrow().has_errors() {
+        (rules, domains)
+    }
+
+    /// Their names are made up: one of ours, or of two domains, may be alike.
+    fn check_imported(&self, rules: &[Written<'_>], imported: &[ImportedRule<'_>]) {
+        let mut known: HashMap<&str, (Context<'_>, Span)> = rules
+            .iter()
+            .map(|written| (&*written.rule.name, (written.context, written.name_span)))
+            .collect();
+        for one in imported {
+            let here = (one.context, one.span);
+            let Some((other, other_span)) = known.insert(&one.rule.name, here) else { continue };
+            let name = &one.rule.name;
+            let problem = Problem::new(format!("two rules are called `{name}`"))
+                .hint("the limit of this descriptor gets that name: call the other rule otherwise");
+            let diagnostic = Diagnostic::error(one.context.source, one.span, problem);
+            one.context.push(diagnostic.also(other.source, other_span, "the other is here"));
+        }
+    }
+
+    /// Not too many rules; and files without any limit nothing, which nobody means.
+    fn check_count(&self, rules: &[Written<'_>], imported: &[ImportedRule<'_>]) {
+        let most = RuleSet::RULES_MAX;
+        let places = rules.iter().map(|written| (written.context, written.name_span));
+        let mut places = places.chain(imported.iter().map(|one| (one.context, one.span)));
+        if let Some((context, span)) = places.nth(most) {
+            let problem = Problem::new(format!("there are more than {most} rules"))
+                .hint("write patterns such as `/users/{id}` in place of single paths or values");
+            context.error(span, problem);
+        }
+        // A domain without limits was warned about.
+        let any = !rules.is_empty() || self.files.iter().any(|file| file.is_imported);
+        if any || self.shared.found.borrow().has_errors() {
             return;
         }
         let Some(file) = self.files.first() else { return };

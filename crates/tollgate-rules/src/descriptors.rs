@@ -6,16 +6,18 @@
 //! What it forces or gives back is done after that, whatever was decided: it is about work that has
 //! already happened, and never refuses.
 
+mod asked;
+mod deciding;
 mod status;
 mod unit;
 
 use std::fmt;
-use std::sync::Arc;
 
 use tollgate::{Clock, Micros};
 
 use crate::answer::Answer;
 use crate::gatekeeper::{Answering, Gatekeeper, Version};
+use asked::Asked;
 
 pub use status::{CurrentLimit, Described, Status};
 pub use unit::Unit;
@@ -102,6 +104,8 @@ pub enum DescriptorError {
     TooManyLimits,
     /// The value of [`ACT`] is not one of ours.
     UnknownAct,
+    /// A stated limit cannot be counted.
+    BadLimit,
 }
 
 impl fmt::Display for DescriptorError {
@@ -120,6 +124,7 @@ impl fmt::Display for DescriptorError {
             DescriptorError::UnknownAct => {
                 "the entry tollgate.act has a value that is not known: send force, or leave it out"
             }
+            DescriptorError::BadLimit => "the limit that a descriptor states is out of range",
         })
     }
 }
@@ -174,8 +179,14 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         now: Micros,
     ) -> Result<Described, DescriptorError> {
         ask.check()?;
-        let _ = now;
-        let _: &Arc<_> = &rules;
-        Ok(Described::stand_in(Answer::unlimited(rules, now), ask.descriptors.len()))
+        let mut asked = Asked::new(&rules, ask, now)?;
+        self.count(&asked.first);
+        self.count(&asked.after);
+        let (told, entries) = self.take_asked(&mut asked, now).await;
+        let after = self.carry_out(&asked, now).await;
+        let statuses = asked.statuses(&entries, &after, now);
+        let stated = std::mem::take(&mut asked.first.stated);
+        drop(asked);
+        Ok(Described::new(Answer::new(rules, (told, entries)).stating(stated), statuses))
     }
 }

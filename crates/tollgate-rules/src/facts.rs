@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::descriptors::Entry;
+use crate::descriptors::{ACT, Entry};
 
 /// What is known about one request. Everything is optional: a rule whose key needs a fact that is
 /// missing does not apply.
@@ -29,6 +29,39 @@ pub struct Facts<'a> {
     pub domain: Option<&'a str>,
     /// The entries of the descriptor.
     pub entries: &'a [Entry<'a>],
+}
+
+impl<'a> Facts<'a> {
+    /// The values of the entries of this name, in order. Instructions are no facts.
+    pub fn entries_named(self, name: &str) -> impl Iterator<Item = &'a str> {
+        let named = self.entries.iter().filter(move |entry| entry.name == name);
+        named.filter(|entry| entry.name != ACT).map(|entry| entry.value)
+    }
+
+    /// The facts that the entries of a descriptor are. Of two entries for one fact the first counts.
+    pub fn of_descriptor(domain: &'a str, entries: &'a [Entry<'a>]) -> Facts<'a> {
+        let mut facts = Facts { domain: Some(domain), entries, ..Facts::default() };
+        for Entry { name, value } in entries {
+            match *name {
+                "remote_address" | "masked_remote_address" | "ip" => {
+                    facts.ip = facts.ip.or_else(|| address(value));
+                }
+                "user" => facts.user = facts.user.or(Some(value)),
+                "tier" => facts.tier = facts.tier.or(Some(value)),
+                "api_key" => facts.api_key = facts.api_key.or(Some(value)),
+                "path" => facts.path = facts.path.or(Some(value)),
+                "method" => facts.method = facts.method.or(Some(value)),
+                _ => {}
+            }
+        }
+        facts
+    }
+}
+
+/// An address, or that of a network such as `192.0.2.0/24`.
+fn address(text: &str) -> Option<IpAddr> {
+    let (address, prefix) = text.split_once('/').unwrap_or((text, "0"));
+    prefix.parse::<u8>().ok().and_then(|_| address.parse().ok())
 }
 
 impl fmt::Debug for Facts<'_> {
@@ -88,4 +121,40 @@ fn values<'a, N: AsRef<str>, V: AsRef<str>>(
 ) -> impl Iterator<Item = &'a str> {
     let named = move |(field, _): &&(N, V)| field.as_ref().eq_ignore_ascii_case(name);
     fields.iter().filter(named).map(|(_, value)| value.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_facts() {
+        let entry = |name, value| Entry { name, value };
+        let entries = [
+            entry("remote_address", "not an address"),
+            entry("masked_remote_address", "192.0.2.0/24"),
+            entry("ip", "192.0.2.9"),
+            entry("user", "anna"),
+            entry("user", "bert"),
+            entry("path", "/a"),
+            entry("method", "POST"),
+            entry("tier", "pro"),
+            entry("api_key", "k"),
+            entry(ACT, "force"),
+            entry("generic_key", ""),
+        ];
+        let facts = Facts::of_descriptor("d", &entries);
+        assert_eq!(facts.ip, "192.0.2.0".parse().ok());
+        assert_eq!((facts.user, facts.tier, facts.api_key), (Some("anna"), Some("pro"), Some("k")));
+        assert_eq!((facts.path, facts.method, facts.domain), (Some("/a"), Some("POST"), Some("d")));
+        let named = |name| facts.entries_named(name).collect::<Vec<_>>();
+        assert_eq!(named("user"), ["anna", "bert"]);
+        assert_eq!(named("generic_key"), [""]);
+        assert!(named(ACT).is_empty() && named("other").is_empty());
+        for (text, want) in
+            [("::1", true), ("10.0.0.0/8", true), ("10.0.0.0/x", false), ("", false)]
+        {
+            assert_eq!(address(text).is_some(), want, "{text}");
+        }
+    }
 }

@@ -270,7 +270,12 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    async fn ask_store(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
+    pub(crate) async fn ask_store(
+        &self,
+        plan: &Plan<'_>,
+        act: Act,
+        now: Micros,
+    ) -> (Told, Entries) {
         if plan.too_many {
             return self.too_many(now);
         }
@@ -362,7 +367,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             let counts = refused && counts_towards_bans(outcome.decided_by);
             let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
             // A rule whose three limits all refuse has refused once.
-            if last.replace(planned.place.rule) == Some(planned.place.rule) {
+            let counted = (planned.place.rule, planned.of);
+            if last.replace(counted) == Some(counted) {
                 continue;
             }
             let refusals = 1 + u64::from(outcome.unreported);
@@ -423,7 +429,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         (told, Entries::default())
     }
 
-    fn count(&self, plan: &Plan<'_>) {
+    pub(crate) fn count(&self, plan: &Plan<'_>) {
         for (counter, by) in
             [(&self.counts.without_fact, plan.without_fact), (&self.counts.left_out, plan.left_out)]
         {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use tollgate::KeyBuf;
 
-use crate::matcher::parse_header_name;
+use crate::matcher::{parse_entry_name, parse_header_name};
 use crate::problem::Problem;
 use crate::seen::{Seen, network_of};
 
@@ -31,18 +31,22 @@ enum Fact {
     Tier,
     Method,
     Path,
+    Domain,
     /// In small letters.
     Header(Box<str>),
+    /// Of a descriptor.
+    Entry(Box<str>),
 }
 
 /// The one table of plain facts.
-const FACTS: [(&str, Fact); 6] = [
+const FACTS: [(&str, Fact); 7] = [
     ("user", Fact::User),
     ("ip", Fact::Ip),
     ("api_key", Fact::ApiKey),
     ("tier", Fact::Tier),
     ("method", Fact::Method),
     ("path", Fact::Path),
+    ("domain", Fact::Domain),
 ];
 
 impl Fact {
@@ -50,11 +54,14 @@ impl Fact {
         if let Some(header) = name.strip_prefix("header.") {
             return Ok(Fact::Header(parse_header_name(header)?));
         }
+        if let Some(entry) = name.strip_prefix("entry.") {
+            return Ok(Fact::Entry(parse_entry_name(entry)?));
+        }
         let found = FACTS.iter().find(|(known, _)| *known == name);
         found.map(|(_, fact)| fact.clone()).ok_or_else(|| {
             let names = FACTS.map(|(name, _)| name).join(", ");
             Problem::new(format!("there is no fact `{name}`"))
-                .hint(format!("write one of {names} or header.NAME"))
+                .hint(format!("write one of {names}, header.NAME or entry.NAME"))
         })
     }
 
@@ -62,6 +69,7 @@ impl Fact {
     fn name(&self) -> Cow<'_, str> {
         match self {
             Fact::Header(name) => Cow::Owned(format!("header.{name}")),
+            Fact::Entry(name) => Cow::Owned(format!("entry.{name}")),
             plain => {
                 let found = FACTS.iter().find(|(_, fact)| fact == plain);
                 Cow::Borrowed(found.map_or("", |(name, _)| *name))
@@ -78,10 +86,21 @@ impl Fact {
             Fact::Tier => ("tier", seen.tier),
             Fact::Method => ("method", seen.method()),
             Fact::Path => ("path", seen.key_path()),
+            Fact::Domain => ("domain", seen.facts.domain),
             Fact::Header(_) => return self.add_header(key, seen),
+            Fact::Entry(_) => return self.add_entry(key, seen),
         };
         value.is_some_and(|value| {
             key.add(name, value);
+            true
+        })
+    }
+
+    /// An empty value is a value: whoever sends the entry means it.
+    fn add_entry(&self, key: &mut KeyBuf, seen: &Seen<'_>) -> bool {
+        let Fact::Entry(name) = self else { return false };
+        seen.facts.entries_named(name).next().is_some_and(|value| {
+            add_entry(key, name, value);
             true
         })
     }
@@ -93,6 +112,15 @@ impl Fact {
             key.add(&self.name(), &value);
             true
         })
+    }
+}
+
+/// Adds an entry of a descriptor under the name that facts of that kind have.
+pub(crate) fn add_entry(key: &mut KeyBuf, name: &str, value: &str) {
+    let mut fact = arrayvec::ArrayString::<64>::new();
+    match write!(fact, "entry.{name}") {
+        Ok(()) => key.add(&fact, value),
+        Err(_) => key.add(&format!("entry.{name}"), value),
     }
 }
 
@@ -141,6 +169,12 @@ impl KeyTemplate {
             return Err(bad(&format!("has more than {} parts", KeyTemplate::PARTS_MAX)));
         }
         Ok(KeyTemplate { parts })
+    }
+
+    /// The key of an imported rule: these entries, in order, or one key for all if there are none.
+    pub(crate) fn of_entries<'n>(names: impl IntoIterator<Item = &'n str>) -> KeyTemplate {
+        let fact = |name: &str| vec![Fact::Entry(name.into())];
+        KeyTemplate { parts: names.into_iter().map(fact).collect() }
     }
 
     /// Whether all callers share one key.

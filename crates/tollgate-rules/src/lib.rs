@@ -88,6 +88,8 @@ pub mod schema;
 
 pub mod problem;
 
+pub mod import;
+
 mod lints;
 mod plan;
 mod seen;
@@ -112,7 +114,7 @@ pub use observer::{ByRule, Decided, Observer};
 pub use overrides::OverrideChange;
 pub use plan::Standing;
 pub use problem::Problem;
-pub use reservation::{ReservationId, Reserved, SettleError, TableFull};
+pub use reservation::{Due, ReservationId, Reserved, SettleError, TableFull};
 pub use rule::Rule;
 pub use rule_set::{Override, RuleSet, Settings};
 pub use schema::schema;

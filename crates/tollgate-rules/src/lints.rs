@@ -65,6 +65,8 @@ fn never(condition: &Condition) -> Option<String> {
         Condition::User(test)
         | Condition::Tier(test)
         | Condition::ApiKey(test)
+        | Condition::Domain(test)
+        | Condition::Entry { value: test, .. }
         | Condition::Header { value: test, .. } => match test {
             TextTest::OneOf(texts) if texts.is_empty() => empty("texts"),
             _ => None,

@@ -36,6 +36,15 @@ pub enum Condition {
     Tier(TextTest),
     /// The API key.
     ApiKey(TextTest),
+    /// An entry of a descriptor; of several of one name one is enough.
+    Entry {
+        /// As it is sent.
+        name: Box<str>,
+        /// What holds of its value.
+        value: TextTest,
+    },
+    /// The domain of a descriptor.
+    Domain(TextTest),
     /// The client's address is in one of these networks.
     Ip(Vec<IpNet>),
     /// All of them hold; true of none.
@@ -79,6 +88,10 @@ impl Condition {
             Condition::User(test) => test.holds(seen.user()),
             Condition::Tier(test) => test.holds(seen.tier),
             Condition::ApiKey(test) => test.holds(seen.api_key()),
+            Condition::Entry { name, value } => {
+                facts.entries_named(name).any(|text| value.holds(Some(text)))
+            }
+            Condition::Domain(test) => test.holds(facts.domain),
             Condition::Ip(nets) => seen.ip.is_some_and(|ip| contains(nets, ip)),
             Condition::All(all) => all.iter().all(|one| one.holds(seen)),
             Condition::Any(any) => any.iter().any(|one| one.holds(seen)),
@@ -282,6 +295,19 @@ pub fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
         true => Cow::Owned(method.to_ascii_uppercase()),
         false => method,
     }
+}
+
+/// The longest name of an entry, in bytes.
+pub const ENTRY_NAME_MAX: usize = 256;
+
+/// Reads the name of an entry of a descriptor: whatever Envoy may be told to send.
+pub fn parse_entry_name(text: &str) -> Result<Box<str>, Problem> {
+    let is_odd = |c: char| c.is_control() || matches!(c, '{' | '}' | '|');
+    if text.is_empty() || text.len() > ENTRY_NAME_MAX || text.contains(is_odd) {
+        return Err(Problem::new(format!("{text:?} is not the name of an entry"))
+            .hint("write `generic_key`, or whichever key Envoy sends"));
+    }
+    Ok(text.into())
 }
 
 /// Reads the name of a header field.

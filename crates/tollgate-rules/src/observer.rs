@@ -5,7 +5,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
 
 use crate::answer::{Binding, Entries, Told};
-use crate::plan::{Plan, Planned, Standing};
+use crate::plan::{Closed, Plan, Planned, Standing};
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 use crate::tally::Verdict;
@@ -51,7 +51,9 @@ pub struct ByRule<'a> {
 
 impl<'a> Decided<'a> {
     pub(crate) fn new(plan: &'a Plan<'a>, told: &'a Told, entries: &'a Entries) -> Decided<'a> {
-        Decided { plan, told, by_rule: each_rule(plan, told, entries).collect() }
+        let closed = plan.closed.iter().map(|closed| by_closed(plan, closed));
+        let by_rule = each_rule(plan, told, entries).chain(closed).take(MAX_LIMITS).collect();
+        Decided { plan, told, by_rule }
     }
 
     /// When.
@@ -106,8 +108,9 @@ fn each_rule<'a>(
     let mut rest: &[Planned] = &plan.limits[..outcomes.len().min(plan.limits.len())];
     let mut done = 0;
     std::iter::from_fn(move || {
-        let number = rest.first()?.place.rule;
-        let limits = rest.iter().take_while(|planned| planned.place.rule == number).count();
+        let (number, of) = rest.first().map(|first| (first.place.rule, first.of))?;
+        let same = |planned: &&Planned| (planned.place.rule, planned.of) == (number, of);
+        let limits = rest.iter().take_while(same).count();
         let (of_rule, others) = rest.split_at(limits);
         let found = by_rule(plan, of_rule, outcomes.outcomes().skip(done));
         rest = others;
@@ -115,6 +118,24 @@ fn each_rule<'a>(
         let busy = told.binding == Some(Binding::Concurrency(number));
         Some(if busy { found.too_busy(told) } else { found })
     })
+}
+
+/// What a limit of nothing says.
+fn by_closed<'a>(plan: &'a Plan<'a>, closed: &Closed) -> ByRule<'a> {
+    let verdict = match closed.standing {
+        Standing::Enforced => Verdict::Refused,
+        Standing::Shadow => Verdict::Shadow,
+        Standing::Soft => Verdict::Soft,
+    };
+    ByRule {
+        rule: plan.rules().at(closed.rule),
+        key: plan.key_of_closed(closed),
+        verdict,
+        limit: closed.unit.of_nothing(),
+        retry_after: Wait::NEVER,
+        cost: closed.cost,
+        number: closed.rule,
+    }
 }
 
 /// What the limits of one rule said together.

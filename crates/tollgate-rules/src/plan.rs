@@ -4,6 +4,8 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, KeyBuf, Limit, Micros};
 
+use crate::descriptors::Unit;
+use crate::facts::Facts;
 use crate::gatekeeper::Ask;
 use crate::limit_spec::RuleLimit;
 use crate::rule::{Cost, Rule};
@@ -22,11 +24,17 @@ pub(crate) struct Plan<'a> {
     at_once: bool,
     /// The asker wants to know, not to take.
     pub(crate) only_asks: bool,
+    /// It is refused whatever the store says, so that only what counts refusals is charged.
+    pub(crate) refused: bool,
     /// One for each different template among the rules that apply, and one more where tiers count on
     /// their own.
     keys: Vec<Made>,
     /// In rule order.
     pub(crate) limits: ArrayVec<Planned, MAX_LIMITS>,
+    /// Limits that whoever asks has stated. Bound: as many as descriptors.
+    pub(crate) stated: Vec<RuleLimit>,
+    /// What is refused without asking a store. Bound: with the limits [`MAX_LIMITS`].
+    pub(crate) closed: ArrayVec<Closed, MAX_LIMITS>,
     /// Rules that did not apply because a fact of their key is missing.
     pub(crate) without_fact: u32,
     /// Limits that do not refuse and found no room in the decision.
@@ -37,7 +45,10 @@ pub(crate) struct Plan<'a> {
 
 /// A key that was made, or could not be because a fact is missing.
 struct Made {
-    template: u16,
+    /// The number of the descriptor it is of.
+    of: u8,
+    /// `None`: it was not made by a template.
+    template: Option<u16>,
     by_tier: bool,
     key: Option<KeyBuf>,
 }
@@ -52,6 +63,22 @@ pub(crate) struct Planned {
     caller: u16,
     pub(crate) cost: u64,
     pub(crate) standing: Standing,
+    /// The number of the descriptor it is of; 0 of everything else.
+    pub(crate) of: u8,
+    /// It refuses only where all such limits of a request do. Until that is known it is in shadow.
+    pub(crate) quota: bool,
+}
+
+/// A limit of nothing: a file, or whoever asks, refuses this descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed {
+    pub(crate) rule: u32,
+    pub(crate) unit: Unit,
+    key: u16,
+    pub(crate) cost: u64,
+    pub(crate) standing: Standing,
+    pub(crate) of: u8,
+    pub(crate) quota: bool,
 }
 
 /// Where a limit is in its rule set.
@@ -68,6 +95,8 @@ enum List {
     Tier(u16),
     /// Of an override.
     Override(u32),
+    /// Stated by whoever asks.
+    Stated,
 }
 
 /// Whether a limit refuses.
@@ -82,8 +111,9 @@ pub enum Standing {
 }
 
 impl Place {
-    pub(crate) fn limit(self, rules: &RuleSet) -> &RuleLimit {
+    pub(crate) fn limit<'r>(self, rules: &'r RuleSet, stated: &'r [RuleLimit]) -> &'r RuleLimit {
         let limits = match self.list {
+            List::Stated => stated,
             List::Tier(list) => rules.at(self.rule).limits.of(list.into()),
             List::Override(number) => rules.limits_of_override(number),
         };
@@ -93,34 +123,56 @@ impl Place {
 
 impl<'a> Plan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
-        let mut plan = Plan {
+        let mut plan = Plan::empty(rules, ask.cannot_wait);
+        plan.only_asks = ask.cost == Some(0);
+        plan.add_facts(&ask.facts, (0, ask.cost), now);
+        plan
+    }
+
+    /// A plan that asks nothing yet.
+    #[inline]
+    pub(crate) fn empty(rules: &'a RuleSet, at_once: bool) -> Plan<'a> {
+        Plan {
             rules,
-            at_once: ask.cannot_wait,
-            only_asks: ask.cost == Some(0),
+            at_once,
+            only_asks: false,
+            refused: false,
             keys: Vec::with_capacity(KEYS),
             limits: ArrayVec::new(),
+            stated: Vec::new(),
+            closed: ArrayVec::new(),
             without_fact: 0,
             left_out: 0,
             too_many: false,
-        };
-        let seen = rules.see(&ask.facts);
+        }
+    }
+
+    /// Adds the limits of all rules that apply to these facts.
+    #[inline]
+    pub(crate) fn add_facts(
+        &mut self,
+        facts: &Facts<'_>,
+        (of, explicit_cost): (u8, Option<u64>),
+        now: Micros,
+    ) {
+        let rules = self.rules;
+        let seen = rules.see(facts);
         if rules.exempts(&seen) {
-            return plan;
+            return;
         }
         let selected = rules.select(&seen);
-        let request = Request { seen, explicit_cost: ask.cost, now };
+        let request = Request { seen, of, explicit_cost, now };
         let mut enforced_match = false;
         for &number in selected.iter().filter(|number| !rules.at(**number).fallback) {
-            let standing = plan.add(number, &request);
+            let standing = self.add(number, &request);
             let rule = rules.at(number);
             enforced_match |= rule.when.is_some() && standing == Some(Standing::Enforced);
         }
         if !enforced_match {
             for &number in selected.iter().filter(|number| rules.at(**number).fallback) {
-                plan.add(number, &request);
+                self.add(number, &request);
             }
         }
-        plan
     }
 
     /// Adds a rule's limits, unless a fact of its key is missing.
@@ -149,7 +201,8 @@ impl<'a> Plan<'a> {
         let key = if by_tier { self.key_of(number, true, request)? } else { caller };
         for index in 0..limits as u8 {
             let place = Place { rule: number, list, index };
-            self.push(Planned { place, key, caller, cost, standing });
+            let of = request.of;
+            self.push(Planned { place, key, caller, cost, standing, of, quota: false });
         }
         Some(standing)
     }
@@ -171,10 +224,39 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Adds what an imported file or the asker says of a descriptor. The key is made already: it is all
+    /// that such a rule asks about.
+    pub(crate) fn add_direct(&mut self, one: Direct, key: KeyBuf, now: Micros) {
+        let Direct { rule, cost, standing, of, quota, .. } = one;
+        let (number, replaced) = (self.keys.len() as u16, self.rules.override_of(rule, &key, now));
+        self.keys.push(Made { of, template: None, by_tier: false, key: Some(key) });
+        let (list, limits) = match (replaced, one.limit) {
+            (Some(one), _) => (List::Override(one), self.rules.limits_of_override(one).len()),
+            (None, DirectLimit::Closed(unit)) => {
+                let closed = Closed { rule, unit, key: number, cost, standing, of, quota };
+                self.too_many |= self.closed.try_push(closed).is_err();
+                return;
+            }
+            (None, DirectLimit::Stated(limit)) => {
+                self.stated.push(limit);
+                let place = Place { rule, list: List::Stated, index: self.stated.len() as u8 - 1 };
+                let key = number;
+                return self.push(Planned { place, key, caller: key, cost, standing, of, quota });
+            }
+            (None, DirectLimit::OfRule) => {
+                (List::Tier(0), self.rules.at(rule).limits.plain().len())
+            }
+        };
+        for index in 0..limits as u8 {
+            let (place, key) = (Place { rule, list, index }, number);
+            self.push(Planned { place, key, caller: key, cost, standing, of, quota });
+        }
+    }
+
     /// The number of the key of a rule, made at most once for each template.
     fn key_of(&mut self, rule: u32, by_tier: bool, request: &Request<'_>) -> Option<u16> {
-        let template = self.rules.template_of(rule);
-        let same = |made: &Made| made.by_tier == by_tier && made.template == template;
+        let (of, template) = (request.of, Some(self.rules.template_of(rule)));
+        let same = |made: &Made| (made.of, made.by_tier, made.template) == (of, by_tier, template);
         let number = self.keys.iter().position(same).unwrap_or_else(|| {
             let mut key = KeyBuf::with_capacity(KEY_BYTES);
             let prefix = self.rules.settings().identify.ipv6_prefix;
@@ -182,7 +264,7 @@ impl<'a> Plan<'a> {
             if by_tier {
                 key.add("tier", request.seen.tier.unwrap_or_default());
             }
-            self.keys.push(Made { template, by_tier, key: whole.then_some(key) });
+            self.keys.push(Made { of, template, by_tier, key: whole.then_some(key) });
             self.keys.len() - 1
         });
         // There are at most as many as rules, and two for each.
@@ -199,6 +281,11 @@ impl<'a> Plan<'a> {
         self.key(planned.key)
     }
 
+    /// The key that a limit of nothing is about.
+    pub(crate) fn key_of_closed(&self, closed: &Closed) -> &KeyBuf {
+        self.key(closed.key)
+    }
+
     /// The caller's key, whatever the tier: for what is kept of a rule beside its counts.
     pub(crate) fn caller(&self, planned: &Planned) -> &KeyBuf {
         self.key(planned.caller)
@@ -213,12 +300,12 @@ impl<'a> Plan<'a> {
     }
 
     /// A limit as people read it.
-    pub(crate) fn limit_text(&self, planned: &Planned) -> &'a str {
-        &planned.place.limit(self.rules).text
+    pub(crate) fn limit_text(&self, planned: &Planned) -> &str {
+        &planned.place.limit(self.rules, &self.stated).text
     }
 
-    pub(crate) fn limit(&self, planned: &Planned) -> &'a Limit {
-        &planned.place.limit(self.rules).limit
+    pub(crate) fn limit(&self, planned: &Planned) -> &Limit {
+        &planned.place.limit(self.rules, &self.stated).limit
     }
 
     /// The rules that are enforced, each once, with the key they count.
@@ -238,14 +325,13 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn check(&self, planned: &Planned, act: Act) -> Check<'_> {
+        let counts_denied = self.rule(planned).count_denied && act == Act::Take;
+        let act = if self.refused && !counts_denied { Act::Peek } else { act };
         let check = Check::new(self.limit(planned), self.key_for(planned));
         let check = check.cost(planned.cost).act(act).terms(self.rule(planned).terms);
         let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
         let check = if self.at_once { check.at_once() } else { check };
-        match self.rule(planned).count_denied && act == Act::Take {
-            true => check.count_denied(),
-            false => check,
-        }
+        if counts_denied { check.count_denied() } else { check }
     }
 
     /// The limits that a settlement is about: those whose cost was reserved, or all if none was.
@@ -256,9 +342,30 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// A rule that is known to apply, without asking when.
+pub(crate) struct Direct {
+    pub(crate) rule: u32,
+    pub(crate) limit: DirectLimit,
+    pub(crate) cost: u64,
+    pub(crate) standing: Standing,
+    pub(crate) of: u8,
+    pub(crate) quota: bool,
+}
+
+/// Which limit it has.
+pub(crate) enum DirectLimit {
+    /// Those of the rule.
+    OfRule,
+    /// One that whoever asks has stated.
+    Stated(RuleLimit),
+    /// Nothing in this time.
+    Closed(Unit),
+}
+
 /// What is the same for all rules of one request.
 struct Request<'a> {
     seen: Seen<'a>,
+    of: u8,
     explicit_cost: Option<u64>,
     now: Micros,
 }

@@ -15,9 +15,10 @@ use tollgate::{
     Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Outcome, Receipt, Refusal, Terms, Wait,
 };
 
-use crate::answer::{Answer, Binding, Told};
+use crate::answer::{Answer, Binding, Entries, Told};
 use crate::gatekeeper::{Answering, Ask, Gatekeeper, Version, at_once};
 use crate::plan::Plan;
+use crate::rule::{Cost, Rule};
 
 /// The most reservations that are open at once; about as many expired ones are remembered, to tell
 /// "too late" from "never heard of it".
@@ -114,8 +115,15 @@ struct Charge {
     receipt: Receipt,
     /// Whether the true cost is of this limit.
     settled: bool,
+    /// The response header that has the true cost, in small letters.
+    actual: Option<Box<str>>,
     terms: Terms,
 }
+
+/// Charges whose true cost is known; what [`Gatekeeper::settle_by`] settles.
+/// Bound: as many as a decision has limits.
+#[derive(Debug)]
+pub struct Due(Vec<(Charge, u64)>);
 
 impl Reservations {
     pub(crate) fn len(&self) -> usize {
@@ -212,24 +220,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     ) -> Result<Reserved, TableFull> {
         let plan = Plan::new(&rules, ask, now);
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
-        let (told, entries, id) = match self.reservations.hold(&plan, deadline, now)? {
-            Err(busy) => {
-                let (mut told, entries) = self.ask(&plan, Act::Peek, now).await;
-                if told.refusal.is_none() {
-                    busy.tell(&mut told);
-                }
-                self.tell(&plan, &told, &entries);
-                (told, entries, None)
-            }
-            Ok(held) => {
-                let (told, entries) = self.ask(&plan, Act::Take, now).await;
-                let id = told
-                    .refusal
-                    .is_none()
-                    .then(|| held.keep(charges(&plan, ask.cost.is_some(), entries.outcomes())));
-                (told, entries, id)
-            }
-        };
+        let held = self.reservations.hold(&plan, deadline, now)?;
+        let (told, entries, id) = self.ask_held(&plan, held, ask, now).await;
         drop(plan);
         Ok(Reserved { answer: Answer::new(rules, (told, entries)), id })
     }
@@ -243,20 +235,112 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         now: Micros,
     ) -> Result<(), SettleError> {
         let open = self.reservations.table().close(id, now)?;
-        let store = self.limiter().store();
         for charge in open.charges.into_iter().filter(|charge| charge.settled) {
-            let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
-            let estimate = charge.receipt.granted();
-            if cost < estimate {
-                let back = check.cost(estimate - cost);
-                let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
-            } else if cost > estimate {
-                let force = [check.cost(cost - estimate).act(Act::Force)];
-                let outcome = &mut [Outcome::default()];
-                let Ok(_) = store.decide_each(&force, now, outcome).await;
-            }
+            self.settle_charge(charge, cost, now).await;
         }
         Ok(())
+    }
+
+    /// Gives back or charges what the true cost differs by.
+    async fn settle_charge(&self, charge: Charge, cost: u64, now: Micros) {
+        let store = self.limiter().store();
+        let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
+        let estimate = charge.receipt.granted();
+        if cost < estimate {
+            let back = check.cost(estimate - cost);
+            let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
+        } else if cost > estimate {
+            let force = [check.cost(cost - estimate).act(Act::Force)];
+            let Ok(_) = store.decide_each(&force, now, &mut [Outcome::default()]).await;
+        }
+    }
+
+    /// Decides as [`decide_by`](Gatekeeper::decide_by), for whoever sees the work end, and keeps open what
+    /// only the end can tell: under a rule with `concurrency` the work counts until [`Gatekeeper::end`],
+    /// and a cost that the response tells waits for [`Gatekeeper::due`]. Without such a rule there is no
+    /// `id` and nothing left to do, unless the asker `settles` everything itself. If the table is full,
+    /// too much is going on.
+    pub async fn admit_by(
+        &self,
+        rules: Version,
+        ask: &Ask<'_>,
+        settles: bool,
+        now: Micros,
+    ) -> Reserved {
+        let plan = Plan::new(&rules, ask, now);
+        let ends = |planned| {
+            let Rule { concurrency, cost, .. } = plan.rule(planned);
+            concurrency.is_some() || matches!(cost, Cost::Reserve { actual: Some(_), .. })
+        };
+        let (told, entries, id) = if settles || plan.limits.iter().any(ends) {
+            let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
+            let held = self.reservations.hold(&plan, deadline, now);
+            self.ask_held(&plan, held.unwrap_or(Err(Busy::FULL)), ask, now).await
+        } else {
+            let (told, entries) = self.ask(&plan, Act::Take, now).await;
+            (told, entries, None)
+        };
+        drop(plan);
+        Reserved { answer: Answer::new(rules, (told, entries)), id }
+    }
+
+    /// Asks the limits for what a place is held for, or says why there is none.
+    async fn ask_held(
+        &self,
+        plan: &Plan<'_>,
+        held: Result<HeldPlace<'_>, Busy>,
+        ask: &Ask<'_>,
+        now: Micros,
+    ) -> (Told, Entries, Option<ReservationId>) {
+        match held {
+            Err(busy) => {
+                let (mut told, entries) = self.ask(plan, Act::Peek, now).await;
+                if told.refusal.is_none() {
+                    busy.tell(&mut told);
+                }
+                self.tell(plan, &told, &entries);
+                (told, entries, None)
+            }
+            Ok(held) => {
+                let (told, entries) = self.ask(plan, Act::Take, now).await;
+                let allowed = told.refusal.is_none();
+                let id = allowed
+                    .then(|| held.keep(charges(plan, ask.cost.is_some(), entries.outcomes())));
+                (told, entries, id)
+            }
+        }
+    }
+
+    /// What the end of the work has to settle, now that it can be told: `cost`, if the asker knows it,
+    /// or else what the response header says that a rule names. Of what neither tells the charge stands.
+    /// The work still counts as going on; it can be told once.
+    pub fn due(
+        &self,
+        id: ReservationId,
+        cost: Option<u64>,
+        header: impl Fn(&str) -> Option<u64>,
+        now: Micros,
+    ) -> Result<Due, SettleError> {
+        let charges = self.reservations.table().take_charges(id, now)?;
+        let known = |charge: &Charge| {
+            let by_asker = cost.filter(|_| charge.settled);
+            by_asker.or_else(|| header(charge.actual.as_deref()?))
+        };
+        let due =
+            charges.into_iter().filter_map(|charge| known(&charge).map(|cost| (charge, cost)));
+        Ok(Due(due.collect()))
+    }
+
+    /// Gives back what was too much and charges what was too little, if need be into debt.
+    pub async fn settle_by(&self, due: Due, now: Micros) {
+        for (charge, cost) in due.0 {
+            self.settle_charge(charge, cost, now).await;
+        }
+    }
+
+    /// The work is over; what was charged and not settled stands.
+    pub fn end(&self, id: ReservationId) {
+        self.reservations.table().remove(id);
     }
 
     /// Gives back all that a reservation charged: the work did not happen.
@@ -299,15 +383,18 @@ impl Drop for HeldPlace<'_> {
 
 /// The rule under which too much is going on.
 struct Busy {
-    rule: u32,
+    /// None: the table is full.
+    rule: Option<u32>,
     max: u32,
 }
 
 impl Busy {
+    const FULL: Busy = Busy { rule: None, max: 0 };
+
     /// Makes a refusal of what the limits would have let pass.
     fn tell(&self, told: &mut Told) {
         told.refusal = Some(Refusal::Busy);
-        told.binding = Some(Binding::Concurrency(self.rule));
+        told.binding = self.rule.map(Binding::Concurrency);
         told.capacity = self.max.into();
         told.outcome = Outcome {
             allowed: false,
@@ -326,7 +413,7 @@ impl Table {
             let max = rule.concurrency.as_ref()?.max;
             let going_on = self.in_flight.get(&rule.scoped("in_flight", key));
             let full = going_on.is_some_and(|going_on| *going_on >= max);
-            full.then_some(Busy { rule: number, max })
+            full.then_some(Busy { rule: Some(number), max })
         })
     }
 
@@ -349,6 +436,15 @@ impl Table {
             return Err(SettleError::Expired);
         }
         self.remove(id).ok_or(SettleError::Unknown)
+    }
+
+    /// Takes out what one has charged, if it is open and in time; it goes on counting in flight.
+    fn take_charges(&mut self, id: ReservationId, now: Micros) -> Result<Vec<Charge>, SettleError> {
+        match self.open.get_mut(&id) {
+            Some(open) if open.deadline > now => Ok(std::mem::take(&mut open.charges)),
+            None if !self.expired.contains(&id) => Err(SettleError::Unknown),
+            _ => Err(SettleError::Expired),
+        }
     }
 
     fn remove(&mut self, id: ReservationId) -> Option<Open> {
@@ -397,6 +493,10 @@ fn charges<'o>(
             key: plan.key_for(planned).clone(),
             receipt: outcome.receipt(),
             settled: settled(planned),
+            actual: match &plan.rule(planned).cost {
+                Cost::Reserve { actual, .. } => actual.clone(),
+                _ => None,
+            },
             terms: plan.rule(planned).terms,
         })
         .collect()

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tollgate::headers::PolicyName;
 use tollgate::{KeyBuf, Limit, Terms};
 
+use crate::import::Imported;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
@@ -41,6 +42,9 @@ pub struct Rule {
     pub store: Option<Box<str>>,
     /// At most so many reservations of one key at once.
     pub concurrency: Option<Concurrency>,
+    /// What it says beside the others, if it is of a file of envoyproxy/ratelimit: only descriptors of
+    /// its domain ask it.
+    pub imported: Option<Box<Imported>>,
 }
 
 impl Rule {
@@ -61,6 +65,7 @@ impl Rule {
             terms: Terms::default(),
             store: None,
             concurrency: None,
+            imported: None,
         }
     }
 

@@ -7,15 +7,17 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::Dialect;
-use tollgate::{KeyBuf, Micros};
+use tollgate::{Algorithm, KeyBuf, Micros};
 
 use crate::facts::Facts;
 use crate::identify::Identify;
+use crate::import::Domain;
+use crate::import::tree::Tree;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::{Condition, contains};
 use crate::pattern::{PathIndex, Pattern};
-use crate::rule::{Mode, Rule};
+use crate::rule::{Mode, Rule, TierLimits};
 use crate::seen::Seen;
 use crate::tally::Tally;
 
@@ -43,6 +45,11 @@ struct Book {
     key_headers: HashSet<Box<str>>,
     overrides: Vec<Arc<Override>>,
     settings: Settings,
+    /// By name. Bound: the files that are read.
+    domains: HashMap<Box<str>, DomainOf>,
+    /// What limits that askers state are counted as: those of rules of our own, then those of each
+    /// domain. Not among the rules.
+    stated: Vec<Indexed>,
 }
 
 /// A rule and what is left to ask when the index has found it.
@@ -57,6 +64,34 @@ struct Indexed {
     /// The number of its key's template among the different ones.
     template: u16,
     tally: Arc<Tally>,
+}
+
+/// A domain that a file defines.
+#[derive(Debug)]
+pub(crate) struct DomainOf {
+    pub(crate) tree: Tree,
+    /// The number of the rule that stated limits are counted as,
+    pub(crate) stated: u32,
+    /// and how.
+    pub(crate) algorithm: Algorithm,
+}
+
+impl Indexed {
+    /// One that nothing leads to but its number.
+    fn alone(rule: Rule) -> Indexed {
+        Indexed { rule, rest: None, by_tier: false, template: 0, tally: Arc::default() }
+    }
+}
+
+/// The numbers of the rules that stated limits are counted as have this bit.
+const STATED: u32 = 1 << 31;
+
+/// The number of the one for rules of our own.
+pub(crate) const STATED_OF_OURS: u32 = STATED;
+
+/// What stated limits are counted as.
+pub(crate) fn stated_rule(name: &str) -> Rule {
+    Rule::new(name, KeyTemplate::of_entries([]), TierLimits::untiered(Vec::new()))
 }
 
 /// Other numbers for one caller.
@@ -137,11 +172,48 @@ impl RuleSet {
             key_headers: HashSet::new(),
             overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
+            domains: HashMap::new(),
+            stated: vec![Indexed::alone(stated_rule("stated"))],
         };
         for rule in rules {
             book.push(rule);
         }
         RuleSet::of(Arc::new(book), &[])
+    }
+
+    /// With domains whose trees lead to rules of this set. Before the set is shared.
+    pub(crate) fn with_domains(mut self, domains: Vec<Domain>) -> RuleSet {
+        let book = Arc::get_mut(&mut self.book).expect("nobody else has it yet");
+        for Domain { name, tree, stated, algorithm } in domains {
+            let number = STATED | book.stated.len() as u32;
+            book.stated.push(Indexed::alone(stated));
+            book.domains.insert(name, DomainOf { tree, stated: number, algorithm });
+        }
+        self
+    }
+
+    /// A domain, if a file defines it.
+    pub(crate) fn domain(&self, name: &str) -> Option<&DomainOf> {
+        self.book.domains.get(name)
+    }
+
+    /// Whether a number is that of what stated limits are counted as.
+    pub(crate) fn is_stated(number: u32) -> bool {
+        number & STATED != 0
+    }
+
+    /// The names of the domains that files define, sorted.
+    pub fn domains(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.book.domains.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn indexed(&self, number: u32) -> &Indexed {
+        match number & STATED {
+            0 => &self.book.rules[number as usize],
+            _ => &self.book.stated[(number & !STATED) as usize],
+        }
     }
 
     /// The overrides of the file.
@@ -194,7 +266,7 @@ impl RuleSet {
     }
 
     pub(crate) fn tally_of(&self, number: u32) -> &Tally {
-        &self.book.rules[number as usize].tally
+        &self.indexed(number).tally
     }
 
     /// A rule by its name.
@@ -213,7 +285,7 @@ impl RuleSet {
     }
 
     pub(crate) fn at(&self, number: u32) -> &Rule {
-        &self.book.rules[number as usize].rule
+        &self.indexed(number).rule
     }
 
     /// What the file says beside its rules.
@@ -326,8 +398,8 @@ impl Book {
     fn push(&mut self, rule: Rule) {
         let number = self.rules.len() as u32;
         let (patterns, rest) = split_path(rule.when.clone());
-        if rule.mode == Mode::Off {
-            // Nothing ever asks it.
+        if rule.mode == Mode::Off || rule.imported.is_some() {
+            // Nothing ever asks it, or a tree leads to it.
         } else if let Some(patterns) = patterns {
             patterns.iter().for_each(|pattern| self.by_path.insert(pattern, number));
         } else {

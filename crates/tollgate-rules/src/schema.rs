@@ -81,6 +81,7 @@ fn of_kind(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Valu
         ] }),
         Kind::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
         Kind::Boolean => json!({ "type": "boolean" }),
+        Kind::Any => json!({}),
         Kind::Choice(["true"]) => json!({ "const": true }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::List(_, kind) => json!({ "type": "array", "items": of_kind(kind, definitions) }),
@@ -229,7 +230,7 @@ mod tests {
         for variant in &variants {
             let yaml::Value::Map(_) = variant.value else { continue };
             let mut diagnostics = Diagnostics::default();
-            crate::shape::check_file(&source, variant, &mut diagnostics);
+            crate::shape::check_file(&source, variant, &FILE, &mut diagnostics);
             let value = to_json(variant);
             let valid = validator.is_valid(&value);
             assert!(diagnostics.is_empty() || !valid, "{diagnostics}{value}");

@@ -5,6 +5,7 @@
 //! nothing required missing. What values mean, `compile` finds out; whatever this reader has
 //! reported, `compile` passes over in silence.
 
+mod import_table;
 mod kinds;
 mod rule_table;
 mod table;
@@ -15,6 +16,7 @@ use crate::source::Source;
 use crate::suggest::suggest;
 use crate::yaml::{Entry, Node, Value};
 
+pub(crate) use import_table::IMPORT;
 pub(crate) use table::FILE;
 
 /// A map with fixed fields.
@@ -71,6 +73,8 @@ pub(crate) enum Kind {
     /// A list that has from one to so many. Its length is checked later.
     Several(&'static str, &'static Kind, usize),
     Object(&'static Object),
+    /// Whatever somebody writes.
+    Any,
     /// One of these, told apart by their form: scalar, list or map.
     Either(&'static [Kind]),
 }
@@ -103,6 +107,7 @@ impl Kind {
             | Kind::Choice(_) => form == Form::Scalar,
             Kind::List(..) | Kind::Several(..) => form == Form::List,
             Kind::Object(_) => form == Form::Map,
+            Kind::Any => true,
             Kind::Either(kinds) => kinds.iter().any(|kind| kind.has_form(form)),
         }
     }
@@ -113,6 +118,7 @@ impl Kind {
             Kind::Text(what) | Kind::Spelled(what, _) | Kind::Decimal(what) => (*what).into(),
             Kind::Whole(..) => "a whole number".into(),
             Kind::Boolean => "`true` or `false`".into(),
+            Kind::Any => "anything".into(),
             Kind::Choice(words) => {
                 words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
             }
@@ -126,14 +132,23 @@ impl Kind {
     }
 }
 
-/// Reports everything in a tree that does not have the form of a rules file.
-pub(crate) fn check_file(source: &Source, root: &Node, diagnostics: &mut Diagnostics) {
-    Checker { source, diagnostics }.object(root, &FILE);
+/// Reports everything in a tree that does not have the form of a rules file, which is this.
+pub(crate) fn check_file(
+    source: &Source,
+    root: &Node,
+    form: &'static Object,
+    diagnostics: &mut Diagnostics,
+) {
+    let nulls_are_left_out = std::ptr::eq(form, &IMPORT);
+    Checker { source, diagnostics, nulls_are_left_out }.object(root, form);
 }
 
 struct Checker<'a> {
     source: &'a Source,
     diagnostics: &'a mut Diagnostics,
+    /// A field without a value is as if it were not there, as the reference server has it; that is
+    /// worth a warning.
+    nulls_are_left_out: bool,
 }
 
 /// A value that is looked at: what it is called, and an example of one.
@@ -204,11 +219,19 @@ impl Checker<'_> {
 
     fn value(&mut self, node: &Node, key_span: Span, kind: &'static Kind, named: Named<'_>) {
         let form = match &node.value {
+            Value::Null if matches!(kind, Kind::Any) => return,
             Value::Null => {
                 let problem = format!("`{}` has no value", named.name);
                 let or = if named.required { "" } else { ", or leave it out" };
                 let hint = format!("write `{}`{or}", named.example);
-                return self.error(key_span, Problem::new(problem).hint(hint));
+                let problem = Problem::new(problem).hint(hint);
+                return match self.nulls_are_left_out && !named.required {
+                    true => {
+                        let warning = Diagnostic::warning(self.source, key_span, problem);
+                        self.diagnostics.push(warning);
+                    }
+                    false => self.error(key_span, problem),
+                };
             }
             Value::Plain(_) | Value::Quoted(_) => Form::Scalar,
             Value::List(_) => Form::List,
@@ -225,7 +248,7 @@ impl Checker<'_> {
             return self.error(node.span, problem);
         }
         match kind {
-            Kind::Text(_) | Kind::Spelled(..) | Kind::Decimal(_) => {}
+            Kind::Text(_) | Kind::Spelled(..) | Kind::Decimal(_) | Kind::Any => {}
             Kind::Whole(from, to) => self.whole(node, *from, *to, named),
             Kind::Boolean => self.boolean(node, named),
             Kind::Choice(words) => self.choice(node, words, named),

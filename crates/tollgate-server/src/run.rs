@@ -135,7 +135,8 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         watcher,
         timing: timing.clone(),
         doors: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
-        redis: redis.figures(),
+        grpc: Arc::default(),
+        resp: redis.figures(),
         logs: logs.clone(),
         live: live.clone(),
         others: others.clone(),
@@ -148,8 +149,13 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         warnings,
         timing: timing.clone(),
     };
-    let envoy =
-        EnvoyDoor { gatekeeper: gatekeeper.clone(), tokens, timing, stopping: stopping.clone() };
+    let envoy = EnvoyDoor {
+        gatekeeper: gatekeeper.clone(),
+        tokens,
+        timing,
+        stopping: stopping.clone(),
+        codes: metrics.grpc.clone(),
+    };
     let metrics = Arc::new(metrics);
     let control = ControlPlane {
         tokens: admin_tokens,

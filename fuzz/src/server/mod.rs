@@ -7,11 +7,21 @@
 #[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/frame.rs"]
+mod frame;
+mod grpc;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
+mod messages;
 #[path = "../../../crates/tollgate-server/src/data_plane/resp/request/mod.rs"]
 mod request;
 mod resp_commands;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/response.rs"]
+mod response;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
+mod wire;
 #[path = "../source.rs"]
 mod source;
 
+pub use grpc::grpc;
 pub use json_body::json_body;
 pub use resp_commands::resp_commands;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -67,14 +68,19 @@ impl Proxy {
         })
     }
 
-    /// Traefik. Files that its configuration names are found beside it.
+    /// Traefik. Files that its configuration names are found beside it. It listens before it has read
+    /// them, so it is asked for `/` until it knows the way.
     #[must_use]
     pub fn traefik(example: &Example, address: SocketAddr) -> Proxy {
-        Proxy::start("traefik", address, |folder| {
+        let proxy = Proxy::start("traefik", address, |folder| {
             let mut command = Command::new(super::traefik());
             command.arg(format!("--configfile={}", example.write(folder)));
             command
-        })
+        });
+        wait::until_true("traefik to have routes", || {
+            status(address).is_ok_and(|status| !status.is_empty() && status != "404")
+        });
+        proxy
     }
 
     fn start(
@@ -111,6 +117,16 @@ impl Proxy {
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
     }
+}
+
+/// The status of `GET /`, as it is written.
+fn status(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(wait::PATIENCE))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: ready\r\nconnection: close\r\n\r\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(line.split(' ').nth(1).unwrap_or_default().to_owned())
 }
 
 const LOG: &str = "output.log";

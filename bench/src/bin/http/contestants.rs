@@ -2,17 +2,18 @@
 //!
 //! A server that cannot be started, or answers what it should not, is reported and left out.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-use crate::generator::shown;
+use tollgate_bench::generator::http::ask;
+use tollgate_bench::generator::requests::Requests;
+use tollgate_bench::generator::shown;
+use tollgate_bench::process::{Process, Scratch};
+
 use crate::nginx;
-use crate::process::{Process, START_MAX, Scratch};
-use crate::requests::{BATCH, Requests};
-use crate::response::{self, Progress};
+use crate::requests::{self, BATCH};
 
 pub(crate) const HYPER: &str = "bare hyper, no bodies";
 pub(crate) const NGINX: &str = "nginx limit_req";
@@ -64,14 +65,14 @@ impl Contestants {
     /// Starts all servers that are wanted, and asks each contestant one question.
     pub(crate) fn start(choice: &Choice<'_>, scratch: &Scratch) -> Contestants {
         let mut it = Contestants { all: Vec::new(), problems: Vec::new(), servers: Vec::new() };
-        let forward_auth = Rc::new(Requests::forward_auth());
-        let check = Rc::new(Requests::check());
-        let batch = Rc::new(Requests::batch());
-        let short = Rc::new(Requests::short());
+        let forward_auth = Rc::new(requests::forward_auth());
+        let check = Rc::new(requests::check());
+        let batch = Rc::new(requests::batch());
+        let short = Rc::new(requests::short());
         let tollgate = |name, rules| announced_tollgate(choice.tollgate, scratch, name, rules);
         let hyper = |name, words: &[&str]| {
             let log = scratch.path().join(format!("{name}.log"));
-            Process::announced(Command::new(choice.bare_hyper).args(words), log)
+            Process::announced(Command::new(choice.bare_hyper).args(words), log, "http")
         };
         it.add(
             choice.only,
@@ -143,40 +144,7 @@ fn announced_tollgate(
     let mut command = Command::new(program);
     command.arg("serve").arg("--rules").arg(rules);
     command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
-    Process::announced(&mut command, scratch.path().join(format!("{name}.log")))
-}
-
-/// A whole answer.
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body_bytes: usize,
-    text: String,
-}
-
-/// Asks one question on a connection of its own.
-pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> Result<Answer, String> {
-    let stream = TcpStream::connect(address).and_then(|mut stream| {
-        stream.set_read_timeout(Some(START_MAX))?;
-        stream.write_all(request)?;
-        Ok(stream)
-    });
-    let mut stream = stream.map_err(|error| format!("cannot ask {address}: {error}"))?;
-    let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
-    loop {
-        let quoted = |problem: &str| format!("{problem}; it said:\n{}", shown(&answer));
-        match response::progress(&answer).map_err(quoted)? {
-            Progress::Incomplete => {}
-            Progress::Complete { status, body_bytes } => {
-                let text = String::from_utf8_lossy(&answer).into_owned();
-                return Ok(Answer { status, body_bytes, text });
-            }
-        }
-        match stream.read(&mut buffer) {
-            Ok(0) => return Err(quoted("the server closed the connection")),
-            Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
-            Err(error) => return Err(quoted(&format!("cannot receive: {error}"))),
-        }
-    }
+    Process::announced(&mut command, scratch.path().join(format!("{name}.log")), "http")
 }
 
 /// Whether the answer shows that the work was done: a server whose rules do not match would be
@@ -186,7 +154,7 @@ fn right_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), S
         FORWARD_AUTH => shows(address, request, "x-ratelimit-remaining: ", 1),
         ELEVEN_RULES => {
             // Only a check names all the limits that decided: ten rules more, one limit each.
-            shows(address, Requests::check().get(0), r#""rule":"more-"#, 10)?;
+            shows(address, requests::check().get(0), r#""rule":"more-"#, 10)?;
             shows(address, request, "x-ratelimit-remaining: ", 1)
         }
         CHECK => shows(address, request, r#""allowed":true,"rule":"api""#, 1),

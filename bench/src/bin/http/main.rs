@@ -2,29 +2,27 @@
 //! next to bare hyper and to nginx, all in one run.
 //!
 //! Read in this order: `contestants.rs` (who is measured, and what each is asked), `requests.rs`,
-//! `generator.rs` (how they are asked), `measure.rs` (rounds), `report.rs` (tables and goals);
-//! then `process.rs` and `nginx.rs` (how servers are started), `response.rs`.
+//! `report.rs` (tables and goals), `nginx.rs`; then, in the library of this crate, `generator/` (how
+//! they are asked), `rounds.rs` and `process.rs` (how servers are started).
 
 mod contestants;
-mod generator;
-mod measure;
 mod nginx;
-mod process;
 mod report;
 mod requests;
-mod response;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tollgate_bench::generator::http::Http;
+use tollgate_bench::generator::{self, Load};
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::process::{GENERATOR_CORE, Scratch, beside, is_pinned};
+use tollgate_bench::rounds::{Results, Sample, Span};
 use tollgate_bench::table::Style;
 
-use contestants::{Choice, Contestants};
-use measure::{Effort, Results};
-use process::{GENERATOR_CORE, Scratch, is_pinned};
+use contestants::{Choice, Contestant, Contestants};
 
 const HELP: &str = "\
 Measures `tollgate serve` over HTTP on loopback, next to bare hyper and to nginx, in one run.
@@ -81,8 +79,10 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
     let effort = Effort {
         connections: number(&mut options, "--connections", 16, CONNECTIONS_MAX)?,
         rounds: number(&mut options, "--rounds", rounds, ROUNDS_MAX)?,
-        warm_up: Duration::from_millis(warm_up_ms),
-        duration: Duration::from_millis(duration_ms),
+        span: Span {
+            warm_up: Duration::from_millis(warm_up_ms),
+            duration: Duration::from_millis(duration_ms),
+        },
     };
     let only: String = options.value("--only")?.unwrap_or_default();
     let server: Option<PathBuf> = options.value("--server")?;
@@ -140,18 +140,35 @@ fn compete(
         "{} connections, {} rounds of {} ms each, {} ms of warm-up before\n",
         effort.connections,
         effort.rounds,
-        effort.duration.as_millis(),
-        effort.warm_up.as_millis()
+        effort.span.duration.as_millis(),
+        effort.span.warm_up.as_millis()
     );
-    let results = Results::measure(&contestants.all, effort)?;
+    let results = measure(&contestants.all, effort)?;
     println!("{}", report::speed(&results, &contestants.all, style));
     let (goals, all_met) = report::goals(&results, style);
     println!("{goals}");
     Ok(all_met && contestants.problems.is_empty())
 }
 
-/// A program that was built together with this one.
-fn beside(name: &str) -> Result<PathBuf, String> {
-    let this = std::env::current_exe();
-    this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    connections: usize,
+    rounds: usize,
+    span: Span,
+}
+
+fn measure(contestants: &[Contestant], effort: Effort) -> Result<Results, String> {
+    let names: Vec<String> = contestants.iter().map(|it| it.name.to_owned()).collect();
+    Results::measure(&names, effort.rounds, |index| sample(&contestants[index], effort))
+}
+
+fn sample(contestant: &Contestant, effort: Effort) -> Result<Sample, String> {
+    let load = Load {
+        address: contestant.address,
+        server: contestant.server,
+        connections: effort.connections,
+        span: effort.span,
+    };
+    generator::measure(&load, |index| Http::new(&contestant.requests, index))
 }

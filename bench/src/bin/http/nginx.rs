@@ -7,10 +7,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tollgate_bench::generator::http::ask;
+use tollgate_bench::process::{Process, START_MAX, Scratch};
 use tollgate_bench::stopwatch::Stopwatch;
-
-use crate::contestants::ask;
-use crate::process::{Process, START_MAX, Scratch};
 
 const MISSING: &str = "nginx is not installed; run as root: apt-get install nginx-light";
 

@@ -1,13 +1,12 @@
 //! The tables: what was measured, and how it stands to the goals.
 
+use tollgate_bench::rounds::{Figure, Results, Sample};
 use tollgate_bench::table::{Style, Table, figures, thousands};
 
 use crate::contestants::{
     CHECK, CHECK_BATCH, Contestant, ELEVEN_RULES, FORWARD_AUTH, HYPER, HYPER_BODIES, NGINX,
     NGINX_SHORT,
 };
-use crate::generator::Sample;
-use crate::measure::{Measured, Results};
 use crate::requests::BATCH;
 
 /// One row for each contestant; medians over the rounds.
@@ -26,19 +25,18 @@ pub(crate) fn speed(results: &Results, contestants: &[Contestant], style: Style)
     ];
     let mut table = Table::new("Medians over the rounds, and half of min to max", style, &columns);
     for ((name, samples), contestant) in results.0.iter().zip(contestants) {
-        let column =
-            |of: fn(&Sample) -> f64| Measured::of(&samples.iter().map(of).collect::<Vec<_>>());
+        let column = |of: fn(&Sample) -> f64| Figure::of(samples.iter().map(of));
         let columns = (column(|it| it.requests_per_s), column(|it| it.server_us));
         let (Some(rate), Some(cost)) = columns else { continue };
-        let middle = |of| column(of).map_or("-".into(), |it: Measured| figures(it.median));
+        let middle = |of| column(of).map_or("-".into(), |it: Figure| figures(it.median));
         let percent = |of| column(of).map_or("-".into(), |it| format!("{:.0} %", it.median));
         table.row([
-            (*name).to_owned(),
+            name.clone(),
             thousands(rate.median as u64),
-            spread(rate),
+            rate.spread(),
             decisions(contestant, rate),
             figures(cost.median),
-            spread(cost),
+            cost.spread(),
             // Microseconds in a second, in percent.
             percent(|it| it.requests_per_s * it.server_us / 10_000.0),
             percent(|it| it.requests_per_s * it.generator_us / 10_000.0),
@@ -50,16 +48,11 @@ pub(crate) fn speed(results: &Results, contestants: &[Contestant], style: Style)
 }
 
 /// Bare hyper decides nothing.
-fn decisions(contestant: &Contestant, rate: Measured) -> String {
+fn decisions(contestant: &Contestant, rate: Figure) -> String {
     match contestant.name {
         HYPER | HYPER_BODIES => "-".into(),
         _ => thousands((rate.median * contestant.requests.decisions as f64) as u64),
     }
-}
-
-/// Half of the range, in percent of the median.
-fn spread(measured: Measured) -> String {
-    format!("±{:.0} %", (measured.max - measured.min) / 2.0 / measured.median * 100.0)
 }
 
 /// What a goal bounds.
@@ -129,17 +122,17 @@ pub(crate) fn goals(results: &Results, style: Style) -> (Table, bool) {
     for goal in &GOALS {
         let by_cpu = goal.measure(results, |sample| sample.server_us);
         let by_rate = goal.measure(results, |sample| 1_000_000.0 / sample.requests_per_s);
-        let verdict = |measured: Option<Measured>| match measured.and_then(|it| goal.is_met(it)) {
+        let verdict = |measured: Option<Figure>| match measured.and_then(|it| goal.is_met(it)) {
             Some(true) => "PASS",
             Some(false) => "MISS",
             None => "-",
         };
         all_met &= verdict(by_cpu) != "MISS";
-        let number = |measured: Option<Measured>| {
+        let number = |measured: Option<Figure>| {
             measured.map_or("not measured".into(), |it| signed_figures(it.median))
         };
         let range =
-            |it: Measured| format!("{} to {}", signed_figures(it.min), signed_figures(it.max));
+            |it: Figure| format!("{} to {}", signed_figures(it.min), signed_figures(it.max));
         table.row([
             goal.name.to_owned(),
             goal.to_be(),
@@ -155,7 +148,7 @@ pub(crate) fn goals(results: &Results, style: Style) -> (Table, bool) {
 
 impl Goal {
     /// Compares by microseconds per request, whichever kind of them.
-    fn measure(&self, results: &Results, us: impl Fn(&Sample) -> f64) -> Option<Measured> {
+    fn measure(&self, results: &Results, us: impl Fn(&Sample) -> f64) -> Option<Figure> {
         let (ours, peers) = match self.bound {
             Bound::Times { decisions, .. } => decisions,
             Bound::AddedUs { .. } | Bound::Shown => SAME,
@@ -167,7 +160,7 @@ impl Goal {
         })
     }
 
-    fn is_met(&self, measured: Measured) -> Option<bool> {
+    fn is_met(&self, measured: Figure) -> Option<bool> {
         match self.bound {
             Bound::Times { least, .. } => Some(measured.median >= least),
             Bound::AddedUs { below } => Some(measured.median < below),
@@ -194,8 +187,8 @@ mod tests {
     use super::*;
 
     fn results(rows: &[(&'static str, f64, f64)]) -> Results {
-        let row = |&(name, requests_per_s, server_us)| {
-            (name, vec![Sample { requests_per_s, server_us, ..Sample::default() }])
+        let row = |&(name, requests_per_s, server_us): &(&str, f64, f64)| {
+            (name.to_owned(), vec![Sample { requests_per_s, server_us, ..Sample::default() }])
         };
         Results(rows.iter().map(row).collect())
     }

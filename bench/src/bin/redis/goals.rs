@@ -1,8 +1,7 @@
 //! The goals, as ratios within one run, and whether each is met.
 
+use tollgate_bench::rounds::Figure;
 use tollgate_bench::table::{Style, Table, figures};
-
-use crate::measure::Figure;
 
 /// What a number is to be.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tokio::task::{JoinSet, LocalSet, yield_now};
 use tollgate_bench::random::Random;
+use tollgate_bench::rounds::Span;
 use tollgate_bench::stopwatch::{Stopwatch, processor_ns_of};
 
 use crate::contestants::Contestant;
@@ -29,13 +30,6 @@ pub(crate) enum Keys {
     Many(u64),
     /// One for everybody.
     One,
-}
-
-/// How long.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) warm_up: Duration,
-    pub(crate) duration: Duration,
 }
 
 /// What was seen in one go.

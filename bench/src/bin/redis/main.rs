@@ -20,10 +20,10 @@ use std::time::Duration;
 use mimalloc::MiMalloc;
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::rounds::Span;
 use tollgate_bench::table::Style;
 
 use goals::Goals;
-use load::Span;
 use sections::{Bench, SECTIONS};
 use servers::CLIENT_CORE;
 

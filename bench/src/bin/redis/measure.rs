@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use tollgate_bench::stopwatch::median;
+use tollgate_bench::rounds::{Figure, Span};
 
 use crate::contestants::Contestant;
-use crate::load::{self, Keys, Load, Sample, Span};
+use crate::load::{self, Keys, Load, Sample};
 use crate::servers::Servers;
 
 /// How often a sample is tried.
@@ -29,29 +29,6 @@ pub(crate) struct Measured {
     pub(crate) load: Load,
     pub(crate) peer: &'static str,
     pub(crate) samples: Vec<Sample>,
-}
-
-/// A number measured several times.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Figure {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Figure {
-    /// `None` of none.
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Figure> {
-        let values: Vec<f64> = values.collect();
-        let min = values.iter().copied().reduce(f64::min)?;
-        let max = values.iter().copied().reduce(f64::max)?;
-        Some(Figure { median: median(&values), min, max })
-    }
-
-    /// Half of the range, in percent of the median.
-    pub(crate) fn spread(&self) -> String {
-        format!("±{:.0} %", (self.max - self.min) / 2.0 / self.median * 100.0)
-    }
 }
 
 impl Measured {

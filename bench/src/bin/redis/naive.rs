@@ -3,27 +3,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
-
-/// As it stands in many articles: HMGET, arithmetic with floats, HMSET, EXPIRE. The server's clock,
-/// so that it is as safe as ours.
-const SCRIPT: &str = r"
-local capacity = tonumber(ARGV[1])
-local rate = tonumber(ARGV[2])
-local cost = tonumber(ARGV[3])
-local time = redis.call('TIME')
-local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
-local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
-local tokens = tonumber(bucket[1]) or capacity
-local at = tonumber(bucket[2]) or now
-tokens = math.min(capacity, tokens + math.max(0, now - at) * rate)
-local allowed = tokens >= cost
-if allowed then
-  tokens = tokens - cost
-end
-redis.call('HMSET', KEYS[1], 'tokens', tostring(tokens), 'at', tostring(now))
-redis.call('EXPIRE', KEYS[1], math.ceil(capacity / rate) + 1)
-return { allowed and 1 or 0, math.floor(tokens) }
-";
+use tollgate_bench::scripts::TOKEN_BUCKET;
 
 /// The naive limiter: a connection that all callers share, as the redis crate offers it.
 #[derive(Clone)]
@@ -43,7 +23,7 @@ impl Naive {
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(told)?;
         let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(SCRIPT);
+        load.arg("LOAD").arg(TOKEN_BUCKET);
         let sha = load.query_async(&mut connection).await.map_err(told)?;
         Ok(Naive { connection, sha })
     }

@@ -1,9 +1,10 @@
 //! The tables: what was measured, and how it stands to the goals.
 
+use tollgate_bench::rounds::Figure;
 use tollgate_bench::table::{Style, Table, figures, thousands};
 
 use crate::load::{Load, Sample};
-use crate::measure::{Figure, Measured};
+use crate::measure::Measured;
 
 /// One row for each case; medians over the rounds, and how many times its peer.
 pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {

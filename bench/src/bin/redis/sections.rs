@@ -4,12 +4,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::Consistency;
+use tollgate_bench::rounds::{Figure, Span};
 use tollgate_bench::table::{Style, Table};
 
 use crate::contestants::{self, Contestant, NONE_LEFT, Names, ROOM};
 use crate::goals::{Bound, Goals};
-use crate::load::{Keys, Load, Span};
-use crate::measure::{self, Case, Figure, Measured};
+use crate::load::{Keys, Load};
+use crate::measure::{self, Case, Measured};
 use crate::servers::Servers;
 use crate::{overshoot, report};
 

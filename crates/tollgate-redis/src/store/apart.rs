@@ -3,7 +3,8 @@
 //!
 //! If one refuses, what the others were charged is given back: never above a limit, below it at most by
 //! the requests on their way. That happens apart from whoever asked: an asker who no longer waits
-//! leaves nothing charged that was not granted.
+//! leaves nothing charged that was not granted, but for the one answer that was on its way: nobody is
+//! there to read what it charged, as with a request of one slot that its asker gives up.
 
 use tollgate::algorithm::{self, State};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};

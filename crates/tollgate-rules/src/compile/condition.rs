@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::matcher::{
-    Condition, Expression, TextTest, parse_cidr, parse_header_name, parse_method,
+    Condition, Expression, TextTest, parse_cidr, parse_entry_name, parse_header_name, parse_method,
 };
 use crate::pattern::Pattern;
 use crate::yaml::{Entry, Node, Value};
@@ -63,6 +63,8 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
         "user" => Condition::User(text_test(context, node)?),
         "tier" => Condition::Tier(text_test(context, node)?),
         "api_key" => Condition::ApiKey(text_test(context, node)?),
+        "entry" => entries(context, node)?,
+        "domain" => Condition::Domain(text_test(context, node)?),
         "ip" => Condition::Ip(context.read_each(node, parse_cidr)?),
         "upgrade" => Condition::Upgrade("websocket".into()),
         "all" => Condition::All(several(context, node)?),
@@ -165,11 +167,25 @@ fn path_text(mut expressions: Vec<Expression>) -> Condition {
 }
 
 fn headers(context: Context<'_>, node: &Node) -> Option<Condition> {
+    named(context, node, parse_header_name, |name, value| Condition::Header { name, value })
+}
+
+fn entries(context: Context<'_>, node: &Node) -> Option<Condition> {
+    named(context, node, parse_entry_name, |name, value| Condition::Entry { name, value })
+}
+
+/// Conditions by name; all must hold.
+fn named(
+    context: Context<'_>,
+    node: &Node,
+    read: fn(&str) -> Result<Box<str>, Problem>,
+    make: fn(Box<str>, TextTest) -> Condition,
+) -> Option<Condition> {
     let each = node.entries().iter().map(|entry| {
-        let name = parse_header_name(&entry.key);
+        let name = read(&entry.key);
         let name = name.map_err(|problem| context.error(entry.key_span, problem)).ok();
         let value = text_test(context, &entry.node);
-        Some(Condition::Header { name: name?, value: value? })
+        Some(make(name?, value?))
     });
     // Read all before giving up, so that all are reported.
     let each: Vec<Option<Condition>> = each.collect();

@@ -12,6 +12,10 @@ use crate::yaml::Node;
 /// millisecond to compile, and no index finds it: each is tried for each request.
 const MAX_EXPRESSIONS: usize = 1_000;
 
+/// How many values with a `*` all imported files may have together: those of one key are tried one by
+/// one.
+const MAX_WILDCARDS: usize = 1_000;
+
 /// How many limits all rules may have together, counted for each tier: 16 for each of 20,000 rules.
 /// One takes about 300 bytes and some microseconds.
 const MAX_LIMITS_BUILT: usize = 320_000;
@@ -36,6 +40,7 @@ pub(crate) struct Shared<'s> {
     /// Files that the sources name. Bound: one, since `identify` is read once.
     pub(crate) named: RefCell<Vec<NamedFile>>,
     expressions: Cell<usize>,
+    wildcards: Cell<usize>,
     limits: Cell<usize>,
 }
 
@@ -77,6 +82,13 @@ impl Context<'_> {
         let what = "globs and regular expressions, and each is tried for each request";
         let hint = "write path patterns such as `/api/{*rest}`, which are found by an index";
         self.count((&self.shared.expressions, MAX_EXPRESSIONS), span, what, hint)
+    }
+
+    /// Counts a value with a `*`; `None`: there are too many.
+    pub(crate) fn count_wildcard(&self, span: Span) -> Option<()> {
+        let what = "values with a `*`, and each may be tried for each request";
+        let hint = "write whole values, or leave `value` out";
+        self.count((&self.shared.wildcards, MAX_WILDCARDS), span, what, hint)
     }
 
     /// Counts a limit before it is built; `None`: there are too many.

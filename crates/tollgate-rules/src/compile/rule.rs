@@ -47,6 +47,7 @@ pub(super) fn read<'a>(
         terms: Terms { on_failure: on_failure(node), consistency: consistency?, store: store? },
         store: named_store(node).map(|(name, _)| name.into()),
         concurrency: concurrency(node, &name),
+        imported: None,
         name: name.into(),
     };
     check_together(context, node, &rule);
@@ -101,15 +102,20 @@ fn check_together(context: Context<'_>, node: &Node, rule: &Rule) {
 
 /// Names appear in headers, metrics and paths.
 pub(super) fn check_name(name: &str) -> Result<Box<str>, Problem> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if (1..=64).contains(&name.len()) && name.bytes().all(is_plain) {
+    if is_name(name) {
         return Ok(name.into());
     }
     Err(Problem::new(format!("{name:?} cannot be the name of a rule"))
         .hint("write letters, digits, `_` and `-`, at most 64, such as `api-search`"))
 }
 
-fn flag(node: &Node, field: &str) -> bool {
+/// Whether a rule can be called so.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+pub(super) fn flag(node: &Node, field: &str) -> bool {
     node.get(field).and_then(Node::boolean).unwrap_or(false)
 }
 
@@ -155,7 +161,7 @@ fn store(context: Context<'_>, node: &Node) -> Option<u8> {
     None
 }
 
-fn on_failure(node: &Node) -> OnFailure {
+pub(super) fn on_failure(node: &Node) -> OnFailure {
     match node.get("on_store_failure").and_then(Node::text) {
         Some("open") => OnFailure::Open,
         Some("closed") => OnFailure::Closed,

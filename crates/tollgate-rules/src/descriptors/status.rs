@@ -2,23 +2,46 @@
 
 use std::time::Duration;
 
-use tollgate::{DecidedBy, Wait};
+use tollgate::{Algorithm, DecidedBy, Micros, Outcome, Wait};
 
 use super::Unit;
-use crate::answer::Answer;
-use crate::plan::Standing;
+use super::asked::{Act, Asked};
+use super::deciding::end_of_window;
+use crate::answer::{Answer, Entries};
+use crate::plan::{Closed, Plan, Planned, Standing};
+use crate::rule::Mode;
+use crate::rule_set::RuleSet;
+
+/// What is left of something without limit, as 32 bits say it.
+const UNLIMITED: u64 = u32::MAX as u64;
 
 /// The answer to a request of descriptors.
 #[derive(Debug)]
 pub struct Described {
     answer: Answer,
     /// One for each descriptor. Bound: [`DESCRIPTORS_MAX`](super::DESCRIPTORS_MAX).
-    statuses: Vec<Stated>,
+    statuses: Vec<Said>,
 }
 
-/// A status on its way, without what belongs to the rules.
-#[derive(Clone, Debug, Default)]
-struct Stated {}
+/// A status without what belongs to the rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    over: bool,
+    limit: Option<Counted>,
+    remaining: u64,
+    reset_after: Wait,
+    retry_after: Wait,
+    unlimited: bool,
+}
+
+/// The limit that a status names.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    rule: u32,
+    units: u64,
+    period: Duration,
+    standing: Standing,
+}
 
 /// What is said of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +49,7 @@ pub struct Status<'a> {
     /// Whether its limit has no room. The request may pass all the same: see [`Described::allowed`].
     pub over: bool,
     /// The limit that decided: of those without room the one with the longest wait, else the one with
-    /// the least left. `None`: no limit applies, or it is without limit.
+    /// the least left. `None`: no limit applies, or there is none on purpose.
     pub limit: Option<CurrentLimit<'a>>,
     /// Units still takeable of that limit; 0 without one; as many as fit into 32 bits if it is
     /// unlimited.
@@ -44,7 +67,8 @@ pub struct Status<'a> {
 /// A limit as clients are told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentLimit<'a> {
-    /// The rule's name; of imported files the `name` that stands beside the limit, if one does.
+    /// The rule's name; of imported files the `name` that stands beside the limit, if one does. Limits
+    /// that the asker has stated have none.
     pub name: Option<&'a str>,
     /// How much.
     pub units: u64,
@@ -55,8 +79,8 @@ pub struct CurrentLimit<'a> {
 }
 
 impl Described {
-    pub(crate) fn stand_in(answer: Answer, descriptors: usize) -> Described {
-        Described { answer, statuses: vec![Stated::default(); descriptors] }
+    pub(super) fn new(answer: Answer, statuses: Vec<Said>) -> Described {
+        Described { answer, statuses }
     }
 
     /// Whether the request may go on.
@@ -66,14 +90,15 @@ impl Described {
 
     /// One for each descriptor, in order.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
-        self.statuses.iter().map(|_| Status {
-            over: false,
-            limit: None,
-            remaining: 0,
-            reset_after: Wait::ZERO,
-            retry_after: Wait::ZERO,
-            standing: None,
-            unlimited: false,
+        let rules = self.answer.rules();
+        self.statuses.iter().map(|said| Status {
+            over: said.over,
+            limit: said.limit.map(|limit| limit.current(rules)),
+            remaining: said.remaining,
+            reset_after: said.reset_after,
+            retry_after: said.retry_after,
+            standing: said.limit.map(|limit| limit.standing),
+            unlimited: said.unlimited,
         })
     }
 
@@ -90,5 +115,102 @@ impl Described {
     /// The decision as a whole: why it is refused, what headers and bodies say, by which rules.
     pub fn answer(&self) -> &Answer {
         &self.answer
+    }
+}
+
+impl Counted {
+    fn current(self, rules: &RuleSet) -> CurrentLimit<'_> {
+        let rule = rules.at(self.rule);
+        let name = match &rule.imported {
+            Some(imported) => imported.name.as_deref(),
+            None if RuleSet::is_stated(self.rule) => None,
+            None => Some(&*rule.name),
+        };
+        let unit = Unit::of_period(self.period);
+        CurrentLimit { name, units: self.units, period: self.period, unit }
+    }
+}
+
+impl Asked<'_> {
+    /// What is said of each descriptor; `after`: what is there of the limits of the second plan.
+    pub(super) fn statuses(&self, entries: &Entries, after: &[Outcome], now: Micros) -> Vec<Said> {
+        let mut statuses = vec![Said::default(); self.each.len()];
+        let taken = self.first.limits.iter().zip(entries.outcomes());
+        for (planned, outcome) in taken.filter(|(one, _)| is_told(&self.first, one)) {
+            tell(&mut statuses, planned, said(&self.first, planned, outcome, now));
+        }
+        let after = self.after.limits.iter().zip(after);
+        for (planned, outcome) in after.filter(|(one, _)| is_told(&self.after, one)) {
+            tell(&mut statuses, planned, said(&self.after, planned, outcome, now));
+        }
+        for closed in self.first.closed.iter().chain(&self.after.closed) {
+            let refuses = self.each[usize::from(closed.of)].act == Act::Take;
+            statuses[usize::from(closed.of)] = said_of_closed(&self.first, closed, refuses, now);
+        }
+        for (said, _) in statuses.iter_mut().zip(&self.each).filter(|(_, one)| one.unlimited) {
+            *said = Said { unlimited: true, remaining: UNLIMITED, ..Said::default() };
+        }
+        statuses
+    }
+}
+
+/// Whether clients are told of a limit: of what refuses and, as the reference server does, of all that
+/// a file or the asker brings.
+fn is_told(plan: &Plan<'_>, planned: &Planned) -> bool {
+    planned.standing == Standing::Enforced || is_direct(plan, planned)
+}
+
+fn is_direct(plan: &Plan<'_>, planned: &Planned) -> bool {
+    plan.rule(planned).imported.is_some() || RuleSet::is_stated(planned.place.rule)
+}
+
+/// Of several limits of one descriptor the one that decides is told, the first of equals.
+fn tell(statuses: &mut [Said], planned: &Planned, said: Said) {
+    let before = &mut statuses[usize::from(planned.of)];
+    let weight = |said: &Said| (said.over, said.retry_after, std::cmp::Reverse(said.remaining));
+    if before.limit.is_none() || weight(&said) > weight(before) {
+        *before = said;
+    }
+}
+
+fn said(plan: &Plan<'_>, planned: &Planned, outcome: &Outcome, now: Micros) -> Said {
+    let limit = plan.limit(planned);
+    // A limit in shadow counts and says OK; one in quota mode says what it is.
+    let shadow = planned.standing != Standing::Enforced
+        && !(planned.quota && plan.rule(planned).mode == Mode::Enforce);
+    let over = !outcome.allowed && !shadow;
+    let unit = Unit::of_period(limit.period());
+    let reset_after = match unit.filter(|_| is_direct(plan, planned)) {
+        // A window that nothing was taken in has an end, too.
+        Some(unit)
+            if outcome.reset_after.is_zero() && limit.algorithm() == Algorithm::FixedWindow =>
+        {
+            end_of_window(unit, now)
+        }
+        _ => outcome.reset_after,
+    };
+    let (units, period, standing) = (limit.units(), limit.period(), planned.standing);
+    Said {
+        over,
+        limit: Some(Counted { rule: planned.place.rule, units, period, standing }),
+        remaining: outcome.remaining,
+        reset_after,
+        retry_after: if over { outcome.retry_after } else { Wait::ZERO },
+        unlimited: false,
+    }
+}
+
+fn said_of_closed(plan: &Plan<'_>, closed: &Closed, refuses: bool, now: Micros) -> Said {
+    let Closed { rule, unit, standing, quota, .. } = *closed;
+    let meant =
+        standing == Standing::Enforced || (quota && plan.rules().at(rule).mode == Mode::Enforce);
+    let over = refuses && meant;
+    Said {
+        over,
+        limit: Some(Counted { rule, units: 0, period: unit.period(), standing }),
+        remaining: 0,
+        reset_after: end_of_window(unit, now),
+        retry_after: if over { Wait::NEVER } else { Wait::ZERO },
+        unlimited: false,
     }
 }

@@ -39,6 +39,19 @@ impl Unit {
         }
     }
 
+    /// A limit of nothing in this time, as people read it.
+    pub(crate) const fn of_nothing(self) -> &'static str {
+        match self {
+            Unit::Second => "0/second",
+            Unit::Minute => "0/minute",
+            Unit::Hour => "0/hour",
+            Unit::Day => "0/day",
+            Unit::Week => "0/week",
+            Unit::Month => "0/month",
+            Unit::Year => "0/year",
+        }
+    }
+
     /// How long it is.
     pub const fn seconds(self) -> u64 {
         match self {

@@ -55,7 +55,7 @@ impl KeyTemplate {
         }
         for (facts, text) in self.parts.iter().zip(texts) {
             let (fact, value) = self.choose(facts, text.trim_start(), identify)?;
-            if value.is_empty() {
+            if value.is_empty() && !matches!(fact, Fact::Entry(_)) {
                 return Err(Problem::new(format!("the key {text:?} has an empty value"))
                     .hint(format!("write `{}`", self.example())));
             }
@@ -138,6 +138,9 @@ impl Fact {
         let small = name.trim().to_ascii_lowercase();
         if small.starts_with("header.") {
             return Fact::parse(&small).ok();
+        }
+        if small.starts_with("entry.") {
+            return Fact::parse(name.trim()).ok();
         }
         let bare = |name: &str| name.replace(['-', '_', ' '], "");
         let found = FACTS.iter().find(|(known, _)| bare(known) == bare(&small));

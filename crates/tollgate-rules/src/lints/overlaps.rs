@@ -149,6 +149,9 @@ impl<'a> Sample<'a> {
             Condition::Ip(nets) => self.ip = nets.first().map_or(self.ip, |net| net.addr()),
             Condition::All(all) => all.iter().for_each(|one| self.fit(one)),
             Condition::Any(any) => any.first().into_iter().for_each(|one| self.fit(one)),
+            // Only descriptors have these, and they are not made up: what they meet together is for
+            // whoever sends them.
+            Condition::Entry { .. } | Condition::Domain(_) => {}
             Condition::PathText(_) | Condition::Not(_) => {}
         }
     }
@@ -388,7 +391,10 @@ impl<'a> Tried<'a> {
             longest: if rule.mode == Mode::Off { 0 } else { longest.max(longest_override) },
             longest_override,
             key_always: each_part(|fact| matches!(fact, "ip" | "path" | "method")),
-            key_of_callers: each_part(|fact| !fact.starts_with("header.")),
+            key_of_callers: each_part(|fact| {
+                let by_name = ["header.", "entry."].iter().any(|kind| fact.starts_with(kind));
+                !by_name && fact != "domain"
+            }),
         }
     }
 }
@@ -433,6 +439,8 @@ fn weight(condition: &Condition) -> usize {
         | Condition::User(test)
         | Condition::Tier(test)
         | Condition::ApiKey(test)
+        | Condition::Domain(test)
+        | Condition::Entry { value: test, .. }
         | Condition::Header { value: test, .. } => of_test(test),
         Condition::All(several) | Condition::Any(several) => several.iter().map(weight).sum(),
         Condition::Not(inner) => weight(inner),
@@ -452,6 +460,7 @@ fn certainty(condition: &Condition, seen: &Seen<'_>) -> Option<bool> {
             Some(condition.holds(seen))
         }
         Condition::Header { .. } | Condition::Upgrade(_) | Condition::Ip(_) => None,
+        Condition::Entry { .. } | Condition::Domain(_) => None,
         Condition::User(test) => of_text(test, seen.user().is_some()),
         Condition::Tier(test) => of_text(test, seen.tier.is_some()),
         Condition::ApiKey(test) => of_text(test, seen.api_key().is_some()),

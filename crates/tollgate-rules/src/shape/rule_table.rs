@@ -149,6 +149,13 @@ pub(super) static MATCH: Object = object(
         field("tier", TEXTS, "Tiers.", "tier: free"),
         field("api_key", TEXTS, "API keys.", "api_key: { present: true }"),
         field(
+            "entry",
+            Kind::Object(&ENTRY_TESTS),
+            "Entries of an Envoy descriptor and their values; all must hold.",
+            "entry: { generic_key: slow }",
+        ),
+        field("domain", TEXTS, "The domain of an Envoy descriptor.", "domain: edge"),
+        field(
             "ip",
             Kind::Either(&[CIDR, Kind::List("networks", &CIDR)]),
             "Networks; the client's address must be in one.",
@@ -189,6 +196,18 @@ pub(super) static HEADER_TESTS: Object = map(
         doc: "What holds of the field's value.",
         kind: TEXTS,
         example: "x-plan: [gold, silver]",
+        pattern: None,
+    },
+);
+
+pub(super) static ENTRY_TESTS: Object = map(
+    "entry_tests",
+    "entries with their values",
+    "Conditions by the name of an entry.",
+    &Others {
+        doc: "What holds of the entry's value.",
+        kind: TEXTS,
+        example: "generic_key: [slow, slower]",
         pattern: None,
     },
 );

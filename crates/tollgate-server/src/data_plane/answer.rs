@@ -59,13 +59,10 @@ pub(super) fn respond(
     let reply = answer.reply(&policies);
     let mut text = Vec::with_capacity(FIELDS_BYTES + content.bytes);
     let mut fields = ArrayVec::<(HeaderName, usize), FIELDS_MAX>::new();
-    reply.for_each_header(answer.dialects(), |field, value| {
-        value.write_to(&mut text);
-        fields.push((name_of(field), text.len()));
+    for_each_field(answer, &reply, |name, write_value| {
+        write_value(&mut text);
+        fields.push((name, text.len()));
     });
-    if write_warnings(&mut text, answer) {
-        fields.push((const { HeaderName::from_static("x-ratelimit-warning") }, text.len()));
-    }
     let body_at = text.len();
     write_body(&mut text, &reply);
     let text = Bytes::from(text);
@@ -89,15 +86,29 @@ pub(super) fn respond(
     response
 }
 
-/// Names of soft limits that are exceeded. Whether there are any.
-fn write_warnings(text: &mut Vec<u8>, answer: &Answer) -> bool {
-    let start = text.len();
-    for name in answer.warnings() {
-        let comma = if text.len() > start { ", " } else { "" };
+/// Tells each header field of an answer: its name, and what writes its value.
+#[inline(always)]
+pub(super) fn for_each_field(
+    answer: &Answer,
+    reply: &Reply<'_>,
+    mut tell: impl FnMut(HeaderName, &dyn Fn(&mut Vec<u8>)),
+) {
+    reply.for_each_header(answer.dialects(), |field, value| {
+        tell(name_of(field), &|out| value.write_to(out));
+    });
+    if answer.warnings().next().is_some() {
+        let name = const { HeaderName::from_static("x-ratelimit-warning") };
+        tell(name, &|out| write_warnings(out, answer));
+    }
+}
+
+/// Names of soft limits that are exceeded.
+fn write_warnings(text: &mut Vec<u8>, answer: &Answer) {
+    for (index, name) in answer.warnings().enumerate() {
+        let comma = if index > 0 { ", " } else { "" };
         text.extend_from_slice(comma.as_bytes());
         text.extend_from_slice(name.as_str().as_bytes());
     }
-    text.len() > start
 }
 
 /// The names of fields, made at compile time.
@@ -215,7 +226,7 @@ fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
 }
 
 #[inline(always)]
-fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
+pub(super) fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
     out.extend_from_slice(name.as_bytes());
     match number {
         Some(digit @ 0..10) => out.push(b'0' + digit as u8),

@@ -10,7 +10,7 @@ use tollgate_rules::{Answer, Ask, Version};
 
 use super::facts::{identifying, identity, stated};
 use super::json::Asked;
-use super::{batch, check, forward_auth, reserve};
+use super::{batch, check, envoy, forward_auth, reserve};
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
@@ -28,7 +28,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 const PATHS: &str = "There is no such path. There are: POST /v1/check, POST /v1/check/batch, \
     POST /v1/reserve, POST /v1/commit, POST /v1/refund, /v1/forward-auth, /v1/forward-auth/nginx, \
-    GET /openapi.json.";
+    POST /json, GET /openapi.json.";
 
 /// Answers on the HTTP door.
 pub(crate) struct DataPlane {
@@ -48,6 +48,7 @@ enum Route {
     Commit,
     Refund,
     ForwardAuth(forward_auth::Style),
+    Json,
     OpenApi,
 }
 
@@ -61,6 +62,7 @@ impl Route {
             "/v1/refund" => Route::Refund,
             "/v1/forward-auth" => Route::ForwardAuth(forward_auth::Style::PassedOn),
             "/v1/forward-auth/nginx" => Route::ForwardAuth(forward_auth::Style::Nginx),
+            "/json" => Route::Json,
             "/openapi.json" => Route::OpenApi,
             _ => return None,
         })
@@ -171,6 +173,7 @@ impl DataPlane {
             Route::Commit => reserve::commit(gatekeeper, body).await,
             Route::Refund => reserve::refund(gatekeeper, body).await,
             Route::ForwardAuth(style) => forward_auth::answer(self, head, peer.ip(), style).await,
+            Route::Json => envoy::json::answer(self, body).await,
             Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }
@@ -184,7 +187,7 @@ mod tests {
     fn the_openapi_document_has_every_path() {
         let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
         let paths = document["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), 8);
+        assert_eq!(paths.len(), 9);
         for (path, methods) in paths {
             let route = Route::of(path).expect(path);
             for method in methods.as_object().unwrap().keys() {

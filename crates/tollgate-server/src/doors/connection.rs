@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, HeaderValue};
-use http::{Request, Response, Version, request};
+use http::{HeaderMap, Request, Response, Version, request};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -29,9 +29,6 @@ use crate::metrics::responses::Responses;
 /// The most bytes of a request's head, and of what is buffered to be written.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// The most requests at once on a connection of HTTP/2.
-const STREAMS_MAX: u32 = 100;
-
 /// The most bytes of a body that are read only to be thrown away.
 const DISCARD_BYTES_MAX: usize = 8 << 20;
 
@@ -42,6 +39,9 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: appl
 
 /// Answers requests: a plane.
 pub(crate) trait Handler: Send + Sync + 'static {
+    /// The most requests at once on a connection of HTTP/2.
+    const STREAMS_MAX: u32 = 100;
+
     /// The answer. Whatever is wrong with the request is an answer too, and a body that does not
     /// matter need not be read.
     fn answer(
@@ -67,7 +67,7 @@ pub(crate) struct Site<H> {
     protocols: auto::Builder<TokioExecutor>,
 }
 
-impl<H> Site<H> {
+impl<H: Handler> Site<H> {
     pub(crate) fn new(
         handler: H,
         patience: Patience,
@@ -82,7 +82,10 @@ impl<H> Site<H> {
         http1.max_buf_size(HEAD_BYTES_MAX as usize).half_close(true);
         protocols
             .http2()
-            .max_concurrent_streams(STREAMS_MAX)
+            .max_concurrent_streams(H::STREAMS_MAX)
+            // Callers give up in numbers when this machine stalls: all of their requests at once are no
+            // attack yet.
+            .max_pending_accept_reset_streams(H::STREAMS_MAX as usize)
             .max_header_list_size(HEAD_BYTES_MAX)
             .max_send_buf_size(HEAD_BYTES_MAX as usize);
         Site { handler, patience, stopping, responses, protocols }
@@ -193,11 +196,22 @@ impl Drop for Answering {
 
 /// The body of a response: all of it, at once.
 #[derive(Debug, Default)]
-pub(crate) struct Body(Bytes);
+pub(crate) struct Body {
+    data: Bytes,
+    /// Header fields that come last, as gRPC has them.
+    trailers: Option<HeaderMap>,
+}
+
+impl Body {
+    /// A body that has something to say at its end.
+    pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> Body {
+        Body { data, trailers: Some(trailers) }
+    }
+}
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Body {
-        Body(bytes.into())
+        Body { data: bytes.into(), trailers: None }
     }
 }
 
@@ -209,16 +223,23 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let bytes = std::mem::take(&mut self.0);
-        Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+        if !self.data.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
+        }
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
+        self.data.is_empty() && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.len() as u64)
+        let mut hint = SizeHint::with_exact(self.data.len() as u64);
+        if self.trailers.is_some() {
+            // Without a `Content-Length`: some peers would see the end there, and miss what follows.
+            hint = SizeHint::default();
+        }
+        hint
     }
 }
 

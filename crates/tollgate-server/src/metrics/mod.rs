@@ -17,6 +17,7 @@ use std::time::Instant;
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
 
+use crate::data_plane::envoy::code::Codes;
 use crate::data_plane::resp::RespFigures;
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::live::{LiveRules, Status};
@@ -79,8 +80,10 @@ pub(crate) struct Metrics {
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) timing: Arc<Timing>,
     pub(crate) doors: Vec<DoorFigures>,
+    /// What the door grpc answered.
+    pub(crate) grpc: Arc<Codes>,
     /// What is counted at the door resp.
-    pub(crate) redis: Arc<RespFigures>,
+    pub(crate) resp: Arc<RespFigures>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
     pub(crate) others: Others,
@@ -98,7 +101,7 @@ impl Metrics {
         self.store(&mut page);
         reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.doors(&mut page);
-        self.redis(&mut page);
+        self.resp(&mut page);
         page.one(
             "tollgate_log_lines_dropped_total",
             Kind::Counter,
@@ -211,6 +214,11 @@ impl Metrics {
                 sent.sample(&[("door", door.name), ("code", code)], count);
             }
         }
+        let help = "Calls answered on the door grpc, by code of gRPC.";
+        let mut answered = page.family("tollgate_grpc_responses_total", Kind::Counter, help);
+        for (code, count) in self.grpc.sums() {
+            answered.sample(&[("code", code)], count);
+        }
     }
 }
 
@@ -218,17 +226,17 @@ impl Metrics {
     fn redis(&self, page: &mut Page) {
         let help = "Commands of Redis clients.";
         let mut commands = page.family("tollgate_resp_commands_total", Kind::Counter, help);
-        for (command, count) in self.redis.command_sums() {
+        for (command, count) in self.resp.command_sums() {
             commands.sample(&[("command", command)], count);
         }
         let help = "Errors that Redis clients were answered, by reason.";
         let mut errors = page.family("tollgate_resp_errors_total", Kind::Counter, help);
-        for (reason, count) in self.redis.error_sums() {
+        for (reason, count) in self.resp.error_sums() {
             errors.sample(&[("reason", reason)], count);
         }
         let help = "Calls of CL.THROTTLE, by outcome.";
         let mut throttled = page.family("tollgate_throttle_calls_total", Kind::Counter, help);
-        for (outcome, count) in self.redis.throttle_sums() {
+        for (outcome, count) in self.resp.throttle_sums() {
             throttled.sample(&[("outcome", outcome)], count);
         }
     }

@@ -4,7 +4,7 @@ use http::StatusCode;
 use tollgate_rules::stripes::Counters;
 
 /// The statuses that our own replies have. Bound of the label: these and `other`.
-const CODES: [(u16, &str); 12] = [
+const CODES: [(u16, &str); 14] = [
     (200, "200"),
     (429, "429"),
     (400, "400"),
@@ -15,8 +15,10 @@ const CODES: [(u16, &str); 12] = [
     (408, "408"),
     (410, "410"),
     (413, "413"),
+    (415, "415"),
     (500, "500"),
     (503, "503"),
+    (505, "505"),
 ];
 const OTHER: usize = CODES.len();
 

@@ -2,7 +2,8 @@
 //! argument, nothing is read or spawned.
 //!
 //! ```text
-//!            5 failures in a row, or more than half of 20 or more within a second
+//!            5 failures in a row, each 1 ms or more after the last, or more than half of
+//!            20 or more within a second
 //!   closed ────────────────────────────────────────────────────────────────────────▶ open
 //!      ▲                                                                              │
 //!      └────────── the probe succeeded ◀── one probe after 100 ms, 200 ms … 1 s ◀─────┘
@@ -13,8 +14,11 @@
 
 use crate::time::{Micros, Wait};
 
-/// So many failures in a row open it.
+/// So many failures in a row open it,
 const FAILURES_IN_A_ROW: u32 = 5;
+/// if so much time is between each and the next: many wait at once, and one short pause of the store or
+/// of this machine fails them all together.
+const APART_US: u64 = 1_000;
 /// With fewer outcomes than this within [`WINDOW_US`] their share says nothing.
 const OUTCOMES_MIN: u32 = 20;
 /// The period whose share of failures counts, in parts that leave it one by one.
@@ -38,8 +42,16 @@ pub struct Breaker {
 
 #[derive(Clone, Debug)]
 enum State {
-    Closed { in_a_row: u32, window: Window },
-    Open { pause_us: u64, probe_at: Micros },
+    /// `counted_at`: when the last of those in a row failed.
+    Closed {
+        in_a_row: u32,
+        counted_at: Micros,
+        window: Window,
+    },
+    Open {
+        pause_us: u64,
+        probe_at: Micros,
+    },
 }
 
 /// Leave to ask, to be handed back with the outcome. Dropping it says nothing.
@@ -77,7 +89,7 @@ impl Breaker {
             return;
         }
         match &mut self.state {
-            State::Closed { in_a_row, window } => {
+            State::Closed { in_a_row, window, .. } => {
                 *in_a_row = 0;
                 window.add(now, false);
             }
@@ -94,8 +106,12 @@ impl Breaker {
             return;
         }
         // A probe that failed has its successor planned already.
-        let State::Closed { in_a_row, window } = &mut self.state else { return };
-        *in_a_row += 1;
+        let State::Closed { in_a_row, counted_at, window } = &mut self.state else { return };
+        // By the distance, whatever the direction: a clock may go back.
+        if *in_a_row == 0 || now.as_u64().abs_diff(counted_at.as_u64()) >= APART_US {
+            *in_a_row += 1;
+            *counted_at = now;
+        }
         window.add(now, true);
         if *in_a_row >= FAILURES_IN_A_ROW || window.mostly_failed() {
             self.state =
@@ -149,7 +165,7 @@ fn left_us(probe_at: Micros, now: Micros) -> u64 {
 
 impl State {
     fn closed() -> State {
-        State::Closed { in_a_row: 0, window: Window::default() }
+        State::Closed { in_a_row: 0, counted_at: Micros::ZERO, window: Window::default() }
     }
 }
 
@@ -206,22 +222,43 @@ mod tests {
         true
     }
 
+    /// Fails until it opens, which takes 4 ms.
+    fn open(breaker: &mut Breaker, from_ms: u64) {
+        for ms in from_ms..from_ms + 5 {
+            ask(breaker, ms, true);
+        }
+        assert!(breaker.is_open());
+    }
+
+    /// Would catch: a pause of the machine, in which all who wait fail at once, costing 100 ms more.
+    #[test]
+    fn all_who_fail_together_are_one_failure() {
+        let mut breaker = Breaker::new(1);
+        for ms in 0..1_000 {
+            ask(&mut breaker, ms, false);
+        }
+        let waiting: Vec<_> = (0..64).filter_map(|_| breaker.admit(at(1_000))).collect();
+        waiting.into_iter().for_each(|pass| breaker.failed(pass, at(1_010)));
+        assert!(!breaker.is_open());
+        assert!(ask(&mut breaker, 1_011, false));
+    }
+
     #[test]
     fn opens_at_the_fifth_failure_in_a_row_and_not_before() {
         let mut breaker = Breaker::new(1);
         for round in 0..3 {
-            for _ in 0..4 {
-                assert!(ask(&mut breaker, round, true));
+            for ms in 0..4 {
+                assert!(ask(&mut breaker, 10 * round + ms, true));
             }
             assert!(!breaker.is_open(), "four in a row");
-            assert!(ask(&mut breaker, round, false));
+            assert!(ask(&mut breaker, 10 * round + 4, false));
         }
-        // Nine of twelve failed, but twelve are too few to speak of a share.
-        for left in (0..5).rev() {
-            assert!(ask(&mut breaker, 3, true));
-            assert_eq!(breaker.is_open(), left == 0);
+        // Twelve of fifteen failed, but fifteen are too few to speak of a share.
+        for ms in 0..5 {
+            assert!(ask(&mut breaker, 30 + ms, true));
+            assert_eq!(breaker.is_open(), ms == 4);
         }
-        assert!(!ask(&mut breaker, 3, false), "turned away at once");
+        assert!(!ask(&mut breaker, 34, false), "turned away at once");
         assert_eq!(breaker.opened(), 1);
     }
 
@@ -246,11 +283,9 @@ mod tests {
     #[test]
     fn probes_come_one_at_a_time_and_ever_more_seldom_up_to_a_second() {
         let mut breaker = Breaker::new(3);
-        for _ in 0..5 {
-            ask(&mut breaker, 0, true);
-        }
-        let (mut probes, mut last) = (Vec::new(), 0);
-        for ms in 0..10_000 {
+        open(&mut breaker, 0);
+        let (mut probes, mut last) = (Vec::new(), 4);
+        for ms in 4..10_000 {
             if ask(&mut breaker, ms, true) {
                 probes.push(ms - last);
                 last = ms;
@@ -268,20 +303,18 @@ mod tests {
     fn a_probe_that_succeeds_closes_it_and_the_past_is_forgotten() {
         let mut breaker = Breaker::new(9);
         let late = breaker.admit(at(0)).unwrap();
-        for _ in 0..5 {
-            ask(&mut breaker, 0, true);
-        }
+        open(&mut breaker, 0);
         // Asked before it opened: an answer that comes too late closes nothing.
         breaker.succeeded(late, at(50));
         assert!(breaker.is_open());
-        assert!(ask(&mut breaker, 100, false));
+        assert!(ask(&mut breaker, 104, false));
         assert!(!breaker.is_open());
         for _ in 0..10 {
-            breaker.failed(late, at(101));
+            breaker.failed(late, at(105));
         }
         assert!(!breaker.is_open(), "late failures open nothing");
-        for _ in 0..4 {
-            ask(&mut breaker, 102, true);
+        for ms in 106..110 {
+            ask(&mut breaker, ms, true);
         }
         assert!(!breaker.is_open(), "it counts from the beginning");
     }
@@ -289,28 +322,26 @@ mod tests {
     #[test]
     fn a_lost_probe_is_followed_by_another() {
         let mut breaker = Breaker::new(9);
-        for _ in 0..5 {
-            ask(&mut breaker, 0, true);
-        }
-        let lost = breaker.admit(at(100)).unwrap();
-        assert!(breaker.admit(at(101)).is_none());
-        assert!(ask(&mut breaker, 301, false));
+        open(&mut breaker, 0);
+        let lost = breaker.admit(at(104)).unwrap();
+        assert!(breaker.admit(at(105)).is_none());
+        assert!(ask(&mut breaker, 305, false));
         assert!(!breaker.is_open());
-        breaker.failed(lost, at(302));
+        breaker.failed(lost, at(306));
     }
 
     #[test]
     fn news_lets_the_next_caller_probe_at_once() {
         let mut breaker = Breaker::new(5);
-        for ms in [0, 0, 0, 0, 0, 100, 300, 700, 1500, 2500] {
+        for ms in [0, 1, 2, 3, 4, 104, 304, 704, 1504, 2504] {
             ask(&mut breaker, ms, true);
         }
-        assert!(breaker.admit(at(2501)).is_none());
-        breaker.may_be_back(at(2501));
-        assert!(ask(&mut breaker, 2501, true));
-        assert!(!ask(&mut breaker, 2502, true), "one only");
-        assert!(ask(&mut breaker, 2601, false), "and the pauses begin anew");
-        breaker.may_be_back(at(2601));
+        assert!(breaker.admit(at(2505)).is_none());
+        breaker.may_be_back(at(2505));
+        assert!(ask(&mut breaker, 2505, true));
+        assert!(!ask(&mut breaker, 2506, true), "one only");
+        assert!(ask(&mut breaker, 2605, false), "and the pauses begin anew");
+        breaker.may_be_back(at(2605));
         assert!(!breaker.is_open());
     }
 

@@ -1,16 +1,39 @@
 //! Envoy's rate limit service: the door grpc.
+//!
+//! Calls of gRPC are requests of HTTP/2 with a frame around their message and a code behind the answer.
+//! There are two to answer, so they are answered on the machinery of the other doors: `call.rs` says what
+//! is a call and how it is replied to, `service.rs` and `health.rs` are the two services.
+
+pub(crate) mod code;
+pub(super) mod json;
+pub(crate) mod messages;
+pub(crate) mod response;
+
+mod call;
+mod deadline;
+mod frame;
+mod health;
+mod service;
+mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::http::{Response, StatusCode, request};
+use ::http::{Response, request};
+use bytes::Bytes;
+use prost::Message;
 
 use crate::doors::connection::{Body, Handler, RequestBody};
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
-use crate::reply;
 use crate::store::Gatekeeper;
+use call::{Failed, Outcome};
+use code::{Code, Codes};
+use messages::{HealthCheckRequest, RateLimitRequest};
+
+/// The name of Envoy's service.
+const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// Answers on the door grpc.
 pub(crate) struct EnvoyDoor {
@@ -20,19 +43,88 @@ pub(crate) struct EnvoyDoor {
     pub(crate) timing: Arc<Timing>,
     /// Set while the server stops: health says so.
     pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) codes: Arc<Codes>,
 }
 
+/// What can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Called {
+    ShouldRateLimit,
+    HealthCheck,
+}
+
+impl Called {
+    fn of(path: &str) -> Option<Called> {
+        Some(match path {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
+                Called::ShouldRateLimit
+            }
+            "/grpc.health.v1.Health/Check" => Called::HealthCheck,
+            _ => return None,
+        })
+    }
+}
+
+const METHODS: &str = "There is no such method. There are: \
+    envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit, grpc.health.v1.Health/Check.";
+
+const TOKEN: &str = "This door takes a token: send the metadata `authorization: Bearer <token>`.";
+
 impl Handler for EnvoyDoor {
+    /// Envoy sends the calls of all its requests over one connection for each of its threads.
+    const STREAMS_MAX: u32 = 1_000;
+
     async fn answer(
         &self,
-        _: &request::Parts,
-        _: &mut RequestBody,
+        head: &request::Parts,
+        body: &mut RequestBody,
         _: SocketAddr,
     ) -> Response<Body> {
-        reply::error(StatusCode::NOT_IMPLEMENTED, "Not yet.")
+        if let Some(refusal) = call::is_none(head) {
+            return refusal;
+        }
+        let outcome = match deadline::of(&head.headers) {
+            Ok(timeout) => {
+                let answered = deadline::within(timeout, self.call(head, body)).await;
+                answered.unwrap_or(Err(call::TOO_LATE))
+            }
+            Err(()) => Err(call::NO_TIMEOUT),
+        };
+        call::reply(outcome, &self.codes)
     }
 
     fn panicked(&self) -> Response<Body> {
-        reply::panicked()
+        call::reply(Err(call::A_BUG), &self.codes)
     }
+}
+
+impl EnvoyDoor {
+    async fn call(&self, head: &request::Parts, body: &mut RequestBody) -> Outcome {
+        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
+            return Err(Failed::new(Code::Unauthenticated, TOKEN));
+        }
+        let Some(called) = Called::of(head.uri.path()) else {
+            return Err(Failed::new(Code::Unimplemented, METHODS));
+        };
+        let message = call::read(body).await?;
+        match called {
+            Called::ShouldRateLimit => {
+                let request = decoded::<RateLimitRequest>(message)?;
+                service::answer(&self.gatekeeper, &self.timing, &request).await
+            }
+            Called::HealthCheck => {
+                let request = decoded::<HealthCheckRequest>(message)?;
+                let stopping = self.stopping.load(Ordering::Relaxed);
+                health::check(&request.service, stopping)
+                    .ok_or(Failed::new(Code::NotFound, NO_SUCH_SERVICE))
+            }
+        }
+    }
+}
+
+const NO_SUCH_SERVICE: &str = "There is no such service here: ask for the empty name, for \
+    \"ratelimit\", or for \"envoy.service.ratelimit.v3.RateLimitService\".";
+
+fn decoded<M: Message + Default>(message: Bytes) -> Result<M, Failed> {
+    M::decode(message).map_err(|_| call::NO_MESSAGE)
 }

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod against_serde;
 mod plain;
-mod reader;
+pub(crate) mod reader;
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -10,7 +10,7 @@ use super::plain_bytes;
 /// The most characters of a wrong value that are shown.
 const SHOWN_CHARS_MAX: usize = 60;
 
-pub(super) fn read<'a, T>(
+pub(crate) fn read<'a, T>(
     body: &'a [u8],
     what: impl FnOnce(&mut Reader<'a>) -> Result<T, Mistake>,
 ) -> Result<T, String> {
@@ -32,23 +32,23 @@ pub(super) fn read<'a, T>(
 }
 
 /// What is wrong, and at which byte. In a box, because it is rare and readers return it often.
-pub(super) type Mistake = Box<Wrong>;
+pub(crate) type Mistake = Box<Wrong>;
 
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(crate) struct Wrong {
     at: usize,
-    pub(super) problem: String,
+    pub(crate) problem: String,
 }
 
 /// Reads a text from left to right.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Reader<'a> {
     #[inline]
-    pub(super) fn text_or_null(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Mistake> {
+    pub(crate) fn text_or_null(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Mistake> {
         match self.peek() {
             Some(b'"') => self.string().map(Some),
             _ if self.null() => Ok(None),
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number; `1.0` and `1e3` are none.
-    pub(super) fn number_or_null(&mut self, name: &str) -> Result<Option<u64>, Mistake> {
+    pub(crate) fn number_or_null(&mut self, name: &str) -> Result<Option<u64>, Mistake> {
         if self.peek() == Some(b'n') && self.null() {
             return Ok(None);
         }
@@ -75,8 +75,119 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A whole number up to this one, also in quotes.
+    pub(crate) fn number_or_text_or_null(
+        &mut self,
+        name: &str,
+        most: u64,
+    ) -> Result<Option<u64>, Mistake> {
+        let at = self.place();
+        let digits = match self.peek() {
+            Some(b'"') => self.string()?,
+            _ if self.null() => return Ok(None),
+            _ => {
+                let rest = &self.text[self.at..];
+                let ends = |c: char| c.is_whitespace() || ",]}".contains(c);
+                let length = rest.find(ends).unwrap_or(rest.len());
+                self.at += length;
+                Cow::Borrowed(&rest[..length])
+            }
+        };
+        let padded = digits.len() > 1 && digits.starts_with('0');
+        let all = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.parse().ok().filter(|number| *number <= most && all && !padded);
+        number.map(Some).ok_or_else(|| {
+            self.back_to(at);
+            self.expected(&format!("a whole number from 0 to {most} for {name:?}"))
+        })
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn boolean_or_null(&mut self, name: &str) -> Result<Option<bool>, Mistake> {
+        let rest = &self.text.as_bytes()[self.place()..];
+        for (word, value) in [("true", Some(true)), ("false", Some(false)), ("null", None)] {
+            if rest.starts_with(word.as_bytes()) {
+                self.at += word.len();
+                return Ok(value);
+            }
+        }
+        Err(self.expected(&format!("true or false for {name:?}")))
+    }
+
+    /// An object of these fields, each once and in either spelling (`oneName`, `one_name`): what reads a
+    /// value is told the number of its field. At most 32 fields.
+    pub(crate) fn object(
+        &mut self,
+        fields: &[&str],
+        mut value: impl FnMut(&mut Reader<'a>, usize) -> Result<(), Mistake>,
+    ) -> Result<(), Mistake> {
+        if !self.takes(b'{') {
+            return Err(self.expected(&format!("an object with any of {}", fields.join(", "))));
+        }
+        if self.takes(b'}') {
+            return Ok(());
+        }
+        let mut seen = 0_u32;
+        loop {
+            let (at, name) = self.name()?;
+            let Some(field) = fields.iter().position(|field| is_spelt(field, &name)) else {
+                let known = fields.join(", ");
+                let problem = format!("there is no field {name:?}: write any of {known}");
+                return Err(self.wrong(at, problem));
+            };
+            if seen >> field & 1 == 1 {
+                return Err(self.wrong(at, format!("{name:?} stands twice")));
+            }
+            seen |= 1 << field;
+            value(self, field)?;
+            if !self.another()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A list of at most so many, `what` in words; null is an empty one.
+    pub(crate) fn list<T>(
+        &mut self,
+        what: &str,
+        most: usize,
+        mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Mistake>,
+    ) -> Result<Vec<T>, Mistake> {
+        let mut items = Vec::new();
+        if !self.takes(b'[') {
+            return if self.null() { Ok(items) } else { Err(self.expected(what)) };
+        }
+        if self.takes(b']') {
+            return Ok(items);
+        }
+        loop {
+            if items.len() == most {
+                let place = self.place();
+                return Err(self.wrong(place, format!("there are more than {most}")));
+            }
+            items.push(item(self)?);
+            if self.takes(b']') {
+                return Ok(items);
+            }
+            if !self.takes(b',') {
+                return Err(self.expected("`,` or `]`"));
+            }
+        }
+    }
+
+    /// Whether nothing stands here; if so, goes on behind it.
+    pub(crate) fn is_null(&mut self) -> bool {
+        self.peek();
+        self.null()
+    }
+
+    /// Whether a string begins here.
+    pub(crate) fn is_text(&mut self) -> bool {
+        self.peek() == Some(b'"')
+    }
+
     /// The name of a member, where it stands, and the colon behind it.
-    pub(super) fn name(&mut self) -> Result<(usize, Cow<'a, str>), Mistake> {
+    pub(crate) fn name(&mut self) -> Result<(usize, Cow<'a, str>), Mistake> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("the name of a field, in quotes"));
         }
@@ -90,7 +201,7 @@ impl<'a> Reader<'a> {
 
     /// Whether there is another member, or the object ends.
     #[inline]
-    pub(super) fn another(&mut self) -> Result<bool, Mistake> {
+    pub(crate) fn another(&mut self) -> Result<bool, Mistake> {
         if self.takes(b',') {
             return Ok(true);
         }
@@ -143,13 +254,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Where the next thing stands.
-    pub(super) fn place(&mut self) -> usize {
+    pub(crate) fn place(&mut self) -> usize {
         self.peek();
         self.at
     }
 
     /// Goes back to a place, to say what is wrong there.
-    pub(super) fn back_to(&mut self, place: usize) {
+    pub(crate) fn back_to(&mut self, place: usize) {
         self.at = place;
     }
 
@@ -166,26 +277,26 @@ impl<'a> Reader<'a> {
 
     /// Whether the next byte is this one; if so, goes on behind it.
     #[inline]
-    pub(super) fn takes(&mut self, byte: u8) -> bool {
+    pub(crate) fn takes(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    pub(super) fn null(&mut self) -> bool {
+    pub(crate) fn null(&mut self) -> bool {
         let is_next = self.text.as_bytes()[self.at..].starts_with(b"null");
         self.at += if is_next { 4 } else { 0 };
         is_next
     }
 
     #[cold]
-    pub(super) fn wrong(&self, at: usize, problem: String) -> Mistake {
+    pub(crate) fn wrong(&self, at: usize, problem: String) -> Mistake {
         Box::new(Wrong { at, problem })
     }
 
     /// Something else should stand here.
     #[cold]
-    pub(super) fn expected(&self, what: &str) -> Mistake {
+    pub(crate) fn expected(&self, what: &str) -> Mistake {
         let found = match self.text.as_bytes().get(self.at) {
             None => "the end of the body".into(),
             Some(b'{') => "an object".into(),
@@ -208,6 +319,18 @@ impl<'a> Reader<'a> {
             Some((cut, _)) => format!("{}…", &rest[..cut]),
         }
     }
+}
+
+/// Whether a name is this one, or the same with lines in place of capitals.
+fn is_spelt(field: &str, name: &str) -> bool {
+    let mut letters = name.bytes();
+    field == name
+        || field.bytes().all(|letter| match letter.is_ascii_uppercase() {
+            true => {
+                letters.next() == Some(b'_') && letters.next() == Some(letter.to_ascii_lowercase())
+            }
+            false => letters.next() == Some(letter),
+        }) && letters.next().is_none()
 }
 
 /// The character of the escape that a text begins with, and the bytes it takes.

@@ -8,25 +8,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use tollgate_bench::machine;
-use tollgate_bench::stopwatch::Stopwatch;
+use crate::machine;
+use crate::stopwatch::Stopwatch;
 
 /// The generator's core.
-pub(crate) const GENERATOR_CORE: usize = 0;
+pub const GENERATOR_CORE: usize = 0;
 /// The core of all servers: they are measured in turn, and the others are idle meanwhile.
-const SERVER_CORE: usize = 1;
+pub const SERVER_CORE: usize = 1;
 /// A server must answer so long after it was started.
-pub(crate) const START_MAX: Duration = Duration::from_secs(10);
+pub const START_MAX: Duration = Duration::from_secs(10);
 
 /// A running server. Dropping it kills it, also while a panic unwinds.
-pub(crate) struct Process {
+#[derive(Debug)]
+pub struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
     /// Starts a program on the servers' core. Its log, standard error, goes to a file.
-    pub(crate) fn start(command: &mut Command, log: PathBuf) -> Result<Process, String> {
+    pub fn start(command: &mut Command, log: PathBuf) -> Result<Process, String> {
         let file = File::create(&log)
             .map_err(|error| format!("cannot write the log {}: {error}", log.display()))?;
         command.stdin(Stdio::null()).stderr(file);
@@ -45,20 +46,21 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts a server that says `listening http ADDRESS` and `ready` on standard output.
-    pub(crate) fn announced(
+    /// Starts a server that says `listening DOOR ADDRESS` and `ready` on standard output.
+    pub fn announced(
         command: &mut Command,
         log: PathBuf,
+        door: &str,
     ) -> Result<(Process, SocketAddr), String> {
         let mut process = Process::start(command.stdout(Stdio::piped()), log)?;
-        let address = process.wait_until_ready();
+        let address = process.wait_until_ready(door);
         match address {
             Ok(address) => Ok((process, address)),
             Err(problem) => Err(process.with_log(&problem)),
         }
     }
 
-    fn wait_until_ready(&mut self) -> Result<SocketAddr, String> {
+    fn wait_until_ready(&mut self, door: &str) -> Result<SocketAddr, String> {
         let output = self.child.stdout.take().expect("standard output is piped");
         let (sender, lines) = mpsc::channel();
         // Reads on to the end, so that a server that says more is never stopped by a full pipe.
@@ -71,16 +73,16 @@ impl Process {
         loop {
             match lines.recv_timeout(START_MAX.saturating_sub(watch.elapsed())) {
                 Ok(line) if line == "ready" => break,
-                Ok(line) => address = address_in(&line).or(address),
+                Ok(line) => address = address_in(&line, door).or(address),
                 Err(RecvTimeoutError::Timeout) => return Err("it is not ready in time".into()),
                 Err(RecvTimeoutError::Disconnected) => return Err("it ended at once".into()),
             }
         }
-        address.ok_or_else(|| "it is ready but said no `listening http ADDRESS`".into())
+        address.ok_or_else(|| format!("it is ready but said no `listening {door} ADDRESS`"))
     }
 
     /// The problem, and the end of what the server wrote to its log.
-    pub(crate) fn with_log(&self, problem: &str) -> String {
+    pub fn with_log(&self, problem: &str) -> String {
         const SHOWN_LINES_MAX: usize = 15;
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -90,11 +92,12 @@ impl Process {
     }
 
     /// Whether it has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its number, for the system.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 }
@@ -107,36 +110,46 @@ impl Drop for Process {
     }
 }
 
+/// A program that was built together with this one.
+pub fn beside(name: &str) -> Result<PathBuf, String> {
+    let this = std::env::current_exe();
+    this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
+}
+
 /// Pinning fails silently where the cores are not ours to choose.
-pub(crate) fn is_pinned(process: u32, core: usize) -> Result<(), String> {
+pub fn is_pinned(process: u32, core: usize) -> Result<(), String> {
     match machine::cores_of(process) {
         cores if cores == core.to_string() => Ok(()),
         cores => Err(format!("it should run on core {core} and runs on {cores}: allow cores 0, 1")),
     }
 }
 
-/// `listening http 127.0.0.1:8080` is that address.
-fn address_in(line: &str) -> Option<SocketAddr> {
-    line.strip_prefix("listening http ")?.trim().parse().ok()
+/// `listening http 127.0.0.1:8080` is that address, if it is the door that is asked for.
+fn address_in(line: &str, door: &str) -> Option<SocketAddr> {
+    let (its_door, address) = line.strip_prefix("listening ")?.split_once(' ')?;
+    (its_door == door).then(|| address.trim().parse().ok())?
 }
 
 /// A directory for configurations and logs, removed at the end.
-pub(crate) struct Scratch(PathBuf);
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(crate) fn new() -> Result<Scratch, String> {
+    /// An empty one.
+    pub fn new() -> Result<Scratch, String> {
         let path = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|error| format!("cannot make the directory {}: {error}", path.display()))?;
         Ok(Scratch(path))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Writes a file into it.
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let path = self.0.join(name);
         match std::fs::write(&path, text) {
             Ok(()) => Ok(path),
@@ -167,7 +180,7 @@ mod tests {
         let script = "echo listening grpc 127.0.0.1:1; echo listening http 127.0.0.1:2; \
                       echo ready; exec sleep 60";
         let (process, address) =
-            Process::announced(&mut shell(script), scratch.path().join("log")).unwrap();
+            Process::announced(&mut shell(script), scratch.path().join("log"), "http").unwrap();
         assert_eq!(address, "127.0.0.1:2".parse().unwrap());
         let id = process.id();
         drop(process);
@@ -178,7 +191,8 @@ mod tests {
     fn a_server_that_does_not_start_is_quoted() {
         let scratch = Scratch::new().unwrap();
         let start = |script| {
-            let started = Process::announced(&mut shell(script), scratch.path().join("log-2"));
+            let started =
+                Process::announced(&mut shell(script), scratch.path().join("log-2"), "http");
             started.map(|_| ()).unwrap_err()
         };
         assert_eq!(start("echo no such file >&2"), "it ended at once\n    no such file");

@@ -1,20 +1,67 @@
-//! As much of an HTTP/1.1 response as a load generator must understand: where it ends, and its
-//! status.
+//! HTTP/1.1, one request at a time; of a response as much as a load generator must understand: where
+//! it ends, and its status.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use memchr::memchr;
 
+use super::requests::{Cursor, Requests};
+use super::{Talk, Turn, shown};
+use crate::process::START_MAX;
+
+/// One request on the way; every answer must be 200.
+#[derive(Debug)]
+pub struct Http<'a> {
+    requests: Cursor<'a>,
+    asked_at: Duration,
+}
+
+impl<'a> Http<'a> {
+    /// What is said on the connection at `index`.
+    pub fn new(requests: &'a Requests, index: usize) -> Http<'a> {
+        Http { requests: Cursor::new(requests, index), asked_at: Duration::ZERO }
+    }
+}
+
+impl Talk for Http<'_> {
+    fn begin(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
+        turn.out.extend_from_slice(self.requests.next_request());
+        self.asked_at = turn.now;
+        Ok(())
+    }
+
+    fn hear(&mut self, received: &[u8], turn: &mut Turn<'_>) -> Result<usize, String> {
+        match progress(received)? {
+            Progress::Incomplete => Ok(0),
+            Progress::Complete { status: 200, .. } => {
+                turn.answered(1, self.asked_at);
+                self.begin(turn)?;
+                Ok(received.len())
+            }
+            Progress::Complete { .. } => Err("the status is not 200".into()),
+        }
+    }
+}
+
 /// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub enum Progress {
     /// More must come.
     Incomplete,
     /// All of it is there.
-    Complete { status: u16, body_bytes: usize },
+    Complete {
+        /// The three digits.
+        status: u16,
+        /// Length of the body.
+        body_bytes: usize,
+    },
 }
 
 /// Reads the response at the beginning of `bytes`. One response at a time is expected: bytes behind
 /// its end are an error, as is a body whose length is not told ahead.
-pub(crate) fn progress(bytes: &[u8]) -> Result<Progress, &'static str> {
+pub fn progress(bytes: &[u8]) -> Result<Progress, &'static str> {
     let Some(head) = head(bytes)? else { return Ok(Progress::Incomplete) };
     let body_bytes = match (head.status, head.content_length) {
         (204 | 304, _) => 0,
@@ -66,6 +113,43 @@ fn content_length(line: &[u8]) -> Result<Option<usize>, &'static str> {
             length.map(Some).ok_or("the Content-Length is not a number")
         }
         _ => Ok(None),
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The three digits.
+    pub status: u16,
+    /// Length of the body.
+    pub body_bytes: usize,
+    /// All of it.
+    pub text: String,
+}
+
+/// Asks one question on a connection of its own.
+pub fn ask(address: SocketAddr, request: &[u8]) -> Result<Answer, String> {
+    let stream = TcpStream::connect(address).and_then(|mut stream| {
+        stream.set_read_timeout(Some(START_MAX))?;
+        stream.write_all(request)?;
+        Ok(stream)
+    });
+    let mut stream = stream.map_err(|error| format!("cannot ask {address}: {error}"))?;
+    let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
+    loop {
+        let quoted = |problem: &str| format!("{problem}; it said:\n{}", shown(&answer));
+        match progress(&answer).map_err(quoted)? {
+            Progress::Incomplete => {}
+            Progress::Complete { status, body_bytes } => {
+                let text = String::from_utf8_lossy(&answer).into_owned();
+                return Ok(Answer { status, body_bytes, text });
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(quoted("the server closed the connection")),
+            Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
+            Err(error) => return Err(quoted(&format!("cannot receive: {error}"))),
+        }
     }
 }
 

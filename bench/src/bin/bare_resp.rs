@@ -1,0 +1,107 @@
+//! The floor of the RESP server: tokio and a parser of commands, deciding nothing.
+//!
+//! `cargo xtask bench doors` starts it as a process of its own, so that it is pinned and its
+//! processor time is counted in the same way as everybody's. It announces itself on standard output
+//! as `tollgate serve` does, and runs until it is killed.
+
+use std::io;
+use std::process::ExitCode;
+
+use memchr::memchr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What every command is answered with: as long as a usual answer to CL.THROTTLE.
+const REPLY: &[u8] = b"*5\r\n:0\r\n:10001\r\n:10000\r\n:-1\r\n:1\r\n";
+/// Longest run of commands that is understood.
+const BUFFER_BYTES: usize = 64 << 10;
+
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bare-resp: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Takes connections for ever, all on the thread that calls.
+fn serve() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        println!("listening resp {}\nready", listener.local_addr()?);
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            tokio::spawn(connection(stream));
+        }
+    })
+}
+
+/// Answers everything on one connection. An error is a peer that went away: the generator does so
+/// at the end of each sample.
+async fn connection(mut stream: TcpStream) -> io::Result<()> {
+    let (mut buffer, mut filled) = (vec![0; BUFFER_BYTES], 0);
+    let mut replies = Vec::new();
+    loop {
+        match stream.read(&mut buffer[filled..]).await? {
+            0 => return Ok(()),
+            bytes => filled += bytes,
+        }
+        let mut done = 0;
+        while let Some(length) = command(&buffer[done..filled])? {
+            done += length;
+            replies.extend_from_slice(REPLY);
+        }
+        buffer.copy_within(done..filled, 0);
+        filled -= done;
+        stream.write_all(&replies).await?;
+        replies.clear();
+    }
+}
+
+/// Length of the command at the beginning: an array of bulk strings; `None` if more must come.
+fn command(bytes: &[u8]) -> io::Result<Option<usize>> {
+    let Some((words, mut at)) = number(bytes, b'*')? else { return Ok(None) };
+    for _ in 0..words {
+        let Some((length, head)) = number(&bytes[at..], b'$')? else { return Ok(None) };
+        at += head + length + 2;
+        if at > bytes.len() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(at))
+}
+
+/// The number in the first line, behind its sign, and the length of the line.
+fn number(bytes: &[u8], sign: u8) -> io::Result<Option<(usize, usize)>> {
+    let Some(end) = memchr(b'\n', bytes) else { return Ok(None) };
+    let digits = bytes[..end].strip_prefix(&[sign]).and_then(|line| line.strip_suffix(b"\r"));
+    let digit = |value: usize, digit: &u8| match digit {
+        b'0'..=b'9' => Some(value * 10 + usize::from(digit - b'0')),
+        _ => None,
+    };
+    let value = digits.filter(|it| it.len() < 6).and_then(|it| it.iter().try_fold(0, digit));
+    value.map(|value| Some((value, end + 1))).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_measured() {
+        let rows = [
+            ("", Some(None)),
+            ("*2\r\n$4\r\nINCR\r\n$1\r\na\r", Some(None)),
+            ("*2\r\n$4\r\nINCR\r\n$1\r\na\r\n*1", Some(Some(21))),
+            ("PING\r\n", None),
+            ("*x\r\n", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(command(text.as_bytes()).ok(), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The goals, as ratios within one run, and whether each is met.
+
+use tollgate_bench::rounds::{Figure, Results, Sample};
+use tollgate_bench::table::{Style, Table, figures};
+
+use crate::part::{Shape, TOLLGATE, name};
+use crate::resp::{BUCKET, CELL, ECHO, INCR, MANY, ONE, PIPELINE_16, PIPELINE_64};
+use crate::{grpc, tower};
+
+struct Goal {
+    what: &'static str,
+    ours: &'static str,
+    peer: &'static str,
+    shape: Shape,
+    /// `None`: shown for comparison.
+    least: Option<f64>,
+}
+
+const fn resp(peer: &'static str, shape: Shape, least: Option<f64>) -> Goal {
+    Goal { what: "CL.THROTTLE", ours: TOLLGATE, peer, shape, least }
+}
+
+const fn should_rate_limit(shape: Shape) -> Goal {
+    let what = "ShouldRateLimit";
+    Goal { what, ours: TOLLGATE, peer: grpc::TONIC, shape, least: Some(0.85) }
+}
+
+const GOALS: [Goal; 13] = [
+    resp(ECHO, ONE, Some(0.9)),
+    resp(ECHO, MANY, Some(0.9)),
+    resp(INCR, ONE, None),
+    resp(ECHO, PIPELINE_16, None),
+    resp(INCR, PIPELINE_16, None),
+    resp(BUCKET, PIPELINE_16, None),
+    resp(ECHO, PIPELINE_64, Some(0.5)),
+    resp(INCR, PIPELINE_64, Some(1.5)),
+    resp(CELL, PIPELINE_64, None),
+    resp(BUCKET, PIPELINE_64, Some(20.0)),
+    should_rate_limit(grpc::UNARY),
+    should_rate_limit(grpc::MULTIPLEXED),
+    Goal {
+        what: "axum route",
+        ours: tower::LIMITED,
+        peer: tower::BARE,
+        shape: tower::SHAPE,
+        least: Some(0.95),
+    },
+];
+
+/// All goals whose numbers were measured. Bound: `GOALS`.
+#[derive(Default)]
+pub(crate) struct Goals(Vec<Decided>);
+
+struct Decided {
+    goal: &'static Goal,
+    by_cpu: Figure,
+    by_rate: Figure,
+}
+
+impl Goals {
+    /// Adds those that these results decide.
+    pub(crate) fn decide(&mut self, results: &Results) {
+        for goal in &GOALS {
+            let (ours, peer) = (name(goal.ours, goal.shape), name(goal.peer, goal.shape));
+            let times = |of: fn(&Sample, &Sample) -> f64| results.compare(&ours, &peer, of);
+            let by_cpu = times(|ours, peer| peer.server_us / ours.server_us);
+            let by_rate = times(|ours, peer| ours.requests_per_s / peer.requests_per_s);
+            if let (Some(by_cpu), Some(by_rate)) = (by_cpu, by_rate) {
+                self.0.push(Decided { goal, by_cpu, by_rate });
+            }
+        }
+    }
+
+    /// The table, and whether all are met by processor time.
+    pub(crate) fn table(&self, style: Style) -> (Table, bool) {
+        let columns = ["goal", "asked by", "to be", "by CPU", "result", "by requests/s", "result"];
+        let mut table = Table::new("Goals: times the peer (least-most)", style, &columns);
+        let mut all_met = true;
+        for Decided { goal, by_cpu, by_rate } in &self.0 {
+            let verdict = |figure: &Figure| match goal.least {
+                Some(least) if figure.median >= least => "met",
+                Some(_) => "MISSED",
+                None => "-",
+            };
+            all_met &= verdict(by_cpu) != "MISSED";
+            table.row([
+                format!("{}: {} / {}", goal.what, goal.ours, goal.peer),
+                goal.shape.to_string(),
+                goal.least.map_or("-".into(), |least| format!(">= {least}")),
+                times(*by_cpu),
+                verdict(by_cpu).into(),
+                times(*by_rate),
+                verdict(by_rate).into(),
+            ]);
+        }
+        (table, all_met)
+    }
+}
+
+/// `1.52 (1.40-1.61)`.
+pub(crate) fn times(figure: Figure) -> String {
+    format!("{} ({}-{})", figures(figure.median), figures(figure.min), figures(figure.max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One sample of each, at so many microseconds of the server's and requests a second.
+    fn results(rows: &[(&str, Shape, f64, f64)]) -> Results {
+        let row = |&(who, shape, server_us, requests_per_s): &(&str, Shape, f64, f64)| {
+            let sample = Sample { server_us, requests_per_s, ..Sample::default() };
+            (name(who, shape), vec![sample])
+        };
+        Results(rows.iter().map(row).collect())
+    }
+
+    #[test]
+    fn goals_are_decided_by_processor_time_and_only_where_both_sides_were_measured() {
+        let mut goals = Goals::default();
+        goals.decide(&results(&[
+            (TOLLGATE, PIPELINE_64, 0.2, 4_000_000.0),
+            (INCR, PIPELINE_64, 0.4, 3_000_000.0),
+            (TOLLGATE, ONE, 5.0, 200_000.0),
+        ]));
+        let (table, all_met) = goals.table(Style::Text);
+        assert!(all_met && goals.0.len() == 1);
+        let line = table.to_string().lines().last().unwrap().to_owned();
+        let cells: Vec<&str> =
+            line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+        let expected = "CL.THROTTLE: tollgate / Redis INCR|16 x 64|>= 1.5|2.00 (2.00-2.00)|met|\
+                        1.33 (1.33-1.33)|MISSED";
+        assert_eq!(cells.join("|"), expected);
+
+        goals.decide(&results(&[
+            (TOLLGATE, grpc::UNARY, 10.0, 90_000.0),
+            (grpc::TONIC, grpc::UNARY, 8.0, 90_000.0),
+        ]));
+        assert!(!goals.table(Style::Text).1, "0.8 is below 0.85");
+    }
+}

@@ -1,0 +1,149 @@
+//! One part of the measurement: servers that answer the same question, and how they are asked.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::redis::Server;
+use tollgate_bench::process::{Process, Scratch, beside};
+use tollgate_bench::rounds::{Sample, Span};
+
+use crate::{grpc, resp, tower};
+
+/// The parts there are.
+pub(crate) const NAMES: [&str; 3] = ["resp", "grpc", "tower"];
+
+/// What Tollgate is called in the tables of the doors.
+pub(crate) const TOLLGATE: &str = "tollgate";
+
+const RULES: &str = include_str!("../../../rules/one-address.yaml");
+
+/// Where servers are started from.
+pub(crate) struct Place<'a> {
+    /// The program `tollgate`.
+    pub(crate) tollgate: &'a Path,
+    /// For their files.
+    pub(crate) scratch: &'a Scratch,
+}
+
+/// How somebody is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) connections: usize,
+    /// Requests on the way on each connection.
+    pub(crate) at_once: usize,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.connections, self.at_once)
+    }
+}
+
+/// The name of a case among the results.
+pub(crate) fn name(who: &str, shape: Shape) -> String {
+    format!("{who}, {shape}")
+}
+
+/// One thing to measure: who, and how it is asked.
+pub(crate) struct Case {
+    pub(crate) who: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) sample: Box<dyn Fn(Span) -> Result<Sample, String>>,
+}
+
+/// A server that runs as long as this lives.
+pub(crate) enum Running {
+    Process { _alive: Process },
+    Redis { _alive: Box<Server> },
+}
+
+/// Everybody who answers the same question.
+pub(crate) struct Part {
+    pub(crate) title: &'static str,
+    /// The one that decides nothing: the others are compared with it.
+    pub(crate) floor: &'static str,
+    /// In the order of the table.
+    pub(crate) cases: Vec<Case>,
+    /// What could not be measured, and why.
+    pub(crate) problems: Vec<String>,
+    /// Bound: one for each contestant.
+    running: Vec<Running>,
+}
+
+impl Part {
+    /// Starts the servers of the part with this name, one of `NAMES`.
+    pub(crate) fn start(name: &str, place: &Place<'_>) -> Part {
+        match name {
+            "resp" => resp::start(place),
+            "grpc" => grpc::start(place),
+            "tower" => tower::start(place),
+            other => unreachable!("`{other}` is not among the parts"),
+        }
+    }
+
+    pub(crate) fn new(title: &'static str, floor: &'static str) -> Part {
+        Part { title, floor, cases: Vec::new(), problems: Vec::new(), running: Vec::new() }
+    }
+
+    /// Adds a contestant with its cases, or why it is missing.
+    pub(crate) fn add(
+        &mut self,
+        who: &'static str,
+        started: Result<(Option<Running>, Vec<Case>), String>,
+    ) {
+        match started {
+            Ok((running, cases)) => {
+                self.running.extend(running);
+                self.cases.extend(cases);
+            }
+            Err(problem) => self.problems.push(format!("{who}: {problem}")),
+        }
+    }
+
+    /// Cases that are asked in the same way stand together.
+    pub(crate) fn sort(&mut self, shapes: &[Shape]) {
+        self.cases.sort_by_key(|case| shapes.iter().position(|it| *it == case.shape));
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.cases.iter().map(|case| name(case.who, case.shape)).collect()
+    }
+}
+
+/// `tollgate serve` with one door open, on one thread.
+pub(crate) fn tollgate(place: &Place<'_>, door: &str) -> Result<(Process, SocketAddr), String> {
+    let rules = place.scratch.write("rules.yaml", RULES)?;
+    let mut command = Command::new(place.tollgate);
+    command.arg("serve").arg("--rules").arg(rules).args(["--workers", "1"]);
+    for other in ["http", "grpc", "resp", "admin"] {
+        let address = if other == door { "127.0.0.1:0" } else { "none" };
+        command.arg(format!("--{other}")).arg(address);
+    }
+    Process::announced(&mut command, place.scratch.path().join("tollgate.log"), door)
+}
+
+/// A server of this crate.
+pub(crate) fn own(
+    place: &Place<'_>,
+    program: &str,
+    words: &[&str],
+    door: &str,
+) -> Result<(Process, SocketAddr), String> {
+    let log = place.scratch.path().join(format!("{program}{}.log", words.concat()));
+    Process::announced(Command::new(beside(program)?).args(words), log, door)
+}
+
+/// Cases of one contestant, one for each shape.
+pub(crate) fn cases<S>(
+    who: &'static str,
+    shapes: &[Shape],
+    sample: impl Fn(Shape) -> S,
+) -> Vec<Case>
+where
+    S: Fn(Span) -> Result<Sample, String> + 'static,
+{
+    let case = |&shape: &Shape| Case { who, shape, sample: Box::new(sample(shape)) };
+    shapes.iter().map(case).collect()
+}

@@ -1,0 +1,180 @@
+//! The Redis protocol: CL.THROTTLE next to what Redis does in its place.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::rc::Rc;
+
+use testkit::redis::Launch;
+use tollgate_bench::generator::requests::Requests;
+use tollgate_bench::generator::resp::{Reply, Resp, ask, command};
+use tollgate_bench::generator::{self, Load};
+use tollgate_bench::process::SERVER_CORE;
+use tollgate_bench::scripts::{GCRA, TOKEN_BUCKET};
+
+use crate::part::{self, Case, Part, Place, Running, Shape, TOLLGATE};
+
+pub(crate) const ECHO: &str = "bare echo";
+pub(crate) const INCR: &str = "Redis INCR";
+pub(crate) const CELL: &str = "redis-cell in Lua";
+pub(crate) const BUCKET: &str = "token bucket in Lua";
+
+pub(crate) const ONE: Shape = Shape { connections: 16, at_once: 1 };
+pub(crate) const MANY: Shape = Shape { connections: 50, at_once: 1 };
+pub(crate) const PIPELINE_16: Shape = Shape { connections: 16, at_once: 16 };
+pub(crate) const PIPELINE_64: Shape = Shape { connections: 16, at_once: 64 };
+const SHAPES: [Shape; 4] = [ONE, MANY, PIPELINE_16, PIPELINE_64];
+
+/// A quota that is never reached: capacity (CL.THROTTLE adds one), and so many in a second.
+const ROOM: &str = "10000";
+
+/// Of five numbers, the first says that the caller is not limited.
+const ALLOWED_OF_5: Reply = Reply { begins: b"*5\r\n:0\r\n", lines: 4 };
+/// Of two numbers, the first says that the caller is allowed.
+const ALLOWED_OF_2: Reply = Reply { begins: b"*2\r\n:1\r\n", lines: 1 };
+const NUMBER: Reply = Reply { begins: b":", lines: 1 };
+
+pub(crate) fn start(place: &Place<'_>) -> Part {
+    let mut part = Part::new("Redis protocol", ECHO);
+    let throttle = |key: &str| command(&["CL.THROTTLE", key, ROOM, ROOM, "1"]);
+    part.add(ECHO, {
+        part::own(place, "bare-resp", &[], "resp").map(|(process, address)| {
+            let target = Target { address, server: process.id() };
+            let cases = cases(ECHO, target, ALLOWED_OF_5, throttle);
+            (Some(Running::Process { _alive: process }), cases)
+        })
+    });
+    part.add(TOLLGATE, {
+        part::tollgate(place, "resp").and_then(|(process, address)| {
+            let ask = |key: &str, words: [&str; 4]| {
+                let [burst, count, period, quantity] = words;
+                ask(address, &["CL.THROTTLE", key, burst, count, period, quantity])
+            };
+            it_throttles(ask)?;
+            let target = Target { address, server: process.id() };
+            let cases = cases(TOLLGATE, target, ALLOWED_OF_5, throttle);
+            Ok((Some(Running::Process { _alive: process }), cases))
+        })
+    });
+    redis(&mut part);
+    part.sort(&SHAPES);
+    part
+}
+
+/// One server, asked in three ways.
+fn redis(part: &mut Part) {
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        part.problems.push(
+            "redis-server is not installed; run as root: apt-get install redis-server".into(),
+        );
+        return;
+    }
+    let server = Launch::new().on_core(SERVER_CORE).start();
+    let target = Target { address: server.address(), server: server.pid() };
+    part.add(INCR, {
+        let incr = |key: &str| command(&["INCR", &key.replace("user", "incr")]);
+        Ok((None, cases(INCR, target, NUMBER, incr)))
+    });
+    part.add(CELL, {
+        script(target.address, GCRA).and_then(|sha| {
+            let evalsha = |key: &str, [burst, count, period, quantity]: [&str; 4]| {
+                ask(target.address, &["EVALSHA", &sha, "1", key, burst, count, period, quantity])
+            };
+            it_throttles(evalsha)?;
+            let throttle = |key: &str| {
+                let key = key.replace("user", "cell");
+                command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1", "1"])
+            };
+            Ok((None, cases(CELL, target, ALLOWED_OF_5, throttle)))
+        })
+    });
+    part.add(BUCKET, {
+        script(target.address, TOKEN_BUCKET).map(|sha| {
+            let take = |key: &str| {
+                let key = key.replace("user", "hash");
+                command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1"])
+            };
+            (None, cases(BUCKET, target, ALLOWED_OF_2, take))
+        })
+    });
+    part.add(INCR, Ok((Some(Running::Redis { _alive: Box::new(server) }), Vec::new())));
+}
+
+/// Loads a script; its name is 40 digits.
+fn script(address: SocketAddr, text: &str) -> Result<String, String> {
+    let sha = ask(address, &["SCRIPT", "LOAD", text])?;
+    if sha.len() == 40 { Ok(sha) } else { Err(format!("the script is not taken: {sha}")) }
+}
+
+/// Who is asked.
+#[derive(Clone, Copy)]
+struct Target {
+    address: SocketAddr,
+    server: u32,
+}
+
+/// One case for each shape; `request` writes a command about a key.
+fn cases(
+    who: &'static str,
+    target: Target,
+    reply: Reply,
+    request: impl Fn(&str) -> String,
+) -> Vec<Case> {
+    part::cases(who, &SHAPES, |shape| {
+        let requests = Rc::new(Requests::of(shape.at_once, |callers| {
+            let commands = callers.iter().map(|caller| request(&format!("user:{caller:07}")));
+            commands.collect::<String>()
+        }));
+        move |span| {
+            let Target { address, server } = target;
+            let load = Load { address, server, connections: shape.connections, span };
+            generator::measure(&load, |index| Resp::new(&requests, reply, index))
+        }
+    })
+}
+
+/// Whether somebody limits as redis-cell does: what it answered to the same calls on a new key. A
+/// server that limits nothing would be measured to be fast.
+fn it_throttles(ask: impl Fn(&str, [&str; 4]) -> Result<String, String>) -> Result<(), String> {
+    const CALLS: [(&str, [&str; 4], &str); 13] = [
+        ("a", ["15", "30", "60", "1"], "[0,16,15,-1,2]"),
+        ("a", ["15", "30", "60", "1"], "[0,16,14,-1,4]"),
+        ("b", ["4", "5", "60", "0"], "[0,5,5,-1,0]"),
+        ("b", ["4", "5", "60", "1"], "[0,5,4,-1,12]"),
+        ("b", ["4", "5", "60", "1"], "[0,5,3,-1,24]"),
+        ("b", ["4", "5", "60", "1"], "[0,5,2,-1,36]"),
+        ("b", ["4", "5", "60", "1"], "[0,5,1,-1,48]"),
+        ("b", ["4", "5", "60", "1"], "[0,5,0,-1,60]"),
+        ("b", ["4", "5", "60", "1"], "[1,5,0,12,60]"),
+        ("c", ["4", "5", "60", "3"], "[0,5,2,-1,36]"),
+        ("c", ["4", "5", "60", "3"], "[1,5,2,12,36]"),
+        ("c", ["4", "5", "60", "2"], "[0,5,0,-1,60]"),
+        ("d", ["4", "1", "1", "6"], "[1,5,5,-1,0]"),
+    ];
+    for (key, words, expected) in CALLS {
+        let reply = ask(key, words)?;
+        if reply != expected {
+            let words = words.join(" ");
+            return Err(format!(
+                "it answers `{key} {words}` with {reply}, redis-cell with {expected}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_does_as_redis_cell() {
+        let server = Launch::new().start();
+        let sha = script(server.address(), GCRA).unwrap();
+        let ask = |key: &str, [burst, count, period, quantity]: [&str; 4]| {
+            ask(server.address(), &["EVALSHA", &sha, "1", key, burst, count, period, quantity])
+        };
+        assert_eq!(it_throttles(ask), Ok(()));
+        // Whoever limits nothing is found out.
+        assert!(it_throttles(|_, _| Ok("[0,16,15,-1,2]".into())).is_err());
+    }
+}

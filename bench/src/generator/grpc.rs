@@ -1,0 +1,247 @@
+//! gRPC, in HTTP/2 frames written by hand: so many streams at once on a connection, the next when
+//! one is answered.
+//!
+//! A client library costs as much as the server that is measured, and would be what is measured.
+//! Questions are written ahead, header fields are sent as any client sends them (in full once, then
+//! by number), and answers are read as far as to know that they are right: a message that begins as
+//! expected, and the end of the stream behind it. [`check`] asks once with a whole client.
+
+mod check;
+
+pub use check::check;
+
+use std::time::Duration;
+
+use super::requests::{Cursor, Requests};
+use super::{Talk, Turn};
+use crate::envoy::PATH;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEAD_BYTES: usize = 9;
+/// What each side may send before it is told otherwise.
+const WINDOW_BYTES: u32 = 65_535;
+/// The window that the server gets is never renewed: with the largest there is, it can send 2 GiB.
+const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+/// Every answer begins so: not compressed, below 16 MiB; `overall_code` OK is the first field.
+const ANSWER_BEGINS: [u8; 2] = [0, 0];
+const ANSWER_CODE: [u8; 2] = [0x08, 0x01];
+
+/// Kinds of frames (RFC 9113, section 6).
+mod kind {
+    pub(super) const DATA: u8 = 0;
+    pub(super) const HEADERS: u8 = 1;
+    pub(super) const SETTINGS: u8 = 4;
+    pub(super) const PING: u8 = 6;
+    pub(super) const WINDOW_UPDATE: u8 = 8;
+}
+
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+/// The setting of the size of the table of header fields, and its value unless told otherwise.
+const TABLE_SIZE: (u16, u32) = (1, 4_096);
+
+/// A few streams on one connection.
+#[derive(Debug)]
+pub struct Grpc<'a> {
+    messages: Cursor<'a>,
+    /// Those on the way. Bound: as many as `new` was told.
+    streams: Vec<Stream>,
+    next_id: u32,
+    /// Bytes that the server takes before it says more.
+    window: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    id: u32,
+    asked_at: Duration,
+    /// Whether its message has come.
+    has_message: bool,
+}
+
+impl<'a> Grpc<'a> {
+    /// What is said on the connection at `index`: `messages` are framed.
+    pub fn new(messages: &'a Requests, streams: usize, index: usize) -> Grpc<'a> {
+        Grpc {
+            messages: Cursor::new(messages, index),
+            streams: Vec::with_capacity(streams),
+            next_id: 1,
+            window: i64::from(WINDOW_BYTES),
+        }
+    }
+
+    /// Opens a stream: header fields and the message, and that is the end of it.
+    fn ask(&mut self, turn: &mut Turn<'_>) -> Result<Stream, String> {
+        let (id, message) = (self.next_id, self.messages.next_request());
+        self.next_id += 2;
+        self.window -= message.len() as i64;
+        if self.window < 0 {
+            return Err("the server takes no more: it does not renew its window in time".into());
+        }
+        match id {
+            1 => frame(turn.out, kind::HEADERS, END_HEADERS, id, &fields_first()),
+            _ => frame(turn.out, kind::HEADERS, END_HEADERS, id, &FIELDS_NEXT),
+        }
+        frame(turn.out, kind::DATA, END_STREAM, id, message);
+        Ok(Stream { id, asked_at: turn.now, has_message: false })
+    }
+
+    /// What one frame from the server means.
+    fn frame(&mut self, head: Head, payload: &[u8], turn: &mut Turn<'_>) -> Result<(), String> {
+        match head.kind {
+            kind::DATA => {
+                let code = payload.get(5..7);
+                if !payload.starts_with(&ANSWER_BEGINS) || code != Some(&ANSWER_CODE) {
+                    return Err("a message that does not say OK".into());
+                }
+                self.stream(head.stream)?.has_message = true;
+            }
+            kind::HEADERS if head.flags & END_STREAM != 0 => {
+                let stream = *self.stream(head.stream)?;
+                if !stream.has_message {
+                    return Err("an answer without a message".into());
+                }
+                turn.answered(1, stream.asked_at);
+                let next = self.ask(turn)?;
+                *self.stream(head.stream)? = next;
+            }
+            kind::HEADERS => {}
+            kind::SETTINGS if head.flags & ACK == 0 => {
+                settings(payload)?;
+                frame(turn.out, kind::SETTINGS, ACK, 0, &[]);
+            }
+            kind::PING if head.flags & ACK == 0 => frame(turn.out, kind::PING, ACK, 0, payload),
+            kind::SETTINGS | kind::PING => {}
+            kind::WINDOW_UPDATE => {
+                let bytes: [u8; 4] = payload.try_into().map_err(|_| "a broken WINDOW_UPDATE")?;
+                if head.stream == 0 {
+                    self.window += i64::from(u32::from_be_bytes(bytes));
+                }
+            }
+            other => return Err(format!("a frame of the kind {other}")),
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, id: u32) -> Result<&mut Stream, String> {
+        let stream = self.streams.iter_mut().find(|stream| stream.id == id);
+        stream.ok_or_else(|| format!("an answer on stream {id}, which has no question"))
+    }
+}
+
+impl Talk for Grpc<'_> {
+    fn begin(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
+        turn.out.extend_from_slice(PREFACE);
+        frame(turn.out, kind::SETTINGS, 0, 0, &[]);
+        let more = WINDOW_BYTES_MAX - WINDOW_BYTES;
+        frame(turn.out, kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+        for _ in 0..self.streams.capacity() {
+            let stream = self.ask(turn)?;
+            self.streams.push(stream);
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, received: &[u8], turn: &mut Turn<'_>) -> Result<usize, String> {
+        let mut heard = 0;
+        while let Some((head, rest)) = Head::read(&received[heard..]) {
+            let Some(payload) = rest.get(..head.payload_bytes) else { break };
+            self.frame(head, payload, turn)?;
+            heard += HEAD_BYTES + head.payload_bytes;
+        }
+        Ok(heard)
+    }
+}
+
+/// The nine bytes before each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    payload_bytes: usize,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl Head {
+    /// And what is behind them; `None` if they are not all there.
+    fn read(bytes: &[u8]) -> Option<(Head, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+        let [a, b, c, kind, flags, id @ ..] = *head;
+        let payload_bytes = u32::from_be_bytes([0, a, b, c]) as usize;
+        let stream = u32::from_be_bytes(id) & (u32::MAX >> 1);
+        Some((Head { payload_bytes, kind, flags, stream }, rest))
+    }
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
+    out.extend_from_slice(&[a, b, c, kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// The header fields are sent by their numbers in a table of the usual size.
+fn settings(payload: &[u8]) -> Result<(), String> {
+    for setting in payload.chunks_exact(6) {
+        let name = u16::from_be_bytes([setting[0], setting[1]]);
+        let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+        if name == TABLE_SIZE.0 && value < TABLE_SIZE.1 {
+            return Err(format!("the server remembers header fields of {value} bytes only"));
+        }
+    }
+    Ok(())
+}
+
+/// The fields of the first call on a connection, in full: the server puts them into its table.
+/// HPACK (RFC 7541), without Huffman coding.
+fn fields_first() -> Vec<u8> {
+    // From the static table: POST, http.
+    let mut block = vec![0x83, 0x86];
+    // With a name from it: `:path`, `:authority`, `content-type`; with a new one; `user-agent`.
+    let fields: [(u8, &[&str]); 5] = [
+        (0x40 | 4, &[PATH]),
+        (0x40 | 1, &["localhost"]),
+        (0x40 | 31, &["application/grpc"]),
+        (0x40, &["te", "trailers"]),
+        (0x40 | 58, &["bench"]),
+    ];
+    for (name, texts) in fields {
+        block.push(name);
+        for text in texts {
+            block.push(u8::try_from(text.len()).expect("shorter than 127 bytes"));
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// The fields of every other call by their numbers, the one that was sent last is 62.
+const FIELDS_NEXT: [u8; 7] = [0x83, 0x86, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_are_written() {
+        let mut bytes = Vec::new();
+        frame(&mut bytes, kind::DATA, END_STREAM, 3, b"abc");
+        assert_eq!(bytes, b"\0\0\x03\0\x01\0\0\0\x03abc");
+        let head = Head { payload_bytes: 3, kind: kind::DATA, flags: END_STREAM, stream: 3 };
+        assert_eq!(Head::read(&bytes), Some((head, &b"abc"[..])));
+        assert_eq!(Head::read(&bytes[..8]), None);
+    }
+
+    #[test]
+    fn a_small_table_of_header_fields_is_refused() {
+        let rows: [(&[u8], bool); 3] = [
+            (b"", true),
+            (b"\0\x01\0\0\x10\0", true),
+            (b"\0\x03\0\0\0\x64\0\x01\0\0\x0f\xff", false),
+        ];
+        for (payload, expected) in rows {
+            assert_eq!(settings(payload).is_ok(), expected, "{payload:?}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! One call with a whole client, to know that a server does what it is measured for.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request};
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::envoy::{PATH, RateLimitResponse};
+use crate::process::START_MAX;
+
+/// The answer to one framed message; an error if the call ends with anything but the status 0.
+pub fn check(address: SocketAddr, message: &[u8]) -> Result<RateLimitResponse, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    let message = Bytes::copy_from_slice(message);
+    runtime.block_on(async {
+        match timeout(START_MAX, call(address, message)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("no answer for {} s", START_MAX.as_secs())),
+        }
+    })
+}
+
+async fn call(address: SocketAddr, message: Bytes) -> Result<RateLimitResponse, String> {
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let (client, connection) = h2::client::handshake(stream).await.map_err(told)?;
+    tokio::spawn(async move { drop(connection.await) });
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://{address}{PATH}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .expect("a valid request");
+    let mut client = client.ready().await.map_err(told)?;
+    let (response, mut body) = client.send_request(request, false).map_err(told)?;
+    body.send_data(message, true).map_err(told)?;
+    let response = response.await.map_err(told)?;
+    status(response.headers())?;
+    let mut body = response.into_body();
+    let mut received = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data.map_err(told)?;
+        let _ = body.flow_control().release_capacity(data.len());
+        received.extend_from_slice(&data);
+    }
+    let trailers = body.trailers().await.map_err(told)?.unwrap_or_default();
+    if !trailers.contains_key("grpc-status") {
+        return Err("the answer has no grpc-status behind it".into());
+    }
+    status(&trailers)?;
+    let message = received.get(5..).ok_or("the answer has no message")?;
+    RateLimitResponse::decode(message).map_err(|error| format!("not the answer: {error}"))
+}
+
+/// Whether nothing is said, or 0.
+fn status(fields: &HeaderMap) -> Result<(), String> {
+    match fields.get("grpc-status") {
+        Some(status) if status != "0" => {
+            Err(format!("grpc-status {status:?}, {:?}", fields.get("grpc-message")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn told(error: h2::Error) -> String {
+    format!("HTTP/2: {error}")
+}

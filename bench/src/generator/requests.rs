@@ -1,0 +1,97 @@
+//! What is asked: requests about many keys, written before the clock starts.
+//!
+//! 65,536 keys are drawn from 100,000, which makes about 48,000 different ones: more than the
+//! processor's inner caches hold, few enough that a server has met them all within a second.
+
+use crate::random::Random;
+
+const DRAWS: usize = 1 << 16;
+const KEYS: u64 = 100_000;
+
+/// Requests one behind the other in memory, sent in this order, over and over.
+#[derive(Debug)]
+pub struct Requests {
+    bytes: Vec<u8>,
+    /// Where each request ends.
+    ends: Vec<usize>,
+    /// How many decisions one request asks for.
+    pub decisions: usize,
+}
+
+impl Requests {
+    /// Requests that ask for so many `decisions` each; `request` writes one, given the numbers of
+    /// its callers, which are below 100,000.
+    pub fn of<B: AsRef<[u8]>>(decisions: usize, request: impl Fn(&[u64]) -> B) -> Requests {
+        let mut random = Random::new(1);
+        let callers: Vec<u64> = (0..DRAWS).map(|_| random.below(KEYS)).collect();
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for callers in callers.chunks_exact(decisions) {
+            bytes.extend_from_slice(request(callers).as_ref());
+            ends.push(bytes.len());
+        }
+        Requests { bytes, ends, decisions }
+    }
+
+    /// How many there are before they come again.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The request at `index`, below `len`.
+    pub fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+}
+
+/// Goes through requests in order, from a place of its own, for ever.
+#[derive(Debug)]
+pub struct Cursor<'a> {
+    requests: &'a Requests,
+    next: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The cursor of the connection at `index`. They begin far apart, so that connections do not ask
+    /// about the same keys one shortly after the other.
+    pub fn new(requests: &'a Requests, index: usize) -> Cursor<'a> {
+        const APART: usize = 1_237;
+        Cursor { requests, next: index * APART % requests.len() }
+    }
+
+    /// The next request.
+    pub fn next_request(&mut self) -> &'a [u8] {
+        let request = self.requests.get(self.next);
+        self.next = if self.next + 1 == self.requests.len() { 0 } else { self.next + 1 };
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn about_48_000_callers_ask() {
+        let requests = Requests::of(1, |callers| format!("{:05}", callers[0]));
+        let different: HashSet<&[u8]> = (0..requests.len()).map(|it| requests.get(it)).collect();
+        assert_eq!(requests.len(), 65_536);
+        assert!((47_500..48_500).contains(&different.len()), "{}", different.len());
+    }
+
+    #[test]
+    fn a_cursor_comes_back_to_where_it_began() {
+        let requests = Requests::of(16, |callers| format!("{:05}", callers[0]));
+        assert_eq!(requests.len(), 4_096);
+        let mut cursor = Cursor::new(&requests, 5);
+        let first = cursor.next_request();
+        (1..requests.len()).for_each(|_| assert!(!cursor.next_request().is_empty()));
+        assert_eq!(cursor.next_request().as_ptr(), first.as_ptr());
+    }
+}

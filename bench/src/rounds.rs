@@ -1,0 +1,142 @@
+//! Rounds of samples: every contestant once, then all of them again.
+
+use std::time::Duration;
+
+use crate::stopwatch::median;
+
+/// How long one sample takes: the servers are asked for as long as `warm_up` before it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Before it counts.
+    pub warm_up: Duration,
+    /// While it counts.
+    pub duration: Duration,
+}
+
+/// What one measurement of a server found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// Requests answered in a second.
+    pub requests_per_s: f64,
+    /// Microseconds of processor time, user and system, that a request cost the server.
+    pub server_us: f64,
+    /// The same of the generator.
+    pub generator_us: f64,
+    /// The middle of all waits for an answer, in microseconds.
+    pub p50_us: f64,
+    /// The wait that one answer in a hundred took longer than.
+    pub p99_us: f64,
+}
+
+/// A number measured several times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// The middle one.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Figure {
+    /// `None` of none.
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Figure> {
+        let values: Vec<f64> = values.collect();
+        let min = values.iter().copied().reduce(f64::min)?;
+        let max = values.iter().copied().reduce(f64::max)?;
+        Some(Figure { median: median(&values), min, max })
+    }
+
+    /// Half of the range, in percent of the median.
+    pub fn spread(&self) -> String {
+        format!("±{:.0} %", (self.max - self.min) / 2.0 / self.median * 100.0)
+    }
+}
+
+/// Everything measured: for each contestant one sample of each round, in the order of the rounds.
+#[derive(Debug, Default)]
+pub struct Results(pub Vec<(String, Vec<Sample>)>);
+
+impl Results {
+    /// Measures the contestants in turn, each round beginning with another one. `sample` takes one
+    /// of the contestant at an index of `names`. A round before the first does not count: in it the
+    /// servers meet most callers for the first time, which costs more.
+    pub fn measure(
+        names: &[String],
+        rounds: usize,
+        sample: impl Fn(usize) -> Result<Sample, String>,
+    ) -> Result<Results, String> {
+        let sample =
+            |index| sample(index).map_err(|problem| format!("{}: {problem}", names[index]));
+        let mut results = Results::default();
+        results.0.extend(names.iter().map(|name| (name.clone(), Vec::with_capacity(rounds))));
+        eprintln!("a round that does not count");
+        (0..names.len()).try_for_each(|index| sample(index).map(drop))?;
+        for round in 0..rounds {
+            eprintln!("round {} of {rounds}", round + 1);
+            for turn in 0..names.len() {
+                let index = (round + turn) % names.len();
+                results.0[index].1.push(sample(index)?);
+            }
+        }
+        Ok(results)
+    }
+
+    /// The samples of one contestant, if it was measured.
+    fn samples(&self, name: &str) -> Option<&[Sample]> {
+        self.0.iter().find(|(its_name, _)| its_name == name).map(|(_, samples)| &samples[..])
+    }
+
+    /// One number of a contestant.
+    pub fn figure(&self, name: &str, of: impl Fn(&Sample) -> f64) -> Option<Figure> {
+        Figure::of(self.samples(name)?.iter().map(of))
+    }
+
+    /// Compares two contestants round by round: samples of one round are seconds apart, and the
+    /// machine's speed drifts by the minute.
+    pub fn compare(
+        &self,
+        a: &str,
+        b: &str,
+        compare: impl Fn(&Sample, &Sample) -> f64,
+    ) -> Option<Figure> {
+        let pairs = self.samples(a)?.iter().zip(self.samples(b)?);
+        Figure::of(pairs.map(|(a, b)| compare(a, b)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn contestants_are_compared_within_a_round() {
+        let sample = |server_us| Sample { server_us, ..Sample::default() };
+        let samples = |values: [f64; 3]| values.map(sample).to_vec();
+        // The machine is three times slower in the second round; b always costs half of a.
+        let results = Results(vec![
+            ("a".into(), samples([2.0, 6.0, 2.0])),
+            ("b".into(), samples([1.0, 3.0, 1.0])),
+        ]);
+        let measured = results.compare("a", "b", |a, b| a.server_us / b.server_us);
+        assert_eq!(measured, Some(Figure { median: 2.0, min: 2.0, max: 2.0 }));
+        assert_eq!(results.compare("a", "c", |a, _| a.server_us), None);
+    }
+
+    #[test]
+    fn each_round_begins_with_another_one_and_the_first_does_not_count() {
+        let turns = RefCell::new(Vec::new());
+        let sample = |index: usize| {
+            turns.borrow_mut().push(index);
+            Ok(Sample { requests_per_s: turns.borrow().len() as f64, ..Sample::default() })
+        };
+        let results = Results::measure(&["a".into(), "b".into()], 2, sample).unwrap();
+        assert_eq!(*turns.borrow(), [0, 1, 0, 1, 1, 0]);
+        let of_a = results.figure("a", |it| it.requests_per_s);
+        assert_eq!(of_a, Some(Figure { median: 4.5, min: 3.0, max: 6.0 }));
+        let refused = Results::measure(&["a".into()], 1, |_| Err("it is gone".into()));
+        assert_eq!(refused.unwrap_err(), "a: it is gone");
+    }
+}

@@ -1,0 +1,106 @@
+//! Names for the rules of imported files, which have none of their own.
+//!
+//! A name is part of a limit's identity, so it depends on nothing but the domain and the place in the
+//! tree: neither the order of the file nor what else is in it changes it.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// The longest name of a rule.
+const NAME_MAX: usize = 64;
+
+/// How many hexadecimal digits tell rules apart whose names would be alike.
+const DIGITS: usize = 12;
+
+/// A step of the tree: key and, unless any will do, value.
+pub(crate) type Step<'a> = (&'a str, Option<&'a str>);
+
+/// `domain--key---value--key`, if that is a name and can be read back; otherwise the nearest to it,
+/// with some digits of a hash at its end.
+pub(crate) fn name(domain: &str, path: &[Step<'_>]) -> String {
+    let mut name = String::from(domain);
+    let mut is_exact = is_plain(domain);
+    for (key, value) in path {
+        let _ = write!(name, "--{key}");
+        is_exact &= is_plain(key);
+        if let Some(value) = value {
+            let _ = write!(name, "---{value}");
+            is_exact &= is_plain(value);
+        }
+    }
+    if is_exact && name.len() <= NAME_MAX {
+        return name;
+    }
+    let mut near: String = name.chars().map(|c| if is_word(c) { c } else { '-' }).collect();
+    near.truncate(NAME_MAX - DIGITS - 1);
+    format!("{}-{}", near.trim_matches('-'), digits(domain, path)).trim_start_matches('-').into()
+}
+
+/// Whether it says in a name just what it says alone: none of it can be taken for what stands between
+/// two parts.
+fn is_plain(part: &str) -> bool {
+    let whole = !part.is_empty() && part.chars().all(is_word) && !part.contains("--");
+    whole && !part.starts_with('-') && !part.ends_with('-')
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+/// Lengths are hashed too: no two paths are alike.
+fn digits(domain: &str, path: &[Step<'_>]) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |part: Option<&str>| {
+        let length = part.map_or(u64::MAX, |part| part.len() as u64);
+        hash.update(length.to_le_bytes());
+        hash.update(part.unwrap_or_default().as_bytes());
+    };
+    add(Some(domain));
+    for (key, value) in path {
+        add(Some(key));
+        add(*value);
+    }
+    let hash = hash.finalize();
+    let mut digits = String::new();
+    for byte in &hash[..DIGITS / 2] {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_readable_or_at_least_their_own() {
+        let plain = [("message_type", Some("marketing")), ("to_number", None)];
+        assert_eq!(name("my-app", &plain), "my-app--message_type---marketing--to_number");
+        assert_eq!(name("basic", &[("key1", None)]), "basic--key1");
+        let odd = name("basic", &[("path", Some("files/*"))]);
+        assert_eq!(
+            odd, "basic--path---files-6a2a3ae9a2ca",
+            "other processes and versions must agree"
+        );
+        let long = "x".repeat(200);
+        let names = [
+            name("a", &[("b", Some("c"))]),
+            name("a", &[("b", None), ("c", None)]),
+            name("a", &[("b---c", None)]),
+            name("a", &[("b-", Some("c"))]),
+            name("a--b", &[("c", None)]),
+            name("a", &[("b_c", None)]),
+            name("a", &[("b", Some(""))]),
+            name("a", &[(&long, None)]),
+            name("a", &[(&long, Some(&long))]),
+            name("*", &[("*", None)]),
+            name("ü", &[("ü", None)]),
+            name(&long, &[("b", None)]),
+        ];
+        for (index, one) in names.iter().enumerate() {
+            assert!(crate::compile::is_name(one), "{one}");
+            assert!(!names[..index].contains(one), "{one}");
+        }
+    }
+}

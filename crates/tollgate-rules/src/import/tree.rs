@@ -1,0 +1,116 @@
+//! `Tree`: which rule of a file a descriptor meets.
+//!
+//! One step for each entry, in order: a node with just this value; else the first in the order of the
+//! file whose value has a `*` and fits; else the node of this key for any value. No step is taken back,
+//! and only the node of the last entry counts: this is how the reference server finds it, and files
+//! are written for that. Keys and values are compared apart, never joined.
+
+use std::collections::HashMap;
+
+use tollgate::KeyBuf;
+
+use super::wildcard::Wildcard;
+use crate::descriptors::Entry;
+use crate::key_template::add_entry;
+
+/// The most steps from the root to a node.
+pub(crate) const DEPTH_MAX: usize = 12;
+
+/// The descriptors of a file, each node with an index of those below it.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    /// The root first. Bound: the nodes of a YAML file.
+    nodes: Vec<Node>,
+}
+
+/// One descriptor of a file.
+#[derive(Debug, Default)]
+struct Node {
+    /// The number of the rule that its limit became.
+    rule: Option<u32>,
+    /// Whether the value of its entry is part of the key.
+    counts_value: bool,
+    /// By key.
+    below: HashMap<Box<str>, Choices>,
+}
+
+/// The nodes of one key below a node.
+#[derive(Debug, Default)]
+struct Choices {
+    /// By value, those with a `*` among them.
+    exact: HashMap<Box<str>, u32>,
+    /// In the order of the file.
+    wildcards: Vec<(Wildcard, u32)>,
+    bare: Option<u32>,
+}
+
+impl Choices {
+    fn of(&self, value: &str) -> Option<u32> {
+        let fitting = || self.wildcards.iter().find(|(wildcard, _)| wildcard.fits(value));
+        self.exact.get(value).copied().or_else(|| fitting().map(|(_, node)| *node)).or(self.bare)
+    }
+}
+
+/// A node as a file has it.
+pub(crate) struct Written<'a> {
+    pub(crate) key: &'a str,
+    /// `None`: any.
+    pub(crate) value: Option<&'a str>,
+    /// All values that fit share one count.
+    pub(crate) shared: bool,
+    pub(crate) rule: Option<u32>,
+}
+
+impl Tree {
+    /// Without descriptors.
+    pub(crate) fn new() -> Tree {
+        Tree { nodes: vec![Node::default()] }
+    }
+
+    /// The node that all others are below.
+    pub(crate) const ROOT: u32 = 0;
+
+    /// Adds a node; its number.
+    pub(crate) fn add(&mut self, above: u32, written: Written<'_>) -> u32 {
+        let Written { key, value, shared, rule } = written;
+        let number = self.nodes.len() as u32;
+        let wildcard = value.and_then(Wildcard::parse);
+        let counts_value = value.is_none() || (wildcard.is_some() && !shared);
+        self.nodes.push(Node { rule, counts_value, below: HashMap::new() });
+        let choices = self.nodes[above as usize].below.entry(key.into()).or_default();
+        if let Some(wildcard) = wildcard {
+            choices.wildcards.push((wildcard, number));
+        }
+        match value {
+            Some(value) => drop(choices.exact.insert(value.into(), number)),
+            None => choices.bare = Some(number),
+        }
+        number
+    }
+
+    /// Whether the value of the entry is part of the key of rules below this node.
+    pub(crate) fn counts_value(&self, node: u32) -> bool {
+        self.nodes[node as usize].counts_value
+    }
+
+    /// The number of the rule that a descriptor with these entries meets, and the key that it counts.
+    pub(crate) fn find<'e>(
+        &self,
+        entries: impl Iterator<Item = Entry<'e>>,
+    ) -> Option<(u32, KeyBuf)> {
+        let mut key = KeyBuf::with_capacity(64);
+        let mut node = self.nodes.first()?;
+        for entry in entries {
+            let next = node.below.get(entry.name)?.of(entry.value)?;
+            node = &self.nodes[next as usize];
+            if node.counts_value {
+                add_entry(&mut key, entry.name, entry.value);
+            }
+        }
+        let rule = node.rule?;
+        if key.as_bytes().is_empty() {
+            key.add("global", "");
+        }
+        Some((rule, key))
+    }
+}

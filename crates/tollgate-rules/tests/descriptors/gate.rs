@@ -1,0 +1,128 @@
+//! A gatekeeper that is asked descriptors at chosen instants, in a short notation.
+
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate_rules::gatekeeper::at_once;
+use tollgate_rules::{
+    Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Gatekeeper, Hits, RuleSet,
+    Source, StatedLimit, Status, Unit, compile,
+};
+
+/// 2026-11-15 12:00:00 UTC: the beginning of an hour, a day less twelve hours.
+pub(crate) const NOON: u64 = 1_794_744_000;
+
+pub(crate) struct Gate {
+    pub(crate) gatekeeper: Gatekeeper<MemoryStore, ManualClock>,
+    pub(crate) now: Micros,
+}
+
+/// The rules of these files.
+pub(crate) fn rules(texts: &[&str]) -> RuleSet {
+    let names = ["one.yaml", "two.yaml", "three.yaml"];
+    let files: Vec<Source> =
+        texts.iter().zip(names).map(|(text, name)| Source::from_text(name, text)).collect();
+    let compiled = compile(&files);
+    compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
+}
+
+/// One descriptor: its entries, and what it asks for.
+#[derive(Clone)]
+pub(crate) struct D {
+    entries: Vec<(String, String)>,
+    hits: Option<Hits>,
+    limit: Option<StatedLimit>,
+}
+
+/// A descriptor of these entries, for the usual cost.
+pub(crate) fn d(entries: &[(&str, &str)]) -> D {
+    let own = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+    D { entries: entries.iter().map(own).collect(), hits: None, limit: None }
+}
+
+impl D {
+    pub(crate) fn hits(self, hits: u64) -> D {
+        D { hits: Some(Hits::Take(hits)), ..self }
+    }
+
+    pub(crate) fn refund(self, hits: u64) -> D {
+        D { hits: Some(Hits::Refund(hits)), ..self }
+    }
+
+    pub(crate) fn force(self, hits: u64) -> D {
+        D { hits: Some(Hits::Force(hits)), ..self }
+    }
+
+    pub(crate) fn limit(self, units: u32, unit: Unit) -> D {
+        D { limit: Some(StatedLimit { units, unit }), ..self }
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(texts: &[&str]) -> Gate {
+        let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
+        let gatekeeper = Gatekeeper::new(rules(texts), limiter);
+        Gate { gatekeeper, now: Micros::from_secs(NOON) }
+    }
+
+    pub(crate) fn at(&mut self, seconds: u64) -> &Gate {
+        self.now = Micros::from_secs(seconds);
+        self
+    }
+
+    pub(crate) fn try_ask(&self, domain: &str, asked: &[D]) -> Result<Described, DescriptorError> {
+        let entry = |(name, value): &'_ (String, String)| -> (String, String) {
+            (name.clone(), value.clone())
+        };
+        let owned: Vec<Vec<(String, String)>> =
+            asked.iter().map(|one| one.entries.iter().map(entry).collect()).collect();
+        let entries: Vec<Vec<Entry<'_>>> = owned
+            .iter()
+            .map(|one| one.iter().map(|(name, value)| Entry { name, value }).collect())
+            .collect();
+        let descriptors: Vec<Descriptor<'_>> = asked
+            .iter()
+            .zip(&entries)
+            .map(|(one, entries)| Descriptor { entries, hits: one.hits, limit: one.limit })
+            .collect();
+        let ask = DescriptorAsk { domain, descriptors: &descriptors };
+        let gatekeeper = &self.gatekeeper;
+        at_once(gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, self.now))
+    }
+
+    pub(crate) fn ask(&self, domain: &str, asked: &[D]) -> Described {
+        self.try_ask(domain, asked).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The answer in words: `OK`, or `OVER`; then each status.
+    pub(crate) fn say(&self, domain: &str, asked: &[D]) -> String {
+        said(&self.ask(domain, asked))
+    }
+
+    /// The only status of a single descriptor.
+    pub(crate) fn one(&self, domain: &str, asked: D) -> String {
+        let described = self.ask(domain, &[asked]);
+        let status = described.statuses().next().unwrap();
+        assert_eq!(described.allowed(), !status.over || status.standing.is_none());
+        of(&status)
+    }
+}
+
+pub(crate) fn said(described: &Described) -> String {
+    let whole = if described.allowed() { "OK" } else { "OVER" };
+    let each: Vec<String> = described.statuses().map(|status| of(&status)).collect();
+    format!("{whole}: {}", each.join(" | "))
+}
+
+/// `OK 10/second 9` or `OVER 10/second 0`; `OK` where there is no limit, `OK unlimited 4294967295`.
+pub(crate) fn of(status: &Status<'_>) -> String {
+    let code = if status.over { "OVER" } else { "OK" };
+    let limit = match status.limit {
+        _ if status.unlimited => format!(" unlimited {}", status.remaining),
+        None => String::new(),
+        Some(limit) => {
+            let unit = limit.unit.map_or(format!("{:?}", limit.period), |unit| unit.name().into());
+            let name = limit.name.map_or(String::new(), |name| format!(" {name}"));
+            format!(" {}/{unit} {}{name}", limit.units, status.remaining)
+        }
+    };
+    format!("{code}{limit}")
+}

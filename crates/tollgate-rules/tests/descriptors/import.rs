@@ -1,0 +1,236 @@
+//! Fields of imported files, one behaviour at a time.
+
+use tollgate::{DecidedBy, Refusal};
+use tollgate_rules::{Ask, Facts, Standing, Unit, Verdict};
+
+use super::gate::{Gate, d, rules, said};
+
+/// A file of the domain `d`.
+fn file(descriptors: &str) -> String {
+    format!("domain: d\ndescriptors:\n{descriptors}")
+}
+
+#[test]
+fn every_unit_is_as_long_as_it_says() {
+    for unit in Unit::ALL {
+        for word in [unit.name().to_string(), unit.name().to_uppercase()] {
+            let text = file(&format!(
+                "  - {{ key: k, rate_limit: {{ unit: {word}, requests_per_unit: 7 }} }}\n"
+            ));
+            let gate = Gate::new(&[&text]);
+            let described = gate.ask("d", &[d(&[("k", "v")])]);
+            let status = described.statuses().next().unwrap();
+            let limit = status.limit.unwrap();
+            assert_eq!((limit.units, limit.unit, limit.name), (7, Some(unit), None));
+            assert_eq!(limit.period.as_secs(), unit.seconds());
+            let (now, period) = (gate.now.as_u64(), unit.seconds() * 1_000_000);
+            assert_eq!(status.reset_after.as_micros(), Some(period - now % period), "{word}");
+        }
+    }
+}
+
+#[test]
+fn unlimited_touches_no_store() {
+    let gate = Gate::new(&[&file("  - { key: internal, rate_limit: { unlimited: true } }\n")]);
+    for _ in 0..3 {
+        assert_eq!(gate.one("d", d(&[("internal", "x")]).hits(1 << 40)), "OK unlimited 4294967295");
+    }
+    assert_eq!(gate.gatekeeper.limiter().store().stats().keys, 0);
+}
+
+#[test]
+fn nothing_means_nothing() {
+    let gate = Gate::new(&[&file(
+        "  - { key: block, rate_limit: { unit: minute, requests_per_unit: 0, name: never } }\n  \
+           - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n",
+    )]);
+    let asked = [d(&[("block", "x")]), d(&[("k", "v")])];
+    let described = gate.ask("d", &asked);
+    assert_eq!(said(&described), "OVER: OVER 0/minute 0 never | OK 5/minute 4");
+    assert_eq!(described.answer().refusal(), Some(Refusal::NeverFits));
+    assert!(described.retry_after().is_never() && described.answer().binding().is_none());
+    let alone = gate.ask("d", &asked[..1]);
+    assert_eq!((alone.allowed(), alone.decided_by()), (false, DecidedBy::Memory));
+    assert_eq!(alone.answer().policies().len(), 0);
+    // Its refusals are counted like others.
+    let rules = gate.gatekeeper.rules();
+    let (_, tally) = rules.tallies().find(|(rule, _)| &*rule.name == "d--block").unwrap();
+    assert_eq!(tally.count(Verdict::Refused), 2);
+    // With refusals for free nothing is charged beside it.
+    let free = Gate::new(&[&format!(
+        "count_denied: false\n{}",
+        file(
+            "  - { key: block, rate_limit: { unit: minute, requests_per_unit: 0 } }\n  \
+                - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n"
+        )
+    )]);
+    assert_eq!(free.say("d", &asked), "OVER: OVER 0/minute 0 | OK 5/minute 5");
+}
+
+#[test]
+fn shadow_counts_and_says_ok() {
+    let gate = Gate::new(&[&file(
+        "  - { key: s, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }\n  \
+           - { key: zero, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 0 } }\n",
+    )]);
+    assert_eq!(gate.one("d", d(&[("s", "v")])), "OK 1/minute 0");
+    for _ in 0..3 {
+        assert_eq!(gate.one("d", d(&[("s", "v")])), "OK 1/minute 0");
+    }
+    assert_eq!(gate.one("d", d(&[("zero", "v")])), "OK 0/minute 0");
+    let described = gate.ask("d", &[d(&[("s", "v")])]);
+    assert_eq!(described.statuses().next().unwrap().standing, Some(Standing::Shadow));
+    let rules = gate.gatekeeper.rules();
+    let verdicts: Vec<u64> =
+        rules.tallies().map(|(_, tally)| tally.count(Verdict::Shadow)).collect();
+    assert_eq!(verdicts, [4, 1]);
+}
+
+#[test]
+fn a_limit_can_take_the_place_of_others() {
+    let text = file(
+        "  - { key: all, rate_limit: { unit: minute, requests_per_unit: 9, name: all } }\n  \
+           - { key: each, rate_limit: { unit: minute, requests_per_unit: 5, name: each, replaces: [{ name: all }] } }\n  \
+           - { key: free, rate_limit: { unlimited: true, replaces: [{ name: all }, { name: each }] } }\n  \
+           - { key: free2, rate_limit: { unlimited: true, name: each } }\n",
+    );
+    let gate = Gate::new(&[&text]);
+    let [all, each, free, free2] = ["all", "each", "free", "free2"].map(|key| d(&[(key, "v")]));
+    let say = |asked: &[super::gate::D]| gate.say("d", asked);
+    assert_eq!(say(&[all.clone()]), "OK: OK 9/minute 8 all");
+    assert_eq!(say(&[all.clone(), each.clone()]), "OK: OK | OK 5/minute 4 each");
+    assert_eq!(say(&[each.clone(), all.clone()]), "OK: OK 5/minute 3 each | OK");
+    assert_eq!(
+        say(&[all.clone(), each.clone(), free.clone()]),
+        "OK: OK | OK | OK unlimited 4294967295"
+    );
+    // What has no limit is nothing that could be replaced.
+    assert_eq!(say(&[free2, free]), "OK: OK unlimited 4294967295 | OK unlimited 4294967295");
+    assert_eq!(say(&[all]), "OK: OK 9/minute 7 all");
+}
+
+#[test]
+fn quota_mode_refuses_when_all_are_used_up() {
+    let limits = "  - { key: a, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }\n  \
+           - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n  \
+           - { key: s, quota_mode: true, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }\n  \
+           - { key: plain, rate_limit: { unit: hour, requests_per_unit: 4 } }\n";
+    let asked = || [d(&[("a", "v")]), d(&[("b", "v")]), d(&[("plain", "v")])];
+    let gate = Gate::new(&[&file(limits)]);
+    let want = [
+        "OK: OK 1/minute 0 | OK 2/hour 1 | OK 4/hour 3",
+        "OK: OVER 1/minute 0 | OK 2/hour 0 | OK 4/hour 2",
+        "OVER: OVER 1/minute 0 | OVER 2/hour 0 | OK 4/hour 1",
+        "OVER: OVER 1/minute 0 | OVER 2/hour 0 | OK 4/hour 0",
+        "OVER: OVER 1/minute 0 | OVER 2/hour 0 | OVER 4/hour 0",
+    ];
+    for want in want {
+        assert_eq!(gate.say("d", &asked()), want);
+    }
+    let refused = gate.ask("d", &asked()[..2]);
+    // The first that has room again is enough.
+    assert_eq!(refused.retry_after().as_micros(), Some(60_000_000));
+    assert_eq!(
+        gate.say("d", &[asked()[2].clone(), d(&[("s", "v")])]),
+        "OVER: OVER 4/hour 0 | OK 1/hour 0"
+    );
+    // One in shadow is never over, so not all of them are.
+    assert_eq!(
+        gate.say("d", &[d(&[("a", "v")]), d(&[("s", "v")])]),
+        "OK: OVER 1/minute 0 | OK 1/hour 0"
+    );
+
+    let free = Gate::new(&[&format!("count_denied: false\n{}", file(limits))]);
+    let want = [
+        "OK: OK 1/minute 0 | OK 2/hour 1 | OK 4/hour 3",
+        "OK: OVER 1/minute 0 | OK 2/hour 0 | OK 4/hour 2",
+        "OVER: OVER 1/minute 0 | OVER 2/hour 0 | OK 4/hour 2",
+        "OVER: OVER 1/minute 0 | OVER 2/hour 0 | OK 4/hour 2",
+    ];
+    for want in want {
+        assert_eq!(free.say("d", &asked()), want, "a refusal charges nothing");
+    }
+}
+
+#[test]
+fn the_domain_of_a_file_is_its_own() {
+    let ours = "rules: [{ name: ours, key: '{entry.k}', limits: [{ rate: 3/minute, algorithm: fixed_window }] }]";
+    let gate = Gate::new(&[
+        &file("  - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n"),
+        ours,
+    ]);
+    assert_eq!(gate.one("d", d(&[("k", "v")])), "OK 5/minute 4");
+    assert_eq!(gate.one("d", d(&[("other", "v")])), "OK");
+    assert_eq!(gate.one("e", d(&[("k", "v")])), "OK 3/minute 2 ours");
+    assert_eq!(gate.one("e", d(&[("other", "v")])), "OK");
+    // And nobody else asks its rules.
+    let facts = Facts { path: Some("/"), user: Some("u"), ..Facts::default() };
+    let answer = gate.gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, gate.now);
+    assert_eq!(answer.limits().len(), 0);
+    assert!(gate.gatekeeper.rules().matching(&facts).iter().all(|rule| rule.imported.is_none()));
+    assert_eq!(gate.gatekeeper.rules().domains(), ["d"]);
+}
+
+#[test]
+fn one_word_switches_the_algorithm() {
+    let limits = "  - { key: k, rate_limit: { unit: minute, requests_per_unit: 2 } }\n";
+    let bucket = format!("algorithm: token_bucket\n{}", file(limits));
+    let mut gate = Gate::new(&[&bucket]);
+    let ask = |gate: &Gate| gate.one("d", d(&[("k", "v")]));
+    let want = ["OK 2/minute 1", "OK 2/minute 0", "OVER 2/minute 0", "OVER 2/minute 0"];
+    assert_eq!(want.map(|_| ask(&gate)), want);
+    // A refusal is free, so half a minute gives one back.
+    gate.at(super::gate::NOON + 30);
+    assert_eq!(ask(&gate), "OK 2/minute 0");
+    let counting = Gate::new(&[&format!("count_denied: true\n{bucket}")]);
+    assert_eq!([(); 4].map(|()| ask(&counting)), want);
+    let later = Gate { now: gate.now, ..counting };
+    assert_eq!(ask(&later), "OVER 2/minute 0", "it asked for that");
+}
+
+#[test]
+fn callers_of_imported_rules_can_be_looked_at_and_helped() {
+    let text = file(
+        "  - key: kind\n    value: slow\n    descriptors:\n      \
+             - { key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }\n",
+    );
+    let gate = Gate::new(&[&text]);
+    let asked = |user| d(&[("kind", "slow"), ("user", user)]);
+    assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
+    let rule = "d--kind---slow--user";
+    let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
+    let report = tollgate_rules::at_once(caller.report());
+    assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour"));
+    assert_eq!(tollgate_rules::key_text(caller.key()), "entry.user=a,b");
+    assert!(tollgate_rules::at_once(caller.reset()));
+    assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
+    caller.set_override(&serde_json::json!(["9/hour"])).unwrap();
+    assert_eq!(gate.one("d", asked("a,b")), "OK 9/hour 7");
+    assert_eq!(gate.one("d", asked("other")), "OK 2/hour 1");
+    tollgate_rules::at_once(caller.block(std::time::Duration::from_secs(60)));
+    let blocked = gate.ask("d", &[asked("a,b")]);
+    assert_eq!((blocked.allowed(), blocked.decided_by()), (false, DecidedBy::Block));
+    assert_eq!(blocked.retry_after().as_micros(), Some(60_000_000));
+    // An empty value is a value.
+    assert_eq!(gate.one("d", asked("")), "OK 2/hour 1");
+    let nobody = gate.gatekeeper.caller_at(rule, "entry.user=", gate.now).unwrap();
+    assert!(tollgate_rules::at_once(nobody.reset()));
+}
+
+#[test]
+fn names_of_rules_do_not_depend_on_the_rest_of_the_file() {
+    let names = |text: &str| -> Vec<String> {
+        let set = rules(&[&file(text)]);
+        let mut names: Vec<String> = set.rules().map(|rule| rule.name.to_string()).collect();
+        names.sort();
+        names
+    };
+    let (a, b) = (
+        "  - { key: a_b, value: c/*, rate_limit: { unit: day, requests_per_unit: 1 } }\n",
+        "  - { key: a, value: b_c, rate_limit: { unit: day, requests_per_unit: 1 } }\n",
+    );
+    let both = names(&format!("{a}{b}"));
+    assert_eq!(both, names(&format!("{b}{a}")));
+    assert_eq!(both.len(), 2);
+    assert!(names(a).iter().chain(&names(b)).all(|name| both.contains(name)));
+}

@@ -1,0 +1,7 @@
+//! What descriptors get: tables of requests, and codes and remaining units as Envoy sees them.
+
+mod deciding;
+mod gate;
+mod import;
+mod matching;
+mod reference;

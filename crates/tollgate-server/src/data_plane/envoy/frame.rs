@@ -1,0 +1,92 @@
+//! gRPC's frame around a message: a flag, a length, and the message.
+
+use bytes::Bytes;
+
+/// The most bytes of a message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// The flag and the length.
+pub(crate) const PREFIX_BYTES: usize = 5;
+
+/// What is wrong with a body that should be one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameError {
+    /// Fewer bytes than it says, or none at all.
+    BrokenOff,
+    /// Something behind the message.
+    More,
+    /// No flag of gRPC.
+    NoFlag,
+    /// Compressed, which is not understood here.
+    Compressed,
+    /// More than [`MESSAGE_BYTES_MAX`], by its own word.
+    TooLong,
+}
+
+/// The one message of a body.
+pub(crate) fn open(body: &Bytes) -> Result<Bytes, FrameError> {
+    let Some((prefix, message)) = body.split_first_chunk::<PREFIX_BYTES>() else {
+        return Err(FrameError::BrokenOff);
+    };
+    let [flag, a, b, c, d] = *prefix;
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    match flag {
+        0 => {}
+        1 => return Err(FrameError::Compressed),
+        _ => return Err(FrameError::NoFlag),
+    }
+    if length > MESSAGE_BYTES_MAX {
+        return Err(FrameError::TooLong);
+    }
+    match message.len() {
+        bytes if bytes < length => Err(FrameError::BrokenOff),
+        bytes if bytes > length => Err(FrameError::More),
+        _ => Ok(body.slice(PREFIX_BYTES..)),
+    }
+}
+
+/// A message and its frame; there is room for so many bytes, and more is made if need be.
+pub(crate) fn close(room: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut out = Vec::with_capacity(PREFIX_BYTES + room);
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    write(&mut out);
+    let length = u32::try_from(out.len() - PREFIX_BYTES).expect("our messages are short");
+    out[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_one_whole_plain_message() {
+        let rows: [(&[u8], Result<&[u8], FrameError>); 12] = [
+            (b"", Err(FrameError::BrokenOff)),
+            (b"\0\0\0\0", Err(FrameError::BrokenOff)),
+            (b"\0\0\0\0\0", Ok(b"")),
+            (b"\0\0\0\0\x02ab", Ok(b"ab")),
+            (b"\0\0\0\0\x02a", Err(FrameError::BrokenOff)),
+            (b"\0\0\0\0\x02abc", Err(FrameError::More)),
+            (b"\0\0\0\0\0\0\0\0\0\0", Err(FrameError::More)),
+            (b"\x01\0\0\0\x02ab", Err(FrameError::Compressed)),
+            (b"\x02\0\0\0\x02ab", Err(FrameError::NoFlag)),
+            (b"{\"domain\":\"a\"}", Err(FrameError::NoFlag)),
+            (b"\0\0\x01\0\x01ab", Err(FrameError::TooLong)),
+            (b"\0\xff\xff\xff\xffab", Err(FrameError::TooLong)),
+        ];
+        for (body, want) in rows {
+            let got = open(&Bytes::copy_from_slice(body));
+            assert_eq!(got.as_deref().map_err(|error| *error), want, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_closed_opens_again() {
+        for length in [0, 1, 255, 256, MESSAGE_BYTES_MAX] {
+            let message = vec![7; length];
+            let framed = close(16, |out| out.extend_from_slice(&message));
+            assert_eq!(open(&framed).as_deref(), Ok(&message[..]));
+        }
+    }
+}

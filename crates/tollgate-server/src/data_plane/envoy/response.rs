@@ -1,0 +1,153 @@
+//! `envoy.service.ratelimit.v3.RateLimitResponse`, written straight into the frame that is sent.
+
+use tollgate_rules::descriptors::Unit;
+
+use super::wire;
+
+/// What is said of a descriptor, and of the whole request. There is a third in the protocol, UNKNOWN;
+/// Envoy lets requests pass on it, so it is never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ok = 1,
+    OverLimit = 2,
+}
+
+impl Verdict {
+    pub(crate) fn of(over: bool) -> Verdict {
+        if over { Verdict::OverLimit } else { Verdict::Ok }
+    }
+
+    /// As JSON spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Verdict::Ok => "OK",
+            Verdict::OverLimit => "OVER_LIMIT",
+        }
+    }
+}
+
+/// `DescriptorStatus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DescriptorStatus<'a> {
+    pub(crate) verdict: Verdict,
+    /// The limit that applies, if any does.
+    pub(crate) current_limit: Option<RateLimit<'a>>,
+    pub(crate) limit_remaining: u32,
+    /// `duration_until_reset`, in whole seconds, where it is known.
+    pub(crate) reset_after_s: Option<u64>,
+}
+
+/// `RateLimitResponse.RateLimit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateLimit<'a> {
+    /// Empty: it has none.
+    pub(crate) name: &'a str,
+    pub(crate) requests_per_unit: u32,
+    /// `None`: the period is not one of those that the protocol knows.
+    pub(crate) unit: Option<Unit>,
+}
+
+/// The numbers of units in the protocol, with the names that JSON has for them. What is no unit has the
+/// number 0.
+const UNITS: [(Unit, u8, &str); 7] = [
+    (Unit::Second, 1, "SECOND"),
+    (Unit::Minute, 2, "MINUTE"),
+    (Unit::Hour, 3, "HOUR"),
+    (Unit::Day, 4, "DAY"),
+    (Unit::Month, 5, "MONTH"),
+    (Unit::Year, 6, "YEAR"),
+    (Unit::Week, 7, "WEEK"),
+];
+
+/// The number of a unit.
+fn unit_number(unit: Unit) -> u8 {
+    UNITS.iter().find(|(known, _, _)| *known == unit).map_or(0, |(_, number, _)| *number)
+}
+
+/// The name of a unit.
+pub(crate) fn unit_name(unit: Unit) -> &'static str {
+    UNITS.iter().find(|(known, _, _)| *known == unit).map_or("UNKNOWN", |(_, _, name)| *name)
+}
+
+/// The unit of a number in a request. Requests have no week there.
+pub(crate) fn unit_of_number(number: i32) -> Option<Unit> {
+    let known =
+        UNITS.iter().find(|(unit, known, _)| i32::from(*known) == number && *unit != Unit::Week);
+    known.map(|(unit, _, _)| *unit)
+}
+
+/// The number that JSON writes as this name; of no unit if there is none.
+pub(crate) fn unit_number_of_name(name: &str) -> Option<i32> {
+    let known = UNITS.iter().find(|(_, _, known)| *known == name);
+    known.map(|(_, number, _)| i32::from(*number)).or((name == "UNKNOWN").then_some(0))
+}
+
+/// What is said of the request as a whole.
+pub(crate) fn write_overall(out: &mut Vec<u8>, verdict: Verdict) {
+    wire::number(out, 1, verdict as u64);
+}
+
+/// What is said of the next descriptor.
+pub(crate) fn write_status(out: &mut Vec<u8>, status: &DescriptorStatus<'_>) {
+    wire::delimited(out, 2, |out| {
+        wire::number(out, 1, status.verdict as u64);
+        if let Some(limit) = &status.current_limit {
+            wire::delimited(out, 2, |out| {
+                wire::number(out, 1, limit.requests_per_unit.into());
+                wire::number(out, 2, limit.unit.map_or(0, unit_number).into());
+                wire::bytes(out, 3, limit.name.as_bytes());
+            });
+        }
+        wire::number(out, 3, status.limit_remaining.into());
+        if let Some(seconds) = status.reset_after_s {
+            wire::delimited(out, 4, |out| wire::number(out, 1, seconds));
+        }
+    });
+}
+
+/// A header field that the client of the proxy is to get.
+pub(crate) fn write_header(out: &mut Vec<u8>, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+    wire::delimited(out, 3, |out| {
+        wire::bytes(out, 1, name.as_bytes());
+        wire::delimited(out, 2, value);
+    });
+}
+
+/// The body that the client of the proxy is to get.
+pub(crate) fn write_body(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    wire::delimited(out, 5, body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_those_of_the_protocol() {
+        for unit in Unit::ALL {
+            let number = i32::from(unit_number(unit));
+            assert_eq!(unit_name(unit), unit.name().to_uppercase());
+            assert_eq!(unit_number_of_name(unit_name(unit)), Some(number));
+            let asked = unit_of_number(number);
+            assert_eq!(asked, (unit != Unit::Week).then_some(unit));
+        }
+        let numbers = UNITS.map(|(unit, number, _)| (unit.seconds(), number));
+        let known = [
+            (1, 1),
+            (60, 2),
+            (3_600, 3),
+            (86_400, 4),
+            (2_592_000, 5),
+            (31_536_000, 6),
+            (604_800, 7),
+        ];
+        assert_eq!(numbers, known);
+        for number in [i32::MIN, -1, 0, 7, 8, i32::MAX] {
+            assert_eq!(unit_of_number(number), None);
+        }
+        assert_eq!(
+            (unit_number_of_name("UNKNOWN"), unit_number_of_name("second")),
+            (Some(0), None)
+        );
+    }
+}

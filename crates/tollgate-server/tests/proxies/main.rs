@@ -1,0 +1,17 @@
+//! Real proxies in front of the real server, each with the very files in `examples/`: what clients
+//! see when they are let in, when they are refused, and when Tollgate does not answer.
+//!
+//! `setup` puts the processes together, `scenarios` says what has to hold whichever proxy it is, and
+//! the other modules are named after the proxies.
+
+#[path = "../server/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+
+mod caddy;
+mod envoy;
+mod nginx;
+mod routing;
+mod scenarios;
+mod setup;
+mod traefik;

@@ -1,0 +1,61 @@
+//! nginx: `auth_request`, with `examples/nginx`.
+
+use testkit::peers::{Example, Proxy};
+
+use crate::scenarios;
+use crate::setup::{Kind, Places, Setup};
+
+const NGINX: Kind = Kind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };
+
+fn start(places: &Places) -> Proxy {
+    let example = places.put_into(Example::read("nginx", &["nginx.conf"]));
+    Proxy::nginx(example.put("127.0.0.1:8000", places.proxy), places.proxy)
+}
+
+#[test]
+fn a_request_passes_as_it_is() {
+    scenarios::let_in(&NGINX);
+}
+
+#[test]
+fn a_refusal_is_429_and_goes_no_further() {
+    scenarios::refused(&NGINX);
+}
+
+#[test]
+fn callers_with_a_key_are_counted_by_it() {
+    scenarios::counted_by_key(&NGINX);
+}
+
+#[test]
+fn whoever_is_refused_stays_refused_whatever_they_send() {
+    scenarios::refused_whatever_they_send(&NGINX);
+}
+
+#[test]
+fn without_an_answer_open_paths_pass_and_closed_ones_do_not() {
+    scenarios::nobody_answers(&NGINX);
+}
+
+#[test]
+fn a_slow_tollgate_makes_nobody_wait_long() {
+    scenarios::slow(&NGINX);
+}
+
+#[test]
+fn connections_to_tollgate_are_kept() {
+    scenarios::connections_are_kept(&NGINX);
+}
+
+/// nginx asks with one of two keys: the application must not read the other.
+#[test]
+fn the_application_gets_the_key_that_was_counted() {
+    let setup = Setup::start(&NGINX);
+    let keys = [("x-api-key", "first"), ("x-api-key", "second")];
+    assert_eq!(setup.ask(2, "GET", "/page", &keys).expect("an answer").status, 200);
+    let reached = setup.reached();
+    let [key] = reached[0].all("x-api-key")[..] else { panic!("one key: {reached:?}") };
+    let ask = |key| setup.ask(2, "GET", "/page", &[("x-api-key", key)]).expect("an answer");
+    let left = ask(key).header("ratelimit").expect("the field RateLimit").to_owned();
+    assert!(left.starts_with("\"api-1h\";r=98;"), "{key} was counted: {left}");
+}

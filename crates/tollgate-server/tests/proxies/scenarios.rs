@@ -1,0 +1,198 @@
+//! What has to hold whichever proxy it is.
+
+use std::time::Duration;
+
+use testkit::peers::BODY;
+use testkit::proxy::Mode;
+use testkit::wait;
+
+use crate::setup::{Kind, LIMIT, LOGINS, Setup};
+
+/// A request passes as it is, and where the proxy can say so the client is told what is left.
+pub(crate) fn let_in(kind: &Kind) {
+    let setup = Setup::start(kind);
+    let mut client = setup.client(2);
+    let page = client.request("GET", "/some/page?x=1&y", &[], "");
+    assert_eq!((page.status, page.body.as_str()), (200, BODY));
+    assert_eq!(page.header("x-application"), Some("yes"), "the application's own header");
+    assert_eq!(page.header("retry-after"), None);
+    if kind.tells_what_is_left {
+        let left = page.header("ratelimit").expect("the field RateLimit");
+        assert!(left.starts_with("\"api-1h\";r=99;"), "{left}");
+        assert_eq!(page.header("ratelimit-policy"), Some("\"api-1h\";q=100;w=3600"));
+    }
+    // On the same connection.
+    let sent = client.request("POST", "/form", &[("content-type", "text/plain")], "a body");
+    assert_eq!(sent.status, 200);
+    let reached = setup.reached();
+    let [page, form] = &reached[..] else { panic!("two requests: {reached:?}") };
+    assert_eq!((page.method.as_str(), page.target.as_str()), ("GET", "/some/page?x=1&y"));
+    assert_eq!((form.method.as_str(), form.body.as_slice()), ("POST", &b"a body"[..]));
+}
+
+/// Over the limit: 429 with everything a client needs, and the application hears nothing of it.
+pub(crate) fn refused(kind: &Kind) {
+    let setup = Setup::start(kind);
+    let statuses: Vec<u16> = (0..LOGINS).map(|_| setup.status(2, "POST", "/login")).collect();
+    assert_eq!(statuses, [200; LOGINS]);
+    assert_eq!(setup.reached().len(), LOGINS);
+    let refused = setup.ask(2, "POST", "/login?again", &[]).expect("an answer");
+    assert_eq!(refused.status, 429);
+    let wait: u64 = refused.header("retry-after").and_then(|s| s.parse().ok()).expect("seconds");
+    assert!((1..=3_600).contains(&wait), "{wait}");
+    let left = refused.header("ratelimit").expect("the field RateLimit");
+    assert!(left.starts_with("\"login-1h\";r=0;t="), "{left}");
+    let policy = refused.header("ratelimit-policy");
+    assert_eq!(policy, Some("\"api-1h\";q=100;w=3600, \"login-1h\";q=5;w=3600"));
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(refused.json()["error"], "Too Many Requests");
+    assert_eq!(refused.json()["status"], 429);
+    assert_eq!(setup.reached(), [], "a refused request goes no further");
+    // Others are not meant, and neither are other methods of the same caller.
+    assert_eq!(setup.status(3, "POST", "/login"), 200);
+    assert_eq!(setup.status(2, "GET", "/login"), 200);
+}
+
+/// Whoever shows a key is counted by it and not by address.
+pub(crate) fn counted_by_key(kind: &Kind) {
+    let setup = Setup::start(kind);
+    let ask = |n: u8, key: &str| {
+        setup.ask(n, "GET", "/page", &[("x-api-key", key)]).expect("an answer").status
+    };
+    // From two addresses.
+    let allowed = (0..LIMIT + 5).filter(|i| ask(2 + (i % 2) as u8, "one") == 200).count();
+    assert_eq!(allowed, LIMIT);
+    assert_eq!(setup.reached().len(), LIMIT);
+    assert_eq!([ask(2, "one"), ask(2, "two"), setup.status(2, "GET", "/page")], [429, 200, 200]);
+}
+
+/// Whoever is refused stays refused whatever they send: nothing that a client writes chooses a fact,
+/// and nothing makes the question fail in a way that lets the request pass.
+pub(crate) fn refused_whatever_they_send(kind: &Kind) {
+    let setup = Setup::start(kind);
+    let mut client = setup.client(2);
+    for _ in 0..LIMIT {
+        assert_eq!(client.request("GET", "/page", &[], "").status, 200);
+    }
+    assert_eq!(setup.reached().len(), LIMIT);
+    let long = long();
+    let mut tricks: Vec<(&str, String, Vec<(&str, &str)>)> = Vec::new();
+    for headers in FORGED {
+        tricks.push(("GET", "/page".into(), headers.to_vec()));
+    }
+    for target in ["/page?ip=192.0.2.1&user=x&X-Forwarded-For=192.0.2.1", "/%70age", "/a/../page"] {
+        tricks.push(("GET", target.into(), Vec::new()));
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
+        tricks.push((method, "/page".into(), Vec::new()));
+    }
+    for long in &long {
+        tricks.push(("GET", format!("/{long}"), Vec::new()));
+        tricks.push(("GET", format!("/page?{long}"), Vec::new()));
+        tricks.push(("GET", "/page".into(), vec![("cookie", long), ("x-user-id", "7")]));
+    }
+    for (method, target, headers) in tricks {
+        let answer = setup.ask(2, method, &target, &headers);
+        let what = format!("{method} {} bytes {:.80} {headers:.80?}", target.len(), target);
+        // A proxy may also end the connection of whoever sends too much.
+        if let Ok(answer) = answer {
+            assert!((400..500).contains(&answer.status), "{what}: {answer:?}");
+        }
+        assert_eq!(setup.reached(), [], "{what} was let in");
+    }
+    assert_eq!(setup.status(3, "GET", "/page"), 200, "others are not meant");
+    for long in &long {
+        // A key that nobody knows is a caller of its own, who is counted too.
+        let answer = setup.ask(2, "GET", &format!("/{long}"), &[("x-api-key", long)]);
+        if let Ok(answer) = answer
+            && kind.tells_what_is_left
+        {
+            assert!(answer.status != 200 || answer.header("ratelimit").is_some(), "{answer:?}");
+        }
+    }
+}
+
+/// Texts as long as proxies and Tollgate take them, and longer.
+pub(crate) fn long() -> Vec<String> {
+    let kib = [1, 3, 4, 7, 8, 10, 12, 13, 14, 15, 16, 17, 20, 64, 500];
+    let text = |kib: usize| [300, 40].map(|less| "a".repeat(kib * 1_024 - less));
+    kib.into_iter().flat_map(text).collect()
+}
+
+/// What clients write who would like to be somebody else.
+const FORGED: [&[(&str, &str)]; 14] = [
+    &[],
+    &[("x-forwarded-for", "192.0.2.1")],
+    &[("x-forwarded-for", "192.0.2.1"), ("x-forwarded-for", "192.0.2.2, 127.0.0.1")],
+    &[("forwarded", "for=192.0.2.1")],
+    &[("x-real-ip", "192.0.2.1"), ("true-client-ip", "192.0.2.1")],
+    &[("x-original-uri", "/free"), ("x-original-method", "GET")],
+    &[("x-forwarded-uri", "/free"), ("x-forwarded-method", "POST")],
+    &[("x-forwarded-uri", ""), ("x-forwarded-method", "")],
+    &[("x-forwarded-host", "127.0.0.1"), ("x-forwarded-proto", "https")],
+    &[("connection", "x-forwarded-for, x-forwarded-uri"), ("x-forwarded-for", "192.0.2.1")],
+    &[("connection", "x-original-uri, x-original-method, x-api-key")],
+    &[("x-user-id", "7"), ("x-tier", "enterprise"), ("x-tollgate-token", "x")],
+    &[("authorization", "Bearer x"), ("x-http-method-override", "HEAD")],
+    &[("x-api-key", "")],
+];
+
+/// Tollgate is gone, or breaks off: open paths pass with their bodies, closed ones do not.
+pub(crate) fn nobody_answers(kind: &Kind) {
+    let mut setup = Setup::start(kind);
+    for mode in [Mode::Refuse, Mode::ResetMidReply, Mode::Truncate] {
+        setup.faults.set(mode);
+        passes_or_not(kind, &setup, mode);
+    }
+    setup.faults.set(Mode::Pass);
+    setup.server = None;
+    passes_or_not(kind, &setup, Mode::Pass);
+    // When it is back, it counts again: kept connections that broke do not let anybody slip.
+    setup.restart_server();
+    let statuses: Vec<u16> = (0..=LOGINS).map(|_| setup.status(2, "POST", "/login")).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+}
+
+fn passes_or_not(kind: &Kind, setup: &Setup, mode: Mode) {
+    let open = setup.client(2).request("POST", "/form", &[], "a body");
+    assert_eq!((open.status, open.body.as_str()), (200, BODY), "{mode:?}");
+    assert_eq!(open.header("ratelimit"), None, "nobody knows what is left");
+    let reached = setup.reached();
+    assert_eq!(reached.len(), 1, "{mode:?}");
+    assert_eq!((reached[0].method.as_str(), reached[0].body.as_slice()), ("POST", &b"a body"[..]));
+    let closed = setup.status(2, "POST", "/login");
+    assert!(kind.closed.contains(&closed), "{mode:?}: {closed}");
+    assert_eq!(setup.reached(), [], "{mode:?}");
+}
+
+/// Tollgate takes questions and does not answer, or not in words that a proxy understands: clients wait for as long as the example says, which
+/// is a small part of what the proxies would wait by themselves.
+pub(crate) fn slow(kind: &Kind) {
+    let setup = Setup::in_a_hurry(kind);
+    wait::until_true("Tollgate to count", || {
+        let _ = setup.status(2, "POST", "/login");
+        setup.status(2, "POST", "/login") == 429
+    });
+    let _ = setup.reached();
+    for mode in [Mode::BlackHole, Mode::Garbage] {
+        setup.faults.set(mode);
+        let began = wait::now();
+        passes_or_not(kind, &setup, mode);
+        let took = wait::now() - began;
+        assert!(took < Duration::from_secs(10), "{mode:?}: two requests took {took:?}");
+    }
+    setup.faults.set(Mode::Pass);
+    wait::until_true("Tollgate to be asked again", || setup.status(2, "POST", "/login") == 429);
+}
+
+/// One client after the other, one connection to Tollgate.
+pub(crate) fn connections_are_kept(kind: &Kind) {
+    let setup = Setup::start(kind);
+    let before = setup.faults.connections();
+    for n in 0..50 {
+        assert_eq!(setup.status(2 + n, "GET", "/page"), 200);
+    }
+    let opened = setup.faults.connections() - before;
+    assert!(opened <= 5, "{opened} connections for 50 questions");
+}

@@ -1,0 +1,139 @@
+//! A proxy, with Tollgate beside it and an application behind it.
+//!
+//! Between the proxy and Tollgate stands another one that breaks things when it is told to.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use testkit::net::connect_from;
+use testkit::peers::{Example, Proxy, Request, Upstream};
+use testkit::proxy::FaultProxy;
+
+use crate::harness::{Client, Response, Server, file, text};
+
+/// What the rules of a test allow a caller. An hour, so that no slow run outlives it.
+pub(crate) const LIMIT: usize = 100;
+
+/// What they allow one address at `POST /login`.
+pub(crate) const LOGINS: usize = 5;
+
+/// How a proxy is started, and what differs between proxies.
+pub(crate) struct Kind {
+    /// The folder in `examples/`.
+    pub(crate) folder: &'static str,
+    /// Starts it with the example that has these addresses.
+    pub(crate) start: fn(&Places) -> Proxy,
+    /// Whether clients that are let in are told what is left.
+    pub(crate) tells_what_is_left: bool,
+    /// What a client gets at a path that is closed while Tollgate does not answer.
+    pub(crate) closed: &'static [u16],
+}
+
+/// Where everything is.
+pub(crate) struct Places {
+    pub(crate) proxy: SocketAddr,
+    pub(crate) tollgate: SocketAddr,
+    pub(crate) application: SocketAddr,
+    /// How long the proxy waits for Tollgate: as the example has it, unless the test is about
+    /// something else and the machine may be slow.
+    pub(crate) patience: Option<Duration>,
+}
+
+impl Places {
+    /// The example, if it has the addresses that all of them have.
+    pub(crate) fn put_into(&self, example: Example) -> Example {
+        let example =
+            example.put("127.0.0.1:8080", self.tollgate).put("127.0.0.1:3000", self.application);
+        match self.patience {
+            None => example,
+            Some(time) => example.put("100ms", format!("{}s", time.as_secs())),
+        }
+    }
+}
+
+/// All of it, running.
+pub(crate) struct Setup {
+    // In the order in which they end: whoever asks before whom they ask.
+    pub(crate) proxy: Proxy,
+    pub(crate) faults: FaultProxy,
+    pub(crate) application: Upstream,
+    pub(crate) server: Option<Server>,
+    rules: TempDir,
+}
+
+impl Setup {
+    /// With a proxy that waits as long as it takes.
+    pub(crate) fn start(kind: &Kind) -> Setup {
+        Setup::with(kind, Some(Duration::from_secs(30)))
+    }
+
+    /// With a proxy that waits as long as the example says.
+    pub(crate) fn in_a_hurry(kind: &Kind) -> Setup {
+        Setup::with(kind, None)
+    }
+
+    fn with(kind: &Kind, patience: Option<Duration>) -> Setup {
+        let rules = tempfile::tempdir().expect("a temporary folder");
+        let example = Example::read(kind.folder, &["rules.yaml"])
+            .put("[100/minute]", "[{ rate: 100/hour, algorithm: sliding_window_log }]")
+            .put("5/minute", "5/hour");
+        file(rules.path(), "rules.yaml", example.text());
+        let server = serve(&rules);
+        let faults = FaultProxy::start(server.http());
+        let application = Upstream::start();
+        let places = Places {
+            proxy: testkit::net::free_address(),
+            tollgate: faults.address(),
+            application: application.address(),
+            patience,
+        };
+        let proxy = (kind.start)(&places);
+        // What was asked to find out whether it is ready.
+        let _ = application.take();
+        Setup { proxy, faults, application, server: Some(server), rules }
+    }
+
+    /// Ends Tollgate and starts it anew, with nothing in memory.
+    pub(crate) fn restart_server(&mut self) {
+        self.server = None;
+        let server = serve(&self.rules);
+        self.faults.retarget(server.http());
+        self.server = Some(server);
+    }
+
+    /// A client at 127.0.0.N, connected to the proxy. Tollgate trusts 127.0.0.1 only.
+    pub(crate) fn client(&self, n: u8) -> Client {
+        assert_ne!(n, 1, "that is the proxy's own address");
+        let stream = connect_from(Ipv4Addr::new(127, 0, 0, n), self.proxy.address());
+        let stream = stream.expect("the proxy listens");
+        stream.set_read_timeout(Some(crate::harness::DEADLINE)).expect("a timeout");
+        Client::over(stream)
+    }
+
+    /// One request of a client, on a connection of its own.
+    pub(crate) fn ask(
+        &self,
+        n: u8,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> io::Result<Response> {
+        self.client(n).try_request(method, target, headers, "")
+    }
+
+    /// The status of such a request.
+    pub(crate) fn status(&self, n: u8, method: &str, target: &str) -> u16 {
+        self.ask(n, method, target, &[]).expect("an answer").status
+    }
+
+    /// What the application was asked since the last look.
+    pub(crate) fn reached(&self) -> Vec<Request> {
+        self.application.take()
+    }
+}
+
+fn serve(rules: &TempDir) -> Server {
+    Server::start(&["--rules", text(&rules.path().join("rules.yaml"))])
+}

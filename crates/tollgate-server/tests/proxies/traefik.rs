@@ -1,0 +1,60 @@
+//! Traefik: `forwardAuth`, by way of a router of its own, with `examples/traefik`.
+
+use testkit::net::free_address;
+use testkit::peers::{Example, Proxy};
+
+use crate::scenarios;
+use crate::setup::{Kind, Places, Setup};
+
+/// Traefik adds nothing to the answers of an application.
+const TRAEFIK: Kind =
+    Kind { folder: "traefik", start, tells_what_is_left: false, closed: &[500, 502, 504] };
+
+fn start(places: &Places) -> Proxy {
+    let example = places.put_into(Example::read("traefik", &["traefik.yaml", "routes.yaml"]));
+    let example = example.put("127.0.0.1:8090", free_address());
+    Proxy::traefik(&example.put("127.0.0.1:8000", places.proxy), places.proxy)
+}
+
+#[test]
+fn a_request_passes_as_it_is() {
+    scenarios::let_in(&TRAEFIK);
+}
+
+#[test]
+fn a_refusal_is_429_and_goes_no_further() {
+    scenarios::refused(&TRAEFIK);
+}
+
+#[test]
+fn callers_with_a_key_are_counted_by_it() {
+    scenarios::counted_by_key(&TRAEFIK);
+}
+
+#[test]
+fn whoever_is_refused_stays_refused_whatever_they_send() {
+    scenarios::refused_whatever_they_send(&TRAEFIK);
+}
+
+#[test]
+fn without_an_answer_open_paths_pass_and_closed_ones_do_not() {
+    scenarios::nobody_answers(&TRAEFIK);
+}
+
+#[test]
+fn a_slow_tollgate_makes_nobody_wait_long() {
+    scenarios::slow(&TRAEFIK);
+}
+
+#[test]
+fn connections_to_tollgate_are_kept() {
+    scenarios::connections_are_kept(&TRAEFIK);
+}
+
+#[test]
+fn two_keys_are_none() {
+    let setup = Setup::start(&TRAEFIK);
+    let keys = [("x-api-key", "first"), ("x-api-key", "second")];
+    assert_eq!(setup.ask(2, "GET", "/page", &keys).expect("an answer").status, 400);
+    assert_eq!(setup.reached(), []);
+}

@@ -1,0 +1,249 @@
+//! The door grpc and callers that get it wrong, or mean no good: each call is answered by its code, the
+//! connection goes on, and nothing grows.
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use http::{Method, Request};
+use prost::Message;
+use tempfile::tempdir;
+use testkit::random::Random;
+
+use crate::envoy_client::{Caller, METHOD, Raw, asks, framed, on_this_thread};
+use crate::harness::{Client, Server, file, text};
+use crate::shared::metric;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+fn good() -> Vec<u8> {
+    framed(&asks("d", &[&[("k", "v")]]).encode_to_vec())
+}
+
+#[test]
+fn every_mistake_has_its_code() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    let long = "x".repeat(4_097);
+    let many = asks("d", &vec![&[("k", "v")] as &[_]; 65]);
+    let entries = asks("d", &[&vec![("k", "v"); 65]]);
+    let frame_of = |request: &dyn Fn() -> Vec<u8>| framed(&request());
+    let mut no_unit = asks("d", &[&[("k", "v")]]);
+    no_unit.descriptors[0].limit = Some(Default::default());
+    // path, field, body | code, part of the message
+    let rows: Vec<(&str, (&str, &str), Vec<u8>, &str, &str)> = vec![
+        (METHOD, ("x", "y"), good(), "0", ""),
+        ("/a.B/C", ("x", "y"), good(), "12", "There is no such method"),
+        ("/", ("x", "y"), good(), "12", "There is no such method"),
+        ("/grpc.health.v1.Health/Watch", ("x", "y"), good(), "12", "There is no such method"),
+        (METHOD, ("x", "y"), Vec::new(), "13", "broke off"),
+        (METHOD, ("x", "y"), vec![0, 0, 0, 0], "13", "broke off"),
+        (METHOD, ("x", "y"), good()[..7].to_vec(), "13", "broke off"),
+        (METHOD, ("x", "y"), [good(), good()].concat(), "13", "send one"),
+        (METHOD, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "no frame"),
+        (METHOD, ("grpc-encoding", "gzip"), [&[1], &good()[1..]].concat(), "12", "identity"),
+        (METHOD, ("x", "y"), vec![0, 0, 1, 0, 1], "8", "65536"),
+        (METHOD, ("x", "y"), vec![0, 255, 255, 255, 255, 0], "8", "65536"),
+        (METHOD, ("x", "y"), vec![0; 70_000], "8", "65536"),
+        (METHOD, ("x", "y"), framed(&[0xff; 30]), "13", "cannot be read"),
+        (METHOD, ("x", "y"), framed(&[10, 200, 1]), "13", "cannot be read"),
+        (METHOD, ("x", "y"), framed(b"\x0a\x01\xff"), "13", "cannot be read"),
+        (METHOD, ("x", "y"), framed(&[0x0b; 2_000]), "13", "cannot be read"),
+        (METHOD, ("grpc-timeout", "20"), good(), "3", "20m"),
+        (METHOD, ("grpc-timeout", "1H"), good(), "0", ""),
+        (METHOD, ("x", "y"), framed(b""), "3", "domain"),
+        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[]).encode_to_vec()), "3", "no descriptors"),
+        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[&[]]).encode_to_vec()), "3", "no entries"),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[("", "v")]]).encode_to_vec()),
+            "3",
+            "empty",
+        ),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[("k", &long)]]).encode_to_vec()),
+            "3",
+            "4096",
+        ),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[(&long, "")]]).encode_to_vec()),
+            "3",
+            "4096",
+        ),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks(&long, &[&[("k", "")]]).encode_to_vec()),
+            "3",
+            "4096",
+        ),
+        (METHOD, ("x", "y"), framed(&many.encode_to_vec()), "3", "64 descriptors"),
+        (METHOD, ("x", "y"), framed(&entries.encode_to_vec()), "3", "64 entries"),
+        (METHOD, ("x", "y"), framed(&no_unit.encode_to_vec()), "3", "MINUTE"),
+        (
+            METHOD,
+            ("x", "y"),
+            frame_of(&|| asks("d", &[&[("k", "v"), ("tollgate.act", "x")]]).encode_to_vec()),
+            "3",
+            "tollgate.act",
+        ),
+    ];
+    on_this_thread().block_on(async {
+        let caller = Raw::connect(server.grpc()).await;
+        for (path, field, body, code, text) in rows {
+            let shown = format!("{path} {field:?} {:?}", Bytes::from(body.clone()));
+            let answer = caller.call(path, &[field], body).await.expect(&shown);
+            assert_eq!((answer.status, answer.code()), (200, code), "{shown}: {answer:?}");
+            assert_eq!(answer.field("content-type"), "application/grpc");
+            if code != "0" {
+                assert!(answer.field("grpc-message").contains(text), "{shown}: {answer:?}");
+                assert!(answer.body.is_empty(), "{answer:?}");
+            }
+            assert_eq!(answer.fields.contains_key("grpc-accept-encoding"), code == "12");
+        }
+    });
+    assert_eq!(metric(&server, "tollgate_grpc_responses_total{code=\"RESOURCE_EXHAUSTED\"}"), 3.0);
+    assert_eq!(metric(&server, "tollgate_grpc_responses_total{code=\"OK\"}"), 2.0);
+}
+
+/// Whoever does not speak gRPC is told so in words of HTTP.
+#[test]
+fn what_is_no_call_is_answered_in_http() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    let answer = Client::connect(server.grpc()).request("POST", METHOD, &[], "{}");
+    assert_eq!(answer.status, 505, "{answer:?}");
+    assert!(answer.message().contains("POST /json"), "{answer:?}");
+    on_this_thread().block_on(async {
+        let caller = Raw::connect(server.grpc()).await;
+        for kind in ["", "application/json", "application/grpc-web+proto", "application/grpc+json"]
+        {
+            let answer = caller.call(METHOD, &[("content-type", kind)], good()).await.unwrap();
+            assert_eq!(answer.status, 415, "{answer:?}");
+        }
+        let request = Request::builder().method(Method::GET).uri("http://localhost/").body(());
+        let answer = caller.send(request.unwrap(), Vec::new()).await.unwrap();
+        assert_eq!((answer.status, answer.field("allow")), (405, "POST"));
+        // The connection is still good.
+        assert_eq!(caller.call(METHOD, &[], good()).await.unwrap().code(), "0");
+    });
+}
+
+#[test]
+fn the_door_wants_the_token_of_the_data_doors() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "token", TOKEN);
+    let server = Server::start(&["--limit", "99999/hour", "--auth-token-file", text(&tokens)]);
+    let bearer = format!("Bearer {TOKEN}");
+    // field | code
+    let rows: [(&[(&str, &str)], &str); 5] = [
+        (&[("authorization", &bearer)], "0"),
+        (&[("x-tollgate-token", TOKEN)], "0"),
+        (&[], "16"),
+        (&[("authorization", "Bearer 0123456789abcdef0123456789abcdeF")], "16"),
+        (&[("authorization", TOKEN)], "16"),
+    ];
+    on_this_thread().block_on(async {
+        let caller = Raw::connect(server.grpc()).await;
+        for (fields, code) in rows {
+            for path in [METHOD, "/grpc.health.v1.Health/Check"] {
+                let body = if path == METHOD { good() } else { framed(b"") };
+                let answer = caller.call(path, fields, body).await.unwrap();
+                assert_eq!(answer.code(), code, "{fields:?}: {answer:?}");
+            }
+        }
+        let answer = caller.call("/nobody.Knows/This", &[], good()).await.unwrap();
+        assert_eq!(answer.code(), "16", "strangers are not told what there is");
+    });
+}
+
+#[test]
+fn health_knows_its_services() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    let name = |name: &str| framed(&[&[10, name.len() as u8], name.as_bytes()].concat());
+    // body | code
+    let rows = [
+        (framed(b""), "0"),
+        (name("ratelimit"), "0"),
+        (name("envoy.service.ratelimit.v3.RateLimitService"), "0"),
+        (name("other"), "5"),
+    ];
+    on_this_thread().block_on(async {
+        let caller = Raw::connect(server.grpc()).await;
+        for (body, code) in rows {
+            let answer = caller.call("/grpc.health.v1.Health/Check", &[], body).await.unwrap();
+            assert_eq!(answer.code(), code, "{answer:?}");
+            if code == "0" {
+                assert_eq!(answer.body, framed(&[8, 1]), "SERVING");
+            }
+        }
+    });
+}
+
+/// Random bytes as messages, and messages with some bytes changed: every one gets a code, and the door
+/// answers the next caller.
+#[test]
+fn noise_is_answered() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    let mut random = Random::seeded(7);
+    on_this_thread().block_on(async {
+        let caller = Raw::connect(server.grpc()).await;
+        for round in 0..3_000 {
+            let mut body = good();
+            if round % 3 == 0 {
+                body = (0..random.below(64)).map(|_| random.number() as u8).collect();
+                body = framed(&body);
+            }
+            for _ in 0..random.below(4) {
+                let at = random.below(body.len() as u64) as usize;
+                body[at] = random.number() as u8;
+            }
+            if random.below(8) == 0 {
+                body.truncate(random.below(body.len() as u64) as usize);
+            }
+            let answer = caller.call(METHOD, &[], body).await.unwrap();
+            assert!(["0", "3", "8", "12", "13"].contains(&answer.code()), "{answer:?}");
+            assert_eq!(answer.code() == "0", !answer.body.is_empty(), "{answer:?}");
+        }
+    });
+    Caller::connect(server.grpc()).ask(asks("d", &[&[("k", "v")]]));
+}
+
+/// One connection may carry a thousand calls at once; all are answered.
+#[test]
+fn many_calls_share_a_connection() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    on_this_thread().block_on(async {
+        let caller = std::sync::Arc::new(Raw::connect(server.grpc()).await);
+        let calls: Vec<_> = (0..1_000)
+            .map(|_| {
+                let caller = caller.clone();
+                tokio::spawn(async move { caller.call(METHOD, &[], good()).await })
+            })
+            .collect();
+        for call in calls {
+            let answer = call.await.unwrap().expect("an answer");
+            assert_eq!(answer.code(), "0");
+            let response = RateLimitResponse::decode(&answer.body[5..]).unwrap();
+            assert_eq!(response.statuses.len(), 1);
+        }
+    });
+}
+
+/// Callers that give up at once, again and again, harm nobody else.
+#[test]
+fn calls_that_are_given_up_leave_nothing_behind() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    on_this_thread().block_on(async {
+        for _ in 0..20 {
+            let impatient = Raw::connect(server.grpc()).await;
+            for _ in 0..50 {
+                let call = impatient.call(METHOD, &[], good());
+                let _ = tokio::time::timeout(std::time::Duration::ZERO, call).await;
+            }
+        }
+        let caller = Raw::connect(server.grpc()).await;
+        assert_eq!(caller.call(METHOD, &[], good()).await.unwrap().code(), "0");
+    });
+}

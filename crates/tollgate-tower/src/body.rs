@@ -1,0 +1,92 @@
+//! `GatedBody`: the inner service's body, or the text of a refusal, without a box.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::gate::Pass;
+
+pin_project! {
+    /// The body of a response that passed the layer. While it lives, the request counts as going on.
+    pub struct GatedBody<B> {
+        #[pin]
+        kind: Kind<B>,
+        // Gone when the body has ended, even if somebody keeps it.
+        pass: Option<Box<dyn Pass>>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjected]
+    enum Kind<B> {
+        Inner { #[pin] body: B },
+        Own { text: Option<Bytes> },
+    }
+}
+
+impl<B> GatedBody<B> {
+    pub(crate) fn inner(body: B, pass: Option<Box<dyn Pass>>) -> GatedBody<B> {
+        GatedBody { kind: Kind::Inner { body }, pass }
+    }
+
+    pub(crate) fn own(text: Bytes) -> GatedBody<B> {
+        GatedBody {
+            kind: Kind::Own { text: Some(text).filter(|text| !text.is_empty()) },
+            pass: None,
+        }
+    }
+}
+
+impl<B> fmt::Debug for GatedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatedBody").field("pass", &self.pass).finish_non_exhaustive()
+    }
+}
+
+impl<B> Body for GatedBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        match this.kind.project() {
+            KindProjected::Inner { body } => {
+                let frame = ready!(body.poll_frame(cx));
+                if !matches!(frame, Some(Ok(_))) {
+                    *this.pass = None;
+                }
+                Poll::Ready(frame)
+            }
+            KindProjected::Own { text } => {
+                Poll::Ready(text.take().map(|text| Ok(Frame::data(text.into()))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Own { text } => text.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body } => body.size_hint(),
+            Kind::Own { text } => {
+                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
+            }
+        }
+    }
+}

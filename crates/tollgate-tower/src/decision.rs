@@ -1,0 +1,202 @@
+//! `GateDecision`: what was decided about a request, for the handlers behind the layer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate::headers::Dialect;
+use tollgate::{DecidedBy, Micros, Refusal, Wait};
+
+use crate::fields::Fields;
+use crate::gate::Said;
+
+/// What was decided about a request. The layer puts it into the extensions of the request, before the
+/// inner service sees it, and into those of the response. Requests that no limit applies to have none.
+///
+/// ```
+/// use tollgate_tower::GateDecision;
+///
+/// fn is_nearly_out(request: &http::Request<()>) -> bool {
+///     let decision = request.extensions().get::<GateDecision>();
+///     decision.is_some_and(|decision| decision.remaining() < 10)
+/// }
+/// # assert!(!is_nearly_out(&http::Request::new(())));
+/// ```
+#[derive(Clone)]
+pub struct GateDecision(Arc<Inner>);
+
+struct Inner {
+    refusal: Option<Refusal>,
+    decided_by: DecidedBy,
+    at: Micros,
+    capacity: u64,
+    remaining: u64,
+    retry_after: Wait,
+    retry_after_s: Option<u64>,
+    reset_after: Wait,
+    delay: Wait,
+    policy: Option<Arc<str>>,
+    rule: Option<Box<str>>,
+    fields: Fields,
+    /// Empty unless refused.
+    problem: Bytes,
+    layers: Layers,
+}
+
+impl GateDecision {
+    pub(crate) fn new(said: &Said<'_>, dialects: &[Dialect], layers: Layers) -> GateDecision {
+        let reply = said.reply;
+        let problem = reply.problem().map(|problem| Bytes::from(problem.to_string()));
+        GateDecision(Arc::new(Inner {
+            refusal: reply.refusal,
+            decided_by: said.decided_by,
+            at: reply.at,
+            capacity: reply.capacity,
+            remaining: reply.remaining,
+            retry_after: reply.retry_after,
+            retry_after_s: reply.retry_after_s(),
+            reset_after: reply.reset_after,
+            delay: said.delay,
+            policy: said.policy.cloned(),
+            rule: said.rule.map(Into::into),
+            fields: Fields::new(reply, dialects, said.warnings),
+            problem: problem.unwrap_or_default(),
+            layers,
+        }))
+    }
+
+    /// Whether the request may go on.
+    pub fn allowed(&self) -> bool {
+        self.0.refusal.is_none()
+    }
+
+    /// Why it may not.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.0.refusal
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.0.decided_by
+    }
+
+    /// The instant of the question.
+    pub fn at(&self) -> Micros {
+        self.0.at
+    }
+
+    /// The binding limit's capacity; 0 if no enforced limit was asked.
+    pub fn capacity(&self) -> u64 {
+        self.0.capacity
+    }
+
+    /// Whole units of the binding limit still takeable, before a response settles anything.
+    pub fn remaining(&self) -> u64 {
+        self.0.remaining
+    }
+
+    /// Zero when allowed; otherwise the wait after which the same request passes.
+    pub fn retry_after(&self) -> Wait {
+        self.0.retry_after
+    }
+
+    /// The integer of `Retry-After`: whole seconds, at least 1. `None` when allowed, and when no wait
+    /// helps.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.0.retry_after_s
+    }
+
+    /// Until the binding limit is as good as fresh.
+    pub fn reset_after(&self) -> Wait {
+        self.0.reset_after
+    }
+
+    /// How long the request was held back.
+    pub fn delay(&self) -> Wait {
+        self.0.delay
+    }
+
+    /// What clients call the binding limit, such as `api-1m`.
+    pub fn policy(&self) -> Option<&str> {
+        self.0.policy.as_deref()
+    }
+
+    /// The rule that the binding limit is of, if rules decided.
+    pub fn rule(&self) -> Option<&str> {
+        self.0.rule.as_deref()
+    }
+
+    /// The problem document of a refusal, in JSON; empty when allowed.
+    pub fn problem(&self) -> &Bytes {
+        &self.0.problem
+    }
+
+    /// The header fields that tell of it.
+    pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        self.0.fields.iter()
+    }
+
+    /// Adds its header fields; those that are there already stay or not.
+    pub(crate) fn write_to(&self, headers: &mut HeaderMap, replace: bool) {
+        headers.reserve(self.0.fields.len());
+        for (name, value) in self.0.fields.iter() {
+            if replace || !headers.contains_key(&name) {
+                headers.insert(name, value);
+            }
+        }
+    }
+
+    pub(crate) fn has_fields(&self) -> bool {
+        self.0.fields.len() > 0
+    }
+
+    pub(crate) fn layers(&self) -> Layers {
+        self.0.layers
+    }
+
+    /// Whether this one leaves its client less room than another.
+    pub(crate) fn is_tighter_than(&self, other: &GateDecision) -> bool {
+        other.allowed() && (!self.allowed() || self.remaining() < other.remaining())
+    }
+}
+
+impl fmt::Debug for GateDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateDecision")
+            .field("refusal", &self.0.refusal)
+            .field("policy", &self.0.policy)
+            .field("remaining", &self.0.remaining)
+            .field("decided_by", &self.0.decided_by)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The layers that have decided about a request, by number. Bound: the last four; a layer that is applied
+/// again with more than three others between goes unnoticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layers([u32; 4]);
+
+impl Layers {
+    pub(crate) fn contains(self, layer: u32) -> bool {
+        self.0.contains(&layer)
+    }
+
+    pub(crate) fn with(self, layer: u32) -> Layers {
+        let [a, b, c, _] = self.0;
+        Layers([layer, a, b, c])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_layers_are_remembered() {
+        let four = [1, 2, 3, 4].into_iter().fold(Layers::default(), Layers::with);
+        assert!((1..=4).all(|layer| four.contains(layer)) && !four.contains(5));
+        let five = four.with(5);
+        assert!((2..=5).all(|layer| five.contains(layer)) && !five.contains(1));
+    }
+}

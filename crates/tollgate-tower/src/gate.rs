@@ -1,0 +1,164 @@
+//! `Gate`: whatever the layer can ask whether a request may pass.
+//!
+//! There are two: [`Keyed`](crate::Keyed), limits of your own over a limiter in this process, and a whole
+//! `Gatekeeper`, with the feature `rules`. A third is one method to write.
+
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{HeaderName, request, response};
+use tollgate::headers::{Dialect, Reply};
+use tollgate::{DecidedBy, Wait};
+
+use crate::decision::{GateDecision, Layers};
+use crate::warning::Warning;
+
+/// A future in a box: what a gate needs that has to wait.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Whatever the layer can ask whether a request may pass.
+pub trait Gate: Send + Sync + 'static {
+    /// Decides about a request, at once or later. Whatever it waits for needs a deadline of its own:
+    /// the layer waits as long as it does.
+    fn ask(&self, question: Question) -> Asked;
+}
+
+/// An answer that is there, or one to wait for.
+pub enum Asked {
+    /// Decided.
+    Now(Answered),
+    /// Somebody else has to be asked.
+    Later(BoxFuture<Answered>),
+}
+
+impl Asked {
+    /// Looks once whether a future is ready, as those over a store in this process are.
+    pub fn of(future: impl Future<Output = Answered> + Send + 'static) -> Asked {
+        let mut future: BoxFuture<Answered> = Box::pin(future);
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answered) => Asked::Now(answered),
+            Poll::Pending => Asked::Later(future),
+        }
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Asked::Now(_) => "Now",
+            Asked::Later(_) => "Later",
+        })
+    }
+}
+
+/// A request, and what the layer knows about it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Question {
+    /// The request without its body.
+    pub head: request::Parts,
+    /// The address at the other end of the connection, if the layer finds it.
+    pub peer: Option<IpAddr>,
+    /// What it costs, if the layer was told; otherwise as the gate sees it.
+    pub cost: Option<u64>,
+    /// How long the layer can hold it back. `None`: a delay is a refusal.
+    pub max_wait: Option<Duration>,
+    /// The layer will tell the true cost once the response is there.
+    pub settles: bool,
+    /// Whether to look for signs of misuse: true for the first requests of a layer only.
+    pub watching: bool,
+    pub(crate) dialects: Option<Arc<[Dialect]>>,
+    pub(crate) layers: Layers,
+}
+
+/// What a gate says, in the words that clients are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// The decision as clients are told.
+    pub reply: &'a Reply<'a>,
+    /// In these header dialects, unless the layer has its own.
+    pub dialects: &'a [Dialect],
+    /// Who decided.
+    pub decided_by: DecidedBy,
+    /// How long to hold an admitted request; at most the question's `max_wait`.
+    pub delay: Wait,
+    /// What clients call the binding limit.
+    pub policy: Option<&'a Arc<str>>,
+    /// The rule that it is of.
+    pub rule: Option<&'a str>,
+    /// Limits that are exceeded and only warn, as a list.
+    pub warnings: &'a str,
+}
+
+impl Question {
+    /// The answer to it.
+    pub fn decided(self, said: &Said<'_>) -> Answered {
+        let dialects = self.dialects.as_deref().unwrap_or(said.dialects);
+        let decision = GateDecision::new(said, dialects, self.layers);
+        Answered::new(self.head, Finding::Decided(decision))
+    }
+
+    /// No limit applies.
+    pub fn unlimited(self) -> Answered {
+        Answered::new(self.head, Finding::Unlimited)
+    }
+
+    /// The header field that says who is calling stands twice, with different values: whichever was
+    /// believed, the caller might have chosen it.
+    pub fn unclear(self, header: HeaderName) -> Answered {
+        Answered::new(self.head, Finding::Unclear(header))
+    }
+}
+
+/// A question's answer, and the request that it was about.
+#[derive(Debug)]
+pub struct Answered {
+    pub(crate) head: request::Parts,
+    pub(crate) finding: Finding,
+    pub(crate) pass: Option<Box<dyn Pass>>,
+    pub(crate) warning: Option<Warning>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Finding {
+    Decided(GateDecision),
+    Unlimited,
+    Unclear(HeaderName),
+}
+
+impl Answered {
+    fn new(head: request::Parts, finding: Finding) -> Answered {
+        Answered { head, finding, pass: None, warning: None }
+    }
+
+    /// What an admitted request holds.
+    #[must_use]
+    pub fn holding(self, pass: Option<Box<dyn Pass>>) -> Answered {
+        Answered { pass, ..self }
+    }
+
+    /// Something looks wrong about how the layer is used.
+    #[must_use]
+    pub fn warning(self, warning: Option<Warning>) -> Answered {
+        Answered { warning, ..self }
+    }
+}
+
+/// What an admitted request holds until its work is over: a charge that can still be settled, or a place
+/// among the work in flight.
+///
+/// Dropping it means that the work is over: the body of the response has ended, or nobody waits for it any
+/// more. The charge stands then, because the work was begun.
+pub trait Pass: fmt::Debug + Send + Sync {
+    /// The head of the response is there. `cost` is the true cost, if the layer's charge function told
+    /// it. `Some`: to be waited for before the response goes on.
+    fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>>;
+
+    /// The work was never begun.
+    fn give_back(self: Box<Self>);
+}

@@ -1,0 +1,177 @@
+//! A refusal in gRPC: a response of headers only, with the status in them.
+//!
+//! Status 8, `RESOURCE_EXHAUSTED`. `grpc-retry-pushback-ms` tells clients that retry by themselves how long
+//! to wait, or not to. `grpc-status-details-bin` has the same as a `google.rpc.RetryInfo`, for those that
+//! read rich errors: three small messages, written by hand.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Response, request};
+use tollgate::Wait;
+
+use crate::decision::GateDecision;
+
+const RESOURCE_EXHAUSTED: u32 = 8;
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+/// The longest that a `google.protobuf.Duration` can tell, in seconds: about 10,000 years.
+const DURATION_S_MAX: u64 = 315_576_000_000;
+
+/// What a gRPC response to this request has to call itself; `None`: the client speaks something else.
+/// Clients of grpc-web accept a status in headers as well, under the name that they asked with.
+pub(crate) fn content_type(head: &request::Parts) -> Option<HeaderValue> {
+    let value = head.headers.get(CONTENT_TYPE)?;
+    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
+    match rest.first() {
+        None | Some(b'+' | b';') => Some(const { HeaderValue::from_static("application/grpc") }),
+        Some(b'-') if rest.starts_with(b"-web") => Some(value.clone()),
+        Some(_) => None,
+    }
+}
+
+/// The refusal. Its body is empty: whoever sends it ends the stream with the headers.
+pub(crate) fn exhausted(decision: &GateDecision, content_type: HeaderValue) -> Response<Bytes> {
+    let message = match decision.retry_after_s() {
+        Some(seconds) => format!("Rate limit exceeded. Retry in {seconds} s."),
+        None => "Rate limit exceeded. Waiting does not help.".into(),
+    };
+    // Less than nothing: do not retry.
+    let pushback = decision.retry_after().millis().map_or("-1".into(), |ms| ms.max(1).to_string());
+    let details = base64(&status(&message, decision.retry_after()));
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(const { HeaderName::from_static("grpc-status") }, RESOURCE_EXHAUSTED.into());
+    for (name, text) in [
+        (const { HeaderName::from_static("grpc-message") }, message),
+        (const { HeaderName::from_static("grpc-retry-pushback-ms") }, pushback),
+        (const { HeaderName::from_static("grpc-status-details-bin") }, details),
+    ] {
+        // Plain ASCII without a percent sign, which `grpc-message` would have to escape.
+        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+            headers.insert(name, value);
+        }
+    }
+    response
+}
+
+/// `google.rpc.Status`: code = 1, message = 2, details = 3, each of them an `Any`: type_url = 1, value = 2.
+fn status(message: &str, retry_after: Wait) -> Vec<u8> {
+    let mut status = Vec::with_capacity(128);
+    number(&mut status, 1, RESOURCE_EXHAUSTED.into());
+    bytes(&mut status, 2, message.as_bytes());
+    if let Some(micros) = retry_after.as_micros() {
+        let mut any = Vec::with_capacity(72);
+        bytes(&mut any, 1, RETRY_INFO.as_bytes());
+        bytes(&mut any, 2, &retry_info(micros));
+        bytes(&mut status, 3, &any);
+    }
+    status
+}
+
+/// `google.rpc.RetryInfo`: retry_delay = 1, a `Duration`: seconds = 1, nanos = 2.
+fn retry_info(micros: u64) -> Vec<u8> {
+    let mut delay = Vec::with_capacity(16);
+    number(&mut delay, 1, (micros / 1_000_000).min(DURATION_S_MAX));
+    number(&mut delay, 2, micros % 1_000_000 * 1_000);
+    let mut info = Vec::with_capacity(18);
+    bytes(&mut info, 1, &delay);
+    info
+}
+
+/// A field with a number; 0 is what is not there.
+fn number(out: &mut Vec<u8>, field: u8, number: u64) {
+    if number > 0 {
+        out.push(field << 3);
+        varint(out, number);
+    }
+}
+
+/// A field with text or another message.
+fn bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Without padding, as gRPC has it.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..=group.len() {
+            let index = bits >> (18 - 6 * digit) & 0x3f;
+            text.push(char::from(DIGITS[index as usize]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_has_these_digits() {
+        let rows = [
+            ("", ""),
+            ("f", "Zg"),
+            ("fo", "Zm8"),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg"),
+            ("fooba", "Zm9vYmE"),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (text, want) in rows {
+            assert_eq!(base64(text.as_bytes()), want);
+        }
+        assert_eq!(base64(&[0xfb, 0xff, 0xbf]), "+/+/");
+    }
+
+    #[test]
+    fn a_status_is_these_bytes() {
+        // 1.5 s: Duration { seconds: 1, nanos: 500_000_000 }
+        let info = [0x0a, 8, 0x08, 1, 0x10, 0x80, 0xca, 0xb5, 0xee, 0x01];
+        assert_eq!(retry_info(1_500_000), info);
+        let mut want = vec![0x08, 8, 0x12, 2, b'n', b'o', 0x1a, 54, 0x0a, 40];
+        want.extend_from_slice(RETRY_INFO.as_bytes());
+        want.extend_from_slice(&[0x12, 10]);
+        want.extend_from_slice(&info);
+        assert_eq!(status("no", Wait::from_micros(1_500_000)), want);
+        assert_eq!(
+            status("no", Wait::NEVER),
+            [0x08, 8, 0x12, 2, b'n', b'o'],
+            "nothing to wait for"
+        );
+        assert_eq!(retry_info(0), [0x0a, 0]);
+    }
+
+    #[test]
+    fn content_types_that_are_grpc() {
+        let rows = [
+            ("application/grpc", Some("application/grpc")),
+            ("application/grpc+proto", Some("application/grpc")),
+            ("application/grpc;x", Some("application/grpc")),
+            ("application/grpc-web", Some("application/grpc-web")),
+            ("application/grpc-web-text+proto", Some("application/grpc-web-text+proto")),
+            ("application/grpcurl", None),
+            ("application/grpc-other", None),
+            ("application/json", None),
+        ];
+        for (sent, want) in rows {
+            let request = http::Request::builder().header(CONTENT_TYPE, sent).body(()).unwrap();
+            let found = content_type(&request.into_parts().0);
+            assert_eq!(found.as_ref().and_then(|value| value.to_str().ok()), want, "{sent}");
+        }
+        assert_eq!(content_type(&http::Request::new(()).into_parts().0), None);
+    }
+}

@@ -1,0 +1,309 @@
+//! `KeyFrom`: whose units a request takes.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use arrayvec::ArrayString;
+use http::{HeaderName, request};
+use tollgate::KeyBuf;
+
+use crate::client_ip::{TrustedProxies, first_bits};
+use crate::gate::Question;
+use crate::header_text::{only, spelt};
+
+/// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
+/// can use any address in it.
+pub const IPV6_PREFIX: u8 = 64;
+
+/// Where the key of a request comes from.
+///
+/// Parts are named and carry their lengths, so no caller can choose a value that looks like another's key:
+/// the user "192.0.2.1" is not the address 192.0.2.1.
+///
+/// ```
+/// use http::HeaderName;
+/// use tollgate_tower::KeyFrom;
+///
+/// # struct Account { id: String }
+/// // The account that a layer outside of this one has found, else the API key, else the address.
+/// let account = KeyFrom::new("account", |head| {
+///     head.extensions.get::<Account>().map(|account| account.id.as_str().into())
+/// });
+/// let key = account
+///     .or(KeyFrom::header(HeaderName::from_static("x-api-key")))
+///     .or(KeyFrom::client_ip());
+/// # drop(key);
+/// ```
+pub struct KeyFrom(Kind);
+
+type Value = dyn for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync;
+
+enum Kind {
+    Global,
+    ClientIp { proxies: Option<TrustedProxies>, ipv6_prefix: u8 },
+    Header(HeaderName),
+    Path,
+    Named(&'static str, Box<Value>),
+    Or(Box<[KeyFrom; 2]>),
+    And(Box<[KeyFrom; 2]>),
+}
+
+impl KeyFrom {
+    /// One key for all: the limit is of everybody together.
+    pub fn global() -> KeyFrom {
+        KeyFrom(Kind::Global)
+    }
+
+    /// The address at the other end of the connection, of IPv6 its first 64 bits. Where the layer finds it:
+    /// [`RateLimitLayer::peer`](crate::RateLimitLayer::peer). Behind a proxy that is the proxy's:
+    /// [`client_ip_behind`](KeyFrom::client_ip_behind).
+    pub fn client_ip() -> KeyFrom {
+        KeyFrom(Kind::ClientIp { proxies: None, ipv6_prefix: IPV6_PREFIX })
+    }
+
+    /// The client's address as these proxies tell it in `X-Forwarded-For`.
+    pub fn client_ip_behind(proxies: TrustedProxies) -> KeyFrom {
+        KeyFrom(Kind::ClientIp { proxies: Some(proxies), ipv6_prefix: IPV6_PREFIX })
+    }
+
+    /// How many bits of IPv6 addresses are one caller, at most 128; of a key that is no address nothing
+    /// changes.
+    #[must_use]
+    pub fn ipv6_prefix(mut self, bits: u8) -> KeyFrom {
+        self.set_prefix(bits.min(128));
+        self
+    }
+
+    fn set_prefix(&mut self, bits: u8) {
+        match &mut self.0 {
+            Kind::ClientIp { ipv6_prefix, .. } => *ipv6_prefix = bits,
+            Kind::Or(both) | Kind::And(both) => {
+                both.iter_mut().for_each(|key| key.set_prefix(bits))
+            }
+            _ => {}
+        }
+    }
+
+    /// The value of a header field, such as an API key. An empty one is none. A request that has it twice
+    /// with different values is answered with 400: the service behind might read the other one.
+    pub fn header(name: HeaderName) -> KeyFrom {
+        KeyFrom(Kind::Header(name))
+    }
+
+    /// The path as it was sent. Only for routes that match one path exactly: where a path has parameters,
+    /// or several spellings, a caller who varies it gets a limit for each. The route's own name is
+    /// better: with axum, `KeyFrom::new("route", …)` of its `MatchedPath`.
+    pub fn path() -> KeyFrom {
+        KeyFrom(Kind::Path)
+    }
+
+    /// A named value of your own; `None`, or an empty one: there is none.
+    pub fn new(
+        name: &'static str,
+        value: impl for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
+    ) -> KeyFrom {
+        KeyFrom(Kind::Named(name, Box::new(value)))
+    }
+
+    /// The other one where this one finds nothing.
+    #[must_use]
+    pub fn or(self, other: KeyFrom) -> KeyFrom {
+        KeyFrom(Kind::Or(Box::new([self, other])))
+    }
+
+    /// Both together: a limit for each pair, such as path and address. If either finds nothing, so does
+    /// the pair.
+    #[must_use]
+    pub fn and(self, other: KeyFrom) -> KeyFrom {
+        KeyFrom(Kind::And(Box::new([self, other])))
+    }
+
+    /// Adds the key of a request; `false`: there is none, and what was added is worthless. `Err`: this
+    /// field stands twice.
+    pub(crate) fn write(&self, question: &Question, key: &mut KeyBuf) -> Result<bool, HeaderName> {
+        let head = &question.head;
+        match &self.0 {
+            Kind::Global => key.add("global", ""),
+            Kind::ClientIp { proxies, ipv6_prefix } => {
+                let Some(peer) = question.peer else { return Ok(false) };
+                let client = proxies.as_ref().map(|proxies| proxies.client_of(peer, &head.headers));
+                add_address(key, client.unwrap_or(peer), *ipv6_prefix);
+            }
+            Kind::Header(name) => {
+                let value = only(&head.headers, name).map_err(|()| name.clone())?;
+                let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(false) };
+                key.add(name.as_str(), &spelt(value.as_bytes()));
+            }
+            Kind::Path => key.add("path", head.uri.path()),
+            Kind::Named(name, value) => {
+                let Some(value) = value(head).filter(|value| !value.is_empty()) else {
+                    return Ok(false);
+                };
+                key.add(name, &value);
+            }
+            Kind::And(both) => {
+                return Ok(both[0].write(question, key)? && both[1].write(question, key)?);
+            }
+            Kind::Or(both) => return first_of(both, question, key),
+        }
+        Ok(true)
+    }
+
+    /// Whether it goes by the peer's address without knowing of proxies.
+    pub(crate) fn trusts_nobody(&self) -> bool {
+        match &self.0 {
+            Kind::ClientIp { proxies, .. } => proxies.is_none(),
+            Kind::Or(both) | Kind::And(both) => both.iter().any(KeyFrom::trusts_nobody),
+            _ => false,
+        }
+    }
+
+    /// Whether all requests are meant to have one key.
+    pub(crate) fn is_global(&self) -> bool {
+        matches!(self.0, Kind::Global)
+    }
+}
+
+/// The first that finds something. Of a pair the first half may be written before the second is found
+/// missing, so pairs are tried on the side.
+fn first_of(
+    both: &[KeyFrom; 2],
+    question: &Question,
+    key: &mut KeyBuf,
+) -> Result<bool, HeaderName> {
+    let [first, second] = both;
+    let found = if matches!(first.0, Kind::And(_)) {
+        let mut aside = KeyBuf::new();
+        let found = first.write(question, &mut aside)?;
+        if found {
+            key.append(&aside);
+        }
+        found
+    } else {
+        first.write(question, key)?
+    };
+    if found { Ok(true) } else { second.write(question, key) }
+}
+
+/// Adds an address in its one form: IPv4 in IPv6 clothes is IPv4.
+fn add_address(key: &mut KeyBuf, ip: IpAddr, ipv6_prefix: u8) {
+    let ip = ip.to_canonical();
+    let mut text = ArrayString::<48>::new();
+    let written = match ip {
+        IpAddr::V6(_) if ipv6_prefix < 128 => {
+            write!(text, "{}/{ipv6_prefix}", first_bits(ip, ipv6_prefix))
+        }
+        ip => write!(text, "{ip}"),
+    };
+    written.expect("an address has at most 39 characters, and its prefix 4");
+    key.add("ip", &text);
+}
+
+impl fmt::Debug for KeyFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Global => f.write_str("global"),
+            Kind::ClientIp { .. } => f.write_str("ip"),
+            Kind::Header(name) => write!(f, "header.{name}"),
+            Kind::Path => f.write_str("path"),
+            Kind::Named(name, _) => f.write_str(name),
+            Kind::Or(both) => write!(f, "({:?} or {:?})", both[0], both[1]),
+            Kind::And(both) => write!(f, "({:?} and {:?})", both[0], both[1]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn question(peer: Option<&str>, fields: &[(&'static str, &[u8])]) -> Question {
+        let mut request = Request::new(());
+        *request.uri_mut() = "/search?q=1".parse().unwrap();
+        for (name, value) in fields {
+            let value = http::HeaderValue::from_bytes(value).unwrap();
+            request.headers_mut().append(*name, value);
+        }
+        Question {
+            head: request.into_parts().0,
+            peer: peer.map(|peer| peer.parse().unwrap()),
+            cost: None,
+            max_wait: None,
+            settles: false,
+            watching: false,
+            dialects: None,
+            layers: Default::default(),
+        }
+    }
+
+    fn header(name: &'static str) -> KeyFrom {
+        KeyFrom::header(HeaderName::from_static(name))
+    }
+
+    #[test]
+    fn keys_are_named_parts() {
+        let proxies = || TrustedProxies::new(["10.0.0.0/8"]).unwrap();
+        let fields: &[(&str, &[u8])] = &[
+            ("x-api-key", b"k"),
+            ("x-forwarded-for", b"6.6.6.6, 203.0.113.9"),
+            ("x-odd", b"\xffa"),
+        ];
+        let v4 = Some("10.0.0.1");
+        let v6 = Some("2001:db8:1:2:3:4:5:6");
+        let both = |one: KeyFrom, other: KeyFrom| one.and(other);
+        // Key, peer, the parts it has.
+        let rows = [
+            (KeyFrom::global(), None, "global="),
+            (KeyFrom::client_ip(), v4, "ip=10.0.0.1"),
+            (KeyFrom::client_ip(), Some("::ffff:192.0.2.1"), "ip=192.0.2.1"),
+            (KeyFrom::client_ip(), v6, "ip=2001:db8:1:2::/64"),
+            (KeyFrom::client_ip().ipv6_prefix(48), v6, "ip=2001:db8:1::/48"),
+            (KeyFrom::client_ip().ipv6_prefix(255), v6, "ip=2001:db8:1:2:3:4:5:6"),
+            (header("x-no").or(KeyFrom::client_ip()).ipv6_prefix(48), v6, "ip=2001:db8:1::/48"),
+            (KeyFrom::client_ip_behind(proxies()), v4, "ip=203.0.113.9"),
+            (KeyFrom::client_ip(), None, "none"),
+            (header("x-api-key"), None, "x-api-key=k"),
+            (header("x-odd"), None, "x-odd=%FFa"),
+            (header("x-missing"), v4, "none"),
+            (header("x-missing").or(KeyFrom::client_ip()), v4, "ip=10.0.0.1"),
+            (header("x-api-key").or(KeyFrom::client_ip()), v4, "x-api-key=k"),
+            (both(KeyFrom::path(), header("x-api-key")), None, "path=/search x-api-key=k"),
+            (both(KeyFrom::path(), header("x-missing")), None, "none"),
+            (both(KeyFrom::path(), header("x-missing")).or(KeyFrom::global()), None, "global="),
+            (
+                both(header("x-api-key"), KeyFrom::path()).or(KeyFrom::global()),
+                None,
+                "x-api-key=k path=/search",
+            ),
+            (KeyFrom::new("user", |_| Some("anna".into())), None, "user=anna"),
+            (KeyFrom::new("user", |_| Some("".into())), None, "none"),
+            (KeyFrom::new("user", |_| None), None, "none"),
+        ];
+        for (key, peer, want) in rows {
+            let mut buffer = KeyBuf::new();
+            let found = match key.write(&question(peer, fields), &mut buffer) {
+                Ok(true) => {
+                    let parts = buffer.parts().map(|(name, value)| format!("{name}={value}"));
+                    parts.collect::<Vec<_>>().join(" ")
+                }
+                Ok(false) => "none".into(),
+                Err(name) => format!("twice: {name}"),
+            };
+            assert_eq!(found, want, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_sent_twice_is_unclear() {
+        let key = header("x-api-key").or(KeyFrom::global());
+        let mut buffer = KeyBuf::new();
+        let twice = |one: &'static [u8], two: &'static [u8]| {
+            question(None, &[("x-api-key", one), ("x-api-key", two)])
+        };
+        assert_eq!(key.write(&twice(b"a", b"a"), &mut buffer), Ok(true));
+        let unclear = key.write(&twice(b"a", b"b"), &mut buffer);
+        assert_eq!(unclear, Err(HeaderName::from_static("x-api-key")));
+    }
+}

@@ -1,0 +1,367 @@
+//! `Keyed`: limits of your own over a limiter in this process.
+
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use http::response;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+use tollgate::{
+    Act, Check, Clock, Decision, KeyBuf, Limit, Limiter, MemoryStore, Outcome, Receipt, Refusal,
+    SystemClock, Wait,
+};
+
+use crate::gate::{Answered, Asked, BoxFuture, Gate, Pass, Question, Said};
+use crate::key::KeyFrom;
+use crate::warning::Warning;
+
+/// Limits that each caller has: one, or several that all must allow. Several are one decision: a refusal
+/// charges none of them.
+///
+/// ```
+/// use std::sync::Arc;
+/// use http::HeaderName;
+/// use tollgate::{Limit, Limiter};
+/// use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
+///
+/// let limiter = Arc::new(Limiter::with_capacity(1_000_000));
+/// let burst = Limit::per_second(10).name("api").build()?;
+/// let daily = Limit::per_day(10_000).name("api").build()?;
+/// let gate = Keyed::new(limiter, [burst, daily])?
+///     .key(KeyFrom::header(HeaderName::from_static("x-api-key")).or(KeyFrom::client_ip()));
+/// let layer = RateLimitLayer::new(gate);
+/// # drop(layer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Keyed<C = SystemClock> {
+    limiter: Arc<Limiter<MemoryStore, C>>,
+    limits: Arc<[Named]>,
+    key: KeyFrom,
+    without_key: WithoutKey,
+    one_key: OneKey,
+}
+
+/// A limit and what clients call it.
+#[derive(Debug)]
+struct Named {
+    limit: Limit,
+    policy: PolicyName,
+    name: Arc<str>,
+}
+
+/// What to do with requests that have no key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WithoutKey {
+    /// They share one key: leaving out what one is known by buys nothing.
+    #[default]
+    Shared,
+    /// They are refused.
+    Refused,
+    /// They pass without a limit: only for where something else keeps them out.
+    Passed,
+}
+
+/// The number of limits is not one that a decision holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsError(usize);
+
+impl fmt::Display for LimitsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a gate has {} limits: give it 1 to {MAX_LIMITS}", self.0)
+    }
+}
+
+impl std::error::Error for LimitsError {}
+
+impl<C: Clock + 'static> Keyed<C> {
+    /// These limits, for each client address. Give them names: clients are told of them by name.
+    pub fn new(
+        limiter: Arc<Limiter<MemoryStore, C>>,
+        limits: impl IntoIterator<Item = Limit>,
+    ) -> Result<Keyed<C>, LimitsError> {
+        let named = |limit| {
+            let policy = PolicyName::of(&limit);
+            let name = policy.as_str().into();
+            Named { limit, policy, name }
+        };
+        let limits: Arc<[Named]> = limits.into_iter().map(named).collect();
+        if !(1..=MAX_LIMITS).contains(&limits.len()) {
+            return Err(LimitsError(limits.len()));
+        }
+        let (key, without_key) = (KeyFrom::client_ip(), WithoutKey::default());
+        Ok(Keyed { limiter, limits, key, without_key, one_key: OneKey::default() })
+    }
+
+    /// Whose units are counted, instead of each client address's.
+    #[must_use]
+    pub fn key(self, key: KeyFrom) -> Keyed<C> {
+        Keyed { key, ..self }
+    }
+
+    /// What to do with requests that have no key.
+    #[must_use]
+    pub fn without_key(self, without_key: WithoutKey) -> Keyed<C> {
+        Keyed { without_key, ..self }
+    }
+
+    /// Decides under all limits at one instant.
+    fn decide(&self, question: &Question, key: &KeyBuf, wait: bool) -> (Decision, Outcomes) {
+        let check = |named| {
+            let check = check(named, key, question.cost.unwrap_or(1));
+            if wait { check } else { check.at_once() }
+        };
+        let mut outcomes = Outcomes::new();
+        let decision = match &*self.limits {
+            // Nearly always, and the shortest way.
+            [only] => {
+                let decision = self.limiter.decide(&[check(only)]);
+                outcomes.push(decision.outcome());
+                decision
+            }
+            several => {
+                let checks: ArrayVec<Check<'_>, MAX_LIMITS> = several.iter().map(check).collect();
+                outcomes.extend(checks.iter().map(|_| Outcome::default()));
+                self.limiter.now().decide_each(&checks, &mut outcomes)
+            }
+        };
+        (decision, outcomes)
+    }
+
+    /// Decides for an asker who can wait so long. What would take longer is taken back and asked for at
+    /// once instead, which is a refusal unless somebody has left the line meanwhile.
+    fn decide_within(
+        &self,
+        question: &Question,
+        key: &KeyBuf,
+        max_wait: Duration,
+    ) -> (Decision, Outcomes) {
+        let (decision, outcomes) = self.decide(question, key, true);
+        if !decision.allowed() || decision.delay() <= Wait::at_least(max_wait) {
+            return (decision, outcomes);
+        }
+        give_back(&self.limiter, &self.limits, key, receipts(&outcomes));
+        self.decide(question, key, false)
+    }
+
+    fn answer(&self, question: Question, key: &KeyBuf) -> Answered {
+        let (decision, outcomes) = match question.max_wait {
+            Some(max_wait) => self.decide_within(&question, key, max_wait),
+            None => self.decide(&question, key, false),
+        };
+        let holds = decision.allowed() && (question.settles || !decision.delay().is_zero());
+        let pass = holds.then(|| {
+            let (limiter, limits) = (Arc::clone(&self.limiter), Arc::clone(&self.limits));
+            Box::new(KeyedPass { limiter, limits, key: key.clone(), receipts: receipts(&outcomes) })
+                as Box<dyn Pass>
+        });
+        self.tell(question, &decision, &outcomes).holding(pass)
+    }
+
+    fn tell(&self, question: Question, decision: &Decision, outcomes: &[Outcome]) -> Answered {
+        let policies: ArrayVec<Policy<'_>, MAX_LIMITS> = self
+            .limits
+            .iter()
+            .zip(outcomes)
+            .map(|(named, outcome)| Policy {
+                name: &named.policy,
+                limit: &named.limit,
+                outcome: *outcome,
+            })
+            .collect();
+        question.decided(&Said {
+            reply: &Reply::new(decision, &policies),
+            dialects: &Dialect::DEFAULT,
+            decided_by: decision.decided_by(),
+            delay: decision.delay(),
+            policy: self.limits.get(decision.binding()).map(|named| &named.name),
+            rule: None,
+            warnings: "",
+        })
+    }
+
+    fn without_a_key(&self, question: Question, key: &mut KeyBuf) -> Answered {
+        match self.without_key {
+            WithoutKey::Passed => question.unlimited(),
+            WithoutKey::Refused => {
+                let now = self.limiter.clock().now();
+                let refused = Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+                self.tell(question, &refused, &[])
+            }
+            WithoutKey::Shared => {
+                key.clear();
+                key.add("nobody", "");
+                self.answer(question, key)
+            }
+        }
+    }
+
+    fn signs_of_misuse(&self, question: &Question, key: Option<&KeyBuf>) -> Option<Warning> {
+        let forwarded = || {
+            let headers = &question.head.headers;
+            headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded")
+        };
+        let Some(key) = key else {
+            return (self.without_key == WithoutKey::Shared).then_some(Warning::NoKey);
+        };
+        if self.key.trusts_nobody() && forwarded() {
+            return Some(Warning::ForwardedIgnored);
+        }
+        let suspicious = !self.key.is_global() && self.one_key.all_share(question, key);
+        suspicious.then_some(Warning::OneKey)
+    }
+}
+
+impl<C: Clock + 'static> Gate for Keyed<C> {
+    fn ask(&self, question: Question) -> Asked {
+        with_scratch(|key| {
+            let found = match self.key.write(&question, key) {
+                Ok(found) => found,
+                Err(header) => return Asked::Now(question.unclear(header)),
+            };
+            let warning = match question.watching {
+                true => self.signs_of_misuse(&question, found.then_some(key)),
+                false => None,
+            };
+            let answered = match found {
+                true => self.answer(question, key),
+                false => self.without_a_key(question, key),
+            };
+            Asked::Now(answered.warning(warning))
+        })
+    }
+}
+
+impl<C> fmt::Debug for Keyed<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed")
+            .field("limits", &self.limits)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+type Outcomes = ArrayVec<Outcome, MAX_LIMITS>;
+type Receipts = ArrayVec<Receipt, MAX_LIMITS>;
+
+fn check<'a>(named: &'a Named, key: &'a KeyBuf, cost: u64) -> Check<'a> {
+    Check::new(&named.limit, key).cost(cost)
+}
+
+fn receipts(outcomes: &Outcomes) -> Receipts {
+    outcomes.iter().map(Outcome::receipt).collect()
+}
+
+fn give_back<C: Clock>(
+    limiter: &Limiter<MemoryStore, C>,
+    limits: &[Named],
+    key: &KeyBuf,
+    receipts: Receipts,
+) {
+    let now = limiter.now();
+    for (named, receipt) in limits.iter().zip(receipts) {
+        let units = receipt.granted();
+        now.refund(&named.limit, key, receipt, units);
+    }
+}
+
+thread_local! {
+    /// The key of the request that this thread decides: its memory is used again for the next.
+    static SCRATCH: Cell<KeyBuf> = const { Cell::new(KeyBuf::new()) };
+}
+
+/// What a thread keeps of its scratch at most: a longer key gives its memory back.
+const SCRATCH_BYTES_MAX: usize = 4_096;
+
+/// Taken and put back, not borrowed: whoever asks a gate while one is asked gets a fresh one.
+fn with_scratch<T>(act: impl FnOnce(&mut KeyBuf) -> T) -> T {
+    let mut key = SCRATCH.take();
+    key.clear();
+    let done = act(&mut key);
+    if key.as_bytes().len() <= SCRATCH_BYTES_MAX {
+        SCRATCH.set(key);
+    }
+    done
+}
+
+/// What a request was charged, until its response is there.
+struct KeyedPass<C> {
+    limiter: Arc<Limiter<MemoryStore, C>>,
+    limits: Arc<[Named]>,
+    key: KeyBuf,
+    receipts: Receipts,
+}
+
+impl<C: Clock> Pass for KeyedPass<C> {
+    fn settle(&mut self, cost: Option<u64>, _: &response::Parts) -> Option<BoxFuture<()>> {
+        let cost = cost?;
+        let now = self.limiter.now();
+        for (named, receipt) in self.limits.iter().zip(std::mem::take(&mut self.receipts)) {
+            let estimate = receipt.granted();
+            if cost < estimate {
+                now.refund(&named.limit, &self.key, receipt, estimate - cost);
+            } else if cost > estimate {
+                let force = check(named, &self.key, cost - estimate).act(Act::Force);
+                let _ = now.decide(&[force]);
+            }
+        }
+        None
+    }
+
+    fn give_back(self: Box<Self>) {
+        give_back(&self.limiter, &self.limits, &self.key, self.receipts);
+    }
+}
+
+impl<C> fmt::Debug for KeyedPass<C> {
+    /// Without the key, which is somebody's name or secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedPass").finish_non_exhaustive()
+    }
+}
+
+/// Whether requests of several callers all have one key. Four numbers, whoever asks.
+#[derive(Debug, Default)]
+struct OneKey {
+    hasher: RandomState,
+    requests: AtomicU32,
+    first_key: AtomicU64,
+    first_caller: AtomicU64,
+    /// There is another key, so all is well.
+    several_keys: AtomicBool,
+    several_callers: AtomicBool,
+}
+
+/// So many requests with one key are suspicious.
+const SUSPICIOUS_REQUESTS: u32 = 1_000;
+
+impl OneKey {
+    /// True once, when enough was seen.
+    fn all_share(&self, question: &Question, key: &KeyBuf) -> bool {
+        if self.several_keys.load(Ordering::Relaxed) {
+            return false;
+        }
+        let forwarded = question.head.headers.get("x-forwarded-for");
+        let caller = self.hasher.hash_one((question.peer, forwarded.map(|text| text.as_bytes())));
+        let key = self.hasher.hash_one(key.as_bytes());
+        // The first one that is not 0, which stands for none, stays.
+        let differs = |first: &AtomicU64, hash: u64| {
+            let hash = hash | 1;
+            let seen = first.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed);
+            seen.is_err_and(|seen| seen != hash)
+        };
+        if differs(&self.first_key, key) {
+            self.several_keys.store(true, Ordering::Relaxed);
+            return false;
+        }
+        if differs(&self.first_caller, caller) {
+            self.several_callers.store(true, Ordering::Relaxed);
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed) + 1 == SUSPICIOUS_REQUESTS
+            && self.several_callers.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,262 @@
+//! `RateLimitLayer`: what to ask about each request, and what to do with the answer.
+
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::{Method, Response, request, response};
+use tollgate::headers::Dialect;
+use tower_layer::Layer;
+
+use crate::charge::ChargeFn;
+use crate::decision::GateDecision;
+use crate::gate::{Asked, BoxFuture, Gate, Question};
+use crate::refusal::{RefusalFn, Refused};
+use crate::service::RateLimit;
+use crate::warning::{Warning, Watch};
+
+/// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
+///
+/// ```
+/// use std::sync::Arc;
+/// use http::{Method, Response, StatusCode};
+/// use tollgate::headers::Dialect;
+/// use tollgate::{Limit, Limiter};
+/// use tollgate_tower::{Keyed, RateLimitLayer};
+///
+/// let limit = Limit::per_minute(60).name("api").build()?;
+/// let gate = Keyed::new(Arc::new(Limiter::with_capacity(100_000)), [limit])?;
+/// let layer = RateLimitLayer::new(gate)
+///     .cost(|head| if head.method == Method::POST { 10 } else { 1 })
+///     .exempt(|head| head.uri.path() == "/health")
+///     .headers(&[Dialect::Draft])
+///     .refusal(|refused| {
+///         let mut response = Response::new("slow down".into());
+///         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+///         response
+///     });
+/// # drop(layer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RateLimitLayer {
+    config: Arc<Config>,
+}
+
+/// The address at the other end of a connection, for whoever serves connections by hand: put it into the
+/// extensions of each request. A [`SocketAddr`] there is found as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddr(pub IpAddr);
+
+type HeadFn<T> = dyn Fn(&request::Parts) -> T + Send + Sync;
+
+/// All that was chosen; everything that differs from request to request is elsewhere.
+#[derive(Clone)]
+pub(crate) struct Config {
+    gate: Arc<dyn Gate>,
+    peer: Arc<HeadFn<Option<IpAddr>>>,
+    cost: Option<Arc<HeadFn<u64>>>,
+    exempt: Option<Arc<HeadFn<bool>>>,
+    limits_preflights: bool,
+    pub(crate) charge: Option<Arc<ChargeFn>>,
+    pub(crate) refusal: Option<Arc<RefusalFn>>,
+    dialects: Option<Arc<[Dialect]>>,
+    wait: Option<Waiting>,
+    on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
+    watch: Arc<Watch>,
+    number: u32,
+}
+
+/// How to hold a request back.
+#[derive(Clone)]
+struct Waiting {
+    max: Duration,
+    sleep: Arc<dyn Fn(Duration) -> BoxFuture<()> + Send + Sync>,
+}
+
+impl RateLimitLayer {
+    /// Asks this gate about each request.
+    pub fn new(gate: impl Gate) -> RateLimitLayer {
+        // Numbers begin with 1: 0 stands for no layer.
+        static LAYERS: AtomicU32 = AtomicU32::new(1);
+        let config = Config {
+            gate: Arc::new(gate),
+            peer: Arc::new(peer_of),
+            cost: None,
+            exempt: None,
+            limits_preflights: false,
+            charge: None,
+            refusal: None,
+            dialects: None,
+            wait: None,
+            on_warning: Arc::new(|warning| eprintln!("warning: tollgate-tower: {warning}")),
+            watch: Arc::default(),
+            number: LAYERS.fetch_add(1, Ordering::Relaxed),
+        };
+        RateLimitLayer { config: Arc::new(config) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Config)) -> RateLimitLayer {
+        change(Arc::make_mut(&mut self.config));
+        self
+    }
+
+    /// Where the address at the other end of the connection is. By default a [`PeerAddr`] or a
+    /// [`SocketAddr`] in the request's extensions. With axum:
+    /// `.peer(|head| head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))`; with
+    /// tonic the same of `TcpConnectInfo`.
+    #[must_use]
+    pub fn peer(
+        self,
+        peer: impl Fn(&request::Parts) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.peer = Arc::new(peer))
+    }
+
+    /// What a request costs, instead of 1 or what the rules say; 0 only asks.
+    #[must_use]
+    pub fn cost(
+        self,
+        cost: impl Fn(&request::Parts) -> u64 + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.cost = Some(Arc::new(cost)))
+    }
+
+    /// Requests that nobody counts, such as health checks.
+    #[must_use]
+    pub fn exempt(
+        self,
+        exempt: impl Fn(&request::Parts) -> bool + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.exempt = Some(Arc::new(exempt)))
+    }
+
+    /// Counts CORS preflights like any other request. By default they pass: browsers send them on their
+    /// own, and a refusal of one looks like a missing permission.
+    #[must_use]
+    pub fn limit_preflights(self) -> RateLimitLayer {
+        self.with(|config| config.limits_preflights = true)
+    }
+
+    /// What a request cost after all, told by its response; `None`: as taken. See [`charge`](crate::charge).
+    #[must_use]
+    pub fn charge(
+        self,
+        charge: impl Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.charge = Some(Arc::new(charge)))
+    }
+
+    /// The response to a refused request. Header fields of the limits, `Retry-After` and `Cache-Control`
+    /// are added where it does not have them.
+    #[must_use]
+    pub fn refusal(
+        self,
+        refusal: impl Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.refusal = Some(Arc::new(refusal)))
+    }
+
+    /// The header dialects that tell clients of their limits; none: no fields but a refusal's
+    /// `Retry-After` and `Cache-Control`. By default `X-RateLimit-*` and the draft's, or what the rules
+    /// say.
+    #[must_use]
+    pub fn headers(self, dialects: &[Dialect]) -> RateLimitLayer {
+        self.with(|config| config.dialects = Some(dialects.into()))
+    }
+
+    /// Holds requests back where a queue delays them, at most so long; without this, and beyond it, a
+    /// delay is a refusal. `sleep` is the runtime's, such as `tokio::time::sleep`.
+    ///
+    /// Who waits is bounded by the queue's capacity for each key. A client that leaves while it waits
+    /// gets its units back; over a shared store they may stay charged.
+    #[must_use]
+    pub fn wait<F>(
+        self,
+        max: Duration,
+        sleep: impl Fn(Duration) -> F + Send + Sync + 'static,
+    ) -> RateLimitLayer
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let sleep = Arc::new(move |duration| Box::pin(sleep(duration)) as BoxFuture<()>);
+        self.with(|config| config.wait = Some(Waiting { max, sleep }))
+    }
+
+    /// Who is told when the layer seems to be misused; each [`Warning`] once. By default it is written to
+    /// standard error.
+    #[must_use]
+    pub fn on_warning(
+        self,
+        on_warning: impl Fn(Warning) + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.on_warning = Arc::new(on_warning))
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit::new(inner, Arc::clone(&self.config))
+    }
+}
+
+impl Config {
+    /// Whether a request passes unasked.
+    pub(crate) fn exempts(&self, head: &request::Parts) -> bool {
+        let preflight = !self.limits_preflights && is_preflight(head);
+        preflight || self.exempt.as_ref().is_some_and(|exempt| exempt(head))
+    }
+
+    pub(crate) fn ask(&self, head: request::Parts) -> Asked {
+        let layers = head.extensions.get::<GateDecision>().map(GateDecision::layers);
+        let layers = layers.unwrap_or_default();
+        if layers.contains(self.number) {
+            self.warn(Warning::AppliedTwice);
+        }
+        self.gate.ask(Question {
+            peer: (self.peer)(&head),
+            cost: self.cost.as_ref().map(|cost| cost(&head)),
+            max_wait: self.wait.as_ref().map(|wait| wait.max),
+            settles: self.charge.is_some(),
+            watching: self.watch.watches(),
+            dialects: self.dialects.clone(),
+            layers: layers.with(self.number),
+            head,
+        })
+    }
+
+    pub(crate) fn warn(&self, warning: Warning) {
+        if self.watch.is_news(warning) {
+            (self.on_warning)(warning);
+        }
+    }
+
+    /// A sleep of so long; only asked for when there is one.
+    pub(crate) fn sleep(&self, duration: Duration) -> Option<BoxFuture<()>> {
+        self.wait.as_ref().map(|wait| (wait.sleep)(duration))
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// A browser that asks whether it may ask.
+fn is_preflight(head: &request::Parts) -> bool {
+    let has = |name| head.headers.contains_key(name);
+    head.method == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+fn peer_of(head: &request::Parts) -> Option<IpAddr> {
+    let given = head.extensions.get::<PeerAddr>().map(|peer| peer.0);
+    given.or_else(|| head.extensions.get::<SocketAddr>().map(SocketAddr::ip))
+}

@@ -1,0 +1,235 @@
+//! A whole gatekeeper behind the layer: rules from a file, over any store that answers.
+//!
+//! Facts are the request's method, path and header fields; who is calling follows from the rules'
+//! `identify` and the peer's address. A rule's `concurrency` holds until the body of the response has ended,
+//! and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::future::Future;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use http::{HeaderMap, HeaderName, HeaderValue, request, response};
+use tollgate::{Clock, Micros, Wait};
+use tollgate_rules::identify::AddressFrom;
+use tollgate_rules::{
+    Answer, Answering, Ask, Facts, Gatekeeper, Headers, Identify, Identity, ReservationId, RuleSet,
+    Version,
+};
+
+use crate::charge::number;
+use crate::gate::{Answered, Asked, BoxFuture, Gate, Pass, Question, Said};
+use crate::header_text::{only, spelt};
+use crate::warning::Warning;
+
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::Limiter;
+/// use tollgate_rules::{Gatekeeper, Source, compile};
+/// use tollgate_tower::RateLimitLayer;
+///
+/// let file = Source::from_text("rules.yaml", "
+/// rules:
+///   - { name: login, match: { path: /login, method: POST }, key: '{ip}', limits: [5/minute] }
+/// ");
+/// let compiled = compile(&[file]);
+/// let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+/// let gatekeeper = Arc::new(Gatekeeper::new(rules, Limiter::with_capacity(100_000)));
+/// let layer = RateLimitLayer::new(Arc::clone(&gatekeeper)); // `gatekeeper.replace(…)` changes the rules
+/// # drop(layer);
+/// ```
+impl<S, C> Gate for Arc<Gatekeeper<S, C>>
+where
+    S: Answering + 'static,
+    C: Clock + 'static,
+{
+    fn ask(&self, question: Question) -> Asked {
+        Asked::of(decide(Arc::clone(self), question))
+    }
+}
+
+async fn decide<S: Answering + 'static, C: Clock + 'static>(
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    question: Question,
+) -> Answered {
+    let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
+    let fields = Fields(&question.head.headers);
+    if let Some(header) = fields.said_twice(&rules).cloned() {
+        return question.unclear(header);
+    }
+    // One request sees one version of the rules, also if it is decided a second time.
+    let version = question.max_wait.map(|_| Arc::clone(&rules));
+    let identify = &rules.settings().identify;
+    let identity = identity(identify, &question, &fields, now);
+    let warning = signs_of_misuse(identify, &question);
+    let ask = Ask {
+        facts: facts(&question.head, &fields, &identity),
+        cost: question.cost,
+        cannot_wait: question.max_wait.is_none(),
+    };
+    let settles = question.settles || question.max_wait.is_some();
+    let mut reserved = gatekeeper.admit_by(rules, &ask, settles, now).await;
+    if let (Some(version), Some(max_wait)) = (version, question.max_wait)
+        && reserved.answer.delay() > Wait::at_least(max_wait)
+    {
+        // Taken back and asked for at once instead, which is a refusal unless somebody has left the line.
+        if let Some(id) = reserved.id {
+            let _ = gatekeeper.cancel_by(id, now).await;
+        }
+        let ask = Ask { cannot_wait: true, ..ask };
+        reserved = gatekeeper.admit_by(Version::from_inner(version), &ask, settles, now).await;
+    }
+    drop(identity);
+    let pass = reserved.id.map(|id| Box::new(RulesPass { gatekeeper, id }) as Box<dyn Pass>);
+    tell(question, &reserved.answer).holding(pass).warning(warning)
+}
+
+/// Who is calling.
+fn identity<'a>(
+    identify: &Identify,
+    question: &Question,
+    fields: &'a Fields<'a>,
+    now: Micros,
+) -> Identity<'a> {
+    match question.peer {
+        Some(peer) => identify.identify(peer, fields, now),
+        // An address that nobody has: what callers prove themselves counts, and nothing else.
+        None => {
+            let nobody = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+            Identity { ip: None, ..identify.identify(nobody, fields, now) }
+        }
+    }
+}
+
+fn facts<'a>(
+    head: &'a request::Parts,
+    fields: &'a Fields<'a>,
+    identity: &'a Identity<'a>,
+) -> Facts<'a> {
+    Facts {
+        method: Some(head.method.as_str()),
+        path: Some(head.uri.path()),
+        ip: identity.ip,
+        user: identity.user.as_deref(),
+        tier: identity.tier.as_deref(),
+        api_key: identity.api_key.as_deref(),
+        headers: Some(fields as &dyn Headers),
+        ..Facts::default()
+    }
+}
+
+/// A forwarding header from somebody whose word does not count: either a proxy that the rules do not know,
+/// or a client that made it up.
+fn signs_of_misuse(identify: &Identify, question: &Question) -> Option<Warning> {
+    let header = match identify.address {
+        AddressFrom::XForwardedFor => "x-forwarded-for",
+        AddressFrom::Forwarded => "forwarded",
+        AddressFrom::Peer | AddressFrom::Header(_) => return None,
+    };
+    let ignored = question.watching
+        && question.head.headers.contains_key(header)
+        && question.peer.is_some_and(|peer| !identify.trusts(peer.to_canonical()));
+    ignored.then_some(Warning::ForwardedIgnored)
+}
+
+fn tell(question: Question, answer: &Answer) -> Answered {
+    let policies = answer.policies();
+    let reply = answer.reply(&policies);
+    let binding = answer.binding();
+    let policy = binding.as_ref().map(|limit| Arc::from(limit.policy.as_str()));
+    let mut warnings = String::new();
+    for name in answer.warnings() {
+        let comma = if warnings.is_empty() { "" } else { ", " };
+        let _ = write!(warnings, "{comma}{name}");
+    }
+    question.decided(&Said {
+        reply: &reply,
+        dialects: answer.dialects(),
+        decided_by: answer.decided_by(),
+        delay: answer.delay(),
+        policy: policy.as_ref(),
+        rule: binding.map(|limit| limit.rule),
+        warnings: &warnings,
+    })
+}
+
+/// What a request holds under rules that look at its end.
+struct RulesPass<S: Answering + 'static, C: Clock + 'static> {
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    id: ReservationId,
+}
+
+impl<S: Answering + 'static, C: Clock + 'static> Pass for RulesPass<S, C> {
+    fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>> {
+        let header = |name: &str| number(response, name);
+        let now = self.gatekeeper.now();
+        // Too late, the charge stands.
+        let due = self.gatekeeper.due(self.id, cost, header, now).ok()?;
+        let gatekeeper = Arc::clone(&self.gatekeeper);
+        let mut settling: BoxFuture<()> =
+            Box::pin(async move { gatekeeper.settle_by(due, now).await });
+        let done = settling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        (!done).then_some(settling)
+    }
+
+    /// Over a store in this process that is done at once. Of another one nobody is left to wait for it:
+    /// if it was not told yet, the charge stands.
+    fn give_back(self: Box<Self>) {
+        let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
+        let now = gatekeeper.now();
+        let mut cancelling = pin!(gatekeeper.cancel_by(id, now));
+        let _ = cancelling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+}
+
+impl<S: Answering + 'static, C: Clock + 'static> Drop for RulesPass<S, C> {
+    fn drop(&mut self) {
+        self.gatekeeper.end(self.id);
+    }
+}
+
+impl<S: Answering + 'static, C: Clock + 'static> fmt::Debug for RulesPass<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesPass").finish_non_exhaustive()
+    }
+}
+
+/// The header fields of a request, as rules read them.
+struct Fields<'a>(&'a HeaderMap);
+
+impl Fields<'_> {
+    fn values(&self, name: &str) -> impl Iterator<Item = &HeaderValue> {
+        self.0.get_all(name).iter()
+    }
+
+    /// A field that keys are made of and that stands twice, with different values.
+    fn said_twice(&self, rules: &RuleSet) -> Option<&HeaderName> {
+        // Nearly all requests have each field once.
+        if self.0.len() == self.0.keys_len() {
+            return None;
+        }
+        let unclear = |name: &HeaderName| only(self.0, name).is_err();
+        self.0.keys().find(|name| rules.makes_keys_of(name.as_str()) && unclear(name))
+    }
+}
+
+impl Headers for Fields<'_> {
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.values(name).next().map(|value| spelt(value.as_bytes()))
+    }
+
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut lines = self.values(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let first = lines.next()?;
+        Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
+    }
+
+    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut values = self.values(name);
+        let first = std::str::from_utf8(values.next()?.as_bytes()).ok()?;
+        values.next().is_none().then_some(Cow::Borrowed(first))
+    }
+}

@@ -1,0 +1,166 @@
+//! `RateLimit`: the service in front of the inner one.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response, response};
+use http_body::Body;
+use tower_service::Service;
+
+use crate::body::GatedBody;
+use crate::decision::GateDecision;
+use crate::future::{Deferred, ResponseFuture};
+use crate::gate::{Answered, Asked, BoxFuture, Finding, Pass};
+use crate::layer::Config;
+use crate::refusal;
+
+/// A service with a gate in front of it; made by [`RateLimitLayer`](crate::RateLimitLayer).
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> RateLimit<S> {
+    pub(crate) fn new(inner: S, config: Arc<Config>) -> RateLimit<S> {
+        RateLimit { inner, config }
+    }
+
+    /// The inner service.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body,
+    R::Data: From<Bytes>,
+{
+    type Response = Response<GatedBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B, S::Future, R>;
+
+    /// The inner service's: the layer refuses, it does not push back.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (head, body) = request.into_parts();
+        if self.config.exempts(&head) {
+            let request = Request::from_parts(head, body);
+            return ResponseFuture::inner(self.inner.call(request), Held::default());
+        }
+        match self.config.ask(head) {
+            Asked::Now(answered) => match next(&self.config, answered, body) {
+                Next::Go(request, held) => ResponseFuture::inner(self.inner.call(request), held),
+                Next::Wait(sleep, request, held) => {
+                    ResponseFuture::waiting(sleep, request, held, self.take_ready())
+                }
+                Next::Answer(response) => ResponseFuture::answered(response),
+            },
+            Asked::Later(answer) => {
+                let (inner, config) = (self.take_ready(), Arc::clone(&self.config));
+                ResponseFuture::deciding(answer, Deferred { inner, config, body })
+            }
+        }
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    /// The inner service that `poll_ready` has found ready: a clone of it may not be.
+    fn take_ready(&mut self) -> S {
+        let clone = self.inner.clone();
+        std::mem::replace(&mut self.inner, clone)
+    }
+}
+
+/// What follows from an answer.
+pub(crate) enum Next<B> {
+    /// To the inner service.
+    Go(Request<B>, Held),
+    /// The same, after a while.
+    Wait(BoxFuture<()>, Request<B>, Held),
+    /// Back to the client.
+    Answer(Response<Bytes>),
+}
+
+pub(crate) fn next<B>(config: &Arc<Config>, answered: Answered, body: B) -> Next<B> {
+    let Answered { mut head, finding, pass, warning } = answered;
+    if let Some(warning) = warning {
+        config.warn(warning);
+    }
+    let mut held =
+        Held { decision: None, pass: pass.map(|pass| Begun { pass, config: Arc::clone(config) }) };
+    let decision = match finding {
+        Finding::Unlimited => return Next::Go(Request::from_parts(head, body), held),
+        Finding::Unclear(header) => return Next::Answer(refusal::unclear(&header)),
+        Finding::Decided(decision) if !decision.allowed() => {
+            return Next::Answer(refusal::refuse(config, &decision, &head));
+        }
+        Finding::Decided(decision) => decision,
+    };
+    head.extensions.insert(decision.clone());
+    let delay = decision.delay().duration().filter(|delay| !delay.is_zero());
+    held.decision = Some(decision);
+    let request = Request::from_parts(head, body);
+    match delay.and_then(|delay| config.sleep(delay)) {
+        Some(sleep) => Next::Wait(sleep, request, held),
+        None => Next::Go(request, held),
+    }
+}
+
+/// What is kept of a decision until the response is there.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    decision: Option<GateDecision>,
+    pass: Option<Begun>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    pass: Box<dyn Pass>,
+    config: Arc<Config>,
+}
+
+impl Held {
+    /// The work is never begun.
+    pub(crate) fn give_back(&mut self) {
+        if let Some(begun) = self.pass.take() {
+            begun.pass.give_back();
+        }
+    }
+
+    /// The response on its way out, and what it has to wait for.
+    pub(crate) fn finish<R>(
+        self,
+        response: Response<R>,
+    ) -> (Response<GatedBody<R>>, Option<BoxFuture<()>>) {
+        let (mut head, body) = response.into_parts();
+        let mut settling = None;
+        let pass = self.pass.map(|Begun { mut pass, config }| {
+            let cost = config.charge.as_ref().and_then(|charge| charge(&head));
+            settling = pass.settle(cost, &head);
+            pass
+        });
+        if let Some(decision) = self.decision {
+            tell(&mut head, decision);
+        }
+        (Response::from_parts(head, GatedBody::inner(body, pass)), settling)
+    }
+}
+
+/// Tells the client. Of two layers the one that leaves less room is told, whichever is outside; fields that
+/// the inner service has written itself stay.
+fn tell(head: &mut response::Parts, decision: GateDecision) {
+    let inner = head.extensions.get::<GateDecision>().filter(|inner| inner.has_fields());
+    let replace = match inner {
+        Some(inner) if !decision.is_tighter_than(inner) => return,
+        inner => inner.is_some(),
+    };
+    decision.write_to(&mut head.headers, replace);
+    head.extensions.insert(decision);
+}

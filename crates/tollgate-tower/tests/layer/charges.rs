@@ -1,0 +1,103 @@
+//! Charge by response: what was too much is given back, what was too little is charged.
+
+use http::{HeaderName, Response};
+use tollgate_tower::charge;
+
+use crate::harness::{Body1, limit, poll};
+use crate::harness::{Hello, behind, from, gate, limiter, now, send, statuses, strict, with};
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
+use tollgate::KeyBuf;
+use tollgate_tower::{KeyFrom, Keyed};
+use tower::{Layer, Service, service_fn};
+
+#[test]
+fn only_failures_are_charged() {
+    let (gate, _) = gate(&["2/minute burst 2"]);
+    let hello = Hello::answering(|request| {
+        let right = request.headers().contains_key("x-password");
+        let status = if right { 200 } else { 401 };
+        Response::builder().status(status).body("".into()).unwrap()
+    });
+    let mut service = behind(&strict(gate).charge(charge::only_failures), &hello);
+    let right = || with("192.0.2.1", &[("x-password", "right")]);
+    let wrong = || from("192.0.2.1");
+    let requests = [right(), right(), right(), wrong(), right(), wrong(), right(), wrong()];
+    // After two failures even the right password has to wait: it is refused before it is looked at.
+    assert_eq!(statuses(&mut service, requests), [200, 200, 200, 401, 200, 401, 429, 429]);
+}
+
+#[test]
+fn a_header_tells_the_true_cost() {
+    // What the response says, and what is left of 100 after 10 were taken first.
+    let rows = [
+        (Some("4"), 96),
+        (Some("10"), 90),
+        (Some("0"), 100),
+        (Some("25"), 75),
+        (Some("130"), -30),
+        (Some("-5"), 90),
+        (Some("+5"), 90),
+        (Some("many"), 90),
+        (Some("99999999999999999999999"), 90),
+        (None, 90),
+    ];
+    for (said, left) in rows {
+        let (limiter, _) = limiter();
+        let tokens = limit("100/hour burst 100");
+        let gate = Keyed::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
+        let hello = Hello::answering(move |_| {
+            let response = Response::builder();
+            let response = match said {
+                Some(said) => response.header("x-tokens-used", said),
+                None => response,
+            };
+            response.body("".into()).unwrap()
+        });
+        let by_header = charge::header(HeaderName::from_static("x-tokens-used"));
+        let layer = strict(gate).cost(|_| 10).charge(by_header);
+        assert_eq!(send(&mut behind(&layer, &hello), from("192.0.2.1")).status(), 200);
+        let key = KeyBuf::new().with("global", "");
+        assert_eq!(limiter.balance(&tokens, &key), left, "{said:?}");
+    }
+}
+
+#[test]
+fn each_of_several_limits_is_settled() {
+    let (limiter, _) = limiter();
+    let limits = [limit("50/minute burst 50"), limit("100/hour burst 100")];
+    let gate = Keyed::new(limiter.clone(), limits.clone()).unwrap().key(KeyFrom::global());
+    let layer = strict(gate).cost(|_| 10).charge(|_| Some(60));
+    assert_eq!(send(&mut behind(&layer, &Hello::new()), from("192.0.2.1")).status(), 200);
+    let key = KeyBuf::new().with("global", "");
+    assert_eq!(limits.each_ref().map(|limit| limiter.balance(limit, &key)), [-10, 40]);
+}
+
+#[test]
+fn a_client_that_leaves_keeps_its_charge() {
+    let (limiter, _) = limiter();
+    let tokens = limit("100/hour burst 100");
+    let gate = Keyed::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
+    let layer = strict(gate).cost(|_| 10).charge(|_| Some(0));
+    let mut never = layer.layer(service_fn(|_| pending::<Result<Response<Body1>, Infallible>>()));
+    {
+        let mut left = pin!(never.call(from("192.0.2.1")));
+        assert!(poll(&mut left).is_pending());
+    }
+    let key = KeyBuf::new().with("global", "");
+    assert_eq!(limiter.balance(&tokens, &key), 90, "the work was begun");
+}
+
+#[test]
+fn an_error_of_the_inner_service_passes_and_keeps_its_charge() {
+    let (limiter, _) = limiter();
+    let tokens = limit("100/hour burst 100");
+    let gate = Keyed::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
+    let layer = strict(gate).charge(|_| Some(0));
+    let mut failing =
+        layer.layer(service_fn(|_| std::future::ready(Err::<Response<Body1>, _>("no connection"))));
+    assert_eq!(now(failing.call(from("192.0.2.1"))).map(drop), Err("no connection"));
+    let key = KeyBuf::new().with("global", "");
+    assert_eq!(limiter.balance(&tokens, &key), 99);
+}

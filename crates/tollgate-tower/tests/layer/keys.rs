@@ -1,0 +1,100 @@
+//! Whose units are counted.
+
+use http::{HeaderName, Request};
+use tollgate_tower::keyed::LimitsError;
+use tollgate_tower::{GateDecision, KeyFrom, Keyed, RateLimitLayer, TrustedProxies, WithoutKey};
+
+use crate::harness::{Hello, behind, from, gate, limit, limiter, send, statuses, strict, with};
+
+#[test]
+fn callers_have_a_limit_each() {
+    let (gate, _) = gate(&["1/second burst 1"]);
+    let mut service = behind(&strict(gate), &Hello::new());
+    let requests = ["192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2"];
+    assert_eq!(statuses(&mut service, requests.map(from)), [200, 200, 429, 200, 429]);
+}
+
+#[test]
+fn clients_are_told_apart_behind_a_proxy() {
+    let (gate, _) = gate(&["1/second burst 1"]);
+    let proxies = TrustedProxies::new(["10.0.0.0/8"]).unwrap();
+    let mut service = behind(&strict(gate.key(KeyFrom::client_ip_behind(proxies))), &Hello::new());
+    let via = |peer: &str, list: &str| with(peer, &[("x-forwarded-for", list)]);
+    let requests = [
+        via("10.0.0.1", "203.0.113.1"),
+        via("10.0.0.2", "203.0.113.2"),
+        via("10.0.0.2", "6.6.6.6, 203.0.113.1"),
+        via("203.0.113.3", "203.0.113.4"),
+        via("203.0.113.3", "203.0.113.5"),
+    ];
+    assert_eq!(statuses(&mut service, requests), [200, 200, 429, 200, 429]);
+}
+
+#[test]
+fn header_and_path_and_their_fallback() {
+    let (gate, _) = gate(&["1/second burst 1"]);
+    let by_key = KeyFrom::header(HeaderName::from_static("x-api-key"));
+    let layer = strict(gate.key(KeyFrom::path().and(by_key).or(KeyFrom::client_ip())));
+    let mut service = behind(&layer, &Hello::new());
+    let ask = |path: &str, fields: &[(&'static str, &str)]| {
+        let mut request = with("192.0.2.1", fields);
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    let requests = [
+        ask("/a", &[("x-api-key", "k")]),
+        ask("/a?x", &[("x-api-key", "k")]),
+        ask("/b", &[("x-api-key", "k")]),
+        ask("/a", &[("x-api-key", "l")]),
+        ask("/a", &[]),
+        ask("/b", &[("x-api-key", "")]),
+    ];
+    assert_eq!(statuses(&mut service, requests), [200, 429, 200, 200, 200, 429]);
+    let twice = send(&mut service, ask("/a", &[("x-api-key", "k"), ("x-api-key", "l")]));
+    assert_eq!(twice.status(), 400);
+    assert!(twice.body().contains("x-api-key stands twice"), "{}", twice.body());
+}
+
+#[test]
+fn without_a_key() {
+    let rows = [(WithoutKey::Shared, [200, 429]), (WithoutKey::Refused, [429, 429])];
+    let passed = [(WithoutKey::Passed, [200, 200])];
+    for (without_key, want) in rows.into_iter().chain(passed) {
+        let (gate, _) = gate(&["1/second burst 1"]);
+        let layer = RateLimitLayer::new(gate.without_key(without_key)).on_warning(|_| {});
+        let mut service = behind(&layer, &Hello::new());
+        let requests = [Request::new(()), Request::new(())];
+        assert_eq!(statuses(&mut service, requests), want, "{without_key:?}");
+        let response = send(&mut service, Request::new(()));
+        let decided = response.extensions().get::<GateDecision>().is_some();
+        assert_eq!(decided, without_key != WithoutKey::Passed);
+    }
+}
+
+#[test]
+fn several_limits_are_one_decision() {
+    let (gate, clock) = gate(&["2/second burst 2", "3/minute burst 3"]);
+    let mut service = behind(&strict(gate), &Hello::new());
+    let mut ask = || {
+        let response = send(&mut service, from("192.0.2.1"));
+        let decision = response.extensions().get::<GateDecision>().unwrap();
+        (response.status().as_u16(), decision.policy().map(String::from), decision.remaining())
+    };
+    let of = |policy: &str| Some(policy.to_string());
+    assert_eq!(ask(), (200, of("api-1s"), 1));
+    assert_eq!(ask(), (200, of("api-1s"), 0));
+    assert_eq!(ask(), (429, of("api-1s"), 0), "and the minute is not charged");
+    crate::harness::later(&clock, 1_000_000);
+    assert_eq!(ask(), (200, of("api-1m"), 0));
+    assert_eq!(ask(), (429, of("api-1m"), 0));
+}
+
+#[test]
+fn a_gate_has_1_to_16_limits() {
+    let gate =
+        |limits: usize| Keyed::new(limiter().0, (0..limits).map(|_| limit("1/second"))).map(drop);
+    assert_eq!((gate(1), gate(16)), (Ok(()), Ok(())));
+    let told = |error: LimitsError| error.to_string();
+    assert_eq!(gate(0).map_err(told), Err("a gate has 0 limits: give it 1 to 16".into()));
+    assert_eq!(gate(17).map_err(told), Err("a gate has 17 limits: give it 1 to 16".into()));
+}

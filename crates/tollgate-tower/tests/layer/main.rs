@@ -1,0 +1,13 @@
+//! The layer around services in this process, on a clock that tests move: every option, every response.
+
+mod charges;
+mod exempt;
+mod harness;
+mod keys;
+mod nested;
+mod queues;
+mod refusals;
+#[cfg(feature = "rules")]
+mod rules;
+mod shared;
+mod warnings;

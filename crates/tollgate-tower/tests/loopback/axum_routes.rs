@@ -1,0 +1,153 @@
+//! axum: routers, routes, and the example.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body::Frame;
+use tollgate::{Limit, Limiter};
+use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
+
+use crate::client::{Client, listen, request, run};
+
+async fn serve(app: Router) -> SocketAddr {
+    let (listener, address) = listen().await;
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    address
+}
+
+#[test]
+fn the_example_does_what_it_says() {
+    run(async {
+        let address = serve(crate::axum_example::app().expect("the example builds")).await;
+        let mut client = Client::connect(address).await;
+        let first = client.get("/").await;
+        assert_eq!(first.body(), "hello, you have 19 requests left\n");
+        assert_eq!(first.headers()["x-ratelimit-remaining"], "19");
+        for (password, want) in [
+            ("right", 200),
+            ("wrong", 401),
+            ("right", 200),
+            ("wrong", 401),
+            ("wrong", 401),
+            ("wrong", 401),
+            ("wrong", 401),
+            ("wrong", 429),
+            ("right", 429),
+        ] {
+            let response = client.send(request("POST", "/login", password)).await;
+            assert_eq!(response.status(), want);
+        }
+        let chat = |user: &str| {
+            let mut chat = request("POST", "/chat", "how are you");
+            chat.headers_mut().insert("x-user", user.parse().expect("a name"));
+            chat
+        };
+        let response = client.send(chat("anna")).await;
+        assert_eq!(response.body(), "that was worth 11 tokens\n");
+        // 50 were taken first and 39 given back: what is told was decided before that.
+        let response = client.send(chat("anna")).await;
+        assert_eq!(response.headers()["ratelimit-policy"], "\"api-1m\";q=20;w=60");
+    });
+}
+
+#[test]
+fn many_connections_share_one_limit() {
+    run(async {
+        let limit = Limit::per_hour(50).burst(50).name("all").build().expect("a limit");
+        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+        let layer = RateLimitLayer::new(gate.key(KeyFrom::global()));
+        let address = serve(Router::new().route("/", get(|| async { "hello" })).layer(layer)).await;
+        let tasks: Vec<_> = (0..10)
+            .map(|_| {
+                tokio::spawn(async move {
+                    let mut client = Client::connect(address).await;
+                    let mut admitted = 0;
+                    for _ in 0..10 {
+                        admitted += usize::from(client.get("/").await.status() == 200);
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.expect("it ends");
+        }
+        assert_eq!(admitted, 50, "not 50 for each connection");
+    });
+}
+
+#[test]
+fn a_refusal_is_read_by_a_real_client() {
+    run(async {
+        let limit = Limit::per_minute(1).burst(1).name("once").build().expect("a limit");
+        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+        let layer = RateLimitLayer::new(gate.key(KeyFrom::global()));
+        let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+        let mut client = Client::connect(serve(app).await).await;
+        assert_eq!(client.get("/").await.status(), 200);
+        let refused = client.get("/").await;
+        assert_eq!(refused.status(), 429);
+        assert_eq!(refused.headers()["content-type"], "application/problem+json");
+        assert_eq!(refused.headers()["content-length"], refused.body().len().to_string());
+        assert!(refused.body().contains(r#""error":"Too Many Requests""#));
+        // The connection goes on, and so does one whose client asks for the head only.
+        let head = client.send(request("HEAD", "/", "")).await;
+        assert_eq!((head.status().as_u16(), head.body().as_str()), (429, ""));
+    });
+}
+
+/// A body that never ends.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+}
+
+#[cfg(feature = "rules")]
+#[test]
+fn work_counts_until_its_client_leaves() {
+    use tollgate_rules::{Gatekeeper, Source, compile};
+    run(async {
+        let text = "rules: [{ name: w, key: '{ip}', limits: [1000000/second], concurrency: 1 }]";
+        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.expect("rules");
+        let gatekeeper = Arc::new(Gatekeeper::new(rules, Limiter::with_capacity(100)));
+        let layer = RateLimitLayer::new(Arc::clone(&gatekeeper)).peer(|head| {
+            let info = head.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
+            info.map(|info| info.0.ip())
+        });
+        let app = Router::new()
+            .route("/endless", get(|| async { Body::new(Endless) }))
+            .route("/", get(|| async { "hello" }))
+            .layer(layer);
+        let address = serve(app).await;
+        let mut first = Client::connect(address).await;
+        let response = first.begin(request("GET", "/endless", "")).await;
+        assert_eq!(response.status(), 200);
+        let mut second = Client::connect(address).await;
+        let busy = second.get("/").await;
+        assert_eq!(busy.status(), 429);
+        assert!(busy.body().contains("work is going on"), "{}", busy.body());
+        drop((first, response));
+        // The server notices in its own time; the test's deadline bounds it.
+        while second.get("/").await.status() != 200 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(gatekeeper.stats().reservations, 0);
+    });
+}

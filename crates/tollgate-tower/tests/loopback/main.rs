@@ -1,0 +1,13 @@
+//! Real servers and real requests over loopback: the layer in axum, tonic and hyper, and the examples.
+
+mod axum_routes;
+mod client;
+mod hyper_service;
+mod tonic_calls;
+
+#[path = "../../examples/axum.rs"]
+#[allow(dead_code)]
+mod axum_example;
+#[path = "../../examples/tonic.rs"]
+#[allow(dead_code)]
+mod tonic_example;
