@@ -41,8 +41,11 @@ impl Questions {
     /// Asks all of them and writes the replies, in order. `bytes` holds their arguments.
     pub(super) async fn decide(&mut self, door: &RespDoor, bytes: &[u8], replies: &mut Replies) {
         let now = door.gatekeeper.now();
-        let read = |question: &Question| (Asked::read(Args::new(bytes, &question.args)), question.peek);
-        let read: Vec<_> = self.waiting.iter().map(read).collect();
+        let all_of = self
+            .waiting
+            .iter()
+            .map(|question| (Asked::read(Args::new(bytes, &question.args)), question.peek));
+        let read: Vec<_> = all_of.collect();
         let answers = all(read
             .iter()
             .map(|(asked, peek)| {
