@@ -41,9 +41,9 @@ pub fn grpc(bytes: &[u8]) {
 /// Five bytes of prefix, and as many behind it as they say.
 fn check_frame(body: &[u8]) {
     let got = frame::open(&Bytes::copy_from_slice(body));
-    let said = body.get(1..5).map(|length| {
-        length.iter().fold(0_usize, |length, byte| length << 8 | usize::from(*byte))
-    });
+    let said = body
+        .get(1..5)
+        .map(|length| length.iter().fold(0_usize, |length, byte| length << 8 | usize::from(*byte)));
     let want = match (body.first(), said) {
         (_, None) => Err(FrameError::BrokenOff),
         (Some(1), _) => Err(FrameError::Compressed),
@@ -58,7 +58,8 @@ fn check_frame(body: &[u8]) {
 
 /// Both refuse, or both read the same.
 fn check_request(message: &[u8]) {
-    let (got, want) = (RateLimitRequest::decode(message), theirs::RateLimitRequest::decode(message));
+    let (got, want) =
+        (RateLimitRequest::decode(message), theirs::RateLimitRequest::decode(message));
     let (got, want) = match (got, want) {
         (Ok(got), Ok(want)) => (got, want),
         (Err(_), Err(_)) => return,
@@ -122,7 +123,10 @@ fn check_status(read: &TheirStatus, meant: &DescriptorStatus<'_>) {
     assert_eq!(reset, meant.reset_after_s.map(|seconds| (seconds, 0)));
     assert_eq!(read.current_limit.is_some(), meant.current_limit.is_some());
     if let (Some(read), Some(meant)) = (&read.current_limit, &meant.current_limit) {
-        assert_eq!((read.name.as_str(), read.requests_per_unit), (meant.name, meant.requests_per_unit));
+        assert_eq!(
+            (read.name.as_str(), read.requests_per_unit),
+            (meant.name, meant.requests_per_unit)
+        );
         let unit = meant.unit.map_or("UNKNOWN".into(), |unit| unit.name().to_uppercase());
         assert_eq!(read.unit().as_str_name(), unit);
     }

@@ -4,20 +4,20 @@
 #![allow(dead_code, unused_imports)]
 
 // The server is a program, not a library: its reader is taken as it stands.
-#[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
-mod json;
-mod json_body;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/frame.rs"]
 mod frame;
 mod grpc;
+#[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
+mod json;
+mod json_body;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
 mod messages;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/response.rs"]
 mod response;
-#[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
-mod wire;
 #[path = "../source.rs"]
 mod source;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
+mod wire;
 
 pub use grpc::grpc;
 pub use json_body::json_body;

@@ -205,7 +205,10 @@ fn clients_are_told_in_the_dialects_of_the_rules() {
     assert_eq!(told.header("cache-control"), Some("no-store"));
     assert_eq!(told.header("content-type"), Some("application/problem+json"));
     let body: Value = serde_json::from_slice(&told.0.raw_body).unwrap();
-    assert_eq!((&body["error"], &body["retryAfter"]), (&"Too Many Requests".into(), &retry_after.into()));
+    assert_eq!(
+        (&body["error"], &body["retryAfter"]),
+        (&"Too Many Requests".into(), &retry_after.into())
+    );
     assert!(body["message"].as_str().unwrap().starts_with("Rate limit exceeded."));
     // Rounded up, and never before it helps to come back.
     let reset = told.0.statuses[0].duration_until_reset.as_ref().unwrap();

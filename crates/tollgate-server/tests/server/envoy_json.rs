@@ -29,7 +29,8 @@ fn questions_and_answers_are_those_of_the_reference_server() {
         status
     };
     let free = json!({ "code": "OK", "limitRemaining": 4_294_967_295_u64 });
-    let whole = |code: &str, statuses: &[Value]| json!({ "overallCode": code, "statuses": statuses });
+    let whole =
+        |code: &str, statuses: &[Value]| json!({ "overallCode": code, "statuses": statuses });
     let rows = [
         (two, 200, whole("OK", &[status("OK", 1)])),
         (two, 200, whole("OK", &[status("OK", 0)])),
@@ -44,9 +45,10 @@ fn questions_and_answers_are_those_of_the_reference_server() {
         // Whole seconds until the window ends, where there is one.
         for status in got["statuses"].as_array_mut().unwrap() {
             let reset = status.as_object_mut().unwrap().remove("durationUntilReset");
-            let seconds = reset.as_ref().and_then(Value::as_str).and_then(|text| {
-                text.strip_suffix('s')?.parse::<u64>().ok()
-            });
+            let seconds = reset
+                .as_ref()
+                .and_then(Value::as_str)
+                .and_then(|text| text.strip_suffix('s')?.parse::<u64>().ok());
             assert_eq!(seconds.is_some(), status["currentLimit"].is_object(), "{answer:?}");
             assert!(seconds.is_none_or(|seconds| (1..=31_536_000).contains(&seconds)));
         }
