@@ -223,7 +223,7 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn redis(&self, page: &mut Page) {
+    fn resp(&self, page: &mut Page) {
         let help = "Commands of Redis clients.";
         let mut commands = page.family("tollgate_resp_commands_total", Kind::Counter, help);
         for (command, count) in self.resp.command_sums() {
