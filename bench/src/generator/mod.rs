@@ -134,12 +134,16 @@ impl<T: Talk> Generator<T> {
         connection.send()
     }
 
-    /// Asks for as long as `duration`; returns how many answers came.
+    /// Asks for as long as `duration`, and on to the first answer; returns how many answers came.
     fn run(&mut self, duration: Duration) -> Result<u64, String> {
         let mut events = Events::with_capacity(self.connections.len());
         let end = self.clock.elapsed() + duration;
         self.answers = 0;
-        while self.clock.elapsed() < end && self.answers < REQUESTS_MAX {
+        while self.answers < REQUESTS_MAX {
+            let now = self.clock.elapsed();
+            if now >= end && (self.answers > 0 || now >= end + SILENCE_MAX) {
+                break;
+            }
             match self.poll.poll(&mut events, Some(SILENCE_MAX)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 result => result.map_err(|error| format!("cannot wait for answers: {error}"))?,

@@ -20,6 +20,11 @@ fn only_trusted_peers_say_what_is_asked_about() {
 }
 
 #[test]
+fn commands_are_read_whole_as_in_pieces() {
+    seeded("resp_commands", bodies::resp_commands, 200_000, 160);
+}
+
+#[test]
 fn bytes_of_grpc_are_read_and_written_as_others_do() {
     seeded("grpc", bodies::grpc, 300_000, 120);
 }

@@ -17,6 +17,9 @@ mod json;
 mod json_body;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
 mod messages;
+#[path = "../../../crates/tollgate-server/src/data_plane/resp/request/mod.rs"]
+mod request;
+mod resp_commands;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/response.rs"]
 mod response;
 #[path = "../source.rs"]
@@ -27,3 +30,4 @@ mod wire;
 pub use forwarded_headers::forwarded_headers;
 pub use grpc::grpc;
 pub use json_body::json_body;
+pub use resp_commands::resp_commands;
