@@ -15,6 +15,16 @@ fn bodies_are_read_as_json_is() {
 }
 
 #[test]
+fn only_trusted_peers_say_what_is_asked_about() {
+    seeded("forwarded_headers", bodies::forwarded_headers, 150_000, 100);
+}
+
+#[test]
+fn commands_are_read_whole_as_in_pieces() {
+    seeded("resp_commands", bodies::resp_commands, 200_000, 160);
+}
+
+#[test]
 fn bytes_of_grpc_are_read_and_written_as_others_do() {
     seeded("grpc", bodies::grpc, 300_000, 120);
 }

@@ -18,7 +18,7 @@ use crate::decision::GateDecision;
 use crate::gate::{Asked, BoxFuture, Gate, Question};
 use crate::refusal::{RefusalFn, Refused};
 use crate::service::RateLimit;
-use crate::warning::{Warning, Watch};
+use crate::warning::{self, Warning, Watch};
 
 /// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
 ///
@@ -94,7 +94,7 @@ impl RateLimitLayer {
             refusal: None,
             dialects: None,
             wait: None,
-            on_warning: Arc::new(|warning| eprintln!("warning: tollgate-tower: {warning}")),
+            on_warning: Arc::new(warning::write),
             watch: Arc::default(),
             number: LAYERS.fetch_add(1, Ordering::Relaxed),
         };

@@ -3,7 +3,12 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code, unused_imports)]
 
-// The server is a program, not a library: its reader is taken as it stands.
+// The server is a program, not a library: its readers are taken as they stand.
+#[path = "../../../crates/tollgate-server/src/data_plane/facts.rs"]
+mod facts;
+#[path = "../../../crates/tollgate-server/src/data_plane/forwarded.rs"]
+mod forwarded;
+mod forwarded_headers;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/frame.rs"]
 mod frame;
 mod grpc;
@@ -12,6 +17,9 @@ mod json;
 mod json_body;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
 mod messages;
+#[path = "../../../crates/tollgate-server/src/data_plane/resp/request/mod.rs"]
+mod request;
+mod resp_commands;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/response.rs"]
 mod response;
 #[path = "../source.rs"]
@@ -19,5 +27,7 @@ mod source;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
 mod wire;
 
+pub use forwarded_headers::forwarded_headers;
 pub use grpc::grpc;
 pub use json_body::json_body;
+pub use resp_commands::resp_commands;

@@ -113,6 +113,7 @@ impl Server {
         self.grpc.expect("the door grpc is open")
     }
 
+    #[allow(dead_code, reason = "the tests of that door are a program of their own")]
     pub(crate) fn resp(&self) -> SocketAddr {
         self.resp.expect("the door resp is open")
     }

@@ -2,7 +2,8 @@
 //!
 //! A client that sends many commands before it reads the first reply is common: clients send whole
 //! pipelines. Its replies have to wait somewhere, or both sides would wait for each other. So a
-//! connection may keep more than its own share, as long as all of them together stay below a bound.
+//! connection may keep more than its own share, as long as all of them together stay below a bound. What
+//! is counted are bytes of replies; the memory they lie in may be twice that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

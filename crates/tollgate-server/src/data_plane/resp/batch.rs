@@ -191,7 +191,7 @@ async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Micros) -> Deci
 }
 
 /// Waits for all of them. Bound: as many as there are.
-async fn all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
+pub(super) async fn all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
     let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
     poll_fn(|context| {
         let mut missing = false;

@@ -21,6 +21,7 @@ use super::batch::{Added, Batch};
 use super::commands::{self, Command, unknown_command, wrong_number};
 use super::figures::Trouble;
 use super::input::Input;
+use super::questions::Questions;
 use super::reply::Replies;
 use super::request::{Args, Parser, ProtocolError, Step};
 use super::rules::{self, Asked};
@@ -42,7 +43,10 @@ pub(super) struct Connection<'d, S> {
     parser: Parser,
     replies: Replies,
     session: Session,
+    /// What waits to be decided together: calls of `CL.THROTTLE`, or questions to the rules, and never
+    /// both, so that replies stay in order.
     batch: Batch,
+    questions: Questions,
     allowance: Allowance,
     /// Replies wait that the peer does not take.
     blocked: bool,
@@ -84,6 +88,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             replies: Replies::default(),
             session: Session::new(peer, door.tokens.as_deref()),
             batch: Batch::default(),
+            questions: Questions::default(),
             allowance: Allowance::new(&door.waiting),
             blocked: false,
             ended: false,
@@ -123,7 +128,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             if commands == ROUND_COMMANDS_MAX {
                 break Ok(Round::More);
             }
-            if !self.allowance.covers(self.replies.waiting().len()) {
+            if !self.allowance.covers(self.replies.held()) {
                 break Ok(Round::Full);
             }
             match self.parser.next(self.input.unread(), !self.session.admitted) {
@@ -154,13 +159,18 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         round
     }
 
-    /// Puts a call of `CL.THROTTLE` to those that are decided together, if it can wait for that.
+    /// Puts a command to those that are decided together, if it is of their kind.
     #[inline]
     fn collect(&mut self) -> bool {
         let args = self.parser.args(self.input.unread());
         let name = args.get(0).unwrap_or_default();
-        let common = name.eq_ignore_ascii_case(b"cl.throttle") && !self.parser.was_line();
-        if !common || !self.session.admitted {
+        if !self.session.admitted || self.parser.was_line() {
+            return false;
+        }
+        if !name.eq_ignore_ascii_case(b"cl.throttle") {
+            return self.collect_question();
+        }
+        if !self.questions.is_empty() {
             return false;
         }
         let Ok(call) = Throttle::read(args) else { return false };
@@ -169,12 +179,35 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         matches!(self.batch.add(self.door, &call, key), Ok(Added::Waits))
     }
 
+    /// Where the store answers later, the rules are asked several questions at once.
+    #[inline(never)]
+    fn collect_question(&mut self) -> bool {
+        let (args, (_, offset)) = (self.parser.args(self.input.unread()), self.input.all());
+        let peek = match Command::of(args.get(0).unwrap_or_default()) {
+            Some(Command::Check) => false,
+            Some(Command::Peek) => true,
+            _ => return false,
+        };
+        let at_once = self.door.gatekeeper.limiter().store().shared().is_none();
+        if at_once || !self.batch.is_empty() || self.questions.is_full() {
+            return false;
+        }
+        self.questions.add(args, offset, peek);
+        let command = if peek { Command::Peek } else { Command::Check };
+        self.door.figures.commands(Some(command), 1);
+        true
+    }
+
     /// Decides those that were put together.
     #[inline]
     async fn decide(&mut self) {
+        let (bytes, _) = self.input.all();
         if !self.batch.is_empty() {
-            let (bytes, _) = self.input.all();
             self.batch.decide(self.door, bytes, &mut self.replies).await;
+        }
+        if !self.questions.is_empty() {
+            let asking = self.questions.decide(self.door, bytes, &mut self.replies);
+            Box::pin(asking).await;
         }
     }
 

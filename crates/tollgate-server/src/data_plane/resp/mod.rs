@@ -4,7 +4,7 @@
 //!   bytes ─▶ request/   commands and lines, read in place      input.rs: where they wait
 //!         ─▶ commands.rs which command it is
 //!         ─▶ batch.rs   CL.THROTTLE, decided together          throttle.rs, numbers.rs: what it means
-//!            rules.rs   TG.CHECK, TG.PEEK, TG.RESET
+//!            rules.rs   TG.CHECK, TG.PEEK, TG.RESET             questions.rs: several at once
 //!            session.rs what clients send beside questions
 //!         ─▶ reply.rs   RESP2 and RESP3                        allowance.rs: how much may wait
 //! ```
@@ -18,6 +18,7 @@ mod connection;
 mod figures;
 mod input;
 mod numbers;
+mod questions;
 mod reply;
 mod request;
 mod rules;

@@ -29,13 +29,20 @@ impl Replies {
         &self.bytes[self.sent..]
     }
 
-    /// So many bytes are on their way.
+    /// So many bytes are on their way. What was sent makes room for the rest, so that a client who never
+    /// reads everything costs no more than one who reads nothing.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
-        if self.sent == self.bytes.len() {
+        if self.sent >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
             self.sent = 0;
-            self.bytes.clear();
         }
+    }
+
+    /// The bytes that it holds: fewer than twice as many as wait.
+    #[inline]
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The memory it holds.

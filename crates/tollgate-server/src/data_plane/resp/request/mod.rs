@@ -260,6 +260,16 @@ pub(crate) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// Arguments that begin and end there.
+    pub(crate) fn new(bytes: &'a [u8], places: &'a [(u32, u32)]) -> Args<'a> {
+        Args { bytes, places }
+    }
+
+    /// Where they begin and end.
+    pub(crate) fn places(self) -> impl Iterator<Item = (u32, u32)> {
+        self.places.iter().copied()
+    }
+
     pub(crate) fn len(self) -> usize {
         self.places.len()
     }

@@ -43,7 +43,9 @@ impl Peer {
         let interval = i128::from(period) * 1_000_000_000 / i128::from(count);
         let tolerance = interval * i128::from(max_burst + 1);
         let increment = interval * i128::from(quantity);
-        let found = self.0.get(key).copied().unwrap_or(now);
+        // A key lives as long as it says anything. (Redis counts that in whole milliseconds, and forgets
+        // a part of one.)
+        let found = self.0.get(key).copied().filter(|found| *found > now).unwrap_or(now);
         let next = found.max(now) + increment;
         let late = now - (next - tolerance);
         let (limited, mut retry, left) = match late < 0 {

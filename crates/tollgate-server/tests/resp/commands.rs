@@ -1,0 +1,217 @@
+//! What clients send beside their questions, in both dialects and as lines.
+
+use crate::harness::Server;
+use crate::wire::{Redis, Reply, command};
+
+/// Replies that do not depend on anything.
+fn check(redis: &mut Redis, rows: &[(&str, Reply)]) {
+    for (line, want) in rows {
+        assert_eq!(redis.say(line), *want, "{line}");
+    }
+}
+
+fn error(text: &str) -> Reply {
+    Reply::Error(text.into())
+}
+
+#[test]
+fn simple_commands_in_any_letters() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    let disabled = "ERR This instance has cluster support disabled";
+    check(
+        &mut redis,
+        &[
+            ("PING", Reply::Simple("PONG".into())),
+            ("ping hello", Reply::text("hello")),
+            ("pInG a b", error("ERR wrong number of arguments for 'ping' command")),
+            ("ECHO x", Reply::text("x")),
+            ("ECHO", error("ERR wrong number of arguments for 'echo' command")),
+            ("SELECT 0", Reply::ok()),
+            ("SELECT 1", error("ERR DB index is out of range")),
+            ("SELECT x", error("ERR value is not an integer or out of range")),
+            ("CONFIG GET save", Reply::Array(Vec::new())),
+            ("CONFIG SET save x", error("ERR unknown subcommand 'SET'. Try CONFIG HELP.")),
+            ("CLUSTER SLOTS", error(disabled)),
+            ("READONLY", error(disabled)),
+            ("READWRITE", error(disabled)),
+            ("COMMAND COUNT", Reply::Integer(19)),
+            ("COMMAND DOCS ping", Reply::Array(Vec::new())),
+            ("COMMAND X", error("ERR unknown subcommand 'X'. Try COMMAND HELP.")),
+            ("GET a b", error("ERR unknown command 'GET', with args beginning with: 'a' 'b' ")),
+            ("MULTI", error("ERR unknown command 'MULTI', with args beginning with: ")),
+        ],
+    );
+    let Reply::Array(all) = redis.say("COMMAND") else { panic!("no array") };
+    assert_eq!(all.len(), 19);
+    let Reply::Array(one) = redis.say("COMMAND INFO cl.throttle get") else { panic!("no array") };
+    let Reply::Array(described) = &one[0] else { panic!("no array") };
+    assert_eq!(described[..2], [Reply::text("cl.throttle"), Reply::Integer(-1)]);
+    assert_eq!(described[3..6], [1, 1, 1].map(Reply::Integer), "where its key is");
+    assert_eq!(one[1], Reply::Null);
+    let long = "x".repeat(50_000);
+    let told = redis.ask(&[&long, &long, &long]);
+    assert!(told.error().len() < 400, "{told:?}");
+}
+
+#[test]
+fn a_client_says_who_it_is() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    let bad = "ERR Client names cannot contain spaces, newlines or special characters, and at most \
+               256 bytes.";
+    check(
+        &mut redis,
+        &[
+            ("CLIENT GETNAME", Reply::Null),
+            ("CLIENT SETNAME worker-7", Reply::ok()),
+            ("CLIENT GETNAME", Reply::text("worker-7")),
+            ("CLIENT SETINFO LIB-NAME redis-py", Reply::ok()),
+            ("CLIENT SETINFO lib-ver 7.0", Reply::ok()),
+            ("CLIENT SETINFO other x", error("ERR Unrecognized option 'other'")),
+            ("CLIENT NO-EVICT on", Reply::ok()),
+            ("CLIENT NO-TOUCH OFF", Reply::ok()),
+            ("CLIENT NO-TOUCH maybe", error("ERR syntax error")),
+            ("CLIENT REPLY ON", Reply::ok()),
+            ("CLIENT KILL x", error("ERR unknown subcommand 'KILL'. Try CLIENT HELP.")),
+            ("CLIENT ID x", error("ERR wrong number of arguments for 'client|id' command")),
+        ],
+    );
+    assert_eq!(redis.ask(&["CLIENT", "SETNAME", "a b"]).error(), bad);
+    assert_eq!(redis.ask(&["CLIENT", "SETNAME", &"x".repeat(257)]).error(), bad);
+    let Reply::Bulk(info) = redis.say("CLIENT INFO") else { panic!("no text") };
+    let info = String::from_utf8(info).unwrap();
+    let Reply::Integer(id) = redis.say("CLIENT ID") else { panic!("no number") };
+    for part in [&format!("id={id} "), " name=worker-7 ", " lib-name=redis-py ", " lib-ver=7.0\n"] {
+        assert!(info.contains(part), "{info}");
+    }
+    assert_ne!(Redis::connect(&server).say("CLIENT ID"), Reply::Integer(id));
+    assert_eq!(redis.say("RESET"), Reply::Simple("RESET".into()));
+    check(&mut redis, &[("CLIENT GETNAME", Reply::Null), ("CLIENT ID", Reply::Integer(id))]);
+}
+
+#[test]
+fn hello_chooses_the_dialect() {
+    let server = Server::start(&["--limit", "5/hour"]);
+    let mut redis = Redis::connect(&server);
+    let Reply::Array(flat) = redis.say("HELLO") else { panic!("RESP2 has no maps") };
+    assert_eq!(flat.len(), 14);
+    assert_eq!(flat[4..6], [Reply::text("proto"), Reply::Integer(2)]);
+    let Reply::Map(pairs) = redis.say("HELLO 3 SETNAME x") else { panic!("RESP3 has maps") };
+    let find = |name: &str| {
+        let found = pairs.iter().find(|(field, _)| *field == Reply::text(name));
+        found.map(|(_, value)| value.clone()).unwrap_or_else(|| panic!("no {name}"))
+    };
+    assert_eq!((find("proto"), find("role")), (Reply::Integer(3), Reply::text("master")));
+    assert_eq!((find("server"), find("mode")), (Reply::text("redis"), Reply::text("standalone")));
+    assert_eq!(redis.say("CLIENT GETNAME"), Reply::text("x"));
+    assert_eq!(redis.say("CONFIG GET save"), Reply::Map(Vec::new()));
+    let Reply::Verbatim(info) = redis.say("INFO server") else { panic!("no verbatim text") };
+    assert!(info.starts_with("# Server\r\nredis_version:7."), "{info}");
+    assert!(!info.contains("# Replication"), "{info}");
+    let Reply::Array(told) = redis.say("TG.CHECK user 1") else { panic!("no array") };
+    assert_eq!(told[5], Reply::text("limit"), "{told:?}");
+    assert_eq!(
+        redis.say("CLIENT INFO NO"),
+        error("ERR wrong number of arguments for 'client|info' command")
+    );
+    check(
+        &mut redis,
+        &[
+            ("HELLO 4", error("NOPROTO unsupported protocol version")),
+            ("HELLO x", error("ERR Protocol version is not an integer or out of range")),
+            ("HELLO 2 NOPE", error("ERR Syntax error in HELLO option 'NOPE'")),
+            ("HELLO 2 AUTH u", error("ERR Syntax error in HELLO option 'AUTH'")),
+        ],
+    );
+    assert!(matches!(redis.say("HELLO"), Reply::Map(_)), "an error changes nothing");
+    assert!(matches!(redis.say("HELLO 2"), Reply::Array(_)));
+    let Reply::Bulk(info) = redis.say("INFO") else { panic!("no text") };
+    let info = String::from_utf8(info).unwrap();
+    for line in ["redis_mode:standalone", "tollgate_version:", "loading:0", "role:master"] {
+        assert!(info.contains(&format!("\r\n{line}")), "{info}");
+    }
+}
+
+#[test]
+fn people_type_lines() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    redis.send(b"ping\r\n\r\n   \nECHO \"a \\x41\"\nCL.THROTTLE 'a b' 4 5 3600\n");
+    assert_eq!(redis.receive(), Reply::Simple("PONG".into()));
+    assert_eq!(redis.receive(), Reply::text("a A"));
+    assert_eq!(redis.receive(), Reply::integers(&[0, 5, 4, -1, 720]));
+    let Reply::Array(again) = redis.ask(&["CL.THROTTLE", "a b", "4", "5", "3600", "0"]) else {
+        panic!("no array")
+    };
+    assert_eq!(again[2], Reply::Integer(4), "the same key");
+    redis.send(b"echo \"a\n");
+    assert_eq!(redis.receive(), error("ERR Protocol error: unbalanced quotes in request"));
+    assert_eq!(redis.until_closed(), "");
+}
+
+#[test]
+fn what_go_redis_sends_on_connecting_is_answered() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    // Two pipelines, as it sends them.
+    redis.send(&command(&["hello", "3"]));
+    assert!(matches!(redis.receive(), Reply::Map(_)));
+    let mut sent = command(&["client", "setinfo", "LIB-NAME", "go-redis(,go1.24.1)"]);
+    sent.extend(command(&["client", "setinfo", "LIB-VER", "9.12.0"]));
+    sent.extend(command(&["client", "maint_notifications", "on"]));
+    sent.extend(command(&["cl.throttle", "k", "4", "5", "60"]));
+    redis.send(&sent);
+    assert_eq!((redis.receive(), redis.receive()), (Reply::ok(), Reply::ok()));
+    // It tries, and goes on without.
+    assert!(redis.receive().error().starts_with("ERR unknown subcommand"));
+    assert_eq!(redis.receive(), Reply::integers(&[0, 5, 4, -1, 12]));
+}
+
+#[test]
+fn goodbye() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    redis.send(b"PING\r\nQUIT\r\nPING\r\n");
+    assert_eq!(redis.until_closed(), "+PONG\r\n+OK\r\n", "nothing behind it is obeyed");
+    // Whoever sends everything and closes their side is still answered.
+    let mut redis = Redis::connect(&server);
+    redis.send(b"PING\r\nPING\r\nPIN");
+    redis.socket().shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(redis.until_closed(), "+PONG\r\n+PONG\r\n");
+    // A browser that was made to send a form is not obeyed.
+    let mut redis = Redis::connect(&server);
+    redis.send(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nCL.THROTTLE k 4 5 60\r\n");
+    assert_eq!(redis.until_closed(), "");
+    assert_eq!(
+        Redis::connect(&server).say("CL.THROTTLE k 4 5 60"),
+        Reply::integers(&[0, 5, 4, -1, 12])
+    );
+}
+
+#[test]
+fn what_comes_in_is_counted() {
+    let server = Server::start(&["--limit", "2/hour"]);
+    let mut redis = Redis::connect(&server);
+    for line in ["PING", "CL.THROTTLE k 0 1 60", "CL.THROTTLE k 0 1 60", "NOPE", "TG.CHECK usr 1"] {
+        redis.say(line);
+    }
+    redis.send(b"CL.THROTTLE k -1 1 60\n*x");
+    let metrics = |line: &str| {
+        let page = server.admin_get("/metrics", &[]).body;
+        assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
+    };
+    assert!(redis.until_closed().contains("-ERR Protocol error"));
+    for line in [
+        r#"tollgate_resp_commands_total{command="cl.throttle"} 3"#,
+        r#"tollgate_resp_commands_total{command="ping"} 1"#,
+        r#"tollgate_resp_commands_total{command="tg.check"} 1"#,
+        r#"tollgate_resp_commands_total{command="other"} 1"#,
+        r#"tollgate_resp_errors_total{reason="protocol"} 1"#,
+        r#"tollgate_resp_errors_total{reason="command"} 2"#,
+        r#"tollgate_throttle_calls_total{outcome="allowed"} 1"#,
+        r#"tollgate_throttle_calls_total{outcome="refused"} 2"#,
+    ] {
+        metrics(line);
+    }
+}

@@ -1,0 +1,71 @@
+//! `CL.THROTTLE` and the rules on a store that several servers share.
+
+use std::time::Duration;
+
+use testkit::proxy::{FaultProxy, Mode};
+use testkit::redis::Server as Store;
+use testkit::wait;
+
+use crate::harness::Server;
+use crate::wire::{Redis, Reply, command};
+
+const PATIENT: [&str; 2] = ["--store-timeout", "2s"];
+
+fn start(store: &str, flags: &[&str]) -> Server {
+    Server::start(&[&["--store", store, "--limit", "50/hour"], flags].concat())
+}
+
+/// How many of these calls pass, and that each has its reply.
+fn passed(redis: &mut Redis, calls: usize) -> usize {
+    let replies = (0..calls).map(|_| match redis.receive() {
+        Reply::Array(numbers) => numbers[0] == Reply::Integer(0),
+        other => panic!("{other:?}"),
+    });
+    replies.filter(|passed| *passed).count()
+}
+
+#[test]
+fn servers_count_together_and_a_pipeline_is_one_exchange() {
+    let store = Store::start();
+    let servers = [start(&store.url(), &PATIENT), start(&store.url(), &PATIENT)];
+    let mut clients = servers.each_ref().map(Redis::connect);
+    let call = command(&["CL.THROTTLE", "k", "99", "1", "86400"]);
+    let mut allowed = 0;
+    for client in &mut clients {
+        client.send(&call.repeat(80));
+    }
+    for client in &mut clients {
+        allowed += passed(client, 80);
+    }
+    assert_eq!(allowed, 100);
+    // Replies come in the order of their calls.
+    let one = command(&["CL.THROTTLE", "other", "29", "1", "86400"]);
+    clients[0].send(&one.repeat(30));
+    for turn in 0..30 {
+        let Reply::Array(numbers) = clients[0].receive() else { panic!("no array") };
+        assert_eq!(numbers[..3], [0, 30, 29 - turn].map(Reply::Integer));
+    }
+    let told = clients[1].say("TG.CHECK user 1");
+    assert!(matches!(&told, Reply::Array(parts) if parts[2] == Reply::Integer(49)), "{told:?}");
+}
+
+#[test]
+fn whatever_the_store_does_there_is_an_answer_in_time() {
+    let store = Store::start();
+    let proxy = FaultProxy::start(store.address());
+    let server = start(&proxy.url(), &["--store-timeout", "50ms"]);
+    let mut redis = Redis::connect(&server);
+    let call = command(&["CL.THROTTLE", "k", "4", "1", "86400"]);
+    let slow = Duration::from_millis(500);
+    for mode in
+        [Mode::Delay { by: slow, jitter: slow }, Mode::BlackHole, Mode::Garbage, Mode::Refuse]
+    {
+        proxy.set(mode);
+        let began = wait::now();
+        redis.send(&call.repeat(256));
+        assert!(passed(&mut redis, 256) <= 5, "{mode:?}");
+        let Reply::Array(_) = redis.say("TG.CHECK user 1") else { panic!("{mode:?}") };
+        // Four batches of 64 and one question, each within the deadline, on a machine that is busy.
+        assert!(wait::now() - began < Duration::from_secs(5), "{mode:?}");
+    }
+}
