@@ -9,7 +9,7 @@ use testkit::wait;
 use crate::harness::Server;
 use crate::wire::{Redis, Reply, command};
 
-const PATIENT: [&str; 2] = ["--store-timeout", "2s"];
+const PATIENT: [&str; 2] = ["--store-timeout", "1s"];
 
 fn start(store: &str, flags: &[&str]) -> Server {
     Server::start(&[&["--store", store, "--limit", "50/hour"], flags].concat())
