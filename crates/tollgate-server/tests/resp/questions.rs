@@ -4,7 +4,7 @@ use crate::harness::{Server, file, text};
 use crate::wire::{Redis, Reply};
 
 const RULES: &str = "
-identify: { user: { header: x-user } }
+identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user } }
 rules:
   - { name: api, match: { path: /api }, key: '{user|ip}', limits: [{ rate: 3/hour, algorithm: fixed_window, align: first_hit }] }
   - { name: heavy, match: { path: /heavy, method: POST }, key: '{user}', limits: [{ rate: 10/hour, burst: 10 }], cost: { default: 4 } }
@@ -44,7 +44,7 @@ fn facts_are_checked_by_the_rules() {
     let rows = [
         ("TG.PEEK path /api user 1", api([0, 3, 3, -1, 0])),
         ("TG.CHECK path /api user 1", api([0, 3, 2, -1, 1])),
-        ("TG.CHECK path /api header.X-User 1", api([0, 3, 1, -1, 1])),
+        ("TG.CHECK path /api ip 10.0.0.1 header.X-User 1", api([0, 3, 1, -1, 1])),
         ("TG.CHECK path /api user 1 cost 0", api([0, 3, 1, -1, 1])),
         ("TG.CHECK path /api user 1 cost 2", api([1, 3, 1, 1, 1])),
         ("TG.CHECK path /api user 1 cost 4", api([1, 3, 1, -2, 1])),
