@@ -33,8 +33,8 @@ Commands:
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
-                           algorithms, table, notation, paths, rules_file, identity, json_body, grpc,
-                           resp_commands
+                           algorithms, table, notation, paths, rules_file, identity,
+                           json_body, forwarded_headers, grpc or resp_commands
   peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 

@@ -47,6 +47,8 @@ struct Book {
     settings: Settings,
     /// By name. Bound: the files that are read.
     domains: HashMap<Box<str>, DomainOf>,
+    /// Whether some rule is our own, not of an imported file.
+    has_own: bool,
     /// What limits that askers state are counted as: those of rules of our own, then those of each
     /// domain. Not among the rules.
     stated: Vec<Indexed>,
@@ -173,6 +175,7 @@ impl RuleSet {
             overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
             domains: HashMap::new(),
+            has_own: false,
             stated: vec![Indexed::alone(stated_rule("stated"))],
         };
         for rule in rules {
@@ -195,6 +198,11 @@ impl RuleSet {
     /// A domain, if a file defines it.
     pub(crate) fn domain(&self, name: &str) -> Option<&DomainOf> {
         self.book.domains.get(name)
+    }
+
+    /// Whether domains that no file defines are decided by rules at all.
+    pub(crate) fn has_own(&self) -> bool {
+        self.book.has_own
     }
 
     /// Whether a number is that of what stated limits are counted as.
@@ -398,6 +406,7 @@ impl Book {
     fn push(&mut self, rule: Rule) {
         let number = self.rules.len() as u32;
         let (patterns, rest) = split_path(rule.when.clone());
+        self.has_own |= rule.imported.is_none();
         if rule.mode == Mode::Off || rule.imported.is_some() {
             // Nothing ever asks it, or a tree leads to it.
         } else if let Some(patterns) = patterns {

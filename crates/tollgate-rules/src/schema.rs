@@ -143,6 +143,10 @@ mod tests {
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             let source = Source::from_bytes(&name, &fs::read(&path).unwrap()).ok()?;
             let root = yaml::read(&source, &mut Diagnostics::default())?;
+            // Files of envoyproxy/ratelimit have another form.
+            if root.entry("domain").is_some() {
+                return None;
+            }
             Some((name, validator.is_valid(&to_json(&root))))
         });
         judged.collect()

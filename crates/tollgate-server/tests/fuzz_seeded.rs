@@ -15,6 +15,11 @@ fn bodies_are_read_as_json_is() {
 }
 
 #[test]
+fn only_trusted_peers_say_what_is_asked_about() {
+    seeded("forwarded_headers", bodies::forwarded_headers, 150_000, 100);
+}
+
+#[test]
 fn commands_are_read_whole_as_in_pieces() {
     seeded("resp_commands", bodies::resp_commands, 200_000, 160);
 }

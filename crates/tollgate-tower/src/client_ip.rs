@@ -64,7 +64,7 @@ impl TrustedProxies {
             return peer;
         }
         let mut client = peer;
-        for entry in entries(headers).map_while(|entry| address(entry)) {
+        for entry in entries(headers).map_while(address) {
             client = entry;
             if !self.trusts(entry) {
                 break;

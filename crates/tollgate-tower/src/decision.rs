@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::headers::Dialect;
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
@@ -12,7 +13,8 @@ use crate::fields::Fields;
 use crate::gate::Said;
 
 /// What was decided about a request. The layer puts it into the extensions of the request, before the
-/// inner service sees it, and into those of the response. Requests that no limit applies to have none.
+/// inner service sees it. Requests that no limit applies to have none. Responses that are refusals have it,
+/// too; others if [`decision_in_response`](crate::RateLimitLayer::decision_in_response) asks for it.
 ///
 /// ```
 /// use tollgate_tower::GateDecision;
@@ -42,10 +44,16 @@ struct Inner {
     /// Empty unless refused.
     problem: Bytes,
     layers: Layers,
+    /// Whether somebody outside wants to see it.
+    told_outside: bool,
 }
 
 impl GateDecision {
-    pub(crate) fn new(said: &Said<'_>, dialects: &[Dialect], layers: Layers) -> GateDecision {
+    pub(crate) fn new(
+        said: &Said<'_>,
+        dialects: &[Dialect],
+        (layers, told_outside): (Layers, bool),
+    ) -> GateDecision {
         let reply = said.reply;
         let problem = reply.problem().map(|problem| Bytes::from(problem.to_string()));
         GateDecision(Arc::new(Inner {
@@ -63,6 +71,7 @@ impl GateDecision {
             fields: Fields::new(reply, dialects, said.warnings),
             problem: problem.unwrap_or_default(),
             layers,
+            told_outside,
         }))
     }
 
@@ -141,14 +150,20 @@ impl GateDecision {
     pub(crate) fn write_to(&self, headers: &mut HeaderMap, replace: bool) {
         headers.reserve(self.0.fields.len());
         for (name, value) in self.0.fields.iter() {
-            if replace || !headers.contains_key(&name) {
-                headers.insert(name, value);
+            match headers.entry(name) {
+                Entry::Vacant(field) => drop(field.insert(value)),
+                Entry::Occupied(mut field) if replace => drop(field.insert(value)),
+                Entry::Occupied(_) => {}
             }
         }
     }
 
     pub(crate) fn has_fields(&self) -> bool {
         self.0.fields.len() > 0
+    }
+
+    pub(crate) fn is_told_outside(&self) -> bool {
+        self.0.told_outside
     }
 
     pub(crate) fn layers(&self) -> Layers {

@@ -29,6 +29,7 @@ pub trait Gate: Send + Sync + 'static {
 }
 
 /// An answer that is there, or one to wait for.
+#[expect(clippy::large_enum_variant, reason = "to move it costs less than a box for each request")]
 pub enum Asked {
     /// Decided.
     Now(Answered),
@@ -74,6 +75,7 @@ pub struct Question {
     pub watching: bool,
     pub(crate) dialects: Option<Arc<[Dialect]>>,
     pub(crate) layers: Layers,
+    pub(crate) told_outside: bool,
 }
 
 /// What a gate says, in the words that clients are told.
@@ -99,7 +101,7 @@ impl Question {
     /// The answer to it.
     pub fn decided(self, said: &Said<'_>) -> Answered {
         let dialects = self.dialects.as_deref().unwrap_or(said.dialects);
-        let decision = GateDecision::new(said, dialects, self.layers);
+        let decision = GateDecision::new(said, dialects, (self.layers, self.told_outside));
         Answered::new(self.head, Finding::Decided(decision))
     }
 

@@ -235,6 +235,7 @@ mod tests {
             watching: false,
             dialects: None,
             layers: Default::default(),
+            told_outside: false,
         }
     }
 

@@ -14,11 +14,11 @@ use tollgate::headers::Dialect;
 use tower_layer::Layer;
 
 use crate::charge::ChargeFn;
-use crate::decision::GateDecision;
+use crate::decision::{GateDecision, Layers};
 use crate::gate::{Asked, BoxFuture, Gate, Question};
 use crate::refusal::{RefusalFn, Refused};
 use crate::service::RateLimit;
-use crate::warning::{Warning, Watch};
+use crate::warning::{self, Warning, Watch};
 
 /// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
 ///
@@ -67,6 +67,7 @@ pub(crate) struct Config {
     pub(crate) refusal: Option<Arc<RefusalFn>>,
     dialects: Option<Arc<[Dialect]>>,
     wait: Option<Waiting>,
+    told_outside: bool,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
     watch: Arc<Watch>,
     number: u32,
@@ -94,7 +95,8 @@ impl RateLimitLayer {
             refusal: None,
             dialects: None,
             wait: None,
-            on_warning: Arc::new(|warning| eprintln!("warning: tollgate-tower: {warning}")),
+            told_outside: false,
+            on_warning: Arc::new(warning::write),
             watch: Arc::default(),
             number: LAYERS.fetch_add(1, Ordering::Relaxed),
         };
@@ -188,6 +190,13 @@ impl RateLimitLayer {
         self.with(|config| config.wait = Some(Waiting { max, sleep }))
     }
 
+    /// Puts the [`GateDecision`] into the extensions of every response, for services outside of the layer,
+    /// such as an access log. By default only refusals have it.
+    #[must_use]
+    pub fn decision_in_response(self) -> RateLimitLayer {
+        self.with(|config| config.told_outside = true)
+    }
+
     /// Who is told when the layer seems to be misused; each [`Warning`] once. By default it is written to
     /// standard error.
     #[must_use]
@@ -228,6 +237,8 @@ impl Config {
             watching: self.watch.watches(),
             dialects: self.dialects.clone(),
             layers: layers.with(self.number),
+            // A layer outside of this one wants to know whether this one is tighter.
+            told_outside: self.told_outside || layers != Layers::default(),
             head,
         })
     }

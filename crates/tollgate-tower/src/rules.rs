@@ -121,17 +121,20 @@ fn facts<'a>(
     }
 }
 
-/// A forwarding header from somebody whose word does not count: either a proxy that the rules do not know,
-/// or a client that made it up.
+/// No peer, or a forwarding header from somebody whose word does not count: a proxy that the rules do not
+/// know, or a client that made it up.
 fn signs_of_misuse(identify: &Identify, question: &Question) -> Option<Warning> {
+    if !question.watching {
+        return None;
+    }
+    let Some(peer) = question.peer else { return Some(Warning::NoPeer) };
     let header = match identify.address {
         AddressFrom::XForwardedFor => "x-forwarded-for",
         AddressFrom::Forwarded => "forwarded",
         AddressFrom::Peer | AddressFrom::Header(_) => return None,
     };
-    let ignored = question.watching
-        && question.head.headers.contains_key(header)
-        && question.peer.is_some_and(|peer| !identify.trusts(peer.to_canonical()));
+    let ignored =
+        question.head.headers.contains_key(header) && !identify.trusts(peer.to_canonical());
     ignored.then_some(Warning::ForwardedIgnored)
 }
 

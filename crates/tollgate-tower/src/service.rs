@@ -162,5 +162,8 @@ fn tell(head: &mut response::Parts, decision: GateDecision) {
         inner => inner.is_some(),
     };
     decision.write_to(&mut head.headers, replace);
-    head.extensions.insert(decision);
+    // The map of extensions is made for this alone: it costs as much as the decision.
+    if decision.is_told_outside() {
+        head.extensions.insert(decision);
+    }
 }

@@ -1,6 +1,7 @@
 //! Signs, seen at run time, that the layer is not used as it was meant. Each is told once for a layer.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How many requests of a layer are watched for signs of misuse: later ones cost nothing.
@@ -18,12 +19,19 @@ pub enum Warning {
     OneKey,
     /// A request had no key.
     NoKey,
+    /// Rules decide, and the layer did not find the address at the other end of the connection.
+    NoPeer,
 }
 
 impl Warning {
     /// All of them.
-    pub const ALL: [Warning; 4] =
-        [Warning::ForwardedIgnored, Warning::AppliedTwice, Warning::OneKey, Warning::NoKey];
+    pub const ALL: [Warning; 5] = [
+        Warning::ForwardedIgnored,
+        Warning::AppliedTwice,
+        Warning::OneKey,
+        Warning::NoKey,
+        Warning::NoPeer,
+    ];
 }
 
 impl fmt::Display for Warning {
@@ -49,11 +57,22 @@ impl fmt::Display for Warning {
                  client's address, tell the layer where to find it with `.peer(…)`; with axum also serve \
                  with `into_make_service_with_connect_info`"
             }
+            Warning::NoPeer => {
+                "the layer does not find the address at the other end of a connection, so rules with \
+                 `{ip}` in their key do not apply and no proxy is trusted: tell it where to look with \
+                 `.peer(…)`; with axum also serve with `into_make_service_with_connect_info`"
+            }
         })
     }
 }
 
-/// Who is told, and what was.
+/// To standard error, if there is one.
+pub(crate) fn write(warning: Warning) {
+    // Not `eprintln!`, which panics where standard error is closed.
+    let _ = writeln!(io::stderr(), "warning: tollgate-tower: {warning}");
+}
+
+/// What was told.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     requests: AtomicU32,

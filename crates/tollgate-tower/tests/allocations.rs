@@ -70,12 +70,14 @@ fn a_request_costs_few_allocations() {
     let one = ["1000000000/second"];
     let exempt = layer(&one).exempt(|_| true);
     assert_eq!(of_layer(&exempt), 0, "the exempt cost nothing");
-    // The decision, its boxes in two maps of extensions, and the response's map.
+    // The decision, and its box in the request's extensions.
     let silent = of_layer(&layer(&one).headers(&[]));
-    assert!(silent <= 5, "{silent} without header fields");
+    assert!(silent <= 2, "{silent} without header fields");
     // The text of all fields, what shares it, and the response's map of fields.
     let usual = of_layer(&layer(&one));
-    assert!(usual <= 9, "{usual} with the usual fields");
+    assert!(usual <= 6, "{usual} with the usual fields");
+    let outside = of_layer(&layer(&one).decision_in_response());
+    assert!(outside <= usual + 3, "{outside} with the response's map of extensions");
     let several = of_layer(&layer(&[one[0], "2000000000/minute", "3000000000/hour"]));
     assert!(several <= usual + 1, "{several} with several limits: a longer text may grow once");
     let settled = of_layer(&layer(&one).charge(|_| Some(0)));

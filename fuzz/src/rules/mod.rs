@@ -3,6 +3,7 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code, unused_imports)]
 
+mod descriptors;
 mod identity;
 mod paths;
 mod rules_file;

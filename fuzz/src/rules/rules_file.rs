@@ -14,17 +14,23 @@ use tollgate_rules::{
     Standing, compile,
 };
 
+use super::descriptors::ask_both;
 use super::source::Source;
 
 /// The bytes as a file, or as changes to good ones.
 pub fn rules_file(bytes: &[u8]) {
     let mut source = Source::new(bytes);
-    let texts = match source.below(8) {
+    let form = source.below(8);
+    // Files of envoyproxy/ratelimit, alone or beside ours; both are then asked as Envoy does.
+    let by_descriptors = matches!(form, 4 | 5);
+    let texts = match form {
         0 => vec![source.rest().to_vec()],
         // Rarely: each costs as much as a hundred others.
         1 if source.one_in(16) => vec![bomb(&mut source)],
-        2 => vec![changed(&mut source), changed(&mut source)],
-        _ => vec![changed(&mut source)],
+        2 => vec![changed(&GOOD, &mut source), changed(&GOOD, &mut source)],
+        4 => vec![changed(&DESCRIPTORS, &mut source)],
+        5 => vec![changed(&DESCRIPTORS, &mut source), changed(&GOOD, &mut source)],
+        _ => vec![changed(&GOOD, &mut source)],
     };
     let files: Result<Vec<File>, Box<Diagnostic>> =
         texts.iter().zip(NAMES).map(|(text, name)| File::from_bytes(name, text)).collect();
@@ -42,7 +48,11 @@ pub fn rules_file(bytes: &[u8]) {
     assert_eq!(one.diagnostics.to_string(), two.diagnostics.to_string(), "said twice, differently");
     assert_eq!(one.rules.is_some(), !one.diagnostics.has_errors());
     if let (Compiled { rules: Some(one), .. }, Compiled { rules: Some(two), .. }) = (one, two) {
-        Story::new(one, two, &files).tell(&mut source);
+        let story = Story::new(one, two, &files);
+        match by_descriptors {
+            true => story.tell_descriptors(&mut source),
+            false => story.tell(&mut source),
+        }
     }
 }
 
@@ -70,6 +80,26 @@ const GOOD: [&str; 19] = [
     include_str!("../../../examples/rules/tiers.yaml"),
     include_str!("../../../examples/rules/uploads.yaml"),
 ];
+
+/// The same, of which the rules are asked by descriptors.
+const DESCRIPTORS: [&str; 4] = [
+    include_str!("../../../crates/tollgate-rules/tests/good/import.yaml"),
+    include_str!("../../../crates/tollgate-rules/tests/warned/import.yaml"),
+    include_str!("../../../crates/tollgate-rules/tests/good/entries.yaml"),
+    QUOTAS,
+];
+
+/// What the others do not have: quotas, in all combinations.
+const QUOTAS: &str = r#"
+domain: edge
+count_denied: false
+descriptors:
+  - { key: a, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+  - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }
+  - { key: a, value: b, quota_mode: true, rate_limit: { unit: day, requests_per_unit: 0 } }
+  - { key: b, value: "*a", quota_mode: true, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 1 } }
+  - { key: edge, rate_limit: { unit: hour, requests_per_unit: 3 } }
+"#;
 
 /// What the others do not have: a queue beside a limit in shadow, and names that are nearly equal.
 const CORNERS: &str = r#"
@@ -204,8 +234,8 @@ const WORDS: [&str; 37] = [
 ];
 
 /// A good file with a few changes.
-fn changed(source: &mut Source<'_>) -> Vec<u8> {
-    let mut text = GOOD[source.below(GOOD.len())].as_bytes().to_vec();
+fn changed(good: &[&str], source: &mut Source<'_>) -> Vec<u8> {
+    let mut text = good[source.below(good.len())].as_bytes().to_vec();
     for _ in 0..source.below(6) {
         change(&mut text, source);
     }
@@ -350,6 +380,8 @@ fn check_diagnostic(diagnostic: &Diagnostic, file: &File) {
 struct Story<'a> {
     gatekeepers: [Gatekeeper<MemoryStore, ManualClock>; 2],
     paths: Vec<&'a str>,
+    /// All of the files, for entries.
+    words: Vec<&'a str>,
     now: Micros,
 }
 
@@ -395,7 +427,10 @@ impl<'a> Story<'a> {
             let clock = ManualClock::new(Micros::new(START));
             Gatekeeper::new(rules, Limiter::new(MemoryStore::new(500), clock))
         };
-        Story { gatekeepers: [gatekeeper(one), gatekeeper(two)], paths, now: Micros::new(START) }
+        let words = files.iter().flat_map(|file| file.text().split(ends)).take(250);
+        let words = words.chain([""]).map(|word| word.trim_end_matches(':')).collect();
+        let gatekeepers = [gatekeeper(one), gatekeeper(two)];
+        Story { gatekeepers, paths, words, now: Micros::new(START) }
     }
 
     fn request(&self, source: &mut Source<'_>) -> Request<'a> {
@@ -411,6 +446,17 @@ impl<'a> Story<'a> {
             headers: vec![("X-Tenant", source.pick(&["t", "u", ""])), ("upgrade", "websocket")],
             cost: source.one_in(4).then(|| source.number()),
             cannot_wait: source.one_in(4),
+        }
+    }
+
+    fn tell_descriptors(mut self, source: &mut Source<'_>) {
+        for _ in 0..40 {
+            if source.is_empty() {
+                break;
+            }
+            let step = if source.one_in(4) { source.number() } else { 0 };
+            self.now = Micros::new(self.now.as_u64().saturating_add(step).min(MAX_EXACT));
+            ask_both(&self.gatekeepers, &self.words, self.now, source);
         }
     }
 

@@ -3,7 +3,12 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code, unused_imports)]
 
-// The server is a program, not a library: its reader is taken as it stands.
+// The server is a program, not a library: its readers are taken as they stand.
+#[path = "../../../crates/tollgate-server/src/data_plane/facts.rs"]
+mod facts;
+#[path = "../../../crates/tollgate-server/src/data_plane/forwarded.rs"]
+mod forwarded;
+mod forwarded_headers;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/frame.rs"]
 mod frame;
 mod grpc;
@@ -22,6 +27,7 @@ mod source;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
 mod wire;
 
+pub use forwarded_headers::forwarded_headers;
 pub use grpc::grpc;
 pub use json_body::json_body;
 pub use resp_commands::resp_commands;

@@ -52,7 +52,7 @@ allowed, and an answer that does not say so ends the run. Nobody persists anythi
 
 All servers have core 1, one thread that asks has core 0, and the contestants take turns within each
 round; one round before the first does not count. CPU is the processor time of the server, user and
-system. Ratios are taken within a round; `1.52 (1.40-1.61)` is their median, least and most.
+system. Ratios are taken within a round; `1.52 (1.40–1.61)` is their median, least and most.
 
 The generator has one core too: where it is 100 % busy and the server is not, requests/s say how fast
 the generator is, and CPU per request is the number to believe. The goals are therefore decided by

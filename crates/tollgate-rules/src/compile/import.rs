@@ -65,7 +65,7 @@ pub(super) fn read<'a>(
     let from = reader.rules.len();
     reader.level(root, Tree::ROOT, &mut Path::default());
     reader.check_replaced(from);
-    if reader.rules.len() == from {
+    if reader.rules.len() == from && !context.shared.found.borrow().has_errors() {
         let problem = Problem::new(format!("the domain `{domain}` has no limits"))
             .hint("write `rate_limit` in at least one of its descriptors");
         context.warn(span, problem);

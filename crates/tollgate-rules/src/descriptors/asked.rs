@@ -76,7 +76,9 @@ impl<'a> Asked<'a> {
         };
         match rules.domain(ask.domain) {
             Some(domain) => asked.add_imported(rules, domain, ask, now)?,
-            None => asked.add_ours(ask, now)?,
+            None if rules.has_own() => asked.add_ours(ask, now)?,
+            // Files alone: a domain that none of them defines has no limits, not even stated ones.
+            None => {}
         }
         asked.first.only_asks =
             asked.each.iter().all(|one| one.act != Act::Take || one.only_asks());

@@ -146,6 +146,7 @@ fn settle(plan: &Plan<'_>, entries: &Entries, told: &mut Told, now: Micros) {
         wait = Some(Wait::NEVER);
     }
     let Some(wait) = wait else { return };
+    let waited = told.refusal.map_or(Wait::ZERO, |_| told.outcome.retry_after);
     if told.refusal.is_none() {
         let binding =
             over().reduce(
@@ -172,7 +173,7 @@ fn settle(plan: &Plan<'_>, entries: &Entries, told: &mut Told, now: Micros) {
         }
     }
     told.outcome.allowed = false;
-    told.outcome.retry_after = told.outcome.retry_after.max(wait);
+    told.outcome.retry_after = waited.max(wait);
 }
 
 /// Until the window of such a unit ends.

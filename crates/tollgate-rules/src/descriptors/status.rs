@@ -116,6 +116,11 @@ impl Described {
     pub fn answer(&self) -> &Answer {
         &self.answer
     }
+
+    /// The same, without the statuses.
+    pub fn into_answer(self) -> Answer {
+        self.answer
+    }
 }
 
 impl Counted {

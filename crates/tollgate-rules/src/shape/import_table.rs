@@ -117,3 +117,22 @@ static REPLACED: Object = object(
     "A limit that does not count.",
     &[required("name", WORD, "Its name.", "name: per-address")],
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_about_these_files_has_every_field() {
+        let page = include_str!("../../../../docs/reference/envoy-files.md");
+        for object in [&IMPORT, &DESCRIPTOR, &RATE_LIMIT] {
+            for field in object.fields {
+                let row = page.lines().find(|line| {
+                    let first = line.split('|').nth(1).unwrap_or_default();
+                    line.starts_with('|') && first.contains(&format!("`{}`", field.name))
+                });
+                assert!(row.is_some(), "docs/reference/envoy-files.md has no `{}`", field.name);
+            }
+        }
+    }
+}

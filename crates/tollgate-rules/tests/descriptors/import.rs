@@ -1,7 +1,7 @@
 //! Fields of imported files, one behaviour at a time.
 
 use tollgate::{DecidedBy, Refusal};
-use tollgate_rules::{Ask, Facts, Standing, Unit, Verdict};
+use tollgate_rules::{Ask, Facts, Source, Standing, Unit, Verdict, compile};
 
 use super::gate::{Gate, d, rules, said};
 
@@ -200,7 +200,7 @@ fn callers_of_imported_rules_can_be_looked_at_and_helped() {
     let rule = "d--kind---slow--user";
     let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
     let report = tollgate_rules::at_once(caller.report());
-    assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour"));
+    assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour fixed_window"));
     assert_eq!(tollgate_rules::key_text(caller.key()), "entry.user=a,b");
     assert!(tollgate_rules::at_once(caller.reset()));
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
@@ -233,4 +233,50 @@ fn names_of_rules_do_not_depend_on_the_rest_of_the_file() {
     assert_eq!(both, names(&format!("{b}{a}")));
     assert_eq!(both.len(), 2);
     assert!(names(a).iter().chain(&names(b)).all(|name| both.contains(name)));
+}
+
+#[test]
+fn a_domain_is_in_one_file_and_names_are_nobody_elses() {
+    let limit = "  - { key: k, rate_limit: { unit: hour, requests_per_unit: 5 } }\n";
+    let errors = |texts: [&str; 2]| {
+        let files =
+            [Source::from_text("one.yaml", texts[0]), Source::from_text("two.yaml", texts[1])];
+        let compiled = compile(&files);
+        assert!(compiled.rules.is_none());
+        compiled.diagnostics.to_string()
+    };
+    let said = errors([&file(limit), &file("  - { key: l }\n")]);
+    assert!(
+        said.contains("two files have the domain `d`") && said.contains("two.yaml:1:9"),
+        "{said}"
+    );
+    assert!(said.contains("one.yaml:1:9"), "{said}");
+    let ours = "rules: [{ name: d--k, key: global, limits: [1/hour] }]";
+    let said = errors([&file(limit), ours]);
+    assert!(
+        said.contains("two rules are called `d--k`") && said.contains("one.yaml:3:12"),
+        "{said}"
+    );
+}
+
+#[test]
+fn bounds_of_a_file_hold() {
+    let many = |count: usize, descriptor: &dyn Fn(usize) -> String| {
+        let text: String = (0..count).map(descriptor).collect();
+        let compiled = compile(&[Source::from_text("big.yaml", &file(&text))]);
+        (compiled.rules.map(|rules| rules.rules().len()), compiled.diagnostics.to_string())
+    };
+    let wildcard = |n: usize| {
+        format!(
+            "  - {{ key: k, value: {n}*, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n"
+        )
+    };
+    assert_eq!(many(1_000, &wildcard).0, Some(1_000));
+    let (rules, said) = many(1_001, &wildcard);
+    assert!(rules.is_none() && said.contains("more than 1000 values with a `*`"), "{said}");
+    let plain = |n: usize| {
+        format!("  - {{ key: k{n}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n")
+    };
+    let (rules, said) = many(25_000, &plain);
+    assert!(rules.is_none() && said.contains("more than"), "{said}");
 }

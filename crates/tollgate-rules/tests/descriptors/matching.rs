@@ -81,7 +81,7 @@ impl Random {
     }
 }
 
-const KEYS: [&str; 3] = ["k", "k_a", "l"];
+const KEYS: [&str; 2] = ["k", "k_a"];
 const VALUES: [&str; 9] = ["", "a", "b", "ab", "a*", "*", "*b", "a*b", "a_b"];
 const SENT: [&str; 8] = ["", "a", "b", "ab", "aab", "a*", "ba", "a_b"];
 
@@ -90,7 +90,7 @@ fn level(random: &mut Random, depth: usize, next: &mut u32, text: &mut String) -
     let mut naive = Naive::default();
     let indent = "  ".repeat(2 * depth);
     text.push_str(&format!("{indent}descriptors:\n"));
-    for _ in 0..1 + random.below(4) {
+    for _ in 0..1 + random.below(6) {
         let (key, value) = (random.pick(&KEYS), random.pick(&VALUES));
         let name = if value.is_empty() { key.to_string() } else { format!("{key}={value}") };
         if naive.below.contains_key(&name) {
@@ -154,7 +154,7 @@ fn random_trees_are_searched_as_the_reference_does() {
         let naive = level(&mut random, 0, &mut next, &mut text);
         let gate = Gate::new(&[&text]);
         for _ in 0..40 {
-            let entries: Vec<(&str, &str)> = (0..1 + random.below(3))
+            let entries: Vec<(&str, &str)> = (0..1 + random.below(6) / 3 + random.below(6) / 5)
                 .map(|_| (random.pick(&KEYS), random.pick(&SENT)))
                 .collect();
             let want = find(&naive, &entries);
@@ -167,5 +167,5 @@ fn random_trees_are_searched_as_the_reference_does() {
             }
         }
     }
-    assert!(found > 2_000 && missed > 2_000, "{found} {missed}");
+    assert!(found > 1_000 && missed > 2_000, "{found} {missed}");
 }

@@ -55,9 +55,9 @@ fn tell(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
         let _ = writeln!(io::stderr(), "\nnot valid: {found}{denied}");
         return Ok(());
     };
-    let Size { rules, limits, tiers, overrides } = Size::of(rules);
+    let Size { rules, limits, tiers, overrides, domains } = Size::of(rules);
     let mut parts = vec![counted(rules, "rule"), counted(limits, "limit")];
-    for (count, noun) in [(tiers, "tier"), (overrides, "override")] {
+    for (count, noun) in [(tiers, "tier"), (overrides, "override"), (domains, "domain")] {
         if count > 0 {
             parts.push(counted(count, noun));
         }
@@ -103,6 +103,14 @@ struct Size {
     limits: usize,
     tiers: usize,
     overrides: usize,
+    /// Of files of envoyproxy/ratelimit; left out if there is none.
+    #[serde(skip_serializing_if = "is_zero")]
+    domains: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Size {
@@ -112,6 +120,7 @@ impl Size {
             limits: rules.rules().map(|rule| rule.limits.plain().len()).sum(),
             tiers: rules.tiers().len(),
             overrides: rules.overrides().len(),
+            domains: rules.domains().len(),
         }
     }
 }
@@ -182,6 +191,7 @@ seem to.
 Examples:
 
   tollgate check rules.yaml
+  tollgate check envoy.yaml      (a file of envoyproxy/ratelimit)
   tollgate check --deny-warnings rules/ extra.yaml
   tollgate check --json - < rules.yaml
 

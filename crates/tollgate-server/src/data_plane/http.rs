@@ -9,6 +9,7 @@ use tollgate::Micros;
 use tollgate_rules::{Answer, Ask, Version};
 
 use super::facts::{identifying, identity, stated};
+use super::forwarded::Style;
 use super::json::Asked;
 use super::{batch, check, envoy, forward_auth, reserve};
 use crate::doors::connection::{Body, Handler, RequestBody};
@@ -47,7 +48,7 @@ enum Route {
     Reserve,
     Commit,
     Refund,
-    ForwardAuth(forward_auth::Style),
+    ForwardAuth(Style),
     Json,
     OpenApi,
 }
@@ -60,8 +61,8 @@ impl Route {
             "/v1/reserve" => Route::Reserve,
             "/v1/commit" => Route::Commit,
             "/v1/refund" => Route::Refund,
-            "/v1/forward-auth" => Route::ForwardAuth(forward_auth::Style::PassedOn),
-            "/v1/forward-auth/nginx" => Route::ForwardAuth(forward_auth::Style::Nginx),
+            "/v1/forward-auth" => Route::ForwardAuth(Style::PassedOn),
+            "/v1/forward-auth/nginx" => Route::ForwardAuth(Style::Nginx),
             "/json" => Route::Json,
             "/openapi.json" => Route::OpenApi,
             _ => return None,

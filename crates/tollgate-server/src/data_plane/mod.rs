@@ -11,4 +11,5 @@ mod batch;
 mod check;
 mod facts;
 mod forward_auth;
+mod forwarded;
 mod reserve;

@@ -129,9 +129,17 @@ impl RawAnswer {
 impl Raw {
     pub(crate) async fn connect(address: SocketAddr) -> Raw {
         let stream = TcpStream::connect(address).await.expect("the door is open");
-        let (sender, connection) = client::handshake(stream).await.expect("HTTP/2");
+        // Room for the answers to a thousand calls at once.
+        let mut builder = client::Builder::new();
+        builder.initial_connection_window_size(1 << 20);
+        let (sender, connection) = builder.handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
         Raw { sender: sender.ready().await.expect("a connection") }
+    }
+
+    /// How many calls the server lets this connection have at once.
+    pub(crate) fn calls_max(&self) -> usize {
+        self.sender.current_max_send_streams()
     }
 
     /// A call with these fields beside the usual ones, which an empty value leaves out.

@@ -28,7 +28,7 @@ fn every_mistake_has_its_code() {
     let mut no_unit = asks("d", &[&[("k", "v")]]);
     no_unit.descriptors[0].limit = Some(Default::default());
     // path, field, body | code, part of the message
-    let rows: Vec<(&str, (&str, &str), Vec<u8>, &str, &str)> = vec![
+    let rows = [
         (METHOD, ("x", "y"), good(), "0", ""),
         ("/a.B/C", ("x", "y"), good(), "12", "There is no such method"),
         ("/", ("x", "y"), good(), "12", "There is no such method"),
@@ -228,7 +228,35 @@ fn many_calls_share_a_connection() {
             let response = RateLimitResponse::decode(&answer.body[5..]).unwrap();
             assert_eq!(response.statuses.len(), 1);
         }
+        assert_eq!(caller.calls_max(), 1_000, "a client that keeps to the rules sends no more");
     });
+}
+
+/// Frames that break the rules of HTTP/2 end their connection, and nobody else's.
+#[test]
+fn broken_frames_end_the_connection() {
+    let server = Server::start(&["--limit", "99999/hour"]);
+    let frame = |length: u32, kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let head = [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        [&head, payload].concat()
+    };
+    let rows = [
+        ("data of no stream", frame(1, 0, 0, 0, b"x")),
+        ("data of a stream that is not open", frame(1, 0, 0, 1, b"x")),
+        ("a frame of 16 MiB", frame(0xff_ffff, 0, 0, 1, b"")),
+        ("a head that cannot be read", frame(8, 1, 5, 1, &[0xff; 8])),
+        ("a head that goes on without a beginning", frame(1, 9, 4, 1, b"x")),
+        ("a stream of the server's", frame(1, 1, 5, 2, &[0x82])),
+        ("settings of a wrong length", frame(5, 4, 0, 0, b"12345")),
+        ("a window of nothing", frame(4, 8, 0, 0, &[0; 4])),
+    ];
+    for (what, bytes) in rows {
+        let mut client = Client::connect(server.grpc());
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        client.send(&[preface, frame(0, 4, 0, 0, b""), bytes].concat()).expect(what);
+        client.until_closed();
+    }
+    Caller::connect(server.grpc()).ask(asks("d", &[&[("k", "v")]]));
 }
 
 /// Callers that give up at once, again and again, harm nobody else.

@@ -40,9 +40,10 @@ pub(crate) fn gate(limits: &[&str]) -> (Keyed<Clock>, Clock) {
     (gate.key(KeyFrom::client_ip()), clock)
 }
 
-/// A layer that fails its test on any warning.
+/// A layer that fails its test on any warning, and tells tests what it decided.
 pub(crate) fn strict(gate: impl tollgate_tower::Gate) -> RateLimitLayer {
-    RateLimitLayer::new(gate).on_warning(|warning| panic!("{warning}"))
+    let layer = RateLimitLayer::new(gate).decision_in_response();
+    layer.on_warning(|warning| panic!("{warning}"))
 }
 
 pub(crate) fn later(clock: &Clock, micros: u64) {

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, Request};
 use tollgate_tower::keyed::LimitsError;
-use tollgate_tower::{GateDecision, KeyFrom, Keyed, RateLimitLayer, TrustedProxies, WithoutKey};
+use tollgate_tower::{GateDecision, KeyFrom, Keyed, TrustedProxies, WithoutKey};
 
 use crate::harness::{Hello, behind, from, gate, limit, limiter, send, statuses, strict, with};
 
@@ -61,7 +61,7 @@ fn without_a_key() {
     let passed = [(WithoutKey::Passed, [200, 200])];
     for (without_key, want) in rows.into_iter().chain(passed) {
         let (gate, _) = gate(&["1/second burst 1"]);
-        let layer = RateLimitLayer::new(gate.without_key(without_key)).on_warning(|_| {});
+        let layer = strict(gate.without_key(without_key)).on_warning(|_| {});
         let mut service = behind(&layer, &Hello::new());
         let requests = [Request::new(()), Request::new(())];
         assert_eq!(statuses(&mut service, requests), want, "{without_key:?}");

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use tollgate::Refusal;
 use tollgate::headers::Dialect;
-use tollgate_tower::{GateDecision, WithoutKey};
+use tollgate_tower::{GateDecision, RateLimitLayer, WithoutKey};
 
 use crate::harness::{Hello, behind, from, gate, later, lines, send, strict, with};
 
@@ -29,6 +29,20 @@ fn an_admitted_client_is_told_where_it_stands() {
     let decision = response.extensions().get::<GateDecision>().unwrap();
     assert!(decision.allowed() && decision.problem().is_empty());
     assert_eq!((decision.policy(), decision.rule()), (Some("api-1s"), None));
+}
+
+#[test]
+fn services_outside_see_refusals_and_what_they_ask_for() {
+    for asked_for in [false, true] {
+        let layer = RateLimitLayer::new(gate(&["1/second burst 1"]).0);
+        let layer = if asked_for { layer.decision_in_response() } else { layer };
+        let mut service = behind(&layer, &Hello::new());
+        for (status, seen) in [(200, asked_for), (429, true)] {
+            let response = send(&mut service, from("192.0.2.1"));
+            let decision = response.extensions().get::<GateDecision>();
+            assert_eq!((response.status().as_u16(), decision.is_some()), (status, seen));
+        }
+    }
 }
 
 #[test]

@@ -268,6 +268,16 @@ fn a_proxy_that_the_rules_do_not_know() {
     }
 }
 
+#[test]
+fn a_layer_that_does_not_find_the_peer() {
+    let (layer, told) = watched(gatekeeper(LOGIN).0);
+    let mut service = behind(&layer, &Hello::new());
+    let nowhere = || Request::builder().uri("/read/a").body(()).unwrap();
+    // Without an address the rule's key has no fact, and the rule does not apply: that is why it is told.
+    assert_eq!(statuses(&mut service, [(); 5].map(|()| nowhere())), [200; 5]);
+    assert_eq!(*told.lock().unwrap(), [Warning::NoPeer]);
+}
+
 /// The memory store, which answers two polls late: what is shared is asked over a wire.
 #[derive(Debug)]
 struct Later {

@@ -95,6 +95,7 @@ fn warnings_say_what_to_do() {
         (Warning::AppliedTwice, "apply it once"),
         (Warning::OneKey, "KeyFrom::global()"),
         (Warning::NoKey, ".peer(…)"),
+        (Warning::NoPeer, ".peer(…)"),
     ] {
         assert!(warning.to_string().contains(want), "{warning}");
     }

@@ -1,21 +1,16 @@
 //! axum: routers, routes, and the example.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::Body;
 use axum::routing::get;
-use bytes::Bytes;
-use http_body::Frame;
 use tollgate::{Limit, Limiter};
 use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
 
 use crate::client::{Client, listen, request, run};
 
-async fn serve(app: Router) -> SocketAddr {
+pub(crate) async fn serve(app: Router) -> SocketAddr {
     let (listener, address) = listen().await;
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, service).await });
@@ -101,53 +96,5 @@ fn a_refusal_is_read_by_a_real_client() {
         // The connection goes on, and so does one whose client asks for the head only.
         let head = client.send(request("HEAD", "/", "")).await;
         assert_eq!((head.status().as_u16(), head.body().as_str()), (429, ""));
-    });
-}
-
-/// A body that never ends.
-struct Endless;
-
-impl http_body::Body for Endless {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Poll::Pending
-    }
-}
-
-#[cfg(feature = "rules")]
-#[test]
-fn work_counts_until_its_client_leaves() {
-    use tollgate_rules::{Gatekeeper, Source, compile};
-    run(async {
-        let text = "rules: [{ name: w, key: '{ip}', limits: [1000000/second], concurrency: 1 }]";
-        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.expect("rules");
-        let gatekeeper = Arc::new(Gatekeeper::new(rules, Limiter::with_capacity(100)));
-        let layer = RateLimitLayer::new(Arc::clone(&gatekeeper)).peer(|head| {
-            let info = head.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
-            info.map(|info| info.0.ip())
-        });
-        let app = Router::new()
-            .route("/endless", get(|| async { Body::new(Endless) }))
-            .route("/", get(|| async { "hello" }))
-            .layer(layer);
-        let address = serve(app).await;
-        let mut first = Client::connect(address).await;
-        let response = first.begin(request("GET", "/endless", "")).await;
-        assert_eq!(response.status(), 200);
-        let mut second = Client::connect(address).await;
-        let busy = second.get("/").await;
-        assert_eq!(busy.status(), 429);
-        assert!(busy.body().contains("work is going on"), "{}", busy.body());
-        drop((first, response));
-        // The server notices in its own time; the test's deadline bounds it.
-        while second.get("/").await.status() != 200 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(gatekeeper.stats().reservations, 0);
     });
 }

@@ -3,6 +3,8 @@
 mod axum_routes;
 mod client;
 mod hyper_service;
+#[cfg(feature = "rules")]
+mod streams;
 mod tonic_calls;
 
 #[path = "../../examples/axum.rs"]

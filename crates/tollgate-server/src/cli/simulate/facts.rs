@@ -7,12 +7,14 @@ use std::net::IpAddr;
 use serde_json::value::RawValue;
 use tollgate::{ManualClock, Micros};
 use tollgate_rules::matcher::in_capitals;
-use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Headers};
+use tollgate_rules::{
+    Answer, Ask, Descriptor, DescriptorAsk, Entry, Facts, Gatekeeper, Headers, Hits,
+};
 
-use super::Failure;
 use super::store::SimStore;
 use super::trace::fields::{Fields, text};
 use super::trace::{Form, Line, Request};
+use super::{Failure, Report};
 
 /// Lines with facts.
 pub(super) const LINES: Form = Form {
@@ -22,10 +24,11 @@ pub(super) const LINES: Form = Form {
 };
 
 const FACTS_HINT: &str = r#"write an object, such as "facts":{"path":"/api","user":"42"}"#;
-const NAMES_HINT: &str =
-    "facts are method, path, ip, user, tier, api_key and headers, each once if at all";
+const NAMES_HINT: &str = "facts are method, path, ip, user, tier, api_key and headers, each once if at all; or domain and \
+     entries";
 const TEXT_HINT: &str = "write text in quotes, or leave it out";
 const IP_HINT: &str = r#"write an address, such as "192.0.2.1" or "2001:db8::1""#;
+const ENTRIES_HINT: &str = r#"write a descriptor of Envoy, such as "domain":"edge","entries":[["remote_address","192.0.2.1"]]"#;
 const HEADERS_HINT: &str = r#"write an object of text, such as "headers":{"x-tenant":"acme"}"#;
 
 /// What a line says about a request. Everything is optional, and `null` is nothing.
@@ -38,8 +41,13 @@ pub(super) struct Asked<'a> {
     tier: Option<Cow<'a, str>>,
     pub(super) api_key: Option<Cow<'a, str>>,
     headers: Vec<HeaderField<'a>>,
+    /// Of Envoy: then the other facts are not there.
+    descriptor: Option<Described<'a>>,
     cost: Option<u64>,
 }
+
+/// A descriptor: its domain and its entries.
+type Described<'a> = (Cow<'a, str>, Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 /// Name and value.
 type HeaderField<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -53,9 +61,16 @@ impl<'a> Asked<'a> {
         let line = &request.line;
         let fields: Fields<'a> = serde_json::from_str(facts.get())
             .map_err(|_| line.wrong(facts, "facts", "which is not an object", FACTS_HINT))?;
-        let names = ["method", "path", "ip", "user", "tier", "api_key", "headers"];
+        let names =
+            ["method", "path", "ip", "user", "tier", "api_key", "headers", "domain", "entries"];
         let values = line.pick(&fields, names, NAMES_HINT)?;
-        let [method, path, ip, user, tier, api_key, headers] = values.map(unless_null);
+        let [others @ .., domain, entries] = values.map(unless_null);
+        if domain.is_some() || entries.is_some() {
+            let other = others.iter().flatten().next().copied();
+            let descriptor = Some(read_descriptor(line, (facts, other), (domain, entries))?);
+            return Ok(Asked { descriptor, cost, ..Asked::default() });
+        }
+        let [method, path, ip, user, tier, api_key, headers] = others;
         let text = |value, name| read_text(line, value, name);
         Ok(Asked {
             method: text(method, "method")?.map(in_capitals),
@@ -65,6 +80,7 @@ impl<'a> Asked<'a> {
             tier: text(tier, "tier")?,
             api_key: text(api_key, "api_key")?,
             headers: headers.map_or(Ok(Vec::new()), |headers| read_headers(line, headers))?,
+            descriptor: None,
             cost,
         })
     }
@@ -75,6 +91,9 @@ impl<'a> Asked<'a> {
         gatekeeper: &Gatekeeper<SimStore, ManualClock>,
         at: Micros,
     ) -> Result<Answer, Failure> {
+        if let Some(descriptor) = &self.descriptor {
+            return self.decide_descriptor(descriptor, gatekeeper, at);
+        }
         let stated = Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
@@ -92,6 +111,51 @@ impl<'a> Asked<'a> {
         let store = gatekeeper.limiter().store();
         store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
     }
+
+    /// The same for a descriptor, as Envoy asks.
+    fn decide_descriptor(
+        &self,
+        (domain, entries): &Described<'_>,
+        gatekeeper: &Gatekeeper<SimStore, ManualClock>,
+        at: Micros,
+    ) -> Result<Answer, Failure> {
+        let entries: Vec<Entry<'_>> =
+            entries.iter().map(|(name, value)| Entry { name, value }).collect();
+        let hits = self.cost.map(Hits::Take);
+        let descriptors = [Descriptor { entries: &entries, hits, limit: None }];
+        let ask = DescriptorAsk { domain, descriptors: &descriptors };
+        let store = gatekeeper.limiter().store();
+        let answer = gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, at);
+        let described = store.wait(answer)?;
+        let described =
+            described.map_err(|error| Failure::Input(Report::new(error.to_string())))?;
+        Ok(described.into_answer())
+    }
+}
+
+/// Reads a descriptor, beside which no other fact stands.
+fn read_descriptor<'a>(
+    line: &Line<'a>,
+    (facts, other): (&'a RawValue, Option<&'a RawValue>),
+    (domain, entries): (Option<&'a RawValue>, Option<&'a RawValue>),
+) -> Result<Described<'a>, Failure> {
+    let wrong = |value, is| line.wrong(value, "facts", is, ENTRIES_HINT);
+    if let Some(other) = other {
+        return Err(wrong(other, "which cannot stand beside domain and entries"));
+    }
+    let (Some(domain), Some(entries)) = (domain, entries) else {
+        return Err(wrong(facts, "which needs both domain and entries"));
+    };
+    let name = text(domain).filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| wrong(domain, "which is not the name of a domain"))?;
+    let pairs: Vec<(&RawValue, &RawValue)> = serde_json::from_str(entries.get())
+        .map_err(|_| wrong(entries, "which is not a list of pairs"))?;
+    let mut read = Vec::with_capacity(pairs.len());
+    for (name, value) in pairs {
+        let part = |value| text(value).ok_or_else(|| wrong(value, "which is not text"));
+        read.push((part(name)?, part(value)?));
+    }
+    Ok((name, read))
 }
 
 fn unless_null(value: Option<&RawValue>) -> Option<&RawValue> {

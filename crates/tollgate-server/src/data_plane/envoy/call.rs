@@ -47,7 +47,7 @@ const NOT_GRPC: &str = "This door speaks gRPC: send Content-Type: application/gr
     the door http: POST /json takes the same question as JSON.";
 
 /// The answer to a request that is no call at all.
-pub(super) fn is_none(head: &request::Parts) -> Option<Response<Body>> {
+pub(super) fn no_call(head: &request::Parts) -> Option<Response<Body>> {
     if head.version != Version::HTTP_2 {
         return Some(reply::error(StatusCode::HTTP_VERSION_NOT_SUPPORTED, HTTP_1));
     }

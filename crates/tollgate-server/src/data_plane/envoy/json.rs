@@ -236,7 +236,7 @@ mod tests {
             ),
             (r#"{"descriptors":[{"isNegativeHits":1}]}"#, "column 35: expected true or false"),
             (r#"{"descriptors":[{} {}]}"#, "column 20: expected `,` or `]`"),
-            (&many, "column 211: there are more than 64"),
+            (&many, "column 209: there are more than 64"),
         ];
         for (body, want) in rows {
             let problem = read(body).expect_err(body);

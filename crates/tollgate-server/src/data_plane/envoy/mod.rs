@@ -80,7 +80,7 @@ impl Handler for EnvoyDoor {
         body: &mut RequestBody,
         _: SocketAddr,
     ) -> Response<Body> {
-        if let Some(refusal) = call::is_none(head) {
+        if let Some(refusal) = call::no_call(head) {
             return refusal;
         }
         let outcome = match deadline::of(&head.headers) {

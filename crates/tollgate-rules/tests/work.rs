@@ -1,0 +1,146 @@
+//! Work whose end is seen: what is kept open until then, and what is settled when it comes.
+
+use std::time::Duration;
+
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal};
+use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
+use tollgate_rules::{
+    Ask, Facts, Gatekeeper, Reserved, SettleError, Source, TableFull, at_once, compile,
+};
+
+const RULES: &str = "
+rules:
+  - { name: plain, match: { path: /plain }, key: global, limits: [100/hour burst 100] }
+  - { name: work, match: { path: /work }, key: '{user}', limits: [100/hour burst 100], concurrency: 2 }
+  - name: tokens
+    match: { path: /chat }
+    key: global
+    limits: [100/hour burst 100]
+    cost: { reserve: 10, actual: '{response.header.X-Tokens}' }
+  - name: seconds
+    match: { path: /chat }
+    key: global
+    limits: [50/hour burst 50]
+    cost: { reserve: 5, actual: '{response.header.x-seconds}' }
+";
+
+const NOON: Micros = Micros::from_secs(1_794_744_000);
+
+struct Gate(Gatekeeper<MemoryStore, ManualClock>);
+
+impl Gate {
+    fn new() -> Gate {
+        let compiled = compile(&[Source::from_text("rules.yaml", RULES)]);
+        let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+        let limiter = Limiter::new(MemoryStore::new(1_000), ManualClock::new(NOON));
+        Gate(Gatekeeper::new(rules, limiter))
+    }
+
+    fn admit(&self, path: &str, user: &str, settles: bool) -> Reserved {
+        let facts = Facts { path: Some(path), user: Some(user), ..Facts::default() };
+        let ask = Ask { facts, ..Ask::default() };
+        at_once(self.0.admit_by(self.0.rules(), &ask, settles, NOON))
+    }
+
+    /// What is left under each rule of a path.
+    fn left(&self, path: &str) -> Vec<u64> {
+        let facts = Facts { path: Some(path), user: Some("nobody"), ..Facts::default() };
+        let answer = self.0.peek(&Ask { facts, ..Ask::default() });
+        answer.limits().map(|limit| limit.outcome.remaining).collect()
+    }
+
+    fn open(&self) -> usize {
+        self.0.stats().reservations
+    }
+}
+
+#[test]
+fn only_what_an_end_settles_is_kept_open() {
+    let gate = Gate::new();
+    assert!(gate.admit("/plain", "anna", false).id.is_none());
+    assert!(gate.admit("/none", "anna", false).id.is_none());
+    assert_eq!(gate.open(), 0);
+    assert!(gate.admit("/plain", "anna", true).id.is_some(), "the asker settles everything");
+    assert!(gate.admit("/work", "anna", false).id.is_some());
+    assert!(gate.admit("/chat", "anna", false).id.is_some());
+    assert_eq!(gate.open(), 3);
+}
+
+#[test]
+fn work_counts_until_it_ends_also_once_it_is_settled() {
+    let gate = Gate::new();
+    let first = gate.admit("/work", "anna", false).id.expect("open");
+    let second = gate.admit("/work", "anna", false).id.expect("open");
+    let busy = |gate: &Gate| gate.admit("/work", "anna", false).answer.refusal();
+    assert_eq!(busy(&gate), Some(Refusal::Busy));
+    let due = gate.0.due(first, Some(1), |_| None, NOON).expect("in time");
+    at_once(gate.0.settle_by(due, NOON));
+    assert_eq!(busy(&gate), Some(Refusal::Busy), "its body has not ended");
+    gate.0.end(first);
+    assert!(gate.admit("/work", "anna", false).answer.allowed());
+    assert_eq!(busy(&gate), Some(Refusal::Busy));
+    // Ended twice is ended once.
+    gate.0.end(first);
+    gate.0.end(first);
+    assert_eq!(busy(&gate), Some(Refusal::Busy));
+    gate.0.end(second);
+    assert_eq!(gate.0.commit(second, 1), Err(SettleError::Unknown));
+}
+
+#[test]
+fn each_rule_is_settled_by_its_own_header() {
+    // What the response says of each, what the asker says, what is left of 100 and 50.
+    type Row = (Option<u64>, Option<u64>, Option<u64>, [u64; 2]);
+    let rows: [Row; 5] = [
+        (None, None, None, [90, 45]),
+        (Some(4), None, None, [96, 45]),
+        (None, Some(20), None, [90, 30]),
+        (Some(0), Some(0), None, [100, 50]),
+        (Some(4), Some(20), Some(1), [99, 49]),
+    ];
+    for (tokens, seconds, cost, left) in rows {
+        let gate = Gate::new();
+        let id = gate.admit("/chat", "anna", false).id.expect("open");
+        let header = |name: &str| match name {
+            "x-tokens" => tokens,
+            "x-seconds" => seconds,
+            other => panic!("nobody asked for {other}"),
+        };
+        let due = gate.0.due(id, cost, header, NOON).expect("in time");
+        at_once(gate.0.settle_by(due, NOON));
+        assert_eq!(gate.left("/chat"), left, "{tokens:?} {seconds:?} {cost:?}");
+        // It can be told once.
+        let again = gate.0.due(id, Some(0), |_| None, NOON).expect("still open");
+        at_once(gate.0.settle_by(again, NOON));
+        assert_eq!(gate.left("/chat"), left);
+    }
+}
+
+#[test]
+fn what_is_late_or_unknown_is_not_settled() {
+    let gate = Gate::new();
+    let id = gate.admit("/chat", "anna", false).id.expect("open");
+    let late = NOON.after(tollgate::Wait::at_least(EXPIRES_IN_MAX));
+    let due = gate.0.due(id, Some(0), |_| None, late).map(drop);
+    assert_eq!(due, Err(SettleError::Expired));
+    gate.0.end(id);
+    let due = gate.0.due(id, Some(0), |_| None, NOON).map(drop);
+    assert_eq!(due, Err(SettleError::Unknown));
+    assert_eq!(gate.left("/chat"), [90, 45], "the charge stands");
+}
+
+#[test]
+fn a_full_table_is_too_much_work() {
+    let gate = Gate::new();
+    let nothing = Ask { cost: Some(0), ..Ask::default() };
+    let minute = Duration::from_secs(60);
+    for _ in 0..RESERVATIONS_MAX {
+        gate.0.reserve_at(&nothing, minute, NOON).expect("room");
+    }
+    assert!(matches!(gate.0.reserve_at(&nothing, minute, NOON), Err(TableFull)));
+    let refused = gate.admit("/work", "anna", false);
+    assert_eq!(refused.answer.refusal(), Some(Refusal::Busy));
+    assert!(refused.answer.binding().is_none() && refused.id.is_none());
+    assert_eq!(gate.left("/work"), [100], "a refusal is free");
+    assert!(gate.admit("/plain", "anna", false).answer.allowed(), "what needs no place goes on");
+}
