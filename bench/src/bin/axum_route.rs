@@ -3,6 +3,7 @@
 //! `cargo xtask bench doors` starts both as processes of their own, as `bare-hyper` is for HTTP.
 
 use std::io;
+use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -10,7 +11,6 @@ use axum::Router;
 use axum::http::HeaderName;
 use axum::routing::get;
 use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
 use tollgate::{Limit, Limiter};
 use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
 
@@ -19,27 +19,32 @@ Answers HTTP requests on a free port of 127.0.0.1, for `cargo xtask bench doors`
 
 Usage: axum-route bare     answers 200 with a word
        axum-route limited  the same behind a limit for each X-User-Id, which is never reached
+       axum-route silent   the same limit, and no header that tells of it
 ";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let route = Router::new().route("/", get(async || "welcome"));
     let router = match words[..] {
-        ["bare"] => route,
-        ["limited"] => route.layer(layer()),
+        ["bare"] => route(),
+        ["limited"] => route().layer(layer()),
+        ["silent"] => route().layer(layer().headers(&[])),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match serve(router) {
+    match announce().and_then(|listener| serve(listener, router)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("axum-route: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn route() -> Router {
+    Router::new().route("/", get(async || "welcome"))
 }
 
 /// As a program would have it: the usual headers on every response.
@@ -51,14 +56,52 @@ fn layer() -> RateLimitLayer {
     RateLimitLayer::new(gate.key(KeyFrom::header(HeaderName::from_static("x-user-id"))))
 }
 
+/// A free port, made known.
+fn announce() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("listening http {}\nready", listener.local_addr()?);
+    Ok(listener)
+}
+
 /// Takes connections for ever, all on the thread that calls.
-fn serve(router: Router) -> io::Result<()> {
+fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("listening http {}\nready", listener.local_addr()?);
+        let listener = tokio::net::TcpListener::from_std(listener)?;
         // A connection that cannot be set so is slower, and that is all.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(listener, router).await
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_bench::generator;
+    use tollgate_bench::generator::http::{Http, ask};
+    use tollgate_bench::generator::requests::Requests;
+
+    #[test]
+    fn the_same_route_answers_with_and_without_the_layer() {
+        let requests = Requests::of(1, |callers| {
+            format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {}\r\n\r\n", callers[0])
+        });
+        let nowhere = Requests::of(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let silent = layer().headers(&[]);
+        let routers =
+            [(route(), false), (route().layer(silent), false), (route().layer(layer()), true)];
+        for (router, limited) in routers {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            std::thread::spawn(|| serve(listener, router));
+            let text = ask(address, requests.get(0)).unwrap().text;
+            assert_eq!(text.contains("ratelimit"), limited, "{text}");
+            let sample = generator::trial(address, |index| Http::new(&requests, index)).unwrap();
+            assert!(sample.requests_per_s > 0.0);
+            let problem = generator::trial(address, |index| Http::new(&nowhere, index));
+            let problem = problem.unwrap_err();
+            assert!(problem.contains("the status is not 200"), "{problem}");
+        }
+    }
 }

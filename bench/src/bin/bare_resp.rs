@@ -5,11 +5,12 @@
 //! as `tollgate serve` does, and runs until it is killed.
 
 use std::io;
+use std::net::TcpListener;
 use std::process::ExitCode;
 
 use memchr::memchr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// What every command is answered with: as long as a usual answer to CL.THROTTLE.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:10001\r\n:10000\r\n:-1\r\n:1\r\n";
@@ -17,7 +18,7 @@ const REPLY: &[u8] = b"*5\r\n:0\r\n:10001\r\n:10000\r\n:-1\r\n:1\r\n";
 const BUFFER_BYTES: usize = 64 << 10;
 
 fn main() -> ExitCode {
-    match serve() {
+    match announce().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bare-resp: {error}");
@@ -26,12 +27,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// A free port, made known.
+fn announce() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("listening resp {}\nready", listener.local_addr()?);
+    Ok(listener)
+}
+
 /// Takes connections for ever, all on the thread that calls.
-fn serve() -> io::Result<()> {
+fn serve(listener: TcpListener) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("listening resp {}\nready", listener.local_addr()?);
+        let listener = tokio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
@@ -90,6 +98,27 @@ fn number(bytes: &[u8], sign: u8) -> io::Result<Option<(usize, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate_bench::generator;
+    use tollgate_bench::generator::requests::Requests;
+    use tollgate_bench::generator::resp::{self, Reply, Resp};
+
+    #[test]
+    fn pipelined_commands_are_answered_and_every_reply_is_looked_at() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(|| serve(listener));
+        let requests = Requests::of(64, |callers| {
+            let words = |caller: &u64| resp::command(&["CL.THROTTLE", &caller.to_string(), "9"]);
+            callers.iter().map(words).collect::<String>()
+        });
+        let ask = |begins| {
+            let reply = Reply { begins, lines: 4 };
+            generator::trial(address, |index| Resp::new(&requests, reply, index))
+        };
+        assert!(ask(b"*5\r\n:0\r\n").unwrap().requests_per_s > 0.0);
+        let problem = ask(b"*5\r\n:1\r\n").unwrap_err();
+        assert!(problem.contains("does not begin with"), "{problem}");
+    }
 
     #[test]
     fn commands_are_measured() {

@@ -5,12 +5,12 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
+use std::net::TcpListener;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tokio::net::TcpListener;
 use tokio::runtime;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -23,7 +23,7 @@ use tollgate_bench::envoy::{
 };
 
 fn main() -> ExitCode {
-    match serve() {
+    match announce().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tonic-echo: {error}");
@@ -32,12 +32,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// A free port, made known.
+fn announce() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("listening grpc {}\nready", listener.local_addr()?);
+    Ok(listener)
+}
+
 /// Takes connections for ever, all on the thread that calls.
-fn serve() -> io::Result<()> {
+fn serve(listener: TcpListener) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("listening grpc {}\nready", listener.local_addr()?);
+        let listener = tokio::net::TcpListener::from_std(listener)?;
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let server = Server::builder().add_service(RateLimitService);
         server.serve_with_incoming(incoming).await.map_err(io::Error::other)
@@ -95,5 +102,33 @@ fn status() -> DescriptorStatus {
         current_limit: Some(current_limit),
         limit_remaining: 999_999,
         duration_until_reset: Some(Duration { seconds: 1, nanos: 0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_bench::envoy::{framed, request};
+    use tollgate_bench::generator;
+    use tollgate_bench::generator::grpc::{Grpc, check};
+    use tollgate_bench::generator::requests::Requests;
+
+    #[test]
+    fn the_generator_and_a_whole_client_understand_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(|| serve(listener));
+        let messages =
+            Requests::of(1, |callers| framed(&request("bench", &callers[0].to_string())));
+        let answer = check(address, messages.get(0)).unwrap();
+        assert_eq!((answer.overall_code, answer.statuses), (OK, vec![status()]));
+        let sample = generator::trial(address, |index| Grpc::new(&messages, 16, index)).unwrap();
+        assert!(sample.requests_per_s > 0.0);
+
+        // Not a message: tonic says so with a status and without an answer.
+        let broken = Requests::of(1, |_| b"\0\0\0\0\x01\xff");
+        assert!(check(address, broken.get(0)).unwrap_err().contains("grpc-status"));
+        let problem = generator::trial(address, |index| Grpc::new(&broken, 1, index)).unwrap_err();
+        assert!(problem.contains("without a message"), "{problem}");
     }
 }

@@ -50,7 +50,7 @@ error: there is no fact `usr`
    |
  3 |     key: '{usr}'
    |          ^^^^^^^
-   = hint: write one of user, ip, api_key, tier, method, path or header.NAME
+   = hint: write one of user, ip, api_key, tier, method, path, domain, header.NAME or entry.NAME
 
 error: there is no field `limit` in a rule
   --> wrong.yaml:4:5
@@ -218,4 +218,38 @@ fn the_examples_of_help_work_when_pasted() {
         let ran = paste(&format!("cd check-help && {example}"));
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{example}");
     }
+}
+
+#[test]
+fn files_of_envoyproxy_are_checked_too() {
+    let good = "domain: edge\ndescriptors:\n- key: remote_address\n  \
+                rate_limit: { unit: second, requests_per_unit: 10 }\n";
+    file("envoy.yaml", good);
+    file("ours.yaml", GOOD);
+    let ran = run(["check", "envoy.yaml", "ours.yaml"]);
+    let stdout = "ok: 2 rules, 3 limits, 1 domain\n";
+    assert_eq!(ran, Ran { code: Some(0), stdout: stdout.into(), stderr: String::new() });
+    let ran = run(["check", "--json", "envoy.yaml"]);
+    let told: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(
+        (&told["ok"], &told["rules"], &told["domains"]),
+        (&json!(true), &json!(1), &json!(1))
+    );
+
+    file("envoy-bad.yaml", good.replace("second", "secnod"));
+    let ran = run(["check", "envoy-bad.yaml"]);
+    let stderr = "\
+error: `unit` cannot be \"secnod\"
+  --> envoy-bad.yaml:4:23
+   |
+ 4 |   rate_limit: { unit: secnod, requests_per_unit: 10 }
+   |                       ^^^^^^
+   = hint: did you mean `second`? It can be: second, minute, hour, day, week, month, year
+
+not valid: 1 error
+";
+    assert_eq!(ran, Ran { code: Some(1), stdout: String::new(), stderr: stderr.into() });
+    file("envoy-odd.yaml", "domain: edge\n");
+    assert_eq!(run(["check", "envoy-odd.yaml"]).code, Some(0));
+    assert_eq!(run(["check", "--deny-warnings", "envoy-odd.yaml"]).code, Some(1));
 }

@@ -70,6 +70,42 @@ fn every_example_is_valid_without_a_warning() {
     }
 }
 
+/// Every folder of `examples/`, and the test that starts what is in it; none, where only a machine of
+/// its own could.
+const FOLDERS: &[(&str, Option<&str>)] = &[
+    ("caddy", Some("tests/proxies/caddy.rs")),
+    ("envoy", Some("tests/proxies/envoy.rs")),
+    ("nginx", Some("tests/proxies/nginx.rs")),
+    ("prometheus", None),
+    ("routing", Some("tests/proxies/routing.rs")),
+    ("rules", Some("tests/examples.rs")),
+    ("systemd", None),
+    ("traefik", Some("tests/proxies/traefik.rs")),
+];
+
+#[test]
+fn every_folder_has_a_test_and_its_rules_are_valid_without_a_warning() {
+    let examples = directory().join("..");
+    let entries = fs::read_dir(&examples).expect("the examples");
+    let folders: BTreeSet<String> = entries
+        .map(|entry| entry.expect("a folder").file_name().into_string().expect("text"))
+        .collect();
+    let known: BTreeSet<String> = FOLDERS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(folders, known, "write who starts it into the list above");
+    for (name, test) in FOLDERS {
+        if let Some(test) = test {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(test);
+            let text = fs::read_to_string(&path).expect(test);
+            assert!(text.contains(&format!("\"{name}\"")) || *name == "rules", "{test}: {name}");
+        }
+        let rules = examples.join(name).join("rules.yaml");
+        if rules.exists() {
+            let ran = run(["check", "--deny-warnings", rules.to_str().expect("text")]);
+            assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{name}");
+        }
+    }
+}
+
 struct Example {
     name: &'static str,
     path: PathBuf,

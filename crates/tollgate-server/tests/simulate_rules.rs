@@ -100,8 +100,8 @@ const LINE: &str =
 const FIELDS: &str =
     r#"with --rules, a line has "at" and, once each if at all, "cost" and "facts""#;
 const FACTS: &str = r#"write an object, such as "facts":{"path":"/api","user":"42"}"#;
-const NAMES: &str =
-    "facts are method, path, ip, user, tier, api_key and headers, each once if at all";
+const NAMES: &str = "facts are method, path, ip, user, tier, api_key and headers, each once if at all; or domain and entries";
+const ENTRIES: &str = r#"write a descriptor of Envoy, such as "domain":"edge","entries":[["remote_address","192.0.2.1"]]"#;
 const TEXT: &str = "write text in quotes, or leave it out";
 const IP: &str = r#"write an address, such as "192.0.2.1" or "2001:db8::1""#;
 const HEADERS: &str = r#"write an object of text, such as "headers":{"x-tenant":"acme"}"#;
@@ -109,7 +109,7 @@ const HEADERS: &str = r#"write an object of text, such as "headers":{"x-tenant":
 #[test]
 fn a_wrong_line_is_shown_with_its_place_and_a_hint() {
     #[rustfmt::skip]
-    let table: [(&str, &str, &str); 25] = [
+    let table: [(&str, &str, &str); 30] = [
         // The same reader as without rules.
         ("hello", "1:1: the line is not JSON: expected value", LINE),
         ("[]", "1:1: the line is not a JSON object", LINE),
@@ -137,6 +137,12 @@ fn a_wrong_line_is_shown_with_its_place_and_a_hint() {
         (r#"{"at":0,"facts":{"headers":{"x":1}}}"#, r#"1:33: "x" is 1, which is not text"#, HEADERS),
         (r#"{"at":0,"facts":{"headers":{"x":"1","X":"2"}}}"#, r#"1:37: the field "X" is given twice"#, HEADERS),
         (r#"{"at":0,"facts":{"headers":{"\ud800":"1"}}}"#, r#"1:29: the field "\ud800" is not text"#, HEADERS),
+        // Descriptors.
+        (r#"{"at":0,"facts":{"domain":"d"}}"#, r#"1:17: "facts" is {"domain":"d"}, which needs both domain and entries"#, ENTRIES),
+        (r#"{"at":0,"facts":{"domain":"d","entries":[],"user":"u"}}"#, r#"1:51: "facts" is "u", which cannot stand beside domain and entries"#, ENTRIES),
+        (r#"{"at":0,"facts":{"domain":"","entries":[["a","b"]]}}"#, r#"1:27: "facts" is "", which is not the name of a domain"#, ENTRIES),
+        (r#"{"at":0,"facts":{"domain":"d","entries":[["a"]]}}"#, r#"1:41: "facts" is [["a"]], which is not a list of pairs"#, ENTRIES),
+        (r#"{"at":0,"facts":{"domain":"d","entries":[["a",1]]}}"#, r#"1:47: "facts" is 1, which is not text"#, ENTRIES),
         // The third line, the first being blank; columns count characters.
         ("\n{\"at\":0}\r\n {\"at\":1,\"facts\":{\"user\":\"üü\",\"ip\":0}}\n", r#"3:36: "ip" is 0, which is not an address"#, IP),
     ];
@@ -387,6 +393,29 @@ gentle           4         0          0         3
 watching         4         0          3         0
 ";
     assert_eq!(ran, Ran { code: Some(0), stdout: stdout.into(), stderr: String::new() });
+}
+
+#[test]
+fn descriptors_are_asked_of_files_of_envoyproxy() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: hour, requests_per_unit: 1 }\n\
+                - { key: none, rate_limit: { unit: day, requests_per_unit: 0 } }\n";
+    let line = |name: &str| {
+        format!("{{\"at\":0,\"facts\":{{\"domain\":\"d\",\"entries\":[[\"{name}\",\"v\"]]}}}}\n")
+    };
+    let trace = [line("k"), line("k"), line("none"), line("other")].concat();
+    let ran = simulate("descriptors.yaml", file, &trace);
+    let told =
+        |answer: &Value| json!([answer["allowed"], answer["rule"], answer["retry_after_us"]]);
+    let answers: Vec<Value> = ran.lines().iter().map(told).collect();
+    let want = [
+        json!([true, "d--k", 0]),
+        json!([false, "d--k", 3_600_000_000_u64]),
+        json!([false, null, null]),
+        json!([true, null, 0]),
+    ];
+    assert_eq!(answers, want, "{ran:?}");
+    let ran = simulate("descriptors.yaml", file, &line("").replace("[[\"\"", "[[\"\""));
+    assert_eq!(ran.stderr, "error: an entry has an empty key: send its name\n");
 }
 
 /// A path may hold anything, and a summary goes to a terminal.

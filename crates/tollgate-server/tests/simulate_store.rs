@@ -97,6 +97,40 @@ fn rules_give_the_same_in_memory_and_through_the_scripts() {
 }
 
 #[test]
+fn files_of_envoyproxy_give_the_same_in_memory_and_through_the_scripts() {
+    let redis = Redis::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let limits = "descriptors:\n\
+        - { key: a, rate_limit: { unit: second, requests_per_unit: 3 } }\n\
+        - { key: a, value: b*, share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 9 } }\n\
+        - { key: q, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 2 } }\n\
+        - { key: s, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 2 } }\n";
+    let mut random = Random::seeded(11);
+    let (mut at, mut trace) = (1_700_000_000_000_000_u64, String::new());
+    for _ in 0..300 {
+        at += random.below(300_000);
+        let entry =
+            ["[\"a\",\"x\"]", "[\"a\",\"b1\"]", "[\"a\",\"b2\"]", "[\"q\",\"\"]", "[\"s\",\"\"]"];
+        let (entry, cost) = (entry[random.below(5) as usize], random.below(4));
+        let facts = format!(r#"{{"domain":"d","entries":[{entry}]}}"#);
+        let _ = writeln!(trace, r#"{{"at":{at},"cost":{cost},"facts":{facts}}}"#);
+    }
+    for top in ["", "count_denied: false\n", "algorithm: token_bucket\n"] {
+        let rules = directory.path().join("envoy.yaml");
+        std::fs::write(&rules, format!("domain: d\n{top}{limits}")).expect("a file");
+        let args = ["--rules", rules.to_str().expect("UTF-8"), "--trace", "-"];
+        let memory = simulate(&args, &trace);
+        let shared = simulate(&[&args[..], &["--store", &redis.url()]].concat(), &trace);
+        assert!(shared.contains(r#""decided_by":"redis""#), "{shared}");
+        assert!(shared.contains(r#""allowed":false"#), "{shared}");
+        let shared = shared.replace(r#""decided_by":"redis""#, r#""decided_by":"memory""#);
+        for (memory, shared) in memory.lines().zip(shared.lines()) {
+            assert_eq!(memory, shared, "{top}");
+        }
+    }
+}
+
+#[test]
 fn a_store_that_is_not_there_is_an_error_without_its_password() {
     let mut redis = Redis::start();
     let url = redis.url().replace("redis://", "redis://:hunter2@");

@@ -25,7 +25,11 @@ const fn should_rate_limit(shape: Shape) -> Goal {
     Goal { what, ours: TOLLGATE, peer: grpc::TONIC, shape, least: Some(0.85) }
 }
 
-const GOALS: [Goal; 13] = [
+const fn route(ours: &'static str, least: Option<f64>) -> Goal {
+    Goal { what: "axum route", ours, peer: tower::BARE, shape: tower::SHAPE, least }
+}
+
+const GOALS: [Goal; 14] = [
     resp(ECHO, ONE, Some(0.9)),
     resp(ECHO, MANY, Some(0.9)),
     resp(INCR, ONE, None),
@@ -38,13 +42,8 @@ const GOALS: [Goal; 13] = [
     resp(BUCKET, PIPELINE_64, Some(20.0)),
     should_rate_limit(grpc::UNARY),
     should_rate_limit(grpc::MULTIPLEXED),
-    Goal {
-        what: "axum route",
-        ours: tower::LIMITED,
-        peer: tower::BARE,
-        shape: tower::SHAPE,
-        least: Some(0.95),
-    },
+    route(tower::LIMITED, Some(0.95)),
+    route(tower::SILENT, None),
 ];
 
 /// All goals whose numbers were measured. Bound: `GOALS`.
@@ -74,7 +73,7 @@ impl Goals {
     /// The table, and whether all are met by processor time.
     pub(crate) fn table(&self, style: Style) -> (Table, bool) {
         let columns = ["goal", "asked by", "to be", "by CPU", "result", "by requests/s", "result"];
-        let mut table = Table::new("Goals: times the peer (least-most)", style, &columns);
+        let mut table = Table::new("Goals: times the peer (least–most)", style, &columns);
         let mut all_met = true;
         for Decided { goal, by_cpu, by_rate } in &self.0 {
             let verdict = |figure: &Figure| match goal.least {
@@ -97,9 +96,9 @@ impl Goals {
     }
 }
 
-/// `1.52 (1.40-1.61)`.
+/// `1.52 (1.40–1.61)`.
 pub(crate) fn times(figure: Figure) -> String {
-    format!("{} ({}-{})", figures(figure.median), figures(figure.min), figures(figure.max))
+    format!("{} ({}–{})", figures(figure.median), figures(figure.min), figures(figure.max))
 }
 
 #[cfg(test)]
@@ -128,8 +127,8 @@ mod tests {
         let line = table.to_string().lines().last().unwrap().to_owned();
         let cells: Vec<&str> =
             line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
-        let expected = "CL.THROTTLE: tollgate / Redis INCR|16 x 64|>= 1.5|2.00 (2.00-2.00)|met|\
-                        1.33 (1.33-1.33)|MISSED";
+        let expected = "CL.THROTTLE: tollgate / Redis INCR|16 x 64|>= 1.5|2.00 (2.00–2.00)|met|\
+                        1.33 (1.33–1.33)|MISSED";
         assert_eq!(cells.join("|"), expected);
 
         goals.decide(&results(&[

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tollgate_bench::envoy::{OK, framed, request};
+use tollgate_bench::generator;
 use tollgate_bench::generator::grpc::{Grpc, check};
 use tollgate_bench::generator::requests::Requests;
-use tollgate_bench::generator::{self, Load};
-use tollgate_bench::process::Process;
 
-use crate::part::{self, Case, Part, Place, Running, Shape, TOLLGATE};
+use crate::part::{self, Part, Place, Shape, TOLLGATE, Target};
 
 pub(crate) const TONIC: &str = "tonic echo";
 
@@ -22,32 +21,21 @@ const SHAPES: [Shape; 2] = [UNARY, MULTIPLEXED];
 pub(crate) fn start(place: &Place<'_>) -> Part {
     let mut part = Part::new("gRPC", TONIC);
     let messages = Rc::new(Requests::of(1, |callers| message(callers[0])));
-    for who in [TONIC, TOLLGATE] {
-        let started = match who {
-            TONIC => part::own(place, "tonic-echo", &[], "grpc"),
-            _ => part::tollgate(place, "grpc"),
-        };
-        part.add(who, started.and_then(|started| contestant(who, started, &messages)));
-    }
+    let cases = |who, target: Target| {
+        it_decides(target.address, messages.get(0))?;
+        Ok(part::cases(who, &SHAPES, |shape| {
+            let messages = Rc::clone(&messages);
+            move |span| {
+                let talk = |index| Grpc::new(&messages, shape.at_once, index);
+                generator::measure(&target.load(shape, span), talk)
+            }
+        }))
+    };
+    let tonic = part::own(place, "tonic-echo", &[], "grpc");
+    part.add_process(TONIC, tonic, |target| cases(TONIC, target));
+    part.add_process(TOLLGATE, part::tollgate(place, "grpc"), |target| cases(TOLLGATE, target));
     part.sort(&SHAPES);
     part
-}
-
-fn contestant(
-    who: &'static str,
-    (process, address): (Process, SocketAddr),
-    messages: &Rc<Requests>,
-) -> Result<(Option<Running>, Vec<Case>), String> {
-    it_decides(address, messages.get(0))?;
-    let server = process.id();
-    let cases = part::cases(who, &SHAPES, |shape| {
-        let messages = Rc::clone(messages);
-        move |span| {
-            let load = Load { address, server, connections: shape.connections, span };
-            generator::measure(&load, |index| Grpc::new(&messages, shape.at_once, index))
-        }
-    });
-    Ok((Some(Running::Process { _alive: process }), cases))
 }
 
 /// A call about an address of its own for each caller.

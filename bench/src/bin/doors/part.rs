@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::redis::Server;
+use tollgate_bench::generator::Load;
 use tollgate_bench::process::{Process, Scratch, beside};
 use tollgate_bench::rounds::{Sample, Span};
 
@@ -53,10 +54,20 @@ pub(crate) struct Case {
     pub(crate) sample: Box<dyn Fn(Span) -> Result<Sample, String>>,
 }
 
-/// A server that runs as long as this lives.
-pub(crate) enum Running {
-    Process { _alive: Process },
-    Redis { _alive: Box<Server> },
+/// Who is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// The process whose processor time counts.
+    pub(crate) server: u32,
+}
+
+impl Target {
+    /// What one sample in this shape is.
+    pub(crate) fn load(self, shape: Shape, span: Span) -> Load {
+        let Target { address, server } = self;
+        Load { address, server, connections: shape.connections, span }
+    }
 }
 
 /// Everybody who answers the same question.
@@ -68,8 +79,9 @@ pub(crate) struct Part {
     pub(crate) cases: Vec<Case>,
     /// What could not be measured, and why.
     pub(crate) problems: Vec<String>,
-    /// Bound: one for each contestant.
-    running: Vec<Running>,
+    /// They run as long as this lives. Bound: one for each contestant.
+    processes: Vec<Process>,
+    redis: Option<Server>,
 }
 
 impl Part {
@@ -84,20 +96,35 @@ impl Part {
     }
 
     pub(crate) fn new(title: &'static str, floor: &'static str) -> Part {
-        Part { title, floor, cases: Vec::new(), problems: Vec::new(), running: Vec::new() }
+        let (cases, problems, processes) = (Vec::new(), Vec::new(), Vec::new());
+        Part { title, floor, cases, problems, processes, redis: None }
     }
 
-    /// Adds a contestant with its cases, or why it is missing.
-    pub(crate) fn add(
+    /// Adds a contestant that has a process of its own; `cases` asks it first whether it does what it
+    /// is measured for.
+    pub(crate) fn add_process(
         &mut self,
         who: &'static str,
-        started: Result<(Option<Running>, Vec<Case>), String>,
+        started: Result<(Process, SocketAddr), String>,
+        cases: impl FnOnce(Target) -> Result<Vec<Case>, String>,
     ) {
-        match started {
-            Ok((running, cases)) => {
-                self.running.extend(running);
-                self.cases.extend(cases);
-            }
+        let cases = started.and_then(|(process, address)| {
+            let cases = cases(Target { address, server: process.id() });
+            self.processes.push(process);
+            cases
+        });
+        self.add(who, cases);
+    }
+
+    /// Keeps a Redis running.
+    pub(crate) fn keep(&mut self, redis: Server) {
+        self.redis = Some(redis);
+    }
+
+    /// Adds the cases of a contestant, or why there are none.
+    pub(crate) fn add(&mut self, who: &'static str, cases: Result<Vec<Case>, String>) {
+        match cases {
+            Ok(cases) => self.cases.extend(cases),
             Err(problem) => self.problems.push(format!("{who}: {problem}")),
         }
     }

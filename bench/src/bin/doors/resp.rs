@@ -5,13 +5,13 @@ use std::process::Command;
 use std::rc::Rc;
 
 use testkit::redis::Launch;
+use tollgate_bench::generator;
 use tollgate_bench::generator::requests::Requests;
 use tollgate_bench::generator::resp::{Reply, Resp, ask, command};
-use tollgate_bench::generator::{self, Load};
 use tollgate_bench::process::SERVER_CORE;
 use tollgate_bench::scripts::{GCRA, TOKEN_BUCKET};
 
-use crate::part::{self, Case, Part, Place, Running, Shape, TOLLGATE};
+use crate::part::{self, Case, Part, Place, Shape, TOLLGATE, Target};
 
 pub(crate) const ECHO: &str = "bare echo";
 pub(crate) const INCR: &str = "Redis INCR";
@@ -36,24 +36,14 @@ const NUMBER: Reply = Reply { begins: b":", lines: 1 };
 pub(crate) fn start(place: &Place<'_>) -> Part {
     let mut part = Part::new("Redis protocol", ECHO);
     let throttle = |key: &str| command(&["CL.THROTTLE", key, ROOM, ROOM, "1"]);
-    part.add(ECHO, {
-        part::own(place, "bare-resp", &[], "resp").map(|(process, address)| {
-            let target = Target { address, server: process.id() };
-            let cases = cases(ECHO, target, ALLOWED_OF_5, throttle);
-            (Some(Running::Process { _alive: process }), cases)
-        })
+    part.add_process(ECHO, part::own(place, "bare-resp", &[], "resp"), |target| {
+        Ok(cases(ECHO, target, ALLOWED_OF_5, throttle))
     });
-    part.add(TOLLGATE, {
-        part::tollgate(place, "resp").and_then(|(process, address)| {
-            let ask = |key: &str, words: [&str; 4]| {
-                let [burst, count, period, quantity] = words;
-                ask(address, &["CL.THROTTLE", key, burst, count, period, quantity])
-            };
-            it_throttles(ask)?;
-            let target = Target { address, server: process.id() };
-            let cases = cases(TOLLGATE, target, ALLOWED_OF_5, throttle);
-            Ok((Some(Running::Process { _alive: process }), cases))
-        })
+    part.add_process(TOLLGATE, part::tollgate(place, "resp"), |target| {
+        it_throttles(|key, [burst, count, period, quantity]| {
+            ask(target.address, &["CL.THROTTLE", key, burst, count, period, quantity])
+        })?;
+        Ok(cases(TOLLGATE, target, ALLOWED_OF_5, throttle))
     });
     redis(&mut part);
     part.sort(&SHAPES);
@@ -70,21 +60,19 @@ fn redis(part: &mut Part) {
     }
     let server = Launch::new().on_core(SERVER_CORE).start();
     let target = Target { address: server.address(), server: server.pid() };
-    part.add(INCR, {
-        let incr = |key: &str| command(&["INCR", &key.replace("user", "incr")]);
-        Ok((None, cases(INCR, target, NUMBER, incr)))
-    });
+    part.keep(server);
+    let incr = |key: &str| command(&["INCR", &key.replace("user", "incr")]);
+    part.add(INCR, Ok(cases(INCR, target, NUMBER, incr)));
     part.add(CELL, {
         script(target.address, GCRA).and_then(|sha| {
-            let evalsha = |key: &str, [burst, count, period, quantity]: [&str; 4]| {
+            it_throttles(|key, [burst, count, period, quantity]| {
                 ask(target.address, &["EVALSHA", &sha, "1", key, burst, count, period, quantity])
-            };
-            it_throttles(evalsha)?;
+            })?;
             let throttle = |key: &str| {
                 let key = key.replace("user", "cell");
                 command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1", "1"])
             };
-            Ok((None, cases(CELL, target, ALLOWED_OF_5, throttle)))
+            Ok(cases(CELL, target, ALLOWED_OF_5, throttle))
         })
     });
     part.add(BUCKET, {
@@ -93,23 +81,15 @@ fn redis(part: &mut Part) {
                 let key = key.replace("user", "hash");
                 command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1"])
             };
-            (None, cases(BUCKET, target, ALLOWED_OF_2, take))
+            cases(BUCKET, target, ALLOWED_OF_2, take)
         })
     });
-    part.add(INCR, Ok((Some(Running::Redis { _alive: Box::new(server) }), Vec::new())));
 }
 
 /// Loads a script; its name is 40 digits.
 fn script(address: SocketAddr, text: &str) -> Result<String, String> {
     let sha = ask(address, &["SCRIPT", "LOAD", text])?;
     if sha.len() == 40 { Ok(sha) } else { Err(format!("the script is not taken: {sha}")) }
-}
-
-/// Who is asked.
-#[derive(Clone, Copy)]
-struct Target {
-    address: SocketAddr,
-    server: u32,
 }
 
 /// One case for each shape; `request` writes a command about a key.
@@ -125,9 +105,9 @@ fn cases(
             commands.collect::<String>()
         }));
         move |span| {
-            let Target { address, server } = target;
-            let load = Load { address, server, connections: shape.connections, span };
-            generator::measure(&load, |index| Resp::new(&requests, reply, index))
+            generator::measure(&target.load(shape, span), |index| {
+                Resp::new(&requests, reply, index)
+            })
         }
     })
 }

@@ -28,7 +28,7 @@ fn every_mistake_has_its_code() {
     let mut no_unit = asks("d", &[&[("k", "v")]]);
     no_unit.descriptors[0].limit = Some(Default::default());
     // path, field, body | code, part of the message
-    let rows: Vec<(&str, (&str, &str), Vec<u8>, &str, &str)> = vec![
+    let rows = [
         (METHOD, ("x", "y"), good(), "0", ""),
         ("/a.B/C", ("x", "y"), good(), "12", "There is no such method"),
         ("/", ("x", "y"), good(), "12", "There is no such method"),

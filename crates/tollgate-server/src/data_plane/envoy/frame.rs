@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn a_body_is_one_whole_plain_message() {
-        let rows: [(&[u8], Result<&[u8], FrameError>); 12] = [
+        type Opened = Result<&'static [u8], FrameError>;
+        let rows: [(&[u8], Opened); 12] = [
             (b"", Err(FrameError::BrokenOff)),
             (b"\0\0\0\0", Err(FrameError::BrokenOff)),
             (b"\0\0\0\0\0", Ok(b"")),
