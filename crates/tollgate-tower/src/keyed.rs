@@ -159,11 +159,11 @@ impl<C: Clock + 'static> Keyed<C> {
         self.decide(question, key, false, outcomes)
     }
 
-    fn answer(&self, question: Question, key: &KeyBuf) -> Answered {
+    fn answer(&self, question: &Question, key: &KeyBuf) -> Answered {
         let mut outcomes = Outcomes::new();
         let decision = match question.max_wait {
-            Some(max_wait) => self.decide_within(&question, key, max_wait, &mut outcomes),
-            None => self.decide(&question, key, false, &mut outcomes),
+            Some(max_wait) => self.decide_within(question, key, max_wait, &mut outcomes),
+            None => self.decide(question, key, false, &mut outcomes),
         };
         let holds = decision.allowed() && (question.settles || !decision.delay().is_zero());
         let pass = holds.then(|| {
@@ -180,7 +180,7 @@ impl<C: Clock + 'static> Keyed<C> {
         self.tell(question, &decision, &policies).holding(pass)
     }
 
-    fn tell(&self, question: Question, decision: &Decision, policies: &[Policy<'_>]) -> Answered {
+    fn tell(&self, question: &Question, decision: &Decision, policies: &[Policy<'_>]) -> Answered {
         question.decided(&Said {
             reply: &Reply::new(decision, policies),
             dialects: &Dialect::DEFAULT,
@@ -192,7 +192,7 @@ impl<C: Clock + 'static> Keyed<C> {
         })
     }
 
-    fn without_a_key(&self, question: Question, key: &mut KeyBuf) -> Answered {
+    fn without_a_key(&self, question: &Question, key: &mut KeyBuf) -> Answered {
         match self.without_key {
             WithoutKey::Passed => question.unlimited(),
             WithoutKey::Refused => {
@@ -225,14 +225,14 @@ impl<C: Clock + 'static> Keyed<C> {
 }
 
 impl<C: Clock + 'static> Gate for Keyed<C> {
-    fn ask(&self, question: Question) -> Asked {
+    fn ask(&self, question: &mut Question) -> Asked {
         with_scratch(|key| {
-            let found = match self.key.write(&question, key) {
+            let found = match self.key.write(question, key) {
                 Ok(found) => found,
                 Err(header) => return Asked::Now(question.unclear(header)),
             };
             let warning = match question.watching {
-                true => self.signs_of_misuse(&question, found.then_some(key)),
+                true => self.signs_of_misuse(question, found.then_some(key)),
                 false => None,
             };
             let answered = match found {
