@@ -77,7 +77,7 @@ pub(crate) fn refused_whatever_they_send(kind: &Kind) {
     }
     assert_eq!(setup.reached().len(), LIMIT);
     let long = long();
-    let mut tricks: Vec<(&str, String, Vec<(&str, &str)>)> = Vec::new();
+    let mut tricks: Vec<Trick<'_>> = Vec::new();
     for headers in FORGED {
         tricks.push(("GET", "/page".into(), headers.to_vec()));
     }
@@ -119,6 +119,9 @@ pub(crate) fn long() -> Vec<String> {
     let text = |kib: usize| [300, 40].map(|less| "a".repeat(kib * 1_024 - less));
     kib.into_iter().flat_map(text).collect()
 }
+
+/// A method, a target and headers.
+type Trick<'a> = (&'a str, String, Vec<(&'a str, &'a str)>);
 
 /// What clients write who would like to be somebody else.
 const FORGED: [&[(&str, &str)]; 14] = [
