@@ -22,7 +22,7 @@ use crate::warnings::Warnings;
 /// The most bytes of one question.
 const CHECK_BYTES_MAX: usize = 64 << 10;
 
-/// The most bytes of a batch.
+/// The most bytes of a batch, and of what is asked as descriptors, where clients choose most of them.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 const OPENAPI: &str = include_str!("openapi.json");
@@ -90,7 +90,7 @@ impl Route {
     fn body_bytes_max(self) -> Option<usize> {
         match self {
             Route::ForwardAuth(_) | Route::OpenApi => None,
-            Route::Batch => Some(BATCH_BYTES_MAX),
+            Route::Batch | Route::Json => Some(BATCH_BYTES_MAX),
             _ => Some(CHECK_BYTES_MAX),
         }
     }

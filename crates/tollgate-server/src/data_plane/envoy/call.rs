@@ -90,8 +90,8 @@ pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, Failed> {
     })
 }
 
-const TOO_LONG: Failed =
-    Failed::new(Code::ResourceExhausted, "A message may have at most 65536 bytes.");
+pub(super) const TOO_LONG: Failed =
+    Failed::new(Code::ResourceExhausted, "A message may have at most 1048576 bytes.");
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
