@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
 
-use crate::doors::connection::{Body, Handler, RequestBody};
+use crate::doors::connection::{Body, Handler};
+use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::store::Gatekeeper;
