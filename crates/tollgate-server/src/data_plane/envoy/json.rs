@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode};
 use super::messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
 use super::response::{DescriptorStatus, Verdict, unit_name, unit_number_of_name};
 use super::service::{Decided, REFUSED, decide, told};
-use crate::data_plane::answer::{Content, respond, write_number};
+use crate::data_plane::answer::{Content, respond_in, write_number};
 use crate::data_plane::facts::spelt;
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::json::reader::{self, Mistake, Reader};
@@ -29,8 +29,8 @@ pub(in crate::data_plane) async fn answer(plane: &DataPlane, body: &[u8]) -> Res
         Ok(request) => request,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let plain = (&*plane.timing, &plane.warnings);
-    let described = match decide(&plane.gatekeeper, plain, &request).await {
+    let beside = (&*plane.timing, &plane.warnings);
+    let described = match decide(&plane.gatekeeper, beside, &request).await {
         Ok(Decided::Described(described)) => described,
         Ok(Decided::TooManyLimits(descriptors)) => return refused(descriptors),
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
@@ -41,7 +41,8 @@ pub(in crate::data_plane) async fn answer(plane: &DataPlane, body: &[u8]) -> Res
     };
     let kind = const { HeaderValue::from_static("application/json") };
     let content = Content { kind, bytes: ANSWER_BYTES };
-    respond(status, content, described.answer(), |out, _| write(out, &described))
+    let (dialects, answer) = (described.dialects(), described.answer());
+    respond_in(dialects, status, content, answer, |out, _| write(out, &described))
 }
 
 /// The answer where more limits apply than one decision holds.
@@ -227,7 +228,8 @@ mod tests {
         let snake = snake.replace("isNegativeHits", "is_negative_hits");
         let other =
             camel.replace("\"MINUTE\"", "2").replace(":3,", ":\"3\",").replace(":7,", ":\"7\",");
-        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let entry =
+            |key: &'static str, value: &'static str| Entry { key: key.into(), value: value.into() };
         let first = RateLimitDescriptor {
             entries: vec![entry("a", "b"), entry("c", "")],
             limit: Some(RateLimitOverride { requests_per_unit: 7, unit: 2 }),
