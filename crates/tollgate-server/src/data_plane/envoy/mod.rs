@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
 
+use super::facts::spelt;
 use crate::doors::connection::{Body, Handler};
 use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;

@@ -5,7 +5,7 @@
 pub(crate) struct Unreadable;
 
 /// The deepest that groups, which nobody uses any more, may stand in each other.
-const GROUPS_MAX: u32 = 100;
+const GROUPS_MAX: usize = 100;
 
 /// The greatest number of a field.
 const FIELD_MAX: u64 = (1 << 29) - 1;
@@ -82,8 +82,8 @@ impl<'a> Fields<'a> {
     /// Goes behind the end of a group that has begun.
     #[cold]
     fn skip_group(&mut self, field: u32) -> Result<(), Unreadable> {
-        let mut open = arrayvec::ArrayVec::<u32, { GROUPS_MAX as usize }>::new();
-        open.push(field);
+        // Bound: `GROUPS_MAX`; one more is no message.
+        let mut open = vec![field];
         while let Some(innermost) = open.last().copied() {
             let (field, encoding) = self.tag()?;
             match encoding {
@@ -94,7 +94,8 @@ impl<'a> Fields<'a> {
                 }
                 Encoding::Eight => self.take(8).map(drop)?,
                 Encoding::Four => self.take(4).map(drop)?,
-                Encoding::GroupBegins => open.try_push(field).map_err(|_| Unreadable)?,
+                Encoding::GroupBegins if open.len() == GROUPS_MAX => return Err(Unreadable),
+                Encoding::GroupBegins => open.push(field),
                 Encoding::GroupEnds if field == innermost => drop(open.pop()),
                 Encoding::GroupEnds => return Err(Unreadable),
             }
