@@ -19,6 +19,7 @@ Answers HTTP requests on a free port of 127.0.0.1, for `cargo xtask bench doors`
 
 Usage: axum-route bare     answers 200 with a word
        axum-route limited  the same behind a limit for each X-User-Id, which is never reached
+       axum-route silent   the same limit, and no header that tells of it
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let router = match words[..] {
         ["bare"] => route(),
         ["limited"] => route().layer(layer()),
+        ["silent"] => route().layer(layer().headers(&[])),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
@@ -86,7 +88,10 @@ mod tests {
             format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {}\r\n\r\n", callers[0])
         });
         let nowhere = Requests::of(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        for (router, limited) in [(route(), false), (route().layer(layer()), true)] {
+        let silent = layer().headers(&[]);
+        let routers =
+            [(route(), false), (route().layer(silent), false), (route().layer(layer()), true)];
+        for (router, limited) in routers {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             std::thread::spawn(|| serve(listener, router));

@@ -238,7 +238,7 @@ impl<'a> Plan<'a> {
                 return;
             }
             (None, DirectLimit::Stated(limit)) => {
-                self.stated.push(limit);
+                self.stated.push(*limit);
                 let place = Place { rule, list: List::Stated, index: self.stated.len() as u8 - 1 };
                 let key = number;
                 return self.push(Planned { place, key, caller: key, cost, standing, of, quota });
@@ -357,7 +357,7 @@ pub(crate) enum DirectLimit {
     /// Those of the rule.
     OfRule,
     /// One that whoever asks has stated.
-    Stated(RuleLimit),
+    Stated(Box<RuleLimit>),
     /// Nothing in this time.
     Closed(Unit),
 }

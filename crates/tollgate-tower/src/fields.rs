@@ -14,8 +14,9 @@ const TEXT_BYTES: usize = 160;
 #[derive(Debug)]
 pub(crate) struct Fields {
     text: Bytes,
-    /// Each field and where its value ends. Bound: three dialects, a refusal's two, and the warning.
-    marks: ArrayVec<(Kind, u32), 12>,
+    /// Each field and where its value ends. Bound: three dialects, a refusal's two, and the warning; their
+    /// text has at most 16 names of 128 bytes in each, far from 65,535.
+    marks: ArrayVec<(Kind, u16), 12>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +34,11 @@ impl Fields {
                 text.reserve(TEXT_BYTES);
             }
             value.write_to(&mut text);
-            marks.push((Kind::Limit(field), text.len() as u32));
+            marks.push((Kind::Limit(field), text.len() as u16));
         });
         if !warnings.is_empty() {
             text.extend_from_slice(warnings.as_bytes());
-            marks.push((Kind::Warning, text.len() as u32));
+            marks.push((Kind::Warning, text.len() as u16));
         }
         Fields { text: text.into(), marks }
     }
@@ -49,8 +50,9 @@ impl Fields {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         let mut start = 0;
         self.marks.iter().filter_map(move |(kind, end)| {
-            let value = self.text.slice(start..*end as usize);
-            start = *end as usize;
+            let end = usize::from(*end);
+            let value = self.text.slice(start..end);
+            start = end;
             // Printable ASCII, all of it; were it not, the field would be missing and nothing else.
             HeaderValue::from_maybe_shared(value).ok().map(|value| (name_of(*kind), value))
         })

@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::GatedBody;
-use crate::gate::{Answered, BoxFuture};
+use crate::gate::{Answered, BoxFuture, Question};
 use crate::layer::Config;
 use crate::service::{Held, Next, next};
 
@@ -32,7 +32,7 @@ pin_project! {
     #[project = StateProjected]
     enum State<S, B, F, R> {
         // The gate has yet to answer.
-        Deciding { answer: BoxFuture<Answered>, deferred: Option<Deferred<S, B>> },
+        Deciding { answer: BoxFuture<(Question, Answered)>, deferred: Option<Deferred<S, B>> },
         // A queue holds the request back.
         Waiting { sleep: BoxFuture<()>, waiting: Waiting<S, B> },
         // The inner service is at work.
@@ -65,7 +65,10 @@ impl<S, B> Drop for Waiting<S, B> {
 }
 
 impl<S, B, F, R> ResponseFuture<S, B, F, R> {
-    pub(crate) fn deciding(answer: BoxFuture<Answered>, deferred: Deferred<S, B>) -> Self {
+    pub(crate) fn deciding(
+        answer: BoxFuture<(Question, Answered)>,
+        deferred: Deferred<S, B>,
+    ) -> Self {
         ResponseFuture { state: State::Deciding { answer, deferred: Some(deferred) } }
     }
 
@@ -94,9 +97,9 @@ where
     S: Service<Request<B>, Response = Response<R>>,
 {
     /// What follows once the gate has answered.
-    fn decided(deferred: Deferred<S, B>, answered: Answered) -> Self {
+    fn decided(deferred: Deferred<S, B>, (question, answered): (Question, Answered)) -> Self {
         let Deferred { mut inner, config, body } = deferred;
-        match next(&config, answered, body) {
+        match next(&config, question, answered, body) {
             Next::Go(request, held) => State::Inner { future: inner.call(request), held },
             Next::Wait(sleep, request, held) => State::waiting(sleep, request, held, inner),
             Next::Answer(response) => State::Answered { response: Some(response) },

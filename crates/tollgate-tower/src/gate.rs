@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{HeaderName, request, response};
+use http::{HeaderName, Request, request, response};
 use tollgate::headers::{Dialect, Reply};
 use tollgate::{DecidedBy, Wait};
 
@@ -24,25 +24,32 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Whatever the layer can ask whether a request may pass.
 pub trait Gate: Send + Sync + 'static {
     /// Decides about a request, at once or later. Whatever it waits for needs a deadline of its own:
-    /// the layer waits as long as it does.
-    fn ask(&self, question: Question) -> Asked;
+    /// the layer waits as long as it does. A gate that waits [takes](Question::take) the question along,
+    /// and brings it back with the answer.
+    fn ask(&self, question: &mut Question) -> Asked;
 }
 
 /// An answer that is there, or one to wait for.
-#[expect(clippy::large_enum_variant, reason = "to move it costs less than a box for each request")]
 pub enum Asked {
     /// Decided.
     Now(Answered),
     /// Somebody else has to be asked.
-    Later(BoxFuture<Answered>),
+    Later(BoxFuture<(Question, Answered)>),
 }
 
 impl Asked {
-    /// Looks once whether a future is ready, as those over a store in this process are.
-    pub fn of(future: impl Future<Output = Answered> + Send + 'static) -> Asked {
-        let mut future: BoxFuture<Answered> = Box::pin(future);
+    /// Asks somebody who may have to wait, and looks once whether the answer is ready, as it is over a
+    /// store in this process.
+    pub fn of<F>(question: &mut Question, ask: impl FnOnce(Question) -> F) -> Asked
+    where
+        F: Future<Output = (Question, Answered)> + Send + 'static,
+    {
+        let mut future: BoxFuture<(Question, Answered)> = Box::pin(ask(question.take()));
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answered) => Asked::Now(answered),
+            Poll::Ready((back, answered)) => {
+                *question = back;
+                Asked::Now(answered)
+            }
             Poll::Pending => Asked::Later(future),
         }
     }
@@ -98,29 +105,35 @@ pub struct Said<'a> {
 }
 
 impl Question {
+    /// The question, with an empty one left in its place: for a gate that has to wait.
+    #[must_use]
+    pub fn take(&mut self) -> Question {
+        let empty = Question { head: Request::new(()).into_parts().0, dialects: None, ..*self };
+        std::mem::replace(self, empty)
+    }
+
     /// The answer to it.
-    pub fn decided(self, said: &Said<'_>) -> Answered {
+    pub fn decided(&self, said: &Said<'_>) -> Answered {
         let dialects = self.dialects.as_deref().unwrap_or(said.dialects);
         let decision = GateDecision::new(said, dialects, (self.layers, self.told_outside));
-        Answered::new(self.head, Finding::Decided(decision))
+        Answered::new(Finding::Decided(decision))
     }
 
     /// No limit applies.
-    pub fn unlimited(self) -> Answered {
-        Answered::new(self.head, Finding::Unlimited)
+    pub fn unlimited(&self) -> Answered {
+        Answered::new(Finding::Unlimited)
     }
 
     /// The header field that says who is calling stands twice, with different values: whichever was
     /// believed, the caller might have chosen it.
-    pub fn unclear(self, header: HeaderName) -> Answered {
-        Answered::new(self.head, Finding::Unclear(header))
+    pub fn unclear(&self, header: HeaderName) -> Answered {
+        Answered::new(Finding::Unclear(header))
     }
 }
 
-/// A question's answer, and the request that it was about.
+/// A question's answer.
 #[derive(Debug)]
 pub struct Answered {
-    pub(crate) head: request::Parts,
     pub(crate) finding: Finding,
     pub(crate) pass: Option<Box<dyn Pass>>,
     pub(crate) warning: Option<Warning>,
@@ -134,8 +147,8 @@ pub(crate) enum Finding {
 }
 
 impl Answered {
-    fn new(head: request::Parts, finding: Finding) -> Answered {
-        Answered { head, finding, pass: None, warning: None }
+    fn new(finding: Finding) -> Answered {
+        Answered { finding, pass: None, warning: None }
     }
 
     /// What an admitted request holds.

@@ -109,18 +109,26 @@ impl<C: Clock + 'static> Keyed<C> {
         Keyed { without_key, ..self }
     }
 
-    /// Decides under all limits at one instant.
-    fn decide(&self, question: &Question, key: &KeyBuf, wait: bool) -> (Decision, Outcomes) {
+    /// Decides under all limits at one instant. `outcomes` is filled: there is room for sixteen, too much to
+    /// be handed back and forth.
+    fn decide(
+        &self,
+        question: &Question,
+        key: &KeyBuf,
+        wait: bool,
+        outcomes: &mut Outcomes,
+    ) -> Decision {
+        let cost = question.cost.unwrap_or(1);
         let check = |named| {
-            let check = check(named, key, question.cost.unwrap_or(1));
+            let check = check(named, key, cost);
             if wait { check } else { check.at_once() }
         };
-        let mut outcomes = Outcomes::new();
-        let decision = match &*self.limits {
+        outcomes.clear();
+        match &*self.limits {
             // Nearly always, and the shortest way: the table answers while the clock is read.
             [only] => {
                 let decision = match only.limit.is_queue() {
-                    false => self.limiter.take(&only.limit, key, question.cost.unwrap_or(1)),
+                    false => self.limiter.take(&only.limit, key, cost),
                     true => self.limiter.decide(&[check(only)]),
                 };
                 outcomes.push(decision.outcome());
@@ -129,10 +137,9 @@ impl<C: Clock + 'static> Keyed<C> {
             several => {
                 let checks: ArrayVec<Check<'_>, MAX_LIMITS> = several.iter().map(check).collect();
                 outcomes.extend(checks.iter().map(|_| Outcome::default()));
-                self.limiter.now().decide_each(&checks, &mut outcomes)
+                self.limiter.now().decide_each(&checks, outcomes)
             }
-        };
-        (decision, outcomes)
+        }
     }
 
     /// Decides for an asker who can wait so long. What would take longer is taken back and asked for at
@@ -142,19 +149,21 @@ impl<C: Clock + 'static> Keyed<C> {
         question: &Question,
         key: &KeyBuf,
         max_wait: Duration,
-    ) -> (Decision, Outcomes) {
-        let (decision, outcomes) = self.decide(question, key, true);
+        outcomes: &mut Outcomes,
+    ) -> Decision {
+        let decision = self.decide(question, key, true, outcomes);
         if !decision.allowed() || decision.delay() <= Wait::at_least(max_wait) {
-            return (decision, outcomes);
+            return decision;
         }
-        give_back(&self.limiter, &self.limits, key, receipts(&outcomes));
-        self.decide(question, key, false)
+        give_back(&self.limiter, &self.limits, key, receipts(outcomes));
+        self.decide(question, key, false, outcomes)
     }
 
-    fn answer(&self, question: Question, key: &KeyBuf) -> Answered {
-        let (decision, outcomes) = match question.max_wait {
-            Some(max_wait) => self.decide_within(&question, key, max_wait),
-            None => self.decide(&question, key, false),
+    fn answer(&self, question: &Question, key: &KeyBuf) -> Answered {
+        let mut outcomes = Outcomes::new();
+        let decision = match question.max_wait {
+            Some(max_wait) => self.decide_within(question, key, max_wait, &mut outcomes),
+            None => self.decide(question, key, false, &mut outcomes),
         };
         let holds = decision.allowed() && (question.settles || !decision.delay().is_zero());
         let pass = holds.then(|| {
@@ -162,22 +171,18 @@ impl<C: Clock + 'static> Keyed<C> {
             Box::new(KeyedPass { limiter, limits, key: key.clone(), receipts: receipts(&outcomes) })
                 as Box<dyn Pass>
         });
-        self.tell(question, &decision, &outcomes).holding(pass)
+        let policy = |(named, outcome): (_, &Outcome)| {
+            let Named { limit, policy, .. }: &Named = named;
+            Policy { name: policy, limit, outcome: *outcome }
+        };
+        let mut policies = ArrayVec::<Policy<'_>, MAX_LIMITS>::new();
+        policies.extend(self.limits.iter().zip(&outcomes).map(policy));
+        self.tell(question, &decision, &policies).holding(pass)
     }
 
-    fn tell(&self, question: Question, decision: &Decision, outcomes: &[Outcome]) -> Answered {
-        let policies: ArrayVec<Policy<'_>, MAX_LIMITS> = self
-            .limits
-            .iter()
-            .zip(outcomes)
-            .map(|(named, outcome)| Policy {
-                name: &named.policy,
-                limit: &named.limit,
-                outcome: *outcome,
-            })
-            .collect();
+    fn tell(&self, question: &Question, decision: &Decision, policies: &[Policy<'_>]) -> Answered {
         question.decided(&Said {
-            reply: &Reply::new(decision, &policies),
+            reply: &Reply::new(decision, policies),
             dialects: &Dialect::DEFAULT,
             decided_by: decision.decided_by(),
             delay: decision.delay(),
@@ -187,7 +192,7 @@ impl<C: Clock + 'static> Keyed<C> {
         })
     }
 
-    fn without_a_key(&self, question: Question, key: &mut KeyBuf) -> Answered {
+    fn without_a_key(&self, question: &Question, key: &mut KeyBuf) -> Answered {
         match self.without_key {
             WithoutKey::Passed => question.unlimited(),
             WithoutKey::Refused => {
@@ -220,14 +225,14 @@ impl<C: Clock + 'static> Keyed<C> {
 }
 
 impl<C: Clock + 'static> Gate for Keyed<C> {
-    fn ask(&self, question: Question) -> Asked {
+    fn ask(&self, question: &mut Question) -> Asked {
         with_scratch(|key| {
-            let found = match self.key.write(&question, key) {
+            let found = match self.key.write(question, key) {
                 Ok(found) => found,
                 Err(header) => return Asked::Now(question.unclear(header)),
             };
             let warning = match question.watching {
-                true => self.signs_of_misuse(&question, found.then_some(key)),
+                true => self.signs_of_misuse(question, found.then_some(key)),
                 false => None,
             };
             let answered = match found {

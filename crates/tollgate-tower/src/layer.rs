@@ -223,13 +223,18 @@ impl Config {
         preflight || self.exempt.as_ref().is_some_and(|exempt| exempt(head))
     }
 
-    pub(crate) fn ask(&self, head: request::Parts) -> Asked {
+    pub(crate) fn ask(&self, question: &mut Question) -> Asked {
+        self.gate.ask(question)
+    }
+
+    /// What the gate is to be asked about a request.
+    pub(crate) fn question(&self, head: request::Parts) -> Question {
         let layers = head.extensions.get::<GateDecision>().map(GateDecision::layers);
         let layers = layers.unwrap_or_default();
         if layers.contains(self.number) {
             self.warn(Warning::AppliedTwice);
         }
-        self.gate.ask(Question {
+        Question {
             peer: (self.peer)(&head),
             cost: self.cost.as_ref().map(|cost| cost(&head)),
             max_wait: self.wait.as_ref().map(|wait| wait.max),
@@ -240,7 +245,7 @@ impl Config {
             // A layer outside of this one wants to know whether this one is tighter.
             told_outside: self.told_outside || layers != Layers::default(),
             head,
-        })
+        }
     }
 
     pub(crate) fn warn(&self, warning: Warning) {

@@ -46,14 +46,20 @@ where
     S: Answering + 'static,
     C: Clock + 'static,
 {
-    fn ask(&self, question: Question) -> Asked {
-        Asked::of(decide(Arc::clone(self), question))
+    fn ask(&self, question: &mut Question) -> Asked {
+        Asked::of(question, |question| {
+            let gatekeeper = Arc::clone(self);
+            async move {
+                let answered = decide(gatekeeper, &question).await;
+                (question, answered)
+            }
+        })
     }
 }
 
 async fn decide<S: Answering + 'static, C: Clock + 'static>(
     gatekeeper: Arc<Gatekeeper<S, C>>,
-    question: Question,
+    question: &Question,
 ) -> Answered {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let fields = Fields(&question.head.headers);
@@ -63,8 +69,8 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
     // One request sees one version of the rules, also if it is decided a second time.
     let version = question.max_wait.map(|_| Arc::clone(&rules));
     let identify = &rules.settings().identify;
-    let identity = identity(identify, &question, &fields, now);
-    let warning = signs_of_misuse(identify, &question);
+    let identity = identity(identify, question, &fields, now);
+    let warning = signs_of_misuse(identify, question);
     let ask = Ask {
         facts: facts(&question.head, &fields, &identity),
         cost: question.cost,
@@ -82,7 +88,6 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
         let ask = Ask { cannot_wait: true, ..ask };
         reserved = gatekeeper.admit_by(Version::from_inner(version), &ask, settles, now).await;
     }
-    drop(identity);
     let pass = reserved.id.map(|id| Box::new(RulesPass { gatekeeper, id }) as Box<dyn Pass>);
     tell(question, &reserved.answer).holding(pass).warning(warning)
 }
@@ -138,7 +143,7 @@ fn signs_of_misuse(identify: &Identify, question: &Question) -> Option<Warning> 
     ignored.then_some(Warning::ForwardedIgnored)
 }
 
-fn tell(question: Question, answer: &Answer) -> Answered {
+fn tell(question: &Question, answer: &Answer) -> Answered {
     let policies = answer.policies();
     let reply = answer.reply(&policies);
     let binding = answer.binding();

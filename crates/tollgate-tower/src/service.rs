@@ -11,7 +11,7 @@ use tower_service::Service;
 use crate::body::GatedBody;
 use crate::decision::GateDecision;
 use crate::future::{Deferred, ResponseFuture};
-use crate::gate::{Answered, Asked, BoxFuture, Finding, Pass};
+use crate::gate::{Answered, Asked, BoxFuture, Finding, Pass, Question};
 use crate::layer::Config;
 use crate::refusal;
 
@@ -54,8 +54,9 @@ where
             let request = Request::from_parts(head, body);
             return ResponseFuture::inner(self.inner.call(request), Held::default());
         }
-        match self.config.ask(head) {
-            Asked::Now(answered) => match next(&self.config, answered, body) {
+        let mut question = self.config.question(head);
+        match self.config.ask(&mut question) {
+            Asked::Now(answered) => match next(&self.config, question, answered, body) {
                 Next::Go(request, held) => ResponseFuture::inner(self.inner.call(request), held),
                 Next::Wait(sleep, request, held) => {
                     ResponseFuture::waiting(sleep, request, held, self.take_ready())
@@ -88,8 +89,14 @@ pub(crate) enum Next<B> {
     Answer(Response<Bytes>),
 }
 
-pub(crate) fn next<B>(config: &Arc<Config>, answered: Answered, body: B) -> Next<B> {
-    let Answered { mut head, finding, pass, warning } = answered;
+pub(crate) fn next<B>(
+    config: &Arc<Config>,
+    question: Question,
+    answered: Answered,
+    body: B,
+) -> Next<B> {
+    let Question { mut head, .. } = question;
+    let Answered { finding, pass, warning } = answered;
     if let Some(warning) = warning {
         config.warn(warning);
     }

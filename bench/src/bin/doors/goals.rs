@@ -25,7 +25,11 @@ const fn should_rate_limit(shape: Shape) -> Goal {
     Goal { what, ours: TOLLGATE, peer: grpc::TONIC, shape, least: Some(0.85) }
 }
 
-const GOALS: [Goal; 13] = [
+const fn route(ours: &'static str, least: Option<f64>) -> Goal {
+    Goal { what: "axum route", ours, peer: tower::BARE, shape: tower::SHAPE, least }
+}
+
+const GOALS: [Goal; 14] = [
     resp(ECHO, ONE, Some(0.9)),
     resp(ECHO, MANY, Some(0.9)),
     resp(INCR, ONE, None),
@@ -38,13 +42,8 @@ const GOALS: [Goal; 13] = [
     resp(BUCKET, PIPELINE_64, Some(20.0)),
     should_rate_limit(grpc::UNARY),
     should_rate_limit(grpc::MULTIPLEXED),
-    Goal {
-        what: "axum route",
-        ours: tower::LIMITED,
-        peer: tower::BARE,
-        shape: tower::SHAPE,
-        least: Some(0.95),
-    },
+    route(tower::LIMITED, Some(0.95)),
+    route(tower::SILENT, None),
 ];
 
 /// All goals whose numbers were measured. Bound: `GOALS`.

@@ -11,6 +11,7 @@ use crate::part::{self, Part, Place, Shape};
 
 pub(crate) const BARE: &str = "bare route";
 pub(crate) const LIMITED: &str = "with the layer";
+pub(crate) const SILENT: &str = "with the layer, no headers";
 
 pub(crate) const SHAPE: Shape = Shape { connections: 16, at_once: 1 };
 
@@ -20,7 +21,10 @@ pub(crate) fn start(place: &Place<'_>) -> Part {
         let caller = callers[0];
         format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {caller:05}\r\n\r\n")
     }));
-    for (who, word, sign) in [(BARE, "bare", "200 OK"), (LIMITED, "limited", "ratelimit")] {
+    // Without headers nothing shows that it decides; it is the same layer as the one with them.
+    let contestants =
+        [(BARE, "bare", "200 OK"), (LIMITED, "limited", "ratelimit"), (SILENT, "silent", "200 OK")];
+    for (who, word, sign) in contestants {
         part.add_process(who, part::own(place, "axum-route", &[word], "http"), |target| {
             it_shows(target.address, requests.get(0), sign)?;
             Ok(part::cases(who, &[SHAPE], |shape| {

@@ -175,7 +175,7 @@ impl<'a> Asked<'a> {
                 let name = &*plan.rules().at(rule).name;
                 let limit = Limit::per(units.into(), unit.period()).algorithm(algorithm).name(name);
                 let limit = limit.build().map_err(|_| DescriptorError::BadLimit)?;
-                DirectLimit::Stated(RuleLimit::new(limit))
+                DirectLimit::Stated(Box::new(RuleLimit::new(limit)))
             }
         };
         let cost = self.each[usize::from(of)].units.unwrap_or(1);

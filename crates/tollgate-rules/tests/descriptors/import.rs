@@ -97,7 +97,7 @@ fn a_limit_can_take_the_place_of_others() {
     let gate = Gate::new(&[&text]);
     let [all, each, free, free2] = ["all", "each", "free", "free2"].map(|key| d(&[(key, "v")]));
     let say = |asked: &[super::gate::D]| gate.say("d", asked);
-    assert_eq!(say(&[all.clone()]), "OK: OK 9/minute 8 all");
+    assert_eq!(say(std::slice::from_ref(&all)), "OK: OK 9/minute 8 all");
     assert_eq!(say(&[all.clone(), each.clone()]), "OK: OK | OK 5/minute 4 each");
     assert_eq!(say(&[each.clone(), all.clone()]), "OK: OK 5/minute 3 each | OK");
     assert_eq!(

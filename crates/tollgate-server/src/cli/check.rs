@@ -186,12 +186,11 @@ pub(super) fn read_input_once<'a>(
 /// The end of `--help`.
 const EXAMPLES: &str = r#"Every mistake is told with its file, line and column, and with what to write
 instead. A warning is about rules that can be used, but do not do what they
-seem to.
+seem to. Files of envoyproxy/ratelimit are read as they are.
 
 Examples:
 
   tollgate check rules.yaml
-  tollgate check envoy.yaml      (a file of envoyproxy/ratelimit)
   tollgate check --deny-warnings rules/ extra.yaml
   tollgate check --json - < rules.yaml
 

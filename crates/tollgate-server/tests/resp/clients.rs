@@ -41,7 +41,7 @@ fn redis_cli_asks() {
     assert_eq!(wrong.trim(), "Cell error: Store error: Couldn't parse as integer: x");
     assert_eq!(redis_cli(&server, &["PING"]), "PONG\n");
     let told = redis_cli(&server, &["-3", "TG.CHECK", "user", "42"]);
-    assert!(told.starts_with("0\n5\n4\n-1\n") && told.ends_with("\nlimit\n"), "{told}");
+    assert!(told.starts_with("0\n5\n4\n-1\n") && told.ends_with("\ndefault\n"), "{told}");
     assert!(redis_cli(&server, &["INFO"]).contains("tollgate_version:"));
     let unknown = redis_cli(&server, &["GET", "a"]);
     assert_eq!(unknown.trim_end(), "ERR unknown command 'GET', with args beginning with: 'a'");

@@ -110,7 +110,7 @@ fn hello_chooses_the_dialect() {
     assert!(info.starts_with("# Server\r\nredis_version:7."), "{info}");
     assert!(!info.contains("# Replication"), "{info}");
     let Reply::Array(told) = redis.say("TG.CHECK user 1") else { panic!("no array") };
-    assert_eq!(told[5], Reply::text("limit"), "{told:?}");
+    assert_eq!(told[5], Reply::text("default"), "{told:?}");
     assert_eq!(
         redis.say("CLIENT INFO NO"),
         error("ERR wrong number of arguments for 'client|info' command")

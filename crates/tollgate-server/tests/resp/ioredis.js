@@ -14,7 +14,7 @@ async function main() {
   assert.strictEqual(await client.ping(), "PONG");
   assert.strictEqual(await client.client("GETNAME"), "tester");
   assert.deepStrictEqual(verdict(await client.call("CL.THROTTLE", ...throttle("a"))), [0, 5, 4]);
-  assert.strictEqual((await client.call("TG.CHECK", "user", "ioredis"))[5], "limit");
+  assert.strictEqual((await client.call("TG.CHECK", "user", "ioredis"))[5], "default");
   assert.strictEqual((await client.call("TG.CHECK"))[5], null);
 
   const pipeline = client.pipeline();

@@ -4,7 +4,7 @@ use crate::harness::{Server, file, text};
 use crate::wire::{Redis, Reply};
 
 const RULES: &str = "
-identify: { user: { header: x-user } }
+identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user } }
 rules:
   - { name: api, match: { path: /api }, key: '{user|ip}', limits: [{ rate: 3/hour, algorithm: fixed_window, align: first_hit }] }
   - { name: heavy, match: { path: /heavy, method: POST }, key: '{user}', limits: [{ rate: 10/hour, burst: 10 }], cost: { default: 4 } }
@@ -42,9 +42,9 @@ fn facts_are_checked_by_the_rules() {
     let api = |numbers| (numbers, Some("api".to_string()));
     let heavy = |numbers| (numbers, Some("heavy".to_string()));
     let rows = [
-        ("TG.PEEK path /api user 1", api([0, 3, 2, -1, 1])),
+        ("TG.PEEK path /api user 1", api([0, 3, 3, -1, 0])),
         ("TG.CHECK path /api user 1", api([0, 3, 2, -1, 1])),
-        ("TG.CHECK path /api header.X-User 1", api([0, 3, 1, -1, 1])),
+        ("TG.CHECK path /api ip 10.0.0.1 header.X-User 1", api([0, 3, 1, -1, 1])),
         ("TG.CHECK path /api user 1 cost 0", api([0, 3, 1, -1, 1])),
         ("TG.CHECK path /api user 1 cost 2", api([1, 3, 1, 1, 1])),
         ("TG.CHECK path /api user 1 cost 4", api([1, 3, 1, -2, 1])),
@@ -87,7 +87,7 @@ fn reset_forgets_what_a_caller_has_used() {
     assert_eq!(redis.say("TG.RESET api user=1"), Reply::Integer(0));
     assert_eq!(told(redis.say("TG.CHECK path /api user 1 cost 3")).0[..3], [0, 3, 0]);
     assert_eq!(redis.say("TG.RESET api user=1"), Reply::Integer(1));
-    assert_eq!(told(redis.say("TG.PEEK path /api user 1")).0[..3], [0, 3, 2]);
+    assert_eq!(told(redis.say("TG.PEEK path /api user 1")).0[..3], [0, 3, 3]);
     let rows = [
         ("TG.RESET apy user=1", "ERR there is no rule \"apy\" (did you mean `api`?)"),
         ("TG.RESET api", "ERR wrong number of arguments for 'tg.reset' command"),

@@ -31,7 +31,7 @@ def synchronous(protocol):
     same(client.client_getname() in ("tester", b"tester"), True)
     same(client.info("server")["redis_mode"], "standalone")
     same(client.execute_command(*throttle(key))[:3], [0, 5, 4])
-    same(client.execute_command("TG.PEEK", "user", key)[:4], [0, 5, 4, -1])
+    same(client.execute_command("TG.PEEK", "user", key)[:4], [0, 5, 5, -1])
     pipe = client.pipeline(transaction=False)
     for _ in range(10):
         pipe.execute_command(*throttle(key))

@@ -9,7 +9,7 @@ use testkit::wait;
 use crate::harness::Server;
 use crate::wire::{Redis, Reply, command};
 
-const PATIENT: [&str; 2] = ["--store-timeout", "2s"];
+const PATIENT: [&str; 2] = ["--store-timeout", "1s"];
 
 fn start(store: &str, flags: &[&str]) -> Server {
     Server::start(&[&["--store", store, "--limit", "50/hour"], flags].concat())
@@ -45,8 +45,22 @@ fn servers_count_together_and_a_pipeline_is_one_exchange() {
         let Reply::Array(numbers) = clients[0].receive() else { panic!("no array") };
         assert_eq!(numbers[..3], [0, 30, 29 - turn].map(Reply::Integer));
     }
-    let told = clients[1].say("TG.CHECK user 1");
-    assert!(matches!(&told, Reply::Array(parts) if parts[2] == Reply::Integer(49)), "{told:?}");
+    // So do those of questions to the rules, with mistakes and calls between them.
+    let question = command(&["TG.CHECK", "user", "1"]);
+    let mistake = command(&["TG.CHECK", "usr", "1"]);
+    clients[1].send(&[question.repeat(10), mistake, question.repeat(3), one, question].concat());
+    for turn in 0..16 {
+        let reply = clients[1].receive();
+        match (turn, &reply) {
+            (10, reply) => assert!(reply.error().starts_with("ERR there is no field 'usr'")),
+            (14, Reply::Array(numbers)) => assert_eq!(numbers.len(), 5),
+            (_, Reply::Array(parts)) => {
+                let asked = turn - i64::from(turn > 10) - i64::from(turn > 14);
+                assert_eq!(parts[..3], [0, 50, 49 - asked].map(Reply::Integer), "{turn}");
+            }
+            (_, other) => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -55,8 +55,10 @@ pub(crate) fn later(clock: &Clock, micros: u64) {
 #[derive(Clone)]
 pub(crate) struct Hello {
     calls: Arc<AtomicUsize>,
-    answer: Arc<dyn Fn(&Request<()>) -> Response<Full<Bytes>> + Send + Sync>,
+    answer: Arc<AnswerFn>,
 }
+
+type AnswerFn = dyn Fn(&Request<()>) -> Response<Full<Bytes>> + Send + Sync;
 
 impl Hello {
     pub(crate) fn new() -> Hello {

@@ -48,7 +48,7 @@ impl Client {
     /// Sends a request, and reads the head of its response.
     pub(crate) async fn begin(&mut self, request: Request<&'static str>) -> Response<Incoming> {
         self.0.ready().await.expect("an open connection");
-        let request = request.map(|body| Full::from(body));
+        let request = request.map(Full::from);
         self.0.send_request(request).await.expect("a response")
     }
 

@@ -76,8 +76,9 @@ pub(in crate::data_plane) async fn decide(
     }
     let ask = DescriptorAsk { domain: &request.domain, descriptors: &descriptors };
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    let decided = timing.of(gatekeeper.decide_descriptors_by(rules, &ask, now)).await;
-    match decided {
+    // In a box: a stream's task is copied several times before it runs, and this is most of its size.
+    let deciding = Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, now));
+    match timing.of(deciding).await {
         Ok(described) => Ok(Decided::Described(described)),
         Err(DescriptorError::TooManyLimits) => {
             warnings.too_many_limits(now);

@@ -97,12 +97,16 @@ impl Batch {
         door: &RespDoor,
         call: &Throttle<'a>,
     ) -> Result<Result<usize, Added>, ThrottleError<'a>> {
-        let limit = match call.numbers.meaning()? {
-            Meaning::Limit(limit) => limit,
-            Meaning::Nothing => {
-                let reply = throttle::reply_nothing(call.numbers, call.quantity);
-                return Ok(Err(Added::Nothing(reply)));
-            }
+        let now = door.gatekeeper.now();
+        let entry = match door.book.known(call.numbers, now) {
+            Some(entry) => entry,
+            None => match call.numbers.meaning()? {
+                Meaning::Limit(limit) => door.book.find(call.numbers, limit, now)?,
+                Meaning::Nothing => {
+                    let reply = throttle::reply_nothing(call.numbers, call.quantity);
+                    return Ok(Err(Added::Nothing(reply)));
+                }
+            },
         };
         if self.known.is_full() {
             if !self.calls.is_empty() {
@@ -111,7 +115,6 @@ impl Batch {
             // All at once: which of them is used again is anybody's guess, and the book knows them.
             self.known.clear();
         }
-        let entry = door.book.find(call.numbers, limit, door.gatekeeper.now())?;
         self.known.push((call.numbers, entry));
         Ok(Ok(self.known.len() - 1))
     }

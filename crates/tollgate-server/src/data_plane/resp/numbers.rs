@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollgate::limit::MAX_PERIOD;
@@ -32,6 +32,7 @@ pub(super) struct Numbers {
 
 /// What numbers mean.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "made once for each limit, and taken apart at once")]
 pub(super) enum Meaning {
     /// A limit.
     Limit(Limit),
@@ -151,27 +152,41 @@ struct Pages {
 }
 
 impl Book {
-    /// The limit of these numbers.
+    /// These numbers, if they are in use.
+    pub(super) fn known(&self, numbers: Numbers, now: Micros) -> Option<Arc<Entry>> {
+        self.pages().known(numbers, now)
+    }
+
+    /// The same; if they are not, from now on they are.
     pub(super) fn find(
         &self,
         numbers: Numbers,
         limit: Limit,
         now: Micros,
     ) -> Result<Arc<Entry>, NumbersError> {
-        // What a panic left is whole.
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = pages.entries.get(&numbers) {
-            entry.used.fetch_max(now.as_u64(), Ordering::Relaxed);
-            return Ok(entry.clone());
+        let mut pages = self.pages();
+        if let Some(entry) = pages.known(numbers, now) {
+            return Ok(entry);
         }
         pages.make_room(now.as_u64())?;
         let entry = Arc::new(Entry::new(limit, now));
         pages.entries.insert(numbers, entry.clone());
         Ok(entry)
     }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        // What a panic left is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pages {
+    fn known(&self, numbers: Numbers, now: Micros) -> Option<Arc<Entry>> {
+        let entry = self.entries.get(&numbers)?;
+        entry.used.fetch_max(now.as_u64(), Ordering::Relaxed);
+        Some(entry.clone())
+    }
+
     fn make_room(&mut self, now: u64) -> Result<(), NumbersError> {
         if self.entries.len() < NUMBERS_MAX {
             return Ok(());
