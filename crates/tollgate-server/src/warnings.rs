@@ -23,6 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Warnings {
     logs: Logs,
     untrusted: Sampled,
+    too_many: Sampled,
     admin_refused: Sampled,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
@@ -33,6 +34,7 @@ impl Warnings {
         Warnings {
             logs: logs.clone(),
             untrusted: Sampled::default(),
+            too_many: Sampled::default(),
             admin_refused: Sampled::default(),
             admin_refusals: AtomicU64::new(0),
         }
@@ -53,6 +55,18 @@ impl Warnings {
 }
 
 impl Warnings {
+    /// A request of descriptors was refused because too many limits apply to it.
+    #[cold]
+    pub(crate) fn too_many_limits(&self, now: Micros) {
+        if self.too_many.is_due(now) {
+            let event = format!(
+                "more than {MAX_LIMITS} limits apply to a request of descriptors, and it was refused: \
+                 send fewer descriptors, or narrow the rules down"
+            );
+            self.logs.warn(&event, &[]);
+        }
+    }
+
     /// Somebody was turned away from the admin door: with a wrong token, or from a page.
     #[cold]
     pub(crate) fn admin_refused(&self, peer: SocketAddr, status: u16, now: Micros) {
