@@ -8,6 +8,7 @@
 
 mod asked;
 mod deciding;
+mod stated;
 mod status;
 mod unit;
 
@@ -19,6 +20,8 @@ use crate::answer::Answer;
 use crate::gatekeeper::{Answering, Gatekeeper, Version};
 use asked::Asked;
 
+pub use stated::STATED_LIMITS_MAX;
+pub(crate) use stated::StatedSets;
 pub use status::{CurrentLimit, Described, Status};
 pub use unit::Unit;
 
@@ -106,6 +109,8 @@ pub enum DescriptorError {
     UnknownAct,
     /// A stated limit cannot be counted.
     BadLimit,
+    /// It is one more different limit than the [`STATED_LIMITS_MAX`] that can be in use.
+    TooManyStated,
 }
 
 impl fmt::Display for DescriptorError {
@@ -125,6 +130,10 @@ impl fmt::Display for DescriptorError {
                 "the entry tollgate.act has a value that is not known: send force, or leave it out"
             }
             DescriptorError::BadLimit => "the limit that a descriptor states is out of range",
+            DescriptorError::TooManyStated => {
+                "more than 1024 different limits that descriptors state are in use: state the same \
+                 few numbers for many callers, not numbers of each"
+            }
         })
     }
 }
@@ -179,7 +188,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         now: Micros,
     ) -> Result<Described, DescriptorError> {
         ask.check()?;
-        let mut asked = Asked::new(&rules, ask, now)?;
+        let mut asked = Asked::new((&rules, &self.stated), ask, now)?;
         self.count(&asked.first);
         self.count(&asked.after);
         let (told, entries) = self.take_asked(&mut asked, now).await;

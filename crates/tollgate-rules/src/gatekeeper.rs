@@ -19,6 +19,7 @@ use tollgate::{
 
 use crate::answer::{Answer, Binding, Entries, Told};
 use crate::changes::Changes;
+use crate::descriptors::StatedSets;
 use crate::facts::Facts;
 use crate::observer::{Decided, Observer};
 use crate::plan::{Plan, Standing};
@@ -34,6 +35,8 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     overrides: Mutex<Vec<Arc<Override>>>,
     limiter: Limiter<S, C>,
     pub(crate) reservations: Reservations,
+    /// Limits that askers of descriptors state.
+    pub(crate) stated: StatedSets,
     counts: Counts,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -139,6 +142,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             overrides: Mutex::default(),
             limiter,
             reservations: Reservations::default(),
+            stated: StatedSets::default(),
             counts: Counts::default(),
             observer: None,
         }

@@ -207,21 +207,33 @@ impl<'a> Plan<'a> {
         Some(standing)
     }
 
-    /// An enforced limit takes the room of one that is not.
+    /// A limit that cannot be left out takes the room of one that can.
     fn push(&mut self, planned: Planned) {
-        if self.limits.is_full() && planned.standing == Standing::Enforced {
-            let other = self.limits.iter().rposition(|one| one.standing != Standing::Enforced);
+        let needed = self.is_needed(&planned);
+        if self.limits.is_full() && needed {
+            let other = self.limits.iter().rposition(|one| !self.is_needed(one));
             if let Some(other) = other {
                 self.limits.remove(other);
                 self.left_out += 1;
             }
         }
         if self.limits.try_push(planned).is_err() {
-            match planned.standing {
-                Standing::Enforced => self.too_many = true,
-                Standing::Shadow | Standing::Soft => self.left_out += 1,
+            match needed {
+                true => self.too_many = true,
+                false => self.left_out += 1,
             }
         }
+    }
+
+    /// Whether a request cannot be decided without a limit: it refuses, or its status is told whether
+    /// it does or not.
+    fn is_needed(&self, planned: &Planned) -> bool {
+        planned.standing == Standing::Enforced || self.is_direct(planned)
+    }
+
+    /// Whether a file or the asker brings it, not a rule of our own.
+    pub(crate) fn is_direct(&self, planned: &Planned) -> bool {
+        RuleSet::is_stated(planned.place.rule) || self.rule(planned).imported.is_some()
     }
 
     /// Adds what an imported file or the asker says of a descriptor. The key is made already: it is all

@@ -3,7 +3,7 @@
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Algorithm, KeyBuf, Limit, Micros};
 
-use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit};
+use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit, StatedSets};
 use crate::facts::Facts;
 use crate::gatekeeper::Version;
 use crate::import::{Allows, Imported};
@@ -21,6 +21,8 @@ pub(super) struct Asked<'a> {
     pub(super) after: Plan<'a>,
     /// Each descriptor, in order.
     pub(super) each: Vec<One>,
+    /// Limits that askers state, of all requests.
+    stated: &'a StatedSets,
 }
 
 /// What one descriptor asks.
@@ -63,7 +65,7 @@ impl One {
 
 impl<'a> Asked<'a> {
     pub(super) fn new(
-        rules: &'a Version,
+        (rules, stated): (&'a Version, &'a StatedSets),
         ask: &DescriptorAsk<'_>,
         now: Micros,
     ) -> Result<Asked<'a>, DescriptorError> {
@@ -73,6 +75,7 @@ impl<'a> Asked<'a> {
             first: Plan::empty(rules, true),
             after: Plan::empty(rules, true),
             each: ask.descriptors.iter().map(One::of).collect(),
+            stated,
         };
         match rules.domain(ask.domain) {
             Some(domain) => asked.add_imported(rules, domain, ask, now)?,
@@ -161,20 +164,21 @@ impl<'a> Asked<'a> {
     fn add_stated(
         &mut self,
         (domain, descriptor): (&str, &Descriptor<'_>),
-        StatedLimit { units, unit }: StatedLimit,
+        stated: StatedLimit,
         (rule, algorithm): (u32, Algorithm),
         of: u8,
         now: Micros,
     ) -> Result<(), DescriptorError> {
         let mut key = KeyBuf::new().with("stated", domain);
         descriptor.facts().for_each(|entry| add_entry(&mut key, entry.name, entry.value));
-        let plan = self.plan(of);
+        let StatedLimit { units, unit } = stated;
         let limit = match units {
             0 => DirectLimit::Closed(unit),
             _ => {
-                let name = &*plan.rules().at(rule).name;
+                let name = &*self.first.rules().at(rule).name;
                 let limit = Limit::per(units.into(), unit.period()).algorithm(algorithm).name(name);
                 let limit = limit.build().map_err(|_| DescriptorError::BadLimit)?;
+                self.stated.using((stated, algorithm), &limit, now)?;
                 DirectLimit::Stated(Box::new(RuleLimit::new(limit)))
             }
         };

@@ -162,11 +162,7 @@ impl Asked<'_> {
 /// Whether clients are told of a limit: of what refuses and, as the reference server does, of all that
 /// a file or the asker brings.
 fn is_told(plan: &Plan<'_>, planned: &Planned) -> bool {
-    planned.standing == Standing::Enforced || is_direct(plan, planned)
-}
-
-fn is_direct(plan: &Plan<'_>, planned: &Planned) -> bool {
-    plan.rule(planned).imported.is_some() || RuleSet::is_stated(planned.place.rule)
+    planned.standing == Standing::Enforced || plan.is_direct(planned)
 }
 
 /// Of several limits of one descriptor the one that decides is told, the first of equals.
@@ -185,7 +181,7 @@ fn said(plan: &Plan<'_>, planned: &Planned, outcome: &Outcome, now: Micros) -> S
         && !(planned.quota && plan.rule(planned).mode == Mode::Enforce);
     let over = !outcome.allowed && !shadow;
     let unit = Unit::of_period(limit.period());
-    let reset_after = match unit.filter(|_| is_direct(plan, planned)) {
+    let reset_after = match unit.filter(|_| plan.is_direct(planned)) {
         // A window that nothing was taken in has an end, too.
         Some(unit)
             if outcome.reset_after.is_zero() && limit.algorithm() == Algorithm::FixedWindow =>

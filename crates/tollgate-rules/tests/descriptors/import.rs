@@ -1,9 +1,10 @@
 //! Fields of imported files, one behaviour at a time.
 
+use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Refusal};
-use tollgate_rules::{Ask, Facts, Source, Standing, Unit, Verdict, compile};
+use tollgate_rules::{Ask, DescriptorError, Facts, Source, Standing, Unit, Verdict, compile};
 
-use super::gate::{Gate, d, rules, said};
+use super::gate::{D, Gate, d, rules, said};
 
 /// A file of the domain `d`.
 fn file(descriptors: &str) -> String {
@@ -149,6 +150,25 @@ fn quota_mode_refuses_when_all_are_used_up() {
     ];
     for want in want {
         assert_eq!(free.say("d", &asked()), want, "a refusal charges nothing");
+    }
+}
+
+#[test]
+fn none_is_left_out_because_there_are_many() {
+    for mode in ["shadow_mode", "quota_mode"] {
+        let file = file(&format!(
+            "  - {{ key: k, {mode}: true, rate_limit: {{ unit: minute, requests_per_unit: 5 }} }}\n  \
+               - {{ key: e, rate_limit: {{ unit: minute, requests_per_unit: 5 }} }}\n"
+        ));
+        let gate = Gate::new(&[&file]);
+        let values: Vec<String> = (0..=MAX_LIMITS).map(|value| value.to_string()).collect();
+        let mut asked: Vec<_> = values.iter().map(|value| d(&[("k", value)])).collect();
+        let too_many = |asked: &[D]| gate.try_ask("d", asked).unwrap_err();
+        assert_eq!(too_many(&asked), DescriptorError::TooManyLimits, "{mode}");
+        asked[MAX_LIMITS] = d(&[("e", "")]);
+        assert_eq!(too_many(&asked), DescriptorError::TooManyLimits, "{mode}");
+        asked.pop();
+        assert_eq!(gate.say("d", &asked).matches("OK 5/minute 4").count(), MAX_LIMITS);
     }
 }
 
