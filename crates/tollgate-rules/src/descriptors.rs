@@ -52,8 +52,8 @@ pub struct Entry<'a> {
 pub enum Hits {
     /// So many units, or a refusal. 0 only asks.
     Take(u64),
-    /// To give back so many.
-    Refund(u64),
+    /// To give back so many. `None`: nobody said, so that it is what a take would have cost.
+    Refund(Option<u64>),
     /// So many, whatever is left: they were used already.
     Force(u64),
 }
@@ -190,10 +190,12 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         ask.check()?;
         let mut asked = Asked::new((&rules, &self.stated), ask, now)?;
         self.count(&asked.first);
-        self.count(&asked.after);
+        self.count(&asked.refunds);
+        self.count(&asked.forces);
         let (told, entries) = self.take_asked(&mut asked, now).await;
-        let after = self.carry_out(&asked, now).await;
-        let statuses = asked.statuses(&entries, &after, now);
+        let given_back = self.give_back(&asked.refunds, now).await;
+        let forced = self.force(&asked.forces, now).await;
+        let statuses = asked.statuses(&entries, (&given_back, &forced), now);
         let stated = std::mem::take(&mut asked.first.stated);
         drop(asked);
         Ok(Described::new(Answer::new(rules, (told, entries)).stating(stated), statuses))

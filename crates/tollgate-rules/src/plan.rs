@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act, Check, KeyBuf, Limit, Micros};
+use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 
 use crate::descriptors::Unit;
 use crate::facts::Facts;
@@ -337,13 +337,22 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn check(&self, planned: &Planned, act: Act) -> Check<'_> {
-        let counts_denied = self.rule(planned).count_denied && act == Act::Take;
+        let counts_denied = act == Act::Take && self.counts_denied(planned);
         let act = if self.refused && !counts_denied { Act::Peek } else { act };
         let check = Check::new(self.limit(planned), self.key_for(planned));
         let check = check.cost(planned.cost).act(act).terms(self.rule(planned).terms);
         let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
         let check = if self.at_once { check.at_once() } else { check };
         if counts_denied { check.count_denied() } else { check }
+    }
+
+    /// Whether refusals are charged, too. A file says that of its own windows: a bucket that somebody has
+    /// set in place of one would keep whoever goes on asking out for good.
+    pub(crate) fn counts_denied(&self, planned: &Planned) -> bool {
+        let rule = self.rule(planned);
+        let replaced = rule.imported.is_some() && matches!(planned.place.list, List::Override(_));
+        rule.count_denied
+            && !(replaced && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 
     /// The limits that a settlement is about: those whose cost was reserved, or all if none was.

@@ -17,8 +17,10 @@ use crate::rule_set::{DomainOf, RuleSet, STATED_OF_OURS};
 pub(super) struct Asked<'a> {
     /// What is taken, or only asked about: one decision.
     pub(super) first: Plan<'a>,
-    /// What is forced or given back, after it.
-    pub(super) after: Plan<'a>,
+    /// What is given back, after it,
+    pub(super) refunds: Plan<'a>,
+    /// and what is forced, after that.
+    pub(super) forces: Plan<'a>,
     /// Each descriptor, in order.
     pub(super) each: Vec<One>,
     /// Limits that askers state, of all requests.
@@ -28,7 +30,7 @@ pub(super) struct Asked<'a> {
 /// What one descriptor asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct One {
-    pub(super) act: Act,
+    pub(super) deed: Deed,
     /// What is asked for, if somebody said.
     pub(super) units: Option<u64>,
     /// A file says that there is no limit for it.
@@ -37,7 +39,7 @@ pub(super) struct One {
 
 /// What is done with what a descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Deed {
     Take,
     Refund,
     Force,
@@ -46,20 +48,20 @@ pub(super) enum Act {
 impl One {
     fn of(descriptor: &Descriptor<'_>) -> One {
         let forced = descriptor.entries.iter().any(|entry| entry.name == ACT);
-        let (act, units) = match descriptor.hits {
-            Some(Hits::Refund(units)) => (Act::Refund, Some(units)),
-            Some(Hits::Force(units)) => (Act::Force, Some(units)),
-            Some(Hits::Take(units)) if forced => (Act::Force, Some(units)),
-            None if forced => (Act::Force, None),
-            Some(Hits::Take(units)) => (Act::Take, Some(units)),
-            None => (Act::Take, None),
+        let (deed, units) = match descriptor.hits {
+            Some(Hits::Refund(units)) => (Deed::Refund, units),
+            Some(Hits::Force(units)) => (Deed::Force, Some(units)),
+            Some(Hits::Take(units)) if forced => (Deed::Force, Some(units)),
+            None if forced => (Deed::Force, None),
+            Some(Hits::Take(units)) => (Deed::Take, Some(units)),
+            None => (Deed::Take, None),
         };
-        One { act, units, unlimited: false }
+        One { deed, units, unlimited: false }
     }
 
     /// Whether it only wants to know.
     pub(super) fn only_asks(&self) -> bool {
-        (self.act, self.units) == (Act::Take, Some(0))
+        (self.deed, self.units) == (Deed::Take, Some(0))
     }
 }
 
@@ -73,7 +75,8 @@ impl<'a> Asked<'a> {
         // Whoever asks this way cannot hold a request back.
         let mut asked = Asked {
             first: Plan::empty(rules, true),
-            after: Plan::empty(rules, true),
+            refunds: Plan::empty(rules, true),
+            forces: Plan::empty(rules, true),
             each: ask.descriptors.iter().map(One::of).collect(),
             stated,
         };
@@ -84,19 +87,21 @@ impl<'a> Asked<'a> {
             None => {}
         }
         asked.first.only_asks =
-            asked.each.iter().all(|one| one.act != Act::Take || one.only_asks());
+            asked.each.iter().all(|one| one.deed != Deed::Take || one.only_asks());
         let too_many =
             |plan: &Plan<'_>| plan.too_many || plan.limits.len() + plan.closed.len() > MAX_LIMITS;
-        match too_many(&asked.first) || too_many(&asked.after) {
+        let too_many = [&asked.first, &asked.refunds, &asked.forces].into_iter().any(too_many);
+        match too_many {
             true => Err(DescriptorError::TooManyLimits),
             false => Ok(asked),
         }
     }
 
     fn plan(&mut self, of: u8) -> &mut Plan<'a> {
-        match self.each[usize::from(of)].act {
-            Act::Take => &mut self.first,
-            Act::Refund | Act::Force => &mut self.after,
+        match self.each[usize::from(of)].deed {
+            Deed::Take => &mut self.first,
+            Deed::Refund => &mut self.refunds,
+            Deed::Force => &mut self.forces,
         }
     }
 
@@ -141,13 +146,13 @@ impl<'a> Asked<'a> {
             let Some((rule, key)) = found else { continue };
             let Some(one) = imported(rule) else { continue };
             let limit = match one.allows {
-                Allows::Everything => {
+                Allows::Everything if rules.override_of(rule, &key, now).is_none() => {
                     self.each[usize::from(of)].unlimited = true;
                     continue;
                 }
                 _ if one.name.as_deref().is_some_and(|name| replaced.contains(&name)) => continue,
                 Allows::Nothing(unit) => DirectLimit::Closed(unit),
-                Allows::Limited => DirectLimit::OfRule,
+                Allows::Limited | Allows::Everything => DirectLimit::OfRule,
             };
             let standing = match rules.at(rule).mode {
                 Mode::Enforce if !one.quota => Standing::Enforced,

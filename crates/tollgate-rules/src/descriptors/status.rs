@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Algorithm, DecidedBy, Micros, Outcome, Wait};
 
 use super::Unit;
-use super::asked::{Act, Asked};
+use super::asked::{Asked, Deed};
 use super::deciding::end_of_window;
 use crate::answer::{Answer, Entries};
 use crate::plan::{Closed, Plan, Planned, Standing};
@@ -137,25 +137,40 @@ impl Counted {
 }
 
 impl Asked<'_> {
-    /// What is said of each descriptor; `after`: what is there of the limits of the second plan.
-    pub(super) fn statuses(&self, entries: &Entries, after: &[Outcome], now: Micros) -> Vec<Said> {
+    /// What is said of each descriptor, by what is there of the limits of each plan.
+    pub(super) fn statuses(
+        &self,
+        taken: &Entries,
+        (given_back, forced): (&[Outcome], &[Outcome]),
+        now: Micros,
+    ) -> Vec<Said> {
         let mut statuses = vec![Said::default(); self.each.len()];
-        let taken = self.first.limits.iter().zip(entries.outcomes());
-        for (planned, outcome) in taken.filter(|(one, _)| is_told(&self.first, one)) {
-            tell(&mut statuses, planned, said(&self.first, planned, outcome, now));
-        }
-        let after = self.after.limits.iter().zip(after);
-        for (planned, outcome) in after.filter(|(one, _)| is_told(&self.after, one)) {
-            tell(&mut statuses, planned, said(&self.after, planned, outcome, now));
-        }
-        for closed in self.first.closed.iter().chain(&self.after.closed) {
-            let refuses = self.each[usize::from(closed.of)].act == Act::Take;
+        tell_all(&mut statuses, &self.first, taken.outcomes(), now);
+        tell_all(&mut statuses, &self.refunds, given_back.iter(), now);
+        tell_all(&mut statuses, &self.forces, forced.iter(), now);
+        for closed in
+            [&self.first, &self.refunds, &self.forces].iter().flat_map(|plan| &plan.closed)
+        {
+            let refuses = self.each[usize::from(closed.of)].deed == Deed::Take;
             statuses[usize::from(closed.of)] = said_of_closed(&self.first, closed, refuses, now);
         }
         for (said, _) in statuses.iter_mut().zip(&self.each).filter(|(_, one)| one.unlimited) {
             *said = Said { unlimited: true, remaining: UNLIMITED, ..Said::default() };
         }
         statuses
+    }
+}
+
+/// Says what the limits of a plan say.
+fn tell_all<'o>(
+    statuses: &mut [Said],
+    plan: &Plan<'_>,
+    outcomes: impl Iterator<Item = &'o Outcome>,
+    now: Micros,
+) {
+    for (planned, outcome) in plan.limits.iter().zip(outcomes).filter(|(one, _)| is_told(plan, one))
+    {
+        tell(statuses, planned, said(plan, planned, outcome, now));
     }
 }
 

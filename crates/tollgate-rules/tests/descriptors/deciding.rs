@@ -269,3 +269,24 @@ fn questions_that_make_no_sense_are_errors_and_charge_nothing() {
     assert_eq!(gate.ask("edge", &many).statuses().len(), DESCRIPTORS_MAX);
     assert_eq!(gate.say("edge", &vec![good(); MAX_LIMITS])[..5].to_string(), "OVER:");
 }
+
+#[test]
+fn what_nobody_priced_is_given_back_as_it_was_taken() {
+    let gate = gate();
+    let heavy = || d(&[("method", "POST"), ("path", "/api/heavy"), ("user", "u")]);
+    assert_eq!(gate.one("edge", heavy()), "OK 5/minute 2 users");
+    assert_eq!(gate.one("edge", heavy().refund_cost()), "OK 5/minute 5 users");
+}
+
+#[test]
+fn forced_charges_are_told_and_refunds_are_not() {
+    let gate = gate();
+    let address = || d(&[("remote_address", "192.0.2.1")]);
+    gate.ask("edge", &[address().force(3)]);
+    gate.ask("edge", &[address().refund(1)]);
+    gate.ask("edge", &[address().limit(0, Unit::Day).force(3)]);
+    let rules = gate.gatekeeper.rules();
+    let (rule, tally) = rules.tallies().next().unwrap();
+    assert_eq!(&*rule.name, "addresses");
+    assert_eq!((tally.count(Verdict::Allowed), tally.count(Verdict::Refused)), (1, 0));
+}

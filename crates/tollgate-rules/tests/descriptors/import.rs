@@ -1,7 +1,12 @@
 //! Fields of imported files, one behaviour at a time.
 
+use std::time::Duration;
+
+use serde_json::json;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Refusal};
+use tollgate_rules::gatekeeper::at_once;
+use tollgate_rules::keys::Leniency;
 use tollgate_rules::{Ask, DescriptorError, Facts, Source, Standing, Unit, Verdict, compile};
 
 use super::gate::{D, Gate, d, rules, said};
@@ -217,7 +222,7 @@ fn callers_of_imported_rules_can_be_looked_at_and_helped() {
     let gate = Gate::new(&[&text]);
     let asked = |user| d(&[("kind", "slow"), ("user", user)]);
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
-    let rule = "d--kind---slow--user";
+    let rule = "d--kind--user-5db3e5038051";
     let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
     let report = tollgate_rules::at_once(caller.report());
     assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour fixed_window"));
@@ -299,4 +304,93 @@ fn bounds_of_a_file_hold() {
     };
     let (rules, said) = many(25_000, &plain);
     assert!(rules.is_none() && said.contains("more than"), "{said}");
+}
+
+#[test]
+fn whoever_is_blocked_is_refused_in_quota_mode_too() {
+    let gate = Gate::new(&[&file(
+        "  - { key: a, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+",
+    )]);
+    let both = [d(&[("a", "1")]), d(&[("b", "1")])];
+    assert_eq!(gate.say("d", &both), "OK: OK 5/hour 4 | OK 5/hour 4");
+    let caller = gate.gatekeeper.caller_at("d--a", "entry.a=1", gate.now).unwrap();
+    assert!(at_once(caller.block(Duration::from_secs(60))));
+    let refused = gate.ask("d", &both);
+    assert_eq!(refused.answer().refusal(), Some(Refusal::Blocked));
+    assert_eq!(said(&refused), "OVER: OVER 5/hour 0 | OK 5/hour 4");
+    assert_eq!(refused.retry_after().as_micros(), Some(60_000_000));
+    let (_, tally) =
+        gate.gatekeeper.rules().tallies().next().map(|(_, t)| ((), t.clone())).unwrap();
+    assert_eq!((tally.count(Verdict::Allowed), tally.count(Verdict::Refused)), (1, 1));
+    assert_eq!(gate.say("d", &[d(&[("a", "2")]), d(&[("b", "1")])])[..3].to_string(), "OK:");
+    assert!(at_once(caller.unblock()));
+    assert_eq!(gate.say("d", &both)[..3].to_string(), "OK:");
+}
+
+#[test]
+fn unlimited_rules_can_be_given_limits_and_closed_ones_say_that_they_are() {
+    let gate = Gate::new(&[&file(
+        "  - { key: free, rate_limit: { unlimited: true } }
+  - { key: shut, rate_limit: { unit: hour, requests_per_unit: 0 } }
+",
+    )]);
+    let free = d(&[("free", "1")]);
+    assert_eq!(gate.one("d", free.clone()), "OK unlimited 4294967295");
+    let caller = gate.gatekeeper.caller_at("d--free", "entry.free=1", gate.now).unwrap();
+    assert_eq!(caller.lenient(), Some(Leniency::Unlimited));
+    caller.set_override(&json!([{ "rate": "2/hour", "algorithm": "fixed_window" }])).unwrap();
+    assert_eq!(gate.one("d", free), "OK 2/hour 1");
+    assert_eq!(gate.one("d", d(&[("free", "2")])), "OK unlimited 4294967295");
+    let caller = gate.gatekeeper.caller_at("d--free", "entry.free=1", gate.now).unwrap();
+    assert_eq!(caller.lenient(), None);
+    assert!(!at_once(caller.report()).closed);
+    let caller = gate.gatekeeper.caller_at("d--shut", "entry.shut=1", gate.now).unwrap();
+    let report = at_once(caller.report());
+    assert!(report.closed && report.limits.is_empty() && report.lenient.is_none());
+}
+
+#[test]
+fn refusals_are_not_charged_to_a_bucket_that_replaces_a_window() {
+    let gate =
+        Gate::new(&[&file("  - { key: k, rate_limit: { unit: hour, requests_per_unit: 5 } }\n")]);
+    let caller = gate.gatekeeper.caller_at("d--k", "entry.k=v", gate.now).unwrap();
+    caller.set_override(&json!(["2/hour"])).unwrap();
+    let asked = [d(&[("k", "v")])];
+    for _ in 0..2 {
+        assert!(gate.ask("d", &asked).allowed());
+    }
+    let first = gate.ask("d", &asked).retry_after();
+    for _ in 0..50 {
+        assert_eq!(gate.ask("d", &asked).retry_after(), first, "a refusal charges nothing");
+    }
+}
+
+#[test]
+fn clients_are_told_the_name_of_a_limit_and_never_a_value() {
+    let policy = |name: &str| {
+        let gate = Gate::new(&[&file(&format!(
+            "  - {{ key: api_key, value: s3cret, rate_limit: {{ unit: hour, requests_per_unit: 5{name} }} }}\n"
+        ))]);
+        let described = gate.ask("d", &[d(&[("api_key", "s3cret")])]);
+        let told = described.answer().binding().unwrap();
+        assert!(!told.rule.contains("s3cret") && told.rule.starts_with("d--api_key-"));
+        told.policy.as_str().to_owned()
+    };
+    assert_eq!(policy(", name: per-key"), "per-key");
+    assert!(policy("").starts_with("d--api_key-") && !policy("").contains("s3cret"));
+    assert!(policy(", name: schlüssel").starts_with("d--api_key-"), "no header could carry it");
+}
+
+#[test]
+fn unlimited_minds_only_what_is_a_unit() {
+    for (unit, errors) in [("''", false), ("unknown", false), ("hour", true), ("HOUR", true)] {
+        let text =
+            file(&format!("  - {{ key: k, rate_limit: {{ unlimited: true, unit: {unit} }} }}\n"));
+        let compiled = compile(&[Source::from_text("one.yaml", &text)]);
+        let shown = compiled.diagnostics.to_string();
+        assert_eq!(compiled.rules.is_none(), errors, "{unit}: {shown}");
+        assert_eq!(shown.matches("error").count(), usize::from(errors), "{shown}");
+    }
 }

@@ -33,6 +33,9 @@ pub(super) struct KeyReport {
     /// Whether the rule refuses this caller; of a rule for a share of callers not all.
     #[serde(default = "yes")]
     enforced: bool,
+    /// The rule refuses whoever meets it everything.
+    #[serde(default)]
+    closed: bool,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
     replaced_by: Option<Override>,
@@ -132,6 +135,10 @@ impl KeyReport {
                 let limit = printable(limit);
                 format!("{key} is allowed: {remaining} of {max} left under {rule} ({limit}).")
             }
+            None if self.closed => match self.leniency() {
+                Some(leniency) => format!("{rule} allows nothing, but {leniency}."),
+                None => format!("{key} is refused: {rule} allows nothing. Waiting does not help."),
+            },
             None => format!("{key} is allowed: {rule} has no limits for it."),
         }
     }
