@@ -3,6 +3,7 @@
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Refusal};
 use tollgate_rules::descriptors::{DESCRIPTORS_MAX, ENTRIES_MAX};
+use tollgate_rules::gatekeeper::at_once;
 use tollgate_rules::{Ask, DescriptorError, Facts, Standing, Unit, Verdict};
 
 use super::gate::{D, Gate, NOON, d, said};
@@ -38,6 +39,13 @@ fn entries_are_facts() {
     assert_eq!(gate.one("edge", address("192.0.2.1")), "OK 10/minute 9 addresses");
     assert_eq!(gate.one("other", address("192.0.2.1")), "OK 10/minute 8 addresses");
     assert_eq!(gate.one("edge", address("192.0.2.2")), "OK 10/minute 9 addresses");
+    // A network is not its first address, however it is spelt.
+    assert_eq!(gate.one("edge", address("192.0.2.0/24")), "OK 10/minute 9 addresses");
+    assert_eq!(gate.one("edge", address("192.0.2.0")), "OK 10/minute 9 addresses");
+    assert_eq!(gate.one("edge", address("192.0.2.7/24")), "OK 10/minute 8 addresses");
+    assert_eq!(gate.one("edge", address("192.0.2.0/32")), "OK 10/minute 8 addresses");
+    let network = gate.gatekeeper.caller_at("addresses", "ip=192.0.2.0/24", gate.now).unwrap();
+    assert_eq!(at_once(network.report()).limits[0].balance, 8);
     // Not an address: the rule's key has no fact.
     assert_eq!(gate.one("edge", address("somebody")), "OK");
     assert_eq!(gate.gatekeeper.stats().without_fact, 1);
@@ -268,6 +276,25 @@ fn questions_that_make_no_sense_are_errors_and_charge_nothing() {
     let many = vec![d(&[("none", "")]); DESCRIPTORS_MAX];
     assert_eq!(gate.ask("edge", &many).statuses().len(), DESCRIPTORS_MAX);
     assert_eq!(gate.say("edge", &vec![good(); MAX_LIMITS])[..5].to_string(), "OVER:");
+}
+
+#[test]
+fn a_network_is_exempt_only_as_a_whole() {
+    let gate = Gate::new(&["
+exempt: { ips: [192.0.2.0/24, 198.51.100.0/32] }
+rules: [{ name: addresses, key: '{ip}', limits: [{ rate: 10/minute, algorithm: fixed_window }] }]
+"]);
+    let rows = [
+        ("192.0.2.1", "OK"),
+        ("192.0.2.0/25", "OK"),
+        ("192.0.2.0/24", "OK"),
+        ("192.0.2.0/23", "OK 10/minute 9 addresses"),
+        ("198.51.100.0", "OK"),
+        ("198.51.100.0/24", "OK 10/minute 9 addresses"),
+    ];
+    for (address, want) in rows {
+        assert_eq!(gate.one("edge", d(&[("remote_address", address)])), want, "{address}");
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn a_limit_can_take_the_place_of_others() {
     );
     let gate = Gate::new(&[&text]);
     let [all, each, free, free2] = ["all", "each", "free", "free2"].map(|key| d(&[(key, "v")]));
-    let say = |asked: &[super::gate::D]| gate.say("d", asked);
+    let say = |asked: &[D]| gate.say("d", asked);
     assert_eq!(say(std::slice::from_ref(&all)), "OK: OK 9/minute 8 all");
     assert_eq!(say(&[all.clone(), each.clone()]), "OK: OK | OK 5/minute 4 each");
     assert_eq!(say(&[each.clone(), all.clone()]), "OK: OK 5/minute 3 each | OK");
@@ -224,22 +224,22 @@ fn callers_of_imported_rules_can_be_looked_at_and_helped() {
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
     let rule = "d--kind--user-5db3e5038051";
     let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
-    let report = tollgate_rules::at_once(caller.report());
+    let report = at_once(caller.report());
     assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour fixed_window"));
     assert_eq!(tollgate_rules::key_text(caller.key()), "entry.user=a,b");
-    assert!(tollgate_rules::at_once(caller.reset()));
+    assert!(at_once(caller.reset()));
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
     caller.set_override(&serde_json::json!(["9/hour"])).unwrap();
     assert_eq!(gate.one("d", asked("a,b")), "OK 9/hour 7");
     assert_eq!(gate.one("d", asked("other")), "OK 2/hour 1");
-    tollgate_rules::at_once(caller.block(std::time::Duration::from_secs(60)));
+    at_once(caller.block(Duration::from_secs(60)));
     let blocked = gate.ask("d", &[asked("a,b")]);
     assert_eq!((blocked.allowed(), blocked.decided_by()), (false, DecidedBy::Block));
     assert_eq!(blocked.retry_after().as_micros(), Some(60_000_000));
     // An empty value is a value.
     assert_eq!(gate.one("d", asked("")), "OK 2/hour 1");
     let nobody = gate.gatekeeper.caller_at(rule, "entry.user=", gate.now).unwrap();
-    assert!(tollgate_rules::at_once(nobody.reset()));
+    assert!(at_once(nobody.reset()));
 }
 
 #[test]
