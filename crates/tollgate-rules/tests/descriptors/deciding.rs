@@ -281,7 +281,7 @@ fn questions_that_make_no_sense_are_errors_and_charge_nothing() {
 #[test]
 fn a_network_is_exempt_only_as_a_whole() {
     let gate = Gate::new(&["
-exempt: { ips: [192.0.2.0/24, 198.51.100.0/32] }
+exempt: { ip: [192.0.2.0/24, 198.51.100.0/32] }
 rules: [{ name: addresses, key: '{ip}', limits: [{ rate: 10/minute, algorithm: fixed_window }] }]
 "]);
     let rows = [
