@@ -206,6 +206,14 @@ descriptors:
 }
 
 #[test]
+fn two_stated_limits_of_the_same_entries() {
+    let gate = gate();
+    let stated = |units, unit| d(&[("k", "v")]).limit(units, unit);
+    let two = [stated(10, Unit::Minute), stated(20, Unit::Minute)];
+    assert_eq!(gate.say("ours", &two), "OK: OK 10/minute 9 | OK 20/minute 19");
+}
+
+#[test]
 fn modes_of_rules_are_as_elsewhere() {
     let gate = Gate::new(&["
 rules:
