@@ -104,7 +104,7 @@ impl Condition {
                 facts.entries_named(name).any(|text| value.holds(Some(text)))
             }
             Condition::Domain(test) => test.holds(facts.domain),
-            Condition::Ip(nets) => seen.ip.is_some_and(|ip| contains(nets, ip)),
+            Condition::Ip(nets) => seen.is_in(nets),
             Condition::All(all) => all.iter().all(|one| one.holds(seen)),
             Condition::Any(any) => any.iter().any(|one| one.holds(seen)),
             Condition::Not(inner) => !inner.holds(seen),

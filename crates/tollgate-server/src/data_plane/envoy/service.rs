@@ -103,7 +103,7 @@ fn hits(request: &RateLimitRequest<'_>, asked: &RateLimitDescriptor<'_>) -> Opti
     // More than any limit has: it is refused, forced or given back as far as there is anything.
     let said = said.map(|number| number.min(MAX_EXACT));
     match asked.is_negative_hits {
-        true => Some(Hits::Refund(said.unwrap_or(1))),
+        true => Some(Hits::Refund(said)),
         false => said.map(Hits::Take),
     }
 }

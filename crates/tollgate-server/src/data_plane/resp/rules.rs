@@ -155,6 +155,7 @@ impl<'a> Asked<'a> {
             headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
             domain: self.domain,
             entries: &self.entries,
+            ..Facts::default()
         }
     }
 
