@@ -290,7 +290,8 @@ fn with_scratch<T>(act: impl FnOnce(&mut KeyBuf) -> T) -> T {
     let mut key = SCRATCH.take();
     key.clear();
     let done = act(&mut key);
-    if key.as_bytes().len() <= SCRATCH_BYTES_MAX {
+    // Its memory, not its length: a long key that was found wanting has been taken away again.
+    if key.capacity() <= SCRATCH_BYTES_MAX {
         SCRATCH.set(key);
     }
     done
@@ -371,5 +372,25 @@ impl OneKey {
         }
         self.requests.fetch_add(1, Ordering::Relaxed) + 1 == SUSPICIOUS_REQUESTS
             && self.several_callers.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_the_memory_of_short_keys_only() {
+        let kept = |value: usize, cleared: bool| {
+            with_scratch(|key| {
+                key.add("header.x-api-key", &"a".repeat(value));
+                if cleared {
+                    key.clear();
+                }
+            });
+            with_scratch(|key| key.capacity())
+        };
+        assert!(kept(100, false) >= 100);
+        assert_eq!((kept(SCRATCH_BYTES_MAX, false), kept(SCRATCH_BYTES_MAX, true)), (0, 0));
     }
 }
