@@ -10,7 +10,7 @@ use tollgate::KeyBuf;
 
 use crate::client_ip::{TrustedProxies, first_bits};
 use crate::gate::Question;
-use crate::header_text::{only, spelt};
+use crate::header_text::{only, said_elsewhere, spelt};
 
 /// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
 /// can use any address in it.
@@ -138,8 +138,12 @@ impl KeyFrom {
             }
             Kind::Header(name, part) => {
                 let value = only(&head.headers, name).map_err(|()| name.clone())?;
+                let value = match value {
+                    Some(value) => Some(spelt(value.as_bytes())),
+                    None => said_elsewhere(name.as_str(), &head.uri).map(Cow::Borrowed),
+                };
                 let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(false) };
-                key.add(part, &spelt(value.as_bytes()));
+                key.add(part, &value);
             }
             Kind::Path => key.add("path", head.uri.path()),
             Kind::Named(name, value) => {
@@ -228,7 +232,7 @@ mod tests {
             watching: false,
             dialects: None,
             layers: Default::default(),
-            told_outside: false,
+            asked_for: false,
         }
     }
 
@@ -302,6 +306,27 @@ mod tests {
                 Err(name) => format!("twice: {name}"),
             };
             assert_eq!(found, want, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_http_2_is_part_of_the_target() {
+        // Target, fields, the host that is found.
+        let rows: [(_, &[(&str, &[u8])], _); 5] = [
+            ("https://a.example:8443/x", &[], Some("a.example:8443")),
+            ("https://user:word@a.example/x", &[], Some("a.example")),
+            ("https://a.example/x", &[("host", b"b.example")], Some("b.example")),
+            ("/x", &[("host", b"b.example")], Some("b.example")),
+            ("/x", &[], None),
+        ];
+        for (target, fields, want) in rows {
+            let mut question = question(None, fields);
+            question.head.uri = target.parse().unwrap();
+            let mut key = KeyBuf::new();
+            let found = header("host").write(&question, &mut key).unwrap();
+            assert_eq!(key.parts().next(), want.map(|host| ("header.host", host)), "{target}");
+            assert_eq!(found, want.is_some());
+            assert_eq!(header("accept").write(&question, &mut key), Ok(false));
         }
     }
 

@@ -14,7 +14,7 @@ use tollgate::headers::Dialect;
 use tower_layer::Layer;
 
 use crate::charge::ChargeFn;
-use crate::decision::{GateDecision, Layers};
+use crate::decision::GateDecision;
 use crate::gate::{Asked, BoxFuture, Gate, Question};
 use crate::refusal::{RefusalFn, Refused};
 use crate::service::RateLimit;
@@ -67,7 +67,7 @@ pub(crate) struct Config {
     pub(crate) refusal: Option<Arc<RefusalFn>>,
     dialects: Option<Arc<[Dialect]>>,
     wait: Option<Waiting>,
-    told_outside: bool,
+    decision_in_response: bool,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
     watch: Arc<Watch>,
     number: u32,
@@ -95,7 +95,7 @@ impl RateLimitLayer {
             refusal: None,
             dialects: None,
             wait: None,
-            told_outside: false,
+            decision_in_response: false,
             on_warning: Arc::new(warning::write),
             watch: Arc::default(),
             number: LAYERS.fetch_add(1, Ordering::Relaxed),
@@ -194,7 +194,7 @@ impl RateLimitLayer {
     /// such as an access log. By default only refusals have it.
     #[must_use]
     pub fn decision_in_response(self) -> RateLimitLayer {
-        self.with(|config| config.told_outside = true)
+        self.with(|config| config.decision_in_response = true)
     }
 
     /// Who is told when the layer seems to be misused; each [`Warning`] once. By default it is written to
@@ -242,8 +242,7 @@ impl Config {
             watching: self.watch.watches(),
             dialects: self.dialects.clone(),
             layers: layers.with(self.number),
-            // A layer outside of this one wants to know whether this one is tighter.
-            told_outside: self.told_outside || layers != Layers::default(),
+            asked_for: self.decision_in_response,
             head,
         }
     }
