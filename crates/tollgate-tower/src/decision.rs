@@ -13,7 +13,8 @@ use crate::fields::Fields;
 use crate::gate::Said;
 
 /// What was decided about a request. The layer puts it into the extensions of the request, before the
-/// inner service sees it. Requests that no limit applies to have none. Responses that are refusals have it,
+/// inner service sees it. Requests that no limit applies to have none, and nor have those that only limits
+/// in shadow mode, or soft ones with room left, apply to. Responses that are refusals have it,
 /// too; others if [`decision_in_response`](crate::RateLimitLayer::decision_in_response) asks for it.
 ///
 /// ```

@@ -90,7 +90,11 @@ impl KeyFrom {
     }
 
     /// The value of a header field, such as an API key. An empty one is none. A request that has it twice
-    /// with different values is answered with 400: the service behind might read the other one.
+    /// with different values is answered with 400: the service behind might read the other one. The `host`
+    /// of an HTTP/2 request is that of its target.
+    ///
+    /// Whatever a client can invent buys it a fresh limit: have somebody outside check the value, or limit
+    /// addresses as well, in a layer around this one.
     pub fn header(name: HeaderName) -> KeyFrom {
         let part = format!("header.{name}").into();
         KeyFrom(Kind::Header(name, part))

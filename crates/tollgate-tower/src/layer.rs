@@ -22,6 +22,9 @@ use crate::warning::{self, Warning, Watch};
 
 /// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
 ///
+/// It belongs on the outermost router: within one that axum's `.nest("/api", …)` takes in, paths are seen
+/// without `/api`. A layer for CORS belongs outside of it, for pages to be able to read refusals.
+///
 /// ```
 /// use std::sync::Arc;
 /// use http::{Method, Response, StatusCode};
@@ -175,7 +178,8 @@ impl RateLimitLayer {
     /// Holds requests back where a queue delays them, at most so long; without this, and beyond it, a
     /// delay is a refusal. `sleep` is the runtime's, such as `tokio::time::sleep`.
     ///
-    /// Who waits is bounded by the queue's capacity for each key. A client that leaves while it waits
+    /// A request that waits keeps the inner service that was found ready for it, and with it a place
+    /// in whatever bounds that service. Who waits is bounded by the queue's capacity for each key. A client that leaves while it waits
     /// gets its units back; over a shared store they may stay charged.
     #[must_use]
     pub fn wait<F>(

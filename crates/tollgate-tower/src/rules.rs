@@ -1,8 +1,8 @@
 //! A whole gatekeeper behind the layer: rules from a file, over any store that answers.
 //!
 //! Facts are the request's method, path and header fields; who is calling follows from the rules'
-//! `identify` and the peer's address. A rule's `concurrency` holds until the body of the response has ended,
-//! and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
+//! `identify` and the peer's address. A rule's `concurrency` holds until the body of the response has ended
+//! (of an upgraded connection, until the head of its 101; and for 24 hours at most), and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
