@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use tollgate::headers::Problem;
 use tollgate::time::MAX_EXACT;
+use tollgate_rules::at_once;
 use tollgate_rules::descriptors::{
     Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Hits, StatedLimit, Status,
 };
@@ -60,9 +61,15 @@ pub(in crate::data_plane) async fn decide(
     }
     let ask = DescriptorAsk { domain: &request.domain, descriptors: &descriptors };
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    // In a box: a stream's task is copied several times before it runs, and this is most of its size.
-    let deciding = Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, now));
-    let decided = timing.of(deciding).await;
+    // What a decision needs on its way is large, and all that a call keeps while it waits is copied when
+    // its task is made. In memory nothing waits; otherwise the decision has a place of its own.
+    let decided = match gatekeeper.limiter().store().shared() {
+        None => at_once(timing.of(gatekeeper.decide_descriptors_by(rules, &ask, now))),
+        Some(_) => {
+            let deciding = Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, now));
+            timing.of(deciding).await
+        }
+    };
     decided.map_err(|error| sentence(error).into())
 }
 

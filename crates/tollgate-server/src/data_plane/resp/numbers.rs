@@ -32,6 +32,7 @@ pub(super) struct Numbers {
 
 /// What numbers mean.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "made once for each limit, and taken apart at once")]
 pub(super) enum Meaning {
     /// A limit.
     Limit(Limit),
