@@ -316,7 +316,8 @@ mod tests {
     #[test]
     fn the_host_of_http_2_is_part_of_the_target() {
         // Target, fields, the host that is found.
-        let rows: [(_, &[(&str, &[u8])], _); 5] = [
+        type Row = (&'static str, &'static [(&'static str, &'static [u8])], Option<&'static str>);
+        let rows: [Row; 5] = [
             ("https://a.example:8443/x", &[], Some("a.example:8443")),
             ("https://user:word@a.example/x", &[], Some("a.example")),
             ("https://a.example/x", &[("host", b"b.example")], Some("b.example")),

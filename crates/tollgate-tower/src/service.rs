@@ -164,24 +164,18 @@ impl Held {
 /// the inner service has written itself stay.
 fn tell(head: &mut response::Parts, decision: GateDecision) {
     let inner = head.extensions.get::<GateDecision>();
-    let asked_inside = inner.is_some_and(GateDecision::is_asked_for);
-    let told_outside = decision.is_told_outside() || asked_inside;
-    let had_one = inner.is_some();
-    let inner = inner.filter(|inner| inner.has_fields());
-    if let Some(inner) = inner
-        && !decision.is_tighter_than(inner)
-    {
-        // It was there for this layer to compare, unless somebody asked for it or it is a refusal.
-        if !told_outside && inner.allowed() {
-            head.extensions.remove::<GateDecision>();
-        }
-        return;
+    let told_outside = decision.is_told_outside() || inner.is_some_and(GateDecision::is_asked_for);
+    let told_inside = inner.filter(|inner| inner.has_fields());
+    let tighter = told_inside.is_none_or(|inner| decision.is_tighter_than(inner));
+    // The inner one's was there for this layer to compare. Refusals keep it, whoever asks.
+    let leftover = !told_outside && inner.is_some_and(GateDecision::allowed);
+    if tighter {
+        decision.write_to(&mut head.headers, told_inside.is_some());
     }
-    decision.write_to(&mut head.headers, inner.is_some());
     // The map of extensions is made for this alone: it costs as much as the decision.
-    if told_outside {
-        head.extensions.insert(decision);
-    } else if had_one {
+    if leftover {
         head.extensions.remove::<GateDecision>();
+    } else if tighter && told_outside {
+        head.extensions.insert(decision);
     }
 }
