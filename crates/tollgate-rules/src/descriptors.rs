@@ -179,6 +179,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         now: Micros,
     ) -> Result<Described, DescriptorError> {
         ask.check()?;
+        let of_file = rules.domain(ask.domain).is_some();
         let mut asked = Asked::new(&rules, ask, now)?;
         self.count(&asked.first);
         self.count(&asked.after);
@@ -187,6 +188,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let statuses = asked.statuses(&entries, &after, now);
         let stated = std::mem::take(&mut asked.first.stated);
         drop(asked);
-        Ok(Described::new(Answer::new(rules, (told, entries)).stating(stated), statuses))
+        let answer = Answer::new(rules, (told, entries)).stating(stated);
+        Ok(Described::new(answer, statuses, of_file))
     }
 }

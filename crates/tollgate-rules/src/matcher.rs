@@ -67,6 +67,18 @@ pub enum TextTest {
 }
 
 impl Condition {
+    /// Whether it, or one that it is made of, is such a one.
+    pub fn has(&self, such: &dyn Fn(&Condition) -> bool) -> bool {
+        such(self)
+            || match self {
+                Condition::All(parts) | Condition::Any(parts) => {
+                    parts.iter().any(|part| part.has(such))
+                }
+                Condition::Not(inner) => inner.has(such),
+                _ => false,
+            }
+    }
+
     /// Whether it holds.
     pub(crate) fn holds(&self, seen: &Seen<'_>) -> bool {
         let facts = seen.facts;

@@ -1,11 +1,12 @@
 //! Responses that every door has: JSON, and what went wrong in JSON.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::data_plane::json::plain_bytes;
-use crate::doors::connection::{Body, BodyError};
+use crate::doors::connection::Body;
+use crate::doors::request_body::BodyError;
 
 /// The most characters of a message: what a stranger wrote is part of some.
 const MESSAGE_CHARS_MAX: usize = 400;
@@ -68,6 +69,12 @@ pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Body> {
         }
         BodyError::TooSlow => error(StatusCode::REQUEST_TIMEOUT, "The body took too long."),
         BodyError::Broken => error(StatusCode::BAD_REQUEST, "The body broke off."),
+        BodyError::NoRoom => {
+            let message = "Too many long requests are being read: ask again in a second.";
+            let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
     };
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response

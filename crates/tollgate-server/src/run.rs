@@ -155,6 +155,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         timing,
         stopping: stopping.clone(),
         codes: metrics.grpc.clone(),
+        warnings: Warnings::new(logs),
     };
     let metrics = Arc::new(metrics);
     let control = ControlPlane {

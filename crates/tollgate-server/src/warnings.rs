@@ -10,6 +10,8 @@ use crate::store::Gatekeeper;
 use crate::store::shared::StoreFigures;
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
+use tollgate_rules::RuleSet;
+use tollgate_rules::matcher::Condition;
 
 use crate::telemetry::{Field, Logs};
 
@@ -23,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Warnings {
     logs: Logs,
     untrusted: Sampled,
+    too_many: Sampled,
+    silent: Sampled,
     admin_refused: Sampled,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
@@ -33,6 +37,8 @@ impl Warnings {
         Warnings {
             logs: logs.clone(),
             untrusted: Sampled::default(),
+            too_many: Sampled::default(),
+            silent: Sampled::default(),
             admin_refused: Sampled::default(),
             admin_refusals: AtomicU64::new(0),
         }
@@ -50,9 +56,45 @@ impl Warnings {
             );
         }
     }
+
+    /// A proxy that is trusted does not say what it asks about: rules about what it leaves out do not
+    /// apply, and nobody would notice. `said` are method and path.
+    #[cold]
+    pub(crate) fn silent_proxy(&self, peer: IpAddr, said: [bool; 2], rules: &RuleSet, now: Micros) {
+        if !self.silent.is_due(now) {
+            return;
+        }
+        let [method, path] = said;
+        let is_unknown = |condition: &Condition| match condition {
+            Condition::Path(_) | Condition::PathText(_) => !path,
+            Condition::Method(_) => !method,
+            _ => false,
+        };
+        let mut conditions = rules.rules().filter_map(|rule| rule.when.as_ref());
+        if conditions.any(|when| when.has(&is_unknown)) {
+            self.logs.warn(
+                "forward-auth is asked by a peer that does not say which method and path its request \
+                 has, and rules about them do not apply: let it send X-Forwarded-Method and \
+                 X-Forwarded-Uri, or X-Original-Method and X-Original-URI",
+                &[("peer", &peer)],
+            );
+        }
+    }
 }
 
 impl Warnings {
+    /// A request of descriptors was refused because too many limits apply to it.
+    #[cold]
+    pub(crate) fn too_many_limits(&self, now: Micros) {
+        if self.too_many.is_due(now) {
+            let event = format!(
+                "more than {MAX_LIMITS} limits apply to a request of descriptors, and it was refused: \
+                 send fewer descriptors, or narrow the rules down"
+            );
+            self.logs.warn(&event, &[]);
+        }
+    }
+
     /// Somebody was turned away from the admin door: with a wrong token, or from a page.
     #[cold]
     pub(crate) fn admin_refused(&self, peer: SocketAddr, status: u16, now: Micros) {

@@ -16,6 +16,7 @@ use super::response::{
     DescriptorStatus, RateLimit, Verdict, write_body, write_header, write_overall, write_status,
 };
 use super::source::Source;
+use super::spelt;
 
 /// The bytes as a body, as a message, and as choices of what either is made of.
 pub fn grpc(bytes: &[u8]) {
@@ -56,27 +57,83 @@ fn check_frame(body: &[u8]) {
     assert_eq!(got.as_deref().map_err(|error| *error), want, "{body:?}");
 }
 
-/// Both refuse, or both read the same.
+/// Both refuse, or both read the same; and where texts are text, Envoy's messages are the same, too.
 fn check_request(message: &[u8]) {
-    let (got, want) =
-        (RateLimitRequest::decode(message), theirs::RateLimitRequest::decode(message));
+    let (got, want) = (RateLimitRequest::read(message), known::Request::decode(message));
     let (got, want) = match (got, want) {
         (Ok(got), Ok(want)) => (got, want),
         (Err(_), Err(_)) => return,
         (got, want) => panic!("{message:?}: {got:?}, not {want:?}"),
     };
-    assert_eq!((&got.domain, got.hits_addend), (&want.domain, want.hits_addend), "{message:?}");
+    if let Ok(theirs) = theirs::RateLimitRequest::decode(message) {
+        assert_eq!((got.domain.as_ref(), got.hits_addend), (&*theirs.domain, theirs.hits_addend));
+    }
+    assert_eq!((got.domain, got.hits_addend), (spelt(&want.domain), want.hits_addend));
     assert_eq!(got.descriptors.len(), want.descriptors.len(), "{message:?}");
     for (got, want) in got.descriptors.iter().zip(&want.descriptors) {
-        let ours: Vec<_> = got.entries.iter().map(|one| (&one.key, &one.value)).collect();
-        let others: Vec<_> = want.entries.iter().map(|one| (&one.key, &one.value)).collect();
+        let ours: Vec<_> = got.entries.iter().map(|one| (&*one.key, &*one.value)).collect();
+        let others: Vec<_> =
+            want.entries.iter().map(|one| (spelt(&one.key), spelt(&one.value))).collect();
+        let others: Vec<_> = others.iter().map(|(key, value)| (&**key, &**value)).collect();
         assert_eq!(ours, others, "{message:?}");
         let ours = got.limit.map(|limit| (limit.requests_per_unit, limit.unit));
         let others = want.limit.as_ref().map(|limit| (limit.requests_per_unit, limit.unit));
         assert_eq!(ours, others, "{message:?}");
-        let ours = got.hits_addend.map(|hits| hits.value);
         let others = want.hits_addend.as_ref().map(|hits| hits.value);
-        assert_eq!((ours, got.is_negative_hits), (others, want.is_negative_hits), "{message:?}");
+        assert_eq!(
+            (got.hits_addend, got.is_negative_hits),
+            (others, want.is_negative_hits),
+            "{message:?}"
+        );
+    }
+}
+
+/// The request as a library reads it, texts as bytes: those that are no text are no mistake here.
+mod known {
+    use prost::Message;
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct Request {
+        #[prost(bytes = "vec", tag = "1")]
+        pub(super) domain: Vec<u8>,
+        #[prost(message, repeated, tag = "2")]
+        pub(super) descriptors: Vec<Descriptor>,
+        #[prost(uint32, tag = "3")]
+        pub(super) hits_addend: u32,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct Descriptor {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) entries: Vec<Entry>,
+        #[prost(message, optional, tag = "2")]
+        pub(super) limit: Option<Limit>,
+        #[prost(message, optional, tag = "3")]
+        pub(super) hits_addend: Option<Wrapped>,
+        #[prost(bool, tag = "4")]
+        pub(super) is_negative_hits: bool,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct Entry {
+        #[prost(bytes = "vec", tag = "1")]
+        pub(super) key: Vec<u8>,
+        #[prost(bytes = "vec", tag = "2")]
+        pub(super) value: Vec<u8>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(super) struct Limit {
+        #[prost(uint32, tag = "1")]
+        pub(super) requests_per_unit: u32,
+        #[prost(int32, tag = "2")]
+        pub(super) unit: i32,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(super) struct Wrapped {
+        #[prost(uint64, tag = "1")]
+        pub(super) value: u64,
     }
 }
 

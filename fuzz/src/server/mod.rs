@@ -17,6 +17,8 @@ mod json;
 mod json_body;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
 mod messages;
+#[path = "../../../crates/tollgate-server/src/data_plane/envoy/reading.rs"]
+mod reading;
 #[path = "../../../crates/tollgate-server/src/data_plane/resp/request/mod.rs"]
 mod request;
 mod resp_commands;
@@ -26,6 +28,8 @@ mod response;
 mod source;
 #[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
 mod wire;
+
+use facts::spelt;
 
 pub use forwarded_headers::forwarded_headers;
 pub use grpc::grpc;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate::headers::Dialect;
 use tollgate::{Algorithm, DecidedBy, Micros, Outcome, Wait};
 
 use super::Unit;
@@ -21,6 +22,8 @@ pub struct Described {
     answer: Answer,
     /// One for each descriptor. Bound: [`DESCRIPTORS_MAX`](super::DESCRIPTORS_MAX).
     statuses: Vec<Said>,
+    /// A file that was imported defines the domain.
+    of_file: bool,
 }
 
 /// A status without what belongs to the rules.
@@ -79,8 +82,19 @@ pub struct CurrentLimit<'a> {
 }
 
 impl Described {
-    pub(super) fn new(answer: Answer, statuses: Vec<Said>) -> Described {
-        Described { answer, statuses }
+    pub(super) fn new(answer: Answer, statuses: Vec<Said>, of_file: bool) -> Described {
+        Described { answer, statuses, of_file }
+    }
+
+    /// How clients are to be told: as the rules want it. Of a domain that an imported file defines never
+    /// by `X-RateLimit`: whoever has such a file has Envoy write it, out of the statuses.
+    pub fn dialects(&self) -> &[Dialect] {
+        let dialects = self.answer.dialects();
+        match self.of_file {
+            true if dialects.contains(&Dialect::Draft) => &[Dialect::Draft],
+            true => &[],
+            false => dialects,
+        }
     }
 
     /// Whether the request may go on.

@@ -18,7 +18,8 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
-use crate::doors::connection::{Body, Handler, RequestBody};
+use crate::doors::connection::{Body, Handler};
+use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;
 use crate::key_names::KeyNames;
 use crate::live::LiveRules;

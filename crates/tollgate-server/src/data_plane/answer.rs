@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use tollgate::Wait;
-use tollgate::headers::{Field, Problem, Reply};
+use tollgate::headers::{Dialect, Field, Problem, Reply};
 use tollgate_rules::{Answer, Judged, ReservationId, Standing};
 
 use crate::doors::connection::Body;
@@ -47,9 +47,19 @@ impl Content {
     }
 }
 
-/// A response with the header fields of an answer. All text, of fields and body, is in one
-/// allocation.
+/// A response with the header fields of an answer.
 pub(super) fn respond(
+    status: StatusCode,
+    content: Content,
+    answer: &Answer,
+    write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
+) -> Response<Body> {
+    respond_in(answer.dialects(), status, content, answer, write_body)
+}
+
+/// The same, in these dialects. All text, of fields and body, is in one allocation.
+pub(super) fn respond_in(
+    dialects: &[Dialect],
     status: StatusCode,
     content: Content,
     answer: &Answer,
@@ -59,7 +69,7 @@ pub(super) fn respond(
     let reply = answer.reply(&policies);
     let mut text = Vec::with_capacity(FIELDS_BYTES + content.bytes);
     let mut fields = ArrayVec::<(HeaderName, usize), FIELDS_MAX>::new();
-    for_each_field(answer, &reply, |name, write_value| {
+    for_each_field(answer, dialects, &reply, |name, write_value| {
         write_value(&mut text);
         fields.push((name, text.len()));
     });
@@ -90,10 +100,11 @@ pub(super) fn respond(
 #[inline(always)]
 pub(super) fn for_each_field(
     answer: &Answer,
+    dialects: &[Dialect],
     reply: &Reply<'_>,
     mut tell: impl FnMut(HeaderName, &dyn Fn(&mut Vec<u8>)),
 ) {
-    reply.for_each_header(answer.dialects(), |field, value| {
+    reply.for_each_header(dialects, |field, value| {
         tell(name_of(field), &|out| value.write_to(out));
     });
     if answer.warnings().next().is_some() {

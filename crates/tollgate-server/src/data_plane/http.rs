@@ -12,7 +12,8 @@ use super::facts::{identifying, identity, stated};
 use super::forwarded::Style;
 use super::json::Asked;
 use super::{batch, check, envoy, forward_auth, reserve};
-use crate::doors::connection::{Body, Handler, RequestBody};
+use crate::doors::connection::{Body, Handler};
+use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::reply;
@@ -22,7 +23,7 @@ use crate::warnings::Warnings;
 /// The most bytes of one question.
 const CHECK_BYTES_MAX: usize = 64 << 10;
 
-/// The most bytes of a batch.
+/// The most bytes of a batch, and of what is asked as descriptors, where clients choose most of them.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 const OPENAPI: &str = include_str!("openapi.json");
@@ -90,7 +91,7 @@ impl Route {
     fn body_bytes_max(self) -> Option<usize> {
         match self {
             Route::ForwardAuth(_) | Route::OpenApi => None,
-            Route::Batch => Some(BATCH_BYTES_MAX),
+            Route::Batch | Route::Json => Some(BATCH_BYTES_MAX),
             _ => Some(CHECK_BYTES_MAX),
         }
     }

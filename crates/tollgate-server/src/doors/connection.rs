@@ -9,28 +9,30 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, HeaderValue};
 use http::{HeaderMap, Request, Response, Version, request};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
 
+use super::allowance::{Allowance, Common};
 use super::patrol::{Order, Patience, Pulse};
 use super::protocol::Protocol;
+use super::request_body::{BODIES, RequestBody};
 use crate::metrics::responses::Responses;
 
 /// The most bytes of a request's head, and of what is buffered to be written.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// The most bytes of a body that are read only to be thrown away.
-const DISCARD_BYTES_MAX: usize = 8 << 20;
+/// What a connection of HTTP/2 may have sent before anybody has looked at it, on one stream,
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+/// and on all of them.
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 /// What a connection too many is told.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
@@ -64,6 +66,8 @@ pub(crate) struct Site<H> {
     pub(crate) stopping: Arc<AtomicBool>,
     /// What was answered.
     responses: Arc<Responses>,
+    /// What the bodies of requests may take up.
+    bodies: Arc<Common>,
     protocols: auto::Builder<TokioExecutor>,
 }
 
@@ -86,9 +90,11 @@ impl<H: Handler> Site<H> {
             // Callers give up in numbers when this machine stalls: all of their requests at once are no
             // attack yet.
             .max_pending_accept_reset_streams(H::STREAMS_MAX as usize)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(HEAD_BYTES_MAX)
             .max_send_buf_size(HEAD_BYTES_MAX as usize);
-        Site { handler, patience, stopping, responses, protocols }
+        Site { handler, patience, stopping, responses, bodies: Common::new(BODIES), protocols }
     }
 }
 
@@ -154,7 +160,8 @@ async fn answer<H: Handler>(
     peer: SocketAddr,
 ) -> Result<Response<Body>, Infallible> {
     let (head, incoming) = request.into_parts();
-    let mut body = RequestBody::new(incoming, site.patience.body);
+    let allowance = Allowance::new(&site.bodies);
+    let mut body = RequestBody::new(incoming, site.patience.body, allowance);
     let mut response = {
         let mut answer = pin!(site.handler.answer(&head, &mut body, peer));
         poll_fn(|context| {
@@ -167,9 +174,11 @@ async fn answer<H: Handler>(
     site.responses.count(response.status());
     if head.version == Version::HTTP_2 {
         // A body that is dropped half-way resets its stream, and many clients then throw away the
-        // answer that came before. One who waits to be told to go on has sent nothing.
-        if !head.headers.contains_key(EXPECT) {
-            body.discard().await;
+        // answer that came before. So the rest is read beside the answer, which does not wait for it;
+        // by at most as many tasks as there may be streams. One who waits to be told to go on has sent
+        // nothing.
+        if body.is_open() && !head.headers.contains_key(EXPECT) {
+            tokio::spawn(body.discard());
         }
     } else if site.stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -243,86 +252,6 @@ impl http_body::Body for Body {
     }
 }
 
-/// Why a request has no body to work with.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum BodyError {
-    TooLarge,
-    TooSlow,
-    /// The peer left, or broke the rules of HTTP.
-    Broken,
-}
-
-/// The body of a request, as far as it has not been read. All of it has one deadline.
-pub(crate) struct RequestBody {
-    incoming: Incoming,
-    patience: Duration,
-    /// Nearly every body comes with its head: the timer is for the others.
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl RequestBody {
-    fn new(incoming: Incoming, patience: Duration) -> RequestBody {
-        RequestBody { incoming, patience, timer: None }
-    }
-
-    /// The whole body, at most `bytes_max` of it.
-    pub(crate) async fn read(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
-        if self.incoming.size_hint().lower() > bytes_max as u64 {
-            return Err(BodyError::TooLarge);
-        }
-        let mut whole = Bytes::new();
-        let mut parts = Vec::new();
-        while let Some(data) = self.next().await {
-            let data = data?;
-            if whole.len() + parts.len() + data.len() > bytes_max {
-                return Err(BodyError::TooLarge);
-            }
-            if whole.is_empty() && parts.is_empty() {
-                whole = data;
-                if self.incoming.is_end_stream() {
-                    break;
-                }
-                continue;
-            }
-            parts.extend_from_slice(&std::mem::take(&mut whole));
-            parts.extend_from_slice(&data);
-        }
-        Ok(if parts.is_empty() { whole } else { parts.into() })
-    }
-
-    /// Reads what is left for nothing, if that ends soon.
-    async fn discard(&mut self) {
-        let mut left = DISCARD_BYTES_MAX;
-        if self.incoming.size_hint().lower() > left as u64 {
-            return;
-        }
-        while !self.incoming.is_end_stream()
-            && let Some(Ok(data)) = self.next().await
-            && data.len() <= left
-        {
-            left -= data.len();
-        }
-    }
-
-    /// The next piece, which is empty if it is no data.
-    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
-        poll_fn(|context| {
-            if self.timer.as_ref().is_some_and(|timer| timer.is_elapsed()) {
-                return Poll::Ready(Some(Err(BodyError::TooSlow)));
-            }
-            if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
-                return Poll::Ready(frame.map(|frame| match frame {
-                    Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
-                    Err(_) => Err(BodyError::Broken),
-                }));
-            }
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
-            timer.as_mut().poll(context).map(|()| Some(Err(BodyError::TooSlow)))
-        })
-        .await
-    }
-}
-
 /// A stream that tells the pulse when bytes come in.
 struct Heard<S> {
     stream: S,
@@ -377,6 +306,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::time::Duration;
 
     use http::StatusCode;
 

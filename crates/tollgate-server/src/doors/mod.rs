@@ -7,10 +7,12 @@
 //! one port by mistake would not notice each other.)
 
 pub(crate) mod accept;
+pub(crate) mod allowance;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;
 pub(crate) mod patrol;
 pub(crate) mod protocol;
+pub(crate) mod request_body;
 pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod workers;

@@ -115,11 +115,12 @@ fn envoy_asks_and_obeys() {
         let answer = setup.ask(listener, client, "/api/hello", &[]);
         assert_refused(&answer, "api-1h");
         assert_eq!(setup.application.take(), [], "a refusal goes no further");
-        // Others have their own: another address, a user at the same address, another path.
+        // Others have their own: another address, another path.
         assert_eq!(setup.ask(listener, client + 10, "/api/hello", &[]).status, 200);
-        let user = format!("user-{client}");
-        assert_eq!(setup.ask(listener, client, "/api/hello", &[("x-user-id", &user)]).status, 200);
         assert_eq!(setup.ask(listener, client, "/elsewhere", &[]).status, 200);
+        // Who clients say they are buys them nothing.
+        let answer = setup.ask(listener, client, "/api/hello", &[("x-user-id", "somebody-else")]);
+        assert_refused(&answer, "api-1h");
     }
     // Method and path are facts.
     for _ in 0..5 {
@@ -127,6 +128,8 @@ fn envoy_asks_and_obeys() {
     }
     assert_refused(&setup.ask(EDGE, 4, "POST /login", &[]), "login-1h");
     assert_eq!(setup.ask(EDGE, 4, "GET /login", &[]).status, 200);
+    let long = format!("POST /login?{}", "x".repeat(5_000));
+    assert_refused(&setup.ask(EDGE, 4, &long, &[]), "login-1h");
     files_of_the_reference_server(&setup);
     paid_for_afterwards(&setup);
     assert!(setup.figure("cluster.tollgate.health_check.success") > 0);
@@ -209,6 +212,34 @@ fn without_an_answer_edge_passes_and_vault_refuses() {
     setup.faults.set(Mode::Pass);
     works(&setup);
     assert!(setup.figure("cluster.application.ratelimit.failure_mode_allowed") >= 3);
+}
+
+/// Whatever clients send, they are counted: long texts and bytes that are no text are no way past.
+#[test]
+fn odd_values_are_counted() {
+    let rules = tempfile::tempdir().unwrap();
+    let path = file(
+        rules.path(),
+        "rules.yaml",
+        "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [2/day] }]",
+    );
+    let server = Server::start(&["--rules", text(&path)]);
+    let application = Upstream::start();
+    let address = free_address();
+    let example = Example::read("../crates/tollgate-server/tests/proxies", &["envoy_hits.yaml"])
+        .put("port_value: 10000", port(address))
+        .put("port_value: 8081", port(server.grpc()))
+        .put("port_value: 3000", port(application.address()));
+    let _envoy = Proxy::envoy(&example, address);
+    for value in [&b"\xff"[..], b"\xfe\xff", &[b'x'; 5_000], &[b'x'; 50_000]] {
+        for status in [200, 200, 429] {
+            let mut client = Client::connect(address);
+            let head = b"GET /by-header HTTP/1.1\r\nhost: a\r\nx-user-id: ";
+            client.send(&[&head[..], value, b"\r\n\r\n"].concat()).expect("Envoy listens");
+            let answer = client.receive(true).expect("an answer");
+            assert_eq!(answer.status, status, "{} bytes: {answer:?}", value.len());
+        }
+    }
 }
 
 /// Hits of a descriptor: several, none, and given back; and a limit that Envoy brings.

@@ -149,16 +149,7 @@ impl Raw {
         fields: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<RawAnswer, h2::Error> {
-        let mut request = Request::builder().method(Method::POST);
-        for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")] {
-            if !fields.iter().any(|(other, _)| *other == name) {
-                request = request.header(name, value);
-            }
-        }
-        for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-            request = request.header(*name, *value);
-        }
-        let request = request.uri(format!("http://localhost{path}")).body(()).expect("a request");
+        let request = call_to(path, fields);
         timeout(DEADLINE, self.send(request, body)).await.expect("an answer in time")
     }
 
@@ -170,19 +161,51 @@ impl Raw {
         let mut sender = self.sender.clone().ready().await?;
         let (response, mut sending) = sender.send_request(request, false)?;
         sending.send_data(body.into(), true)?;
-        let (head, mut coming) = response.await?.into_parts();
-        let mut answer =
-            RawAnswer { status: head.status.as_u16(), fields: head.headers, body: Vec::new() };
-        while let Some(data) = coming.data().await {
-            let data = data?;
-            coming.flow_control().release_capacity(data.len())?;
-            answer.body.extend_from_slice(&data);
-        }
-        if let Some(trailers) = coming.trailers().await? {
-            answer.fields.extend(trailers);
-        }
-        Ok(answer)
+        whole(response).await
     }
+
+    /// A call whose body begins like this, and is never ended.
+    pub(crate) async fn call_without_end(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+        begun: Vec<u8>,
+    ) -> Result<RawAnswer, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let (response, mut sending) = sender.send_request(call_to(path, fields), false)?;
+        sending.send_data(begun.into(), false)?;
+        whole(response).await
+    }
+}
+
+/// A call with these fields beside the usual ones.
+fn call_to(path: &str, fields: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::builder().method(Method::POST);
+    for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")] {
+        if !fields.iter().any(|(other, _)| *other == name) {
+            request = request.header(name, value);
+        }
+    }
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        request = request.header(*name, *value);
+    }
+    request.uri(format!("http://localhost{path}")).body(()).expect("a request")
+}
+
+/// All of an answer.
+async fn whole(response: client::ResponseFuture) -> Result<RawAnswer, h2::Error> {
+    let (head, mut coming) = response.await?.into_parts();
+    let mut answer =
+        RawAnswer { status: head.status.as_u16(), fields: head.headers, body: Vec::new() };
+    while let Some(data) = coming.data().await {
+        let data = data?;
+        coming.flow_control().release_capacity(data.len())?;
+        answer.body.extend_from_slice(&data);
+    }
+    if let Some(trailers) = coming.trailers().await? {
+        answer.fields.extend(trailers);
+    }
+    Ok(answer)
 }
 
 /// A message in its frame.

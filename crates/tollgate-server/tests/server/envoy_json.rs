@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::harness::{Server, file, text};
+use crate::harness::{Client, Server, file, text};
 
 const RULES: &str = "
 domain: classic
@@ -72,4 +72,25 @@ fn questions_and_answers_are_those_of_the_reference_server() {
     }
     let answer = server.get("/json");
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
+}
+
+/// What clients choose is no error here either: long values and bytes that are no text are counted.
+#[test]
+fn any_bytes_are_counted() {
+    let directory = tempdir().unwrap();
+    let path = file(directory.path(), "rules.yaml", RULES);
+    let server = Server::start(&["--rules", text(&path)]);
+    let long = [b'x'; 900_000];
+    for value in [&b"\xff"[..], b"\xfe\\\"\xff", &long] {
+        for status in [200, 200, 429] {
+            let before = r#"{"domain":"classic","descriptors":[{"entries":[{"key":"two","value":""#;
+            let body = [before.as_bytes(), value, b"\"}]}]}"].concat();
+            let head =
+                format!("POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+            let mut client = Client::connect(server.http());
+            client.send(&[head.as_bytes(), &body].concat()).unwrap();
+            let answer = client.receive(true).unwrap();
+            assert_eq!(answer.status, status, "{answer:?}");
+        }
+    }
 }

@@ -9,7 +9,8 @@ use http::{Method, Response, StatusCode, Version, request};
 
 use super::code::{Code, Codes};
 use super::frame::{self, FrameError, MESSAGE_BYTES_MAX, PREFIX_BYTES};
-use crate::doors::connection::{Body, BodyError, RequestBody};
+use crate::doors::connection::Body;
+use crate::doors::request_body::{BodyError, RequestBody};
 use crate::reply;
 
 /// The framed message that is answered, or why there is none.
@@ -75,6 +76,10 @@ pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, Failed> {
         BodyError::TooLarge => TOO_LONG,
         BodyError::TooSlow => Failed::new(Code::DeadlineExceeded, "The message took too long."),
         BodyError::Broken => Failed::new(Code::Cancelled, "The call broke off."),
+        BodyError::NoRoom => Failed::new(
+            Code::ResourceExhausted,
+            "Too many long messages are being read: call again in a second.",
+        ),
     })?;
     frame::open(&body).map_err(|error| match error {
         FrameError::BrokenOff => Failed::new(Code::Internal, "The message broke off."),
@@ -90,8 +95,8 @@ pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, Failed> {
     })
 }
 
-const TOO_LONG: Failed =
-    Failed::new(Code::ResourceExhausted, "A message may have at most 65536 bytes.");
+pub(super) const TOO_LONG: Failed =
+    Failed::new(Code::ResourceExhausted, "A message may have at most 1048576 bytes.");
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

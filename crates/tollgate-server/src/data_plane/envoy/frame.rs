@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
-/// The most bytes of a message.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of a message. Clients of the proxy choose most of them: Envoy takes heads of 60 KiB, and
+/// may put a part of them into several entries.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The flag and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;

@@ -4,14 +4,15 @@
 //! The JSON is that of protocol buffers: names in either spelling, numbers also as strings, `null` as
 //! good as nothing, an unknown field an error; in answers, what has its default value is left out.
 
+use std::borrow::Cow;
+
 use http::{HeaderValue, Response, StatusCode};
 
-use super::messages::{
-    Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, UInt64Value,
-};
+use super::messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
 use super::response::{DescriptorStatus, Verdict, unit_name, unit_number_of_name};
-use super::service::{decide, told};
-use crate::data_plane::answer::{Content, respond, write_number};
+use super::service::{Decided, REFUSED, decide, told};
+use super::spelt;
+use crate::data_plane::answer::{Content, respond_in, write_number};
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::json::reader::{self, Mistake, Reader};
 use crate::doors::connection::Body;
@@ -23,12 +24,15 @@ const ANSWER_BYTES: usize = 320;
 
 /// 200, 429 or 400.
 pub(in crate::data_plane) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
-    let request = match reader::read(body, request) {
+    let body = with_texts_spelt(body);
+    let request = match reader::read(&body, request) {
         Ok(request) => request,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let described = match decide(&plane.gatekeeper, &plane.timing, &request).await {
-        Ok(described) => described,
+    let beside = (&*plane.timing, &plane.warnings);
+    let described = match decide(&plane.gatekeeper, beside, &request).await {
+        Ok(Decided::Described(described)) => described,
+        Ok(Decided::TooManyLimits(descriptors)) => return refused(descriptors),
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
     let status = match described.allowed() {
@@ -37,10 +41,38 @@ pub(in crate::data_plane) async fn answer(plane: &DataPlane, body: &[u8]) -> Res
     };
     let kind = const { HeaderValue::from_static("application/json") };
     let content = Content { kind, bytes: ANSWER_BYTES };
-    respond(status, content, described.answer(), |out, _| write(out, &described))
+    let (dialects, answer) = (described.dialects(), described.answer());
+    respond_in(dialects, status, content, answer, |out, _| write(out, &described))
 }
 
-fn request(reader: &mut Reader<'_>) -> Result<RateLimitRequest, Mistake> {
+/// The answer where more limits apply than one decision holds.
+fn refused(descriptors: usize) -> Response<Body> {
+    let mut out = Vec::with_capacity(ANSWER_BYTES);
+    write_all(&mut out, Verdict::OverLimit, (0..descriptors).map(|_| REFUSED));
+    reply::json(StatusCode::TOO_MANY_REQUESTS, out)
+}
+
+/// JSON is text, and what applications pass on need not be: bytes inside of quotes that are no text are
+/// escaped, as they are in calls of gRPC. An error would be taken for yes.
+fn with_texts_spelt(body: &[u8]) -> Cow<'_, [u8]> {
+    if std::str::from_utf8(body).is_ok() {
+        return Cow::Borrowed(body);
+    }
+    let mut whole = Vec::with_capacity(2 * body.len());
+    let (mut start, mut escaped) = (0, false);
+    for (at, byte) in body.iter().enumerate() {
+        if *byte == b'"' && !escaped {
+            whole.extend_from_slice(spelt(&body[start..at]).as_bytes());
+            whole.push(b'"');
+            start = at + 1;
+        }
+        escaped = *byte == b'\\' && !escaped;
+    }
+    whole.extend_from_slice(spelt(&body[start..]).as_bytes());
+    Cow::Owned(whole)
+}
+
+fn request<'a>(reader: &mut Reader<'a>) -> Result<RateLimitRequest<'a>, Mistake> {
     const FIELDS: [&str; 3] = ["domain", "descriptors", "hitsAddend"];
     let mut request = RateLimitRequest::default();
     reader.object(&FIELDS, |reader, field| {
@@ -57,7 +89,7 @@ fn request(reader: &mut Reader<'_>) -> Result<RateLimitRequest, Mistake> {
     Ok(request)
 }
 
-fn descriptor(reader: &mut Reader<'_>) -> Result<RateLimitDescriptor, Mistake> {
+fn descriptor<'a>(reader: &mut Reader<'a>) -> Result<RateLimitDescriptor<'a>, Mistake> {
     const FIELDS: [&str; 4] = ["entries", "limit", "hitsAddend", "isNegativeHits"];
     let mut descriptor = RateLimitDescriptor::default();
     reader.object(&FIELDS, |reader, field| {
@@ -68,8 +100,7 @@ fn descriptor(reader: &mut Reader<'_>) -> Result<RateLimitDescriptor, Mistake> {
             }
             1 => descriptor.limit = if reader.is_null() { None } else { Some(limit(reader)?) },
             2 => {
-                let hits = reader.number_or_text_or_null("hitsAddend", u64::MAX)?;
-                descriptor.hits_addend = hits.map(|value| UInt64Value { value });
+                descriptor.hits_addend = reader.number_or_text_or_null("hitsAddend", u64::MAX)?;
             }
             _ => {
                 let negative = reader.boolean_or_null("isNegativeHits")?;
@@ -81,7 +112,7 @@ fn descriptor(reader: &mut Reader<'_>) -> Result<RateLimitDescriptor, Mistake> {
     Ok(descriptor)
 }
 
-fn entry(reader: &mut Reader<'_>) -> Result<Entry, Mistake> {
+fn entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Mistake> {
     let mut entry = Entry::default();
     reader.object(&["key", "value"], |reader, field| {
         match field {
@@ -119,8 +150,8 @@ fn unit(reader: &mut Reader<'_>) -> Result<i32, Mistake> {
     })
 }
 
-fn text(reader: &mut Reader<'_>, name: &str) -> Result<String, Mistake> {
-    Ok(reader.text_or_null(name)?.unwrap_or_default().into_owned())
+fn text<'a>(reader: &mut Reader<'a>, name: &str) -> Result<Cow<'a, str>, Mistake> {
+    Ok(reader.text_or_null(name)?.unwrap_or_default())
 }
 
 fn number(reader: &mut Reader<'_>, name: &str) -> Result<u32, Mistake> {
@@ -129,14 +160,23 @@ fn number(reader: &mut Reader<'_>, name: &str) -> Result<u32, Mistake> {
 }
 
 fn write(out: &mut Vec<u8>, described: &Described) {
+    let verdict = Verdict::of(!described.allowed());
+    write_all(out, verdict, described.statuses().map(|status| told(&status)));
+}
+
+fn write_all<'a>(
+    out: &mut Vec<u8>,
+    verdict: Verdict,
+    statuses: impl Iterator<Item = DescriptorStatus<'a>>,
+) {
     out.extend_from_slice(b"{\"overallCode\":\"");
-    out.extend_from_slice(Verdict::of(!described.allowed()).name().as_bytes());
+    out.extend_from_slice(verdict.name().as_bytes());
     out.extend_from_slice(b"\",\"statuses\":[");
-    for (index, status) in described.statuses().enumerate() {
+    for (index, status) in statuses.enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_status(out, &told(&status));
+        write_status(out, &status);
     }
     out.extend_from_slice(b"]}");
 }
@@ -174,7 +214,7 @@ fn write_status(out: &mut Vec<u8>, status: &DescriptorStatus<'_>) {
 mod tests {
     use super::*;
 
-    fn read(body: &str) -> Result<RateLimitRequest, String> {
+    fn read(body: &str) -> Result<RateLimitRequest<'_>, String> {
         reader::read(body.as_bytes(), request)
     }
 
@@ -188,14 +228,15 @@ mod tests {
         let snake = snake.replace("isNegativeHits", "is_negative_hits");
         let other =
             camel.replace("\"MINUTE\"", "2").replace(":3,", ":\"3\",").replace(":7,", ":\"7\",");
-        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let entry =
+            |key: &'static str, value: &'static str| Entry { key: key.into(), value: value.into() };
         let first = RateLimitDescriptor {
             entries: vec![entry("a", "b"), entry("c", "")],
             limit: Some(RateLimitOverride { requests_per_unit: 7, unit: 2 }),
-            hits_addend: Some(UInt64Value { value: u64::MAX }),
+            hits_addend: Some(u64::MAX),
             is_negative_hits: true,
         };
-        let peek = Some(UInt64Value { value: 0 });
+        let peek = Some(0);
         let second = RateLimitDescriptor { hits_addend: peek, ..RateLimitDescriptor::default() };
         let want = RateLimitRequest {
             domain: "d".into(),

@@ -3,65 +3,186 @@
 //! gRPC's health service (`grpc/health/v1/health.proto`).
 //!
 //! Names are those of the protocol. Fields that are not declared here are skipped, as the format wants
-//! it. What is answered is written field by field, in `response.rs`.
+//! it. Texts are borrowed from the message, and lists end one item behind what is allowed: the message is
+//! all the memory that a request takes, whatever is in it. What is answered is written field by field,
+//! in `response.rs`.
 
-use prost::Message;
+use std::borrow::Cow;
+
+use tollgate_rules::descriptors::{DESCRIPTORS_MAX, ENTRIES_MAX};
+
+use super::reading::{Fields, Unreadable};
+use super::spelt;
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RateLimitRequest {
-    #[prost(string, tag = "1")]
-    pub(crate) domain: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) descriptors: Vec<RateLimitDescriptor>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RateLimitRequest<'a> {
+    pub(crate) domain: Cow<'a, str>,
+    /// Bound: one more than [`DESCRIPTORS_MAX`], so that too many are noticed.
+    pub(crate) descriptors: Vec<RateLimitDescriptor<'a>>,
     /// For descriptors without their own; 0 counts as not said.
-    #[prost(uint32, tag = "3")]
     pub(crate) hits_addend: u32,
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RateLimitDescriptor {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) entries: Vec<Entry>,
-    #[prost(message, optional, tag = "2")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RateLimitDescriptor<'a> {
+    /// Bound: one more than [`ENTRIES_MAX`].
+    pub(crate) entries: Vec<Entry<'a>>,
     pub(crate) limit: Option<RateLimitOverride>,
-    /// If it is there, 0 is meant: a question that takes nothing.
-    #[prost(message, optional, tag = "3")]
-    pub(crate) hits_addend: Option<UInt64Value>,
-    #[prost(bool, tag = "4")]
+    /// `google.protobuf.UInt64Value`: if it is there, 0 is meant: a question that takes nothing.
+    pub(crate) hits_addend: Option<u64>,
     pub(crate) is_negative_hits: bool,
 }
 
-/// `RateLimitDescriptor.Entry`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Entry {
-    #[prost(string, tag = "1")]
-    pub(crate) key: String,
-    #[prost(string, tag = "2")]
-    pub(crate) value: String,
+/// `RateLimitDescriptor.Entry`. Clients of the proxy choose the bytes of values: those that are no text
+/// are escaped. An error would let the request pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) key: Cow<'a, str>,
+    pub(crate) value: Cow<'a, str>,
 }
 
 /// `RateLimitDescriptor.RateLimitOverride`: a limit that the caller brings.
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitOverride {
-    #[prost(uint32, tag = "1")]
     pub(crate) requests_per_unit: u32,
     /// `envoy.type.v3.RateLimitUnit`; any number can be sent.
-    #[prost(int32, tag = "2")]
     pub(crate) unit: i32,
 }
 
-/// `google.protobuf.UInt64Value`.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct UInt64Value {
-    #[prost(uint64, tag = "1")]
-    pub(crate) value: u64,
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HealthCheckRequest<'a> {
+    pub(crate) service: Cow<'a, str>,
 }
 
-/// `grpc.health.v1.HealthCheckRequest`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct HealthCheckRequest {
-    #[prost(string, tag = "1")]
-    pub(crate) service: String,
+impl<'a> RateLimitRequest<'a> {
+    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+        let mut request = RateLimitRequest::default();
+        let mut fields = Fields::of(message);
+        while let Some((field, value)) = fields.next()? {
+            match (field, value) {
+                (1, value) => request.domain = spelt(value.bytes()?),
+                (2, value) => {
+                    let bytes = value.bytes()?;
+                    if request.descriptors.len() <= DESCRIPTORS_MAX {
+                        request.descriptors.push(RateLimitDescriptor::read(bytes)?);
+                    }
+                }
+                (3, value) => request.hits_addend = value.number()? as u32,
+                _ => {}
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl<'a> RateLimitDescriptor<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+        let mut descriptor = RateLimitDescriptor::default();
+        let mut fields = Fields::of(message);
+        while let Some((field, value)) = fields.next()? {
+            match (field, value) {
+                (1, value) => {
+                    let bytes = value.bytes()?;
+                    if descriptor.entries.len() <= ENTRIES_MAX {
+                        descriptor.entries.push(Entry::read(bytes)?);
+                    }
+                }
+                // A message that is sent in two parts is both of them together.
+                (2, value) => descriptor.limit.get_or_insert_default().read(value.bytes()?)?,
+                (3, value) => {
+                    read_wrapped(descriptor.hits_addend.get_or_insert_default(), value.bytes()?)?;
+                }
+                (4, value) => descriptor.is_negative_hits = value.number()? != 0,
+                _ => {}
+            }
+        }
+        Ok(descriptor)
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+        let mut entry = Entry::default();
+        let mut fields = Fields::of(message);
+        while let Some((field, value)) = fields.next()? {
+            match (field, value) {
+                (1, value) => entry.key = spelt(value.bytes()?),
+                (2, value) => entry.value = spelt(value.bytes()?),
+                _ => {}
+            }
+        }
+        Ok(entry)
+    }
+}
+
+impl RateLimitOverride {
+    fn read(&mut self, message: &[u8]) -> Result<(), Unreadable> {
+        let mut fields = Fields::of(message);
+        while let Some((field, value)) = fields.next()? {
+            match (field, value) {
+                (1, value) => self.requests_per_unit = value.number()? as u32,
+                (2, value) => self.unit = value.number()? as i32,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `google.protobuf.UInt64Value`.
+fn read_wrapped(number: &mut u64, message: &[u8]) -> Result<(), Unreadable> {
+    let mut fields = Fields::of(message);
+    while let Some((field, value)) = fields.next()? {
+        if field == 1 {
+            *number = value.number()?;
+        }
+    }
+    Ok(())
+}
+
+impl<'a> HealthCheckRequest<'a> {
+    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+        let mut request = HealthCheckRequest::default();
+        let mut fields = Fields::of(message);
+        while let Some((field, value)) = fields.next()? {
+            if field == 1 {
+                request.service = spelt(value.bytes()?);
+            }
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_escaped() {
+        let message = b"\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01\xff\x12\x02\x1a\x00\x18\x03";
+        let entry = Entry { key: "k".into(), value: "%FF".into() };
+        let first = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+        // Nothing in the wrapper is 0, which is something else than no wrapper.
+        let peek = RateLimitDescriptor { hits_addend: Some(0), ..RateLimitDescriptor::default() };
+        let want =
+            RateLimitRequest { domain: "d".into(), descriptors: vec![first, peek], hits_addend: 3 };
+        assert_eq!(RateLimitRequest::read(message), Ok(want));
+        let wrong = RateLimitRequest::read(&message[..message.len() - 1]);
+        assert_eq!(wrong, Err(Unreadable));
+    }
+
+    /// A message of nothing but beginnings takes no more than the bound allows.
+    #[test]
+    fn lists_end_one_behind_what_is_allowed() {
+        let descriptors = [0x12, 0].repeat(100_000);
+        let request = RateLimitRequest::read(&descriptors).unwrap();
+        assert_eq!(request.descriptors.len(), DESCRIPTORS_MAX + 1);
+        assert!(request.descriptors.capacity() <= 2 * DESCRIPTORS_MAX);
+        let entries = [0x0a, 0].repeat(100_000);
+        let descriptor = RateLimitDescriptor::read(&entries).unwrap();
+        assert_eq!(descriptor.entries.len(), ENTRIES_MAX + 1);
+    }
 }

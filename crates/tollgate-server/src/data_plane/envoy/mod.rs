@@ -13,6 +13,7 @@ mod call;
 mod deadline;
 mod frame;
 mod health;
+mod reading;
 mod service;
 mod wire;
 
@@ -21,13 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
-use bytes::Bytes;
-use prost::Message;
 
-use crate::doors::connection::{Body, Handler, RequestBody};
+use super::facts::spelt;
+use crate::doors::connection::{Body, Handler};
+use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::store::Gatekeeper;
+use crate::warnings::Warnings;
 use call::{Failed, Outcome};
 use code::{Code, Codes};
 use messages::{HealthCheckRequest, RateLimitRequest};
@@ -44,6 +46,7 @@ pub(crate) struct EnvoyDoor {
     /// Set while the server stops: health says so.
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) codes: Arc<Codes>,
+    pub(crate) warnings: Warnings,
 }
 
 /// What can be called.
@@ -71,8 +74,9 @@ const METHODS: &str = "There is no such method. There are: \
 const TOKEN: &str = "This door takes a token: send the metadata `authorization: Bearer <token>`.";
 
 impl Handler for EnvoyDoor {
-    /// Envoy sends the calls of all its requests over one connection for each of its threads.
-    const STREAMS_MAX: u32 = 1_000;
+    /// Envoy sends the calls of all its requests over one connection for each of its threads, and opens
+    /// more where these are not enough.
+    const STREAMS_MAX: u32 = 250;
 
     async fn answer(
         &self,
@@ -106,14 +110,20 @@ impl EnvoyDoor {
         let Some(called) = Called::of(head.uri.path()) else {
             return Err(Failed::new(Code::Unimplemented, METHODS));
         };
-        let message = call::read(body).await?;
+        let message = match call::read(body).await {
+            Err(failed) if failed == call::TOO_LONG && called == Called::ShouldRateLimit => {
+                return Ok(service::refused_unread());
+            }
+            message => message?,
+        };
         match called {
             Called::ShouldRateLimit => {
-                let request = decoded::<RateLimitRequest>(message)?;
-                service::answer(&self.gatekeeper, &self.timing, &request).await
+                let request = RateLimitRequest::read(&message).map_err(|_| call::NO_MESSAGE)?;
+                let beside = (&*self.timing, &self.warnings);
+                service::answer(&self.gatekeeper, beside, &request).await
             }
             Called::HealthCheck => {
-                let request = decoded::<HealthCheckRequest>(message)?;
+                let request = HealthCheckRequest::read(&message).map_err(|_| call::NO_MESSAGE)?;
                 let stopping = self.stopping.load(Ordering::Relaxed);
                 health::check(&request.service, stopping)
                     .ok_or(Failed::new(Code::NotFound, NO_SUCH_SERVICE))
@@ -124,7 +134,3 @@ impl EnvoyDoor {
 
 const NO_SUCH_SERVICE: &str = "There is no such service here: ask for the empty name, for \
     \"ratelimit\", or for \"envoy.service.ratelimit.v3.RateLimitService\".";
-
-fn decoded<M: Message + Default>(message: Bytes) -> Result<M, Failed> {
-    M::decode(message).map_err(|_| call::NO_MESSAGE)
-}

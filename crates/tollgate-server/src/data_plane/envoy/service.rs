@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use tollgate::headers::Problem;
 use tollgate::time::MAX_EXACT;
 use tollgate_rules::at_once;
@@ -20,9 +21,7 @@ use super::response::{
 use crate::data_plane::answer::{for_each_field, write_display};
 use crate::metrics::Timing;
 use crate::store::Gatekeeper;
-
-/// The most bytes of the key or the value of an entry.
-const TEXT_BYTES_MAX: usize = 4 << 10;
+use crate::warnings::Warnings;
 
 /// Room for most responses.
 const RESPONSE_BYTES: usize = 480;
@@ -30,24 +29,41 @@ const RESPONSE_BYTES: usize = 480;
 /// What is wrong with a request, for whoever sent it.
 pub(in crate::data_plane) type Wrong = Cow<'static, str>;
 
+/// What comes of a request.
+#[derive(Debug)]
+pub(in crate::data_plane) enum Decided {
+    Described(Described),
+    /// More limits apply than one decision holds: so many descriptors are refused. It is no error, on
+    /// which Envoy would let the request pass: what clients send decides which limits apply.
+    TooManyLimits(usize),
+}
+
 /// Answers a call.
 pub(super) async fn answer(
     gatekeeper: &Gatekeeper,
-    timing: &Timing,
-    request: &RateLimitRequest,
+    (timing, warnings): (&Timing, &Warnings),
+    request: &RateLimitRequest<'_>,
 ) -> Outcome {
-    let described = decide(gatekeeper, timing, request).await;
-    let described = described.map_err(|message| Failed { code: Code::InvalidArgument, message })?;
-    Ok(frame::close(RESPONSE_BYTES, |out| write(out, &described)))
+    let decided = decide(gatekeeper, (timing, warnings), request).await;
+    let decided = decided.map_err(|message| Failed { code: Code::InvalidArgument, message })?;
+    Ok(frame::close(RESPONSE_BYTES, |out| match &decided {
+        Decided::Described(described) => write(out, described),
+        Decided::TooManyLimits(descriptors) => write_refused(out, *descriptors),
+    }))
+}
+
+/// The answer to a message that is too long to be read. Clients make messages long, and on an error Envoy
+/// would let them pass.
+pub(super) fn refused_unread() -> Bytes {
+    frame::close(RESPONSE_BYTES, |out| write_refused(out, 0))
 }
 
 /// Decides a request, however it was sent.
 pub(in crate::data_plane) async fn decide(
     gatekeeper: &Gatekeeper,
-    timing: &Timing,
-    request: &RateLimitRequest,
-) -> Result<Described, Wrong> {
-    check_texts(request)?;
+    (timing, warnings): (&Timing, &Warnings),
+    request: &RateLimitRequest<'_>,
+) -> Result<Decided, Wrong> {
     let each = request.descriptors.iter().flat_map(|one| &one.entries);
     let entries: Vec<_> =
         each.map(|entry| Entry { name: &entry.key, value: &entry.value }).collect();
@@ -70,25 +86,20 @@ pub(in crate::data_plane) async fn decide(
             timing.of(deciding).await
         }
     };
-    decided.map_err(|error| sentence(error).into())
-}
-
-/// Lengths are bounded here and numbers where the request is decided.
-fn check_texts(request: &RateLimitRequest) -> Result<(), Wrong> {
-    let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-    let mut texts = entries.flat_map(|entry| [&entry.key, &entry.value]).chain([&request.domain]);
-    match texts.all(|text| text.len() <= TEXT_BYTES_MAX) {
-        true => Ok(()),
-        false => {
-            Err("A domain, a key and a value may have at most 4096 bytes each: shorten it.".into())
+    match decided {
+        Ok(described) => Ok(Decided::Described(described)),
+        Err(DescriptorError::TooManyLimits) => {
+            warnings.too_many_limits(now);
+            Ok(Decided::TooManyLimits(request.descriptors.len()))
         }
+        Err(error) => Err(sentence(error).into()),
     }
 }
 
 /// What a descriptor asks for: its own hits if it has any, else the request's; `None`: neither says.
-fn hits(request: &RateLimitRequest, asked: &RateLimitDescriptor) -> Option<Hits> {
+fn hits(request: &RateLimitRequest<'_>, asked: &RateLimitDescriptor<'_>) -> Option<Hits> {
     let of_all = (request.hits_addend > 0).then_some(request.hits_addend.into());
-    let said = asked.hits_addend.map(|own| own.value).or(of_all);
+    let said = asked.hits_addend.or(of_all);
     // More than any limit has: it is refused, forced or given back as far as there is anything.
     let said = said.map(|number| number.min(MAX_EXACT));
     match asked.is_negative_hits {
@@ -98,7 +109,7 @@ fn hits(request: &RateLimitRequest, asked: &RateLimitDescriptor) -> Option<Hits>
 }
 
 /// The limit that the caller brings.
-fn stated(asked: &RateLimitDescriptor) -> Result<Option<StatedLimit>, Wrong> {
+fn stated(asked: &RateLimitDescriptor<'_>) -> Result<Option<StatedLimit>, Wrong> {
     let Some(limit) = &asked.limit else { return Ok(None) };
     let Some(unit) = unit_of_number(limit.unit) else {
         let wrong =
@@ -119,7 +130,9 @@ fn sentence(error: DescriptorError) -> String {
 /// What is said of a descriptor, in the protocol's numbers.
 pub(in crate::data_plane) fn told<'a>(status: &Status<'a>) -> DescriptorStatus<'a> {
     let least = u64::from(status.over);
-    let reset = status.reset_after.max(status.retry_after).seconds();
+    // Not before it helps to come back; where no wait helps, there is still an end of what was used.
+    let wait = Some(status.retry_after).filter(|wait| !wait.is_never()).unwrap_or_default();
+    let reset = status.reset_after.max(wait).seconds();
     let limit = status.limit.as_ref();
     DescriptorStatus {
         verdict: Verdict::of(status.over),
@@ -137,6 +150,22 @@ fn saturated(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+/// Says of each descriptor that it is refused, and nothing of limits.
+fn write_refused(out: &mut Vec<u8>, descriptors: usize) {
+    write_overall(out, Verdict::OverLimit);
+    for _ in 0..descriptors {
+        write_status(out, &REFUSED);
+    }
+}
+
+/// What is said of a descriptor that was not decided.
+pub(in crate::data_plane) const REFUSED: DescriptorStatus<'static> = DescriptorStatus {
+    verdict: Verdict::OverLimit,
+    current_limit: None,
+    limit_remaining: 0,
+    reset_after_s: None,
+};
+
 fn write(out: &mut Vec<u8>, described: &Described) {
     write_overall(out, Verdict::of(!described.allowed()));
     for status in described.statuses() {
@@ -145,7 +174,7 @@ fn write(out: &mut Vec<u8>, described: &Described) {
     let answer = described.answer();
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    for_each_field(answer, &reply, |name, write_value| {
+    for_each_field(answer, described.dialects(), &reply, |name, write_value| {
         write_header(out, name.as_str(), write_value);
     });
     if let Some(problem) = reply.problem() {

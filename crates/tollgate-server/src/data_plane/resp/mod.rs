@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use allowance::Common;
+use allowance::{Common, REPLIES};
 use connection::Connection;
 use numbers::Book;
 
@@ -80,7 +80,7 @@ impl RespDoor {
             stopping,
             figures: Arc::default(),
             book: Book::default(),
-            waiting: Arc::default(),
+            waiting: Common::new(REPLIES),
         }
     }
 
