@@ -256,11 +256,12 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             return Session::refuse_stranger(replies);
         }
         let (session, tokens) = (&mut self.session, door.tokens.as_deref());
+        session.was_wrong = false;
         match command {
             Command::Throttle => throttle_one(door, &mut self.batch, args, replies).await,
             Command::Check => check(door, args, false, replies).await,
             Command::Peek => check(door, args, true, replies).await,
-            Command::ResetKey => rules::reset(&door.gatekeeper, args, replies).await,
+            Command::ResetKey => rules::reset(door, args, session.by(), replies).await,
             Command::Ping => match (args.get(1), args.len()) {
                 (None, _) => replies.simple("PONG"),
                 (Some(text), 2) => replies.bulk(text),
@@ -282,6 +283,10 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             Command::Cluster | Command::ReadOnly | Command::ReadWrite | Command::Asking => {
                 replies.error("ERR This instance has cluster support disabled");
             }
+        }
+        if self.session.was_wrong {
+            door.figures.trouble(Trouble::Auth);
+            door.audit.wrong_token(self.session.by().peer, door.gatekeeper.now());
         }
     }
 
@@ -461,7 +466,7 @@ async fn check(door: &RespDoor, args: Args<'_>, peek: bool, replies: &mut Replie
             let how = (peek, door.gatekeeper.now());
             // In a box: it is large, and a connection that does not ask need not carry it.
             let answer = Box::pin(asked.decide(&door.gatekeeper, &door.timing, how)).await;
-            rules::reply(&answer, replies);
+            rules::reply(door, &answer, replies);
         }
         Err(error) => {
             door.figures.trouble(Trouble::Command);
