@@ -30,6 +30,8 @@ pub(crate) struct Warnings {
     admin_refused: Sampled,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
+    wrong_token: Sampled,
+    wrong_tokens: AtomicU64,
 }
 
 impl Warnings {
@@ -41,6 +43,8 @@ impl Warnings {
             silent: Sampled::default(),
             admin_refused: Sampled::default(),
             admin_refusals: AtomicU64::new(0),
+            wrong_token: Sampled::default(),
+            wrong_tokens: AtomicU64::new(0),
         }
     }
 
@@ -104,6 +108,17 @@ impl Warnings {
             let fields: [Field<'_>; 3] =
                 [("peer", &peer), ("status", &status), ("since_last", &more)];
             self.logs.warn("a request to the admin door was refused", &fields);
+        }
+    }
+
+    /// Somebody showed a wrong token at the door resp.
+    #[cold]
+    pub(crate) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
+        let more = self.wrong_tokens.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.wrong_token.is_due(now) {
+            self.wrong_tokens.fetch_sub(more, Ordering::Relaxed);
+            let fields: [Field<'_>; 2] = [("peer", &peer), ("since_last", &more)];
+            self.logs.warn("a wrong token was shown at the door resp", &fields);
         }
     }
 }
