@@ -146,13 +146,19 @@ impl Replies {
 
     #[inline]
     fn head(&mut self, mark: u8, number: i64) {
-        // Nearly all: one digit, or -1.
-        if let 0..=9 = number {
-            self.bytes.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']);
-            return;
-        }
-        let mut text = itoa::Buffer::new();
-        self.line(mark, text.format(number).as_bytes());
+        // Nearly all: up to five digits, or -1. They are put together in a word.
+        let (word, length) = match number {
+            0..=99_999 => short(mark, number as u32),
+            -1 => (u64::from_le_bytes([mark, b'-', b'1', b'\r', b'\n', 0, 0, 0]), 5),
+            _ => {
+                let mut text = itoa::Buffer::new();
+                return self.line(mark, text.format(number).as_bytes());
+            }
+        };
+        // Writing all of it and taking back what is too much is cheaper than writing a part.
+        let end = self.bytes.len() + length;
+        self.bytes.extend_from_slice(&word.to_le_bytes());
+        self.bytes.truncate(end);
     }
 
     #[inline]
@@ -160,6 +166,20 @@ impl Replies {
         self.bytes.push(mark);
         self.bytes.extend_from_slice(text);
         self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The line of a number of at most five digits, its first byte lowest, and its length.
+#[inline]
+fn short(mark: u8, mut number: u32) -> (u64, usize) {
+    let (mut word, mut length) = (u64::from_le_bytes(*b"\r\n\0\0\0\0\0\0"), 3);
+    loop {
+        word = word << 8 | u64::from(b'0' + (number % 10) as u8);
+        length += 1;
+        number /= 10;
+        if number == 0 {
+            return (word << 8 | u64::from(mark), length);
+        }
     }
 }
 
@@ -196,11 +216,15 @@ mod tests {
     #[test]
     fn each_kind_in_both_dialects() {
         type Write = fn(&mut Replies);
-        let rows: [(Write, &str, &str); 12] = [
+        let rows: [(Write, &str, &str); 16] = [
             (|to| to.ok(), "+OK\r\n", "+OK\r\n"),
             (|to| to.integer(-1), ":-1\r\n", ":-1\r\n"),
             (|to| to.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (|to| to.integer(-2), ":-2\r\n", ":-2\r\n"),
+            (|to| to.integer(0), ":0\r\n", ":0\r\n"),
             (|to| to.integer(10), ":10\r\n", ":10\r\n"),
+            (|to| to.integer(99_999), ":99999\r\n", ":99999\r\n"),
+            (|to| to.integer(100_000), ":100000\r\n", ":100000\r\n"),
             (|to| to.array(0), "*0\r\n", "*0\r\n"),
             (|to| to.map(2), "*4\r\n", "%2\r\n"),
             (|to| to.set(2), "*2\r\n", "~2\r\n"),
