@@ -201,7 +201,13 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
 
     /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
     pub async fn reset(&self) -> bool {
-        let mut found = self.unblock().await;
+        let unblocked = self.unblock().await;
+        self.reset_use().await | unblocked
+    }
+
+    /// The same, but a block stays.
+    pub async fn reset_use(&self) -> bool {
+        let mut found = false;
         for (limit, key) in self.counts() {
             let Ok(reset) = self.store().reset(&self.check(limit, &key), self.now).await;
             found |= reset;

@@ -210,6 +210,11 @@ impl RuleSet {
         number & STATED != 0
     }
 
+    /// Whether a file defines this domain.
+    pub fn defines_domain(&self, name: &str) -> bool {
+        self.domain(name).is_some()
+    }
+
     /// The names of the domains that files define, sorted.
     pub fn domains(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.book.domains.keys().map(|name| &**name).collect();

@@ -26,6 +26,8 @@ pub(crate) struct Warnings {
     admin_refused: Sampled,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
+    wrong_token: Sampled,
+    wrong_tokens: AtomicU64,
 }
 
 impl Warnings {
@@ -35,6 +37,8 @@ impl Warnings {
             untrusted: Sampled::default(),
             admin_refused: Sampled::default(),
             admin_refusals: AtomicU64::new(0),
+            wrong_token: Sampled::default(),
+            wrong_tokens: AtomicU64::new(0),
         }
     }
 
@@ -62,6 +66,17 @@ impl Warnings {
             let fields: [Field<'_>; 3] =
                 [("peer", &peer), ("status", &status), ("since_last", &more)];
             self.logs.warn("a request to the admin door was refused", &fields);
+        }
+    }
+
+    /// Somebody showed a wrong token at the door resp.
+    #[cold]
+    pub(crate) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
+        let more = self.wrong_tokens.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.wrong_token.is_due(now) {
+            self.wrong_tokens.fetch_sub(more, Ordering::Relaxed);
+            let fields: [Field<'_>; 2] = [("peer", &peer), ("since_last", &more)];
+            self.logs.warn("a wrong token was shown at the door resp", &fields);
         }
     }
 }

@@ -74,6 +74,9 @@ impl Handler for EnvoyDoor {
     /// Envoy sends the calls of all its requests over one connection for each of its threads.
     const STREAMS_MAX: u32 = 1_000;
 
+    /// Calls of gRPC need it.
+    const VERSIONS: &'static [&'static str] = &["h2"];
+
     async fn answer(
         &self,
         head: &request::Parts,

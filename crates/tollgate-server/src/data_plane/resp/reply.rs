@@ -1,6 +1,8 @@
 //! Replies as clients read them, in RESP2 and RESP3, written one after the other into one buffer.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+
+use crate::data_plane::answer::write_display;
 
 /// Which of the two a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub(super) enum Dialect {
 
 /// The replies that wait to be sent. Bound: before each command, or each 64 of them that are decided
 /// together, [`Allowance`](super::allowance::Allowance) is asked; no reply is longer than an argument
-/// and its frame.
+/// and its frame, or than what `COMMAND INFO` says of as many commands as a command can name.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     bytes: Vec<u8>,
@@ -67,8 +69,7 @@ impl Replies {
     pub(super) fn error(&mut self, text: impl fmt::Display) {
         self.bytes.push(b'-');
         let begin = self.bytes.len();
-        // Writing to a vector cannot fail.
-        let _ = write!(Text(&mut self.bytes), "{text}");
+        write_display(&mut self.bytes, text);
         for byte in &mut self.bytes[begin..] {
             if byte.is_ascii_control() {
                 *byte = b' ';
@@ -180,16 +181,6 @@ fn short(mark: u8, mut number: u32) -> (u64, usize) {
         if number == 0 {
             return (word << 8 | u64::from(mark), length);
         }
-    }
-}
-
-/// Lets texts be formatted into bytes.
-struct Text<'a>(&'a mut Vec<u8>);
-
-impl fmt::Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use super::reply::Shown;
 use super::request::Args;
 
 /// Why a call is no question.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThrottleError<'a> {
     Usage,
     NoInteger(&'a [u8]),

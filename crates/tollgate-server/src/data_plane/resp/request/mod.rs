@@ -141,8 +141,8 @@ impl Parser {
         self.state == State::Done { line: true }
     }
 
-    /// Whether part of a command was seen.
-    pub(crate) fn has_begun(&self) -> bool {
+    /// Whether part of a command is understood; what is less than its first length is not.
+    fn has_begun(&self) -> bool {
         !matches!(self.state, State::Fresh | State::Done { .. })
     }
 
