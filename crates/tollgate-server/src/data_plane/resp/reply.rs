@@ -143,8 +143,7 @@ impl Replies {
         let mut end = 4;
         for number in numbers {
             let Some((word, length)) = short(number) else {
-                self.array(5);
-                return numbers.into_iter().for_each(|number| self.integer(number));
+                return self.five_long(numbers);
             };
             text[end..end + 8].copy_from_slice(&word.to_le_bytes());
             end += length;
@@ -153,6 +152,14 @@ impl Replies {
         let end = self.bytes.len() + end;
         self.bytes.extend_from_slice(&text);
         self.bytes.truncate(end);
+    }
+
+    #[cold]
+    fn five_long(&mut self, numbers: [i64; 5]) {
+        self.array(5);
+        for number in numbers {
+            self.integer(number);
+        }
     }
 
     #[inline]
