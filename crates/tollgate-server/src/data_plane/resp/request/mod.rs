@@ -162,16 +162,17 @@ impl Parser {
         self.args.resize(usize::from(count - b'0'), (0, 0));
         let mut at = 4;
         for place in &mut self.args {
-            let (length, head) = match bytes.get(at..)? {
-                [b'$', one @ b'0'..=b'9', b'\r', b'\n', ..] => (one - b'0', 4),
-                [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            // The shortest argument has six bytes.
+            let (length, head) = match bytes.get(at..)?.first_chunk::<5>()? {
+                [b'$', one @ b'0'..=b'9', b'\r', b'\n', _] => (one - b'0', 4),
+                [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n'] => {
                     ((ten - b'0') * 10 + (one - b'0'), 5)
                 }
                 _ => return None,
             };
             let begin = at + head;
             let end = begin + usize::from(length);
-            let [b'\r', b'\n', ..] = bytes.get(end..)? else { return None };
+            let b"\r\n" = bytes.get(end..)?.first_chunk::<2>()? else { return None };
             *place = (begin as u32, end as u32);
             at = end + 2;
         }
