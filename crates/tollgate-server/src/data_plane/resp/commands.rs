@@ -56,7 +56,7 @@ pub(super) const ALL: [Described; 19] = [
     of(Command::Auth, "auth", -2, UNKNOWN_YET, 0),
     of(Command::Client, "client", -2, CONNECTION, 0),
     of(Command::Select, "select", 2, CONNECTION, 0),
-    of(Command::Command, "command", -1, CONNECTION, 0),
+    of(Command::List, "command", -1, CONNECTION, 0),
     of(Command::Info, "info", -1, CONNECTION, 0),
     of(Command::Config, "config", -2, CONNECTION, 0),
     of(Command::Quit, "quit", -1, UNKNOWN_YET, 0),
