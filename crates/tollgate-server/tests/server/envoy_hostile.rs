@@ -320,7 +320,8 @@ fn answers_do_not_wait_for_bodies_that_do_not_end() {
         let caller = Raw::connect(server.grpc()).await;
         for (path, field, status, code) in rows {
             for begun in [&b""[..], &good()[..7]] {
-                let answer = caller.call_without_end(path, &[field], begun.to_vec());
+                let fields = [field];
+                let answer = caller.call_without_end(path, &fields, begun.to_vec());
                 let answer = timeout(DEADLINE, answer).await.expect("no wait").unwrap();
                 let got =
                     answer.fields.get("grpc-status").map_or("", |code| code.to_str().unwrap());
@@ -372,7 +373,7 @@ fn calls_that_are_given_up_leave_nothing_behind() {
             let impatient = Raw::connect(server.grpc()).await;
             for _ in 0..50 {
                 let call = impatient.call(METHOD, &[], good());
-                let _ = tokio::time::timeout(std::time::Duration::ZERO, call).await;
+                let _ = timeout(std::time::Duration::ZERO, call).await;
             }
         }
         let caller = Raw::connect(server.grpc()).await;

@@ -74,7 +74,7 @@ mod tests {
             (b"\x01\0\0\0\x02ab", Err(FrameError::Compressed)),
             (b"\x02\0\0\0\x02ab", Err(FrameError::NoFlag)),
             (b"{\"domain\":\"a\"}", Err(FrameError::NoFlag)),
-            (b"\0\0\x01\0\x01ab", Err(FrameError::TooLong)),
+            (b"\0\0\x10\0\x01ab", Err(FrameError::TooLong)),
             (b"\0\xff\xff\xff\xffab", Err(FrameError::TooLong)),
         ];
         for (body, want) in rows {
