@@ -206,7 +206,7 @@ descriptors:
 }
 
 #[test]
-fn two_stated_limits_of_the_same_entries() {
+fn two_stated_limits_of_one_request_count_apart() {
     let gate = gate();
     let stated = |units, unit| d(&[("k", "v")]).limit(units, unit);
     let two = [stated(10, Unit::Minute), stated(20, Unit::Minute)];
