@@ -18,8 +18,8 @@ use tollgate::{Check, DecidedBy, Decision, Limit, MemoryStore, Micros};
 /// The most sets of numbers in use at a time: a quarter of what a store knows.
 pub(super) const NUMBERS_MAX: usize = 16_384;
 
-/// The most keys that are counted with numbers beyond those: fewer than a store knows numbers, so that
-/// each may have its own.
+/// How many keys are counted with numbers beyond those, or a few more, as a table has slots: fewer than a
+/// store knows numbers, so that each may have its own.
 const BEYOND_KEYS_MAX: usize = 32_768;
 
 /// How exactly it is known when a set was last used, in microseconds: whoever uses one often writes
