@@ -23,31 +23,54 @@ const NEEDS: &[Need] = &[
     Need { probe: "npm --version", package: "npm" },
 ];
 
+/// Where Debian puts the programs of the administrator: not in the `PATH` of everybody, and tests look
+/// there too.
+const FOR_ADMINISTRATORS: &str = "/usr/sbin";
+
 /// Installs what is missing; true if nothing is missing afterwards.
 pub(crate) fn install() -> bool {
-    let missing = missing(NEEDS);
-    if missing.is_empty() {
+    install_with(NEEDS, |packages| {
+        let Some(root) = root_prefix() else {
+            eprintln!("missing: {packages}\nrun as root: apt-get install {packages}");
+            return false;
+        };
+        let apt = |rest: String| {
+            let line = format!("{root}env DEBIAN_FRONTEND=noninteractive apt-get {rest}");
+            println!("{line}");
+            Invocation::new(&line).run()
+        };
+        apt("update --quiet".into())
+            && apt(format!("install --yes --quiet --no-install-recommends {packages}"))
+    })
+}
+
+/// Looks again after installing: a package may be there and its program still not answer, as when
+/// the `PATH` has another `python3` first.
+fn install_with(needs: &[Need], install: impl FnOnce(&str) -> bool) -> bool {
+    let absent = missing(needs);
+    if absent.is_empty() {
         println!("nothing to install");
         return true;
     }
-    let packages = missing.join(" ");
-    let Some(root) = root_prefix() else {
-        eprintln!("missing: {packages}\nrun as root: apt-get install {packages}");
+    let packages: Vec<&str> = absent.iter().map(|need| need.package).collect();
+    if !install(&packages.join(" ")) {
         return false;
-    };
-    let apt = |rest: String| {
-        let line = format!("{root}env DEBIAN_FRONTEND=noninteractive apt-get {rest}");
-        println!("{line}");
-        Invocation::new(&line).run()
-    };
-    apt("update --quiet".into())
-        && apt(format!("install --yes --quiet --no-install-recommends {packages}"))
+    }
+    let absent = missing(needs);
+    for Need { probe, package } in &absent {
+        eprintln!("{package} is installed, and yet this fails: {probe}\nsee what your PATH has");
+    }
+    absent.is_empty()
 }
 
-/// The packages whose probe fails, in the order of the list.
-fn missing(needs: &[Need]) -> Vec<&'static str> {
-    let absent = |need: &&Need| !Invocation::new(need.probe).probe();
-    needs.iter().filter(absent).map(|need| need.package).collect()
+/// What does not answer, in the order of the list.
+fn missing(needs: &[Need]) -> Vec<&Need> {
+    needs.iter().filter(|need| !answers(need.probe, FOR_ADMINISTRATORS)).collect()
+}
+
+/// Whether the command line succeeds, with a program of the `PATH` or of this folder.
+fn answers(probe: &str, folder: &str) -> bool {
+    Invocation::new(probe).probe() || Invocation::new(&format!("{folder}/{probe}")).probe()
 }
 
 /// What to write before a command so that it runs as root, or `None` where that cannot be.
@@ -64,13 +87,43 @@ fn root_prefix() -> Option<&'static str> {
 mod tests {
     use super::*;
 
+    const THERE: Need = Need { probe: "true", package: "coreutils" };
+    const BAD: Need = Need { probe: "false", package: "answers-badly" };
+    const GONE: Need =
+        Need { probe: "tollgate-no-such-program --version", package: "is-not-there" };
+
     #[test]
-    fn only_what_does_not_answer_is_missing() {
-        let needs = [
-            Need { probe: "true", package: "coreutils" },
-            Need { probe: "false", package: "answers-badly" },
-            Need { probe: "tollgate-no-such-program --version", package: "is-not-there" },
-        ];
-        assert_eq!(missing(&needs), ["answers-badly", "is-not-there"]);
+    fn only_what_does_not_answer_is_installed() {
+        let mut asked = String::new();
+        install_with(&[THERE, BAD, GONE], |packages| {
+            asked = packages.to_owned();
+            true
+        });
+        assert_eq!(asked, "answers-badly is-not-there");
+        assert!(install_with(&[THERE], |_| panic!("nothing is missing")));
+    }
+
+    #[test]
+    fn what_does_not_answer_afterwards_is_a_failure() {
+        assert!(!install_with(&[THERE, GONE], |_| true));
+        let folder = std::env::temp_dir().join(format!("xtask-{}-late", std::process::id()));
+        let probe = format!("test -d {}", folder.display());
+        let late = Need { probe: probe.leak(), package: "comes-late" };
+        let install = |_: &str| std::fs::create_dir(&folder).is_ok();
+        assert!(install_with(&[late], install));
+        std::fs::remove_dir(&folder).expect("it is there");
+    }
+
+    #[test]
+    fn programs_of_the_administrator_count() {
+        let folder = std::env::temp_dir().join(format!("xtask-{}-sbin", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder for temporary files");
+        let name = "tollgate-only-in-sbin";
+        std::os::unix::fs::symlink("/bin/sh", folder.join(name)).expect("a link");
+        let probe = format!("{name} -c true");
+        let found = answers(&probe, folder.to_str().expect("a plain name"));
+        let elsewhere = answers(&probe, "/usr/sbin");
+        std::fs::remove_dir_all(&folder).expect("it is there");
+        assert_eq!((found, elsewhere), (true, false));
     }
 }

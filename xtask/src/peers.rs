@@ -16,7 +16,8 @@ struct Peers {
     name: &'static str,
     /// The files of `testkit/peers` that say what is in it, copied there before it is filled.
     pins: &'static [&'static str],
-    /// What fills it. `FOLDER` stands for the folder, in which it runs.
+    /// What fills it, started in the root of the repository. `FOLDER` stands for the whole path of
+    /// the folder that it is to fill.
     line: &'static str,
 }
 

@@ -8,6 +8,7 @@
 
 mod asked;
 mod deciding;
+mod stated;
 mod status;
 mod unit;
 
@@ -19,6 +20,8 @@ use crate::answer::Answer;
 use crate::gatekeeper::{Answering, Gatekeeper, Version};
 use asked::Asked;
 
+pub use stated::STATED_LIMITS_MAX;
+pub(crate) use stated::StatedSets;
 pub use status::{CurrentLimit, Described, Status};
 pub use unit::Unit;
 
@@ -49,8 +52,8 @@ pub struct Entry<'a> {
 pub enum Hits {
     /// So many units, or a refusal. 0 only asks.
     Take(u64),
-    /// To give back so many.
-    Refund(u64),
+    /// To give back so many. `None`: nobody said, so that it is what a take would have cost.
+    Refund(Option<u64>),
     /// So many, whatever is left: they were used already.
     Force(u64),
 }
@@ -106,6 +109,8 @@ pub enum DescriptorError {
     UnknownAct,
     /// A stated limit cannot be counted.
     BadLimit,
+    /// It is one more different limit than the [`STATED_LIMITS_MAX`] that can be in use.
+    TooManyStated,
 }
 
 impl fmt::Display for DescriptorError {
@@ -125,6 +130,10 @@ impl fmt::Display for DescriptorError {
                 "the entry tollgate.act has a value that is not known: send force, or leave it out"
             }
             DescriptorError::BadLimit => "the limit that a descriptor states is out of range",
+            DescriptorError::TooManyStated => {
+                "more than 1024 different limits that descriptors state are in use: state the same \
+                 few numbers for many callers, not numbers of each"
+            }
         })
     }
 }
@@ -180,12 +189,14 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     ) -> Result<Described, DescriptorError> {
         ask.check()?;
         let of_file = rules.domain(ask.domain).is_some();
-        let mut asked = Asked::new(&rules, ask, now)?;
+        let mut asked = Asked::new((&rules, &self.stated), ask, now)?;
         self.count(&asked.first);
-        self.count(&asked.after);
+        self.count(&asked.refunds);
+        self.count(&asked.forces);
         let (told, entries) = self.take_asked(&mut asked, now).await;
-        let after = self.carry_out(&asked, now).await;
-        let statuses = asked.statuses(&entries, &after, now);
+        let given_back = self.give_back(&asked.refunds, now).await;
+        let forced = self.force(&asked.forces, now).await;
+        let statuses = asked.statuses(&entries, (&given_back, &forced), now);
         let stated = std::mem::take(&mut asked.first.stated);
         drop(asked);
         let answer = Answer::new(rules, (told, entries)).stating(stated);

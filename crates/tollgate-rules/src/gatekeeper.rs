@@ -19,12 +19,14 @@ use tollgate::{
 
 use crate::answer::{Answer, Binding, Entries, Told};
 use crate::changes::Changes;
+use crate::descriptors::StatedSets;
 use crate::facts::Facts;
 use crate::observer::{Decided, Observer};
 use crate::plan::{Plan, Standing};
 use crate::reservation::Reservations;
 use crate::rule::{Ban, Rule};
 use crate::rule_set::{Override, RuleSet};
+use crate::together::together;
 
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
@@ -34,6 +36,8 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     overrides: Mutex<Vec<Arc<Override>>>,
     limiter: Limiter<S, C>,
     pub(crate) reservations: Reservations,
+    /// Limits that askers of descriptors state.
+    pub(crate) stated: StatedSets,
     counts: Counts,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -139,6 +143,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             overrides: Mutex::default(),
             limiter,
             reservations: Reservations::default(),
+            stated: StatedSets::default(),
             counts: Counts::default(),
             observer: None,
         }
@@ -233,9 +238,16 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     pub async fn refund_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
         let mut plan = Plan::new(&rules, ask, now);
         let store = self.limiter.store();
-        for planned in &plan.limits {
-            let Ok(()) = store.refund(&plan.check(planned, Act::Take), None, now).await;
+        let checks = plan.checks(Act::Take);
+        match &checks[..] {
+            [only] => {
+                let Ok(()) = store.refund(only, None, now).await;
+            }
+            several => {
+                together(several.iter().map(|check| store.refund(check, None, now))).await;
+            }
         }
+        drop(checks);
         // The same limits, asked for nothing.
         plan.limits.iter_mut().for_each(|planned| planned.cost = 0);
         let answer = self.ask(&plan, Act::Peek, now).await;

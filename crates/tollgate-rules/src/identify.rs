@@ -31,7 +31,7 @@ use address::FromTheRight;
 #[cfg(feature = "jwt")]
 use jwt::Jwt;
 
-pub(crate) use address::ENTRIES_MAX;
+pub(crate) use address::{ENTRIES_MAX, network};
 
 /// How callers are recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]

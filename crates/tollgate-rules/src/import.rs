@@ -1,8 +1,8 @@
 //! Files of envoyproxy/ratelimit: a domain and a tree of descriptors, decided as that server does.
 //!
 //! Each node of the tree with a limit becomes a rule like any other, so that counts, overrides and
-//! what is shown of callers work alike. [`tree`] finds the rule of a descriptor, [`wildcard`] compares
-//! values with a `*` in them, [`name`] gives rules names that no reload changes.
+//! what is shown of callers work alike. `tree` finds the rule of a descriptor, `wildcard` compares
+//! values with a `*` in them, `name` gives rules names that no reload changes.
 
 pub(crate) mod name;
 pub(crate) mod tree;

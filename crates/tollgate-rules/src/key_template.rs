@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use tollgate::KeyBuf;
 
 use crate::matcher::{parse_entry_name, parse_header_name};
@@ -81,7 +82,10 @@ impl Fact {
     fn add_to(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
         let (name, value) = match self {
             Fact::User => ("user", seen.user()),
-            Fact::Ip => return seen.ip.is_some_and(|ip| add_ip(key, ip, ipv6_prefix)),
+            Fact::Ip => {
+                let prefixes = (seen.ip_prefix, ipv6_prefix);
+                return seen.ip.is_some_and(|ip| add_ip(key, ip, prefixes));
+            }
             Fact::ApiKey => ("api_key", seen.hashed_api_key()),
             Fact::Tier => ("tier", seen.tier),
             Fact::Method => ("method", seen.method()),
@@ -125,9 +129,15 @@ pub(crate) fn add_entry(key: &mut KeyBuf, name: &str, value: &str) {
 }
 
 /// Addresses are written without allocating: they are part of most keys.
-fn add_ip(key: &mut KeyBuf, ip: IpAddr, ipv6_prefix: u8) -> bool {
+fn add_ip(key: &mut KeyBuf, ip: IpAddr, (prefix, ipv6_prefix): (Option<u8>, u8)) -> bool {
     let mut text = arrayvec::ArrayString::<64>::new();
-    let written = write!(text, "{}", network_of(ip, ipv6_prefix));
+    // A network is not its first address; but one within what a caller is thought to own is that caller.
+    let own = if ip.is_ipv4() { 32 } else { ipv6_prefix };
+    let net = prefix.filter(|prefix| *prefix < own).and_then(|prefix| IpNet::new(ip, prefix).ok());
+    let written = match net {
+        Some(net) => write!(text, "{}", net.trunc()),
+        None => write!(text, "{}", network_of(ip, ipv6_prefix)),
+    };
     debug_assert!(written.is_ok(), "an address has at most 45 characters");
     key.add("ip", &text);
     true

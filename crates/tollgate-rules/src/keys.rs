@@ -13,8 +13,10 @@ use tollgate::{
 };
 
 use crate::compile::read_overrides;
+use crate::descriptors::Unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
+use crate::import::Allows;
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
 use crate::problem::Problem;
@@ -44,6 +46,8 @@ pub struct KeyReport {
     pub at_run_time: bool,
     /// Why the rule does not refuse this caller, whatever it has used.
     pub lenient: Option<Leniency>,
+    /// The file refuses whoever meets this rule everything.
+    pub closed: bool,
     /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
     /// of all tiers.
     pub limits: Vec<KeyLimit>,
@@ -60,6 +64,8 @@ pub enum Leniency {
     Shadow,
     /// The rule only warns.
     Soft,
+    /// The rule has no limit on purpose.
+    Unlimited,
 }
 
 /// What a caller has used of one limit.
@@ -145,6 +151,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
             replaced_by: self.replaced_by().cloned(),
             at_run_time: self.override_number().is_some_and(|one| self.rules.is_run_time(one)),
             lenient: self.lenient(),
+            closed: Unit::ALL.into_iter().any(|unit| self.allows(Allows::Nothing(unit))),
             limits,
         }
     }
@@ -180,8 +187,15 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
             Mode::Off => Some(Leniency::Off),
             mode if !mode.enforces(&rule.name, &self.key) => Some(Leniency::Shadow),
             _ if rule.soft => Some(Leniency::Soft),
+            _ if self.allows(Allows::Everything) => Some(Leniency::Unlimited),
             _ => None,
         }
+    }
+
+    /// Whether the file says so much of this caller, and nobody has set limits in its place.
+    fn allows(&self, how_much: Allows) -> bool {
+        let imported = self.rule().imported.as_ref();
+        imported.is_some_and(|one| one.allows == how_much) && self.replaced_by().is_none()
     }
 
     /// Whether no rule applies to whom the key names. Others may be exempt for what the key does not
@@ -201,7 +215,13 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
 
     /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
     pub async fn reset(&self) -> bool {
-        let mut found = self.unblock().await;
+        let unblocked = self.unblock().await;
+        self.reset_use().await | unblocked
+    }
+
+    /// The same, but a block stays.
+    pub async fn reset_use(&self) -> bool {
+        let mut found = false;
         for (limit, key) in self.counts() {
             let Ok(reset) = self.store().reset(&self.check(limit, &key), self.now).await;
             found |= reset;

@@ -47,6 +47,7 @@ pub mod matcher;
 pub mod key_template;
 
 pub mod tier;
+mod together;
 
 pub mod calendar;
 

@@ -62,6 +62,14 @@ impl RuleLimit {
     }
 }
 
+impl RuleLimit {
+    /// Under a name that somebody gave it, if headers can carry that.
+    pub(crate) fn called(self, name: Option<&str>) -> RuleLimit {
+        let policy = name.and_then(|name| PolicyName::new(name).ok());
+        RuleLimit { policy: policy.unwrap_or(self.policy), ..self }
+    }
+}
+
 impl LimitSpec {
     /// The limit of a rule, its numbers multiplied for a tier. The rule's name is part of the
     /// limit's identity; the numbers are not, so a caller who changes tier keeps what is used.

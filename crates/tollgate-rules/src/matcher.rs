@@ -67,6 +67,18 @@ pub enum TextTest {
 }
 
 impl Condition {
+    /// Whether it, or one that it is made of, is such a one.
+    pub fn has(&self, such: &dyn Fn(&Condition) -> bool) -> bool {
+        such(self)
+            || match self {
+                Condition::All(parts) | Condition::Any(parts) => {
+                    parts.iter().any(|part| part.has(such))
+                }
+                Condition::Not(inner) => inner.has(such),
+                _ => false,
+            }
+    }
+
     /// Whether it holds.
     pub(crate) fn holds(&self, seen: &Seen<'_>) -> bool {
         let facts = seen.facts;
@@ -92,7 +104,7 @@ impl Condition {
                 facts.entries_named(name).any(|text| value.holds(Some(text)))
             }
             Condition::Domain(test) => test.holds(facts.domain),
-            Condition::Ip(nets) => seen.ip.is_some_and(|ip| contains(nets, ip)),
+            Condition::Ip(nets) => seen.is_in(nets),
             Condition::All(all) => all.iter().all(|one| one.holds(seen)),
             Condition::Any(any) => any.iter().any(|one| one.holds(seen)),
             Condition::Not(inner) => !inner.holds(seen),

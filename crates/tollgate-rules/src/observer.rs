@@ -10,8 +10,8 @@ use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 use crate::tally::Verdict;
 
-/// Told of every request that was decided, reservations among them; not of questions that charge
-/// nothing. Called on the thread that decides: it has to be quick and must not block.
+/// Told of every request that was decided, reservations and forced charges among them; not of
+/// questions that charge nothing, nor of what is given back. Called on the thread that decides: it has to be quick and must not block.
 pub trait Observer: Send + Sync {
     /// A request was decided.
     fn decided(&self, decided: &Decided<'_>);
@@ -51,7 +51,9 @@ pub struct ByRule<'a> {
 
 impl<'a> Decided<'a> {
     pub(crate) fn new(plan: &'a Plan<'a>, told: &'a Told, entries: &'a Entries) -> Decided<'a> {
-        let closed = plan.closed.iter().map(|closed| by_closed(plan, closed));
+        // Where nothing was refused, what refuses everything was not asked to take anything.
+        let refuses = |one: &&Closed| told.refusal.is_some() || one.standing != Standing::Enforced;
+        let closed = plan.closed.iter().filter(refuses).map(|closed| by_closed(plan, closed));
         let by_rule = each_rule(plan, told, entries).chain(closed).take(MAX_LIMITS).collect();
         Decided { plan, told, by_rule }
     }

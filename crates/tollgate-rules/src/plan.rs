@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act, Check, KeyBuf, Limit, Micros};
+use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 
 use crate::descriptors::Unit;
 use crate::facts::Facts;
@@ -207,21 +207,33 @@ impl<'a> Plan<'a> {
         Some(standing)
     }
 
-    /// An enforced limit takes the room of one that is not.
+    /// A limit that cannot be left out takes the room of one that can.
     fn push(&mut self, planned: Planned) {
-        if self.limits.is_full() && planned.standing == Standing::Enforced {
-            let other = self.limits.iter().rposition(|one| one.standing != Standing::Enforced);
+        let needed = self.is_needed(&planned);
+        if self.limits.is_full() && needed {
+            let other = self.limits.iter().rposition(|one| !self.is_needed(one));
             if let Some(other) = other {
                 self.limits.remove(other);
                 self.left_out += 1;
             }
         }
         if self.limits.try_push(planned).is_err() {
-            match planned.standing {
-                Standing::Enforced => self.too_many = true,
-                Standing::Shadow | Standing::Soft => self.left_out += 1,
+            match needed {
+                true => self.too_many = true,
+                false => self.left_out += 1,
             }
         }
+    }
+
+    /// Whether a request cannot be decided without a limit: it refuses, or its status is told whether
+    /// it does or not.
+    fn is_needed(&self, planned: &Planned) -> bool {
+        planned.standing == Standing::Enforced || self.is_direct(planned)
+    }
+
+    /// Whether a file or the asker brings it, not a rule of our own.
+    pub(crate) fn is_direct(&self, planned: &Planned) -> bool {
+        RuleSet::is_stated(planned.place.rule) || self.rule(planned).imported.is_some()
     }
 
     /// Adds what an imported file or the asker says of a descriptor. The key is made already: it is all
@@ -325,13 +337,22 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn check(&self, planned: &Planned, act: Act) -> Check<'_> {
-        let counts_denied = self.rule(planned).count_denied && act == Act::Take;
+        let counts_denied = act == Act::Take && self.counts_denied(planned);
         let act = if self.refused && !counts_denied { Act::Peek } else { act };
         let check = Check::new(self.limit(planned), self.key_for(planned));
         let check = check.cost(planned.cost).act(act).terms(self.rule(planned).terms);
         let check = if planned.standing == Standing::Enforced { check } else { check.shadow() };
         let check = if self.at_once { check.at_once() } else { check };
         if counts_denied { check.count_denied() } else { check }
+    }
+
+    /// Whether refusals are charged, too. A file says that of its own windows: a bucket that somebody has
+    /// set in place of one would keep whoever goes on asking out for good.
+    pub(crate) fn counts_denied(&self, planned: &Planned) -> bool {
+        let rule = self.rule(planned);
+        let replaced = rule.imported.is_some() && matches!(planned.place.list, List::Override(_));
+        rule.count_denied
+            && !(replaced && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 
     /// The limits that a settlement is about: those whose cost was reserved, or all if none was.

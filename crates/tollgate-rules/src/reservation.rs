@@ -258,8 +258,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides as [`decide_by`](Gatekeeper::decide_by), for whoever sees the work end, and keeps open what
     /// only the end can tell: under a rule with `concurrency` the work counts until [`Gatekeeper::end`],
     /// and a cost that the response tells waits for [`Gatekeeper::due`]. Without such a rule there is no
-    /// `id` and nothing left to do, unless the asker `settles` everything itself. If the table is full,
-    /// too much is going on.
+    /// `id` and nothing left to do, unless the asker `settles` everything itself; without any rule there is
+    /// neither. If the table is full, too much is going on.
     pub async fn admit_by(
         &self,
         rules: Version,
@@ -272,7 +272,9 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             let Rule { concurrency, cost, .. } = plan.rule(planned);
             concurrency.is_some() || matches!(cost, Cost::Reserve { actual: Some(_), .. })
         };
-        let (told, entries, id) = if settles || plan.limits.iter().any(ends) {
+        // What no limit charges leaves nothing to settle, and is not to be refused for want of a place.
+        let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned));
+        let (told, entries, id) = if keeps_open {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
             let held = self.reservations.hold(&plan, deadline, now);
             self.ask_held(&plan, held.unwrap_or(Err(Busy::FULL)), ask, now).await

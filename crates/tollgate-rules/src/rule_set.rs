@@ -15,7 +15,7 @@ use crate::import::Domain;
 use crate::import::tree::Tree;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
-use crate::matcher::{Condition, contains};
+use crate::matcher::Condition;
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule, TierLimits};
 use crate::seen::Seen;
@@ -210,6 +210,11 @@ impl RuleSet {
         number & STATED != 0
     }
 
+    /// Whether a file defines this domain.
+    pub fn defines_domain(&self, name: &str) -> bool {
+        self.domain(name).is_some()
+    }
+
     /// The names of the domains that files define, sorted.
     pub fn domains(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.book.domains.keys().map(|name| &**name).collect();
@@ -323,7 +328,12 @@ impl RuleSet {
     /// The facts as rules see them.
     pub(crate) fn see<'a>(&'a self, facts: &'a Facts<'a>) -> Seen<'a> {
         let mut seen = Seen::new(facts, self.tier_of(facts));
-        seen.ip = seen.ip.map(|ip| self.settings().identify.one_form(ip));
+        let before = seen.ip;
+        seen.ip = before.map(|ip| self.settings().identify.one_form(ip));
+        if seen.ip != before {
+            // Of a translated address the last 32 bits are left.
+            seen.ip_prefix = seen.ip_prefix.and_then(|prefix| prefix.checked_sub(96));
+        }
         seen
     }
 
@@ -360,7 +370,7 @@ impl RuleSet {
     pub(crate) fn exempts(&self, seen: &Seen<'_>) -> bool {
         let Settings { exempt_ips, exempt_users, .. } = &self.book.settings;
         let by_user = || seen.user().is_some_and(|user| exempt_users.contains(user));
-        let by_ip = || seen.ip.is_some_and(|ip| contains(exempt_ips, ip));
+        let by_ip = || seen.is_in(exempt_ips);
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 

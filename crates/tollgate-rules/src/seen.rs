@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv6Addr};
 
+use ipnet::IpNet;
+
 use crate::facts::Facts;
 use crate::identify::api_key::{Hashed, hashed};
 use crate::matcher::in_capitals;
@@ -19,6 +21,8 @@ pub(crate) struct Seen<'a> {
     loose_path: Option<String>,
     /// An IPv4 address in IPv6 clothes is an IPv4 address.
     pub(crate) ip: Option<IpAddr>,
+    /// Of a network that is counted as one client.
+    pub(crate) ip_prefix: Option<u8>,
     /// As the caller said, or as the rules' table has it.
     pub(crate) tier: Option<&'a str>,
     /// Only where a key asks for it.
@@ -34,6 +38,7 @@ impl<'a> Seen<'a> {
             loose_path: path.as_deref().and_then(loosen),
             path,
             ip: facts.ip.map(|ip| ip.to_canonical()),
+            ip_prefix: facts.ip_prefix,
             tier,
             hashed_api_key: OnceCell::new(),
         }
@@ -56,6 +61,12 @@ impl<'a> Seen<'a> {
     /// An empty name is no name: a proxy that sends the header without a value means nobody.
     pub(crate) fn user(&self) -> Option<&'a str> {
         self.facts.user.filter(|user| !user.is_empty())
+    }
+
+    /// Whether the address, or all of the network, is in one of these.
+    pub(crate) fn is_in(&self, nets: &[IpNet]) -> bool {
+        let whole = |net: &IpNet| self.ip_prefix.is_none_or(|prefix| net.prefix_len() <= prefix);
+        self.ip.is_some_and(|ip| nets.iter().any(|net| whole(net) && net.contains(&ip)))
     }
 
     pub(crate) fn api_key(&self) -> Option<&'a str> {

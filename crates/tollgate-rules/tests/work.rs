@@ -58,7 +58,9 @@ impl Gate {
 fn only_what_an_end_settles_is_kept_open() {
     let gate = Gate::new();
     assert!(gate.admit("/plain", "anna", false).id.is_none());
-    assert!(gate.admit("/none", "anna", false).id.is_none());
+    for settles in [false, true] {
+        assert!(gate.admit("/none", "anna", settles).id.is_none(), "no limit, nothing to settle");
+    }
     assert_eq!(gate.open(), 0);
     assert!(gate.admit("/plain", "anna", true).id.is_some(), "the asker settles everything");
     assert!(gate.admit("/work", "anna", false).id.is_some());
@@ -143,4 +145,8 @@ fn a_full_table_is_too_much_work() {
     assert!(refused.answer.binding().is_none() && refused.id.is_none());
     assert_eq!(gate.left("/work"), [100], "a refusal is free");
     assert!(gate.admit("/plain", "anna", false).answer.allowed(), "what needs no place goes on");
+    assert!(
+        gate.admit("/none", "anna", true).answer.allowed(),
+        "and so does what no limit is about"
+    );
 }

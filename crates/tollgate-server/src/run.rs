@@ -13,7 +13,6 @@ use crate::store::shared::SharedStore;
 use crate::store::{Gatekeeper, ServerStore};
 use tokio::runtime;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 use tollgate::{Clock, Limiter, MemoryStore, Micros, SystemClock};
 
 use crate::access;
@@ -21,14 +20,14 @@ use crate::cli::{Failure, Report};
 use crate::control_plane::ControlPlane;
 use crate::data_plane::envoy::EnvoyDoor;
 use crate::data_plane::http::DataPlane;
-use crate::data_plane::resp::RespDoor;
+use crate::data_plane::resp::{Audit, RespDoor};
 use crate::doors::DoorAddress;
 use crate::doors::accept::Door;
 use crate::doors::connection::{Handler, Site};
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::doors::patrol::Patience;
 use crate::doors::protocol::Protocol;
-use crate::doors::tls;
+use crate::doors::tls::{self, Certificate};
 use crate::doors::tokens::Tokens;
 use crate::doors::workers::{Ended, Workers};
 use crate::key_names::{KeyNames, Secret};
@@ -82,7 +81,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let admin_file = settings.admin_token_file.as_deref();
     let admin_tokens = admin_file.map(|path| Tokens::read(path, "--admin-token-file", logs));
     let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
-    let tls = tls.map(|(cert, key)| tls::acceptor(cert, key));
+    let tls = tls.map(|(cert, key)| tls::read_certificate(cert, key));
     let (tokens, admin_tokens, tls) = (
         tokens.transpose().map_err(Failure::Input)?,
         admin_tokens.transpose().map_err(Failure::Input)?,
@@ -129,6 +128,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
         timing.clone(),
         patience,
         stopping.clone(),
+        Audit::new(logs, names.clone()),
     );
     let metrics = Metrics {
         gatekeeper: gatekeeper.clone(),
@@ -201,7 +201,7 @@ struct Server<'a> {
     grpc: Hall<Site<EnvoyDoor>>,
     resp: Hall<RespDoor>,
     admin: Hall<Site<ControlPlane>>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Certificate>,
     stopping: Arc<AtomicBool>,
     live: LiveRules,
     others: Others,
@@ -296,10 +296,11 @@ impl Server<'_> {
         door: Option<Door>,
         hall: &Hall<P>,
         workers: usize,
-        tls: Option<&TlsAcceptor>,
+        tls: Option<&Certificate>,
     ) -> Result<Option<Opened>, Failure> {
         let Some(door) = door else { return Ok(None) };
-        let started = Workers::start(door.name, workers, &hall.protocol, tls);
+        let acceptor = tls.map(|certificate| certificate.acceptor(P::ALPN));
+        let started = Workers::start(door.name, workers, &hall.protocol, acceptor.as_ref());
         let (workers, ended) = started.map_err(|error| cannot_start(&error))?;
         let (stop, stopped) = watch::channel(false);
         // Whoever expects TLS cannot read a word in the clear.

@@ -206,7 +206,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) snapshot_interval: Duration,
 
-    /// The most connections at once
+    /// The most connections at once, at each door
     #[arg(
         long,
         value_name = "N",
@@ -216,7 +216,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_connections: NonZeroUsize,
 
-    /// The most connections at once from one address (of IPv6: one /64)
+    /// The most connections at once from one address (of IPv6: one /64), at each door
     #[arg(
         long,
         value_name = "N",

@@ -10,6 +10,8 @@ use crate::store::Gatekeeper;
 use crate::store::shared::StoreFigures;
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
+use tollgate_rules::RuleSet;
+use tollgate_rules::matcher::Condition;
 
 use crate::telemetry::{Field, Logs};
 
@@ -24,9 +26,12 @@ pub(crate) struct Warnings {
     logs: Logs,
     untrusted: Sampled,
     too_many: Sampled,
+    silent: Sampled,
     admin_refused: Sampled,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
+    wrong_token: Sampled,
+    wrong_tokens: AtomicU64,
 }
 
 impl Warnings {
@@ -35,8 +40,11 @@ impl Warnings {
             logs: logs.clone(),
             untrusted: Sampled::default(),
             too_many: Sampled::default(),
+            silent: Sampled::default(),
             admin_refused: Sampled::default(),
             admin_refusals: AtomicU64::new(0),
+            wrong_token: Sampled::default(),
+            wrong_tokens: AtomicU64::new(0),
         }
     }
 
@@ -48,6 +56,30 @@ impl Warnings {
             self.logs.warn(
                 "forward-auth is asked by a peer that is not trusted, and its X-Forwarded-* and \
                  X-Original-* are ignored: if it is your proxy, add it to identify.trusted_peers",
+                &[("peer", &peer)],
+            );
+        }
+    }
+
+    /// A proxy that is trusted does not say what it asks about: rules about what it leaves out do not
+    /// apply, and nobody would notice. `said` are method and path.
+    #[cold]
+    pub(crate) fn silent_proxy(&self, peer: IpAddr, said: [bool; 2], rules: &RuleSet, now: Micros) {
+        if !self.silent.is_due(now) {
+            return;
+        }
+        let [method, path] = said;
+        let is_unknown = |condition: &Condition| match condition {
+            Condition::Path(_) | Condition::PathText(_) => !path,
+            Condition::Method(_) => !method,
+            _ => false,
+        };
+        let mut conditions = rules.rules().filter_map(|rule| rule.when.as_ref());
+        if conditions.any(|when| when.has(&is_unknown)) {
+            self.logs.warn(
+                "forward-auth is asked by a peer that does not say which method and path its request \
+                 has, and rules about them do not apply: let it send X-Forwarded-Method and \
+                 X-Forwarded-Uri, or X-Original-Method and X-Original-URI",
                 &[("peer", &peer)],
             );
         }
@@ -76,6 +108,17 @@ impl Warnings {
             let fields: [Field<'_>; 3] =
                 [("peer", &peer), ("status", &status), ("since_last", &more)];
             self.logs.warn("a request to the admin door was refused", &fields);
+        }
+    }
+
+    /// Somebody showed a wrong token at the door resp.
+    #[cold]
+    pub(crate) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
+        let more = self.wrong_tokens.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.wrong_token.is_due(now) {
+            self.wrong_tokens.fetch_sub(more, Ordering::Relaxed);
+            let fields: [Field<'_>; 2] = [("peer", &peer), ("since_last", &more)];
+            self.logs.warn("a wrong token was shown at the door resp", &fields);
         }
     }
 }

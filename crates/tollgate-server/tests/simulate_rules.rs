@@ -141,6 +141,7 @@ fn a_wrong_line_is_shown_with_its_place_and_a_hint() {
         (r#"{"at":0,"facts":{"domain":"d"}}"#, r#"1:17: "facts" is {"domain":"d"}, which needs both domain and entries"#, ENTRIES),
         (r#"{"at":0,"facts":{"domain":"d","entries":[],"user":"u"}}"#, r#"1:51: "facts" is "u", which cannot stand beside domain and entries"#, ENTRIES),
         (r#"{"at":0,"facts":{"domain":"","entries":[["a","b"]]}}"#, r#"1:27: "facts" is "", which is not the name of a domain"#, ENTRIES),
+        (r#"{"at":0,"facts":{"domain":"d","entries":[]}}"#, r#"1:17: "facts" is {"domain":"d","entries":[]}, which is not decided: a descriptor has no entries: send at least one"#, ENTRIES),
         (r#"{"at":0,"facts":{"domain":"d","entries":[["a"]]}}"#, r#"1:41: "facts" is [["a"]], which is not a list of pairs"#, ENTRIES),
         (r#"{"at":0,"facts":{"domain":"d","entries":[["a",1]]}}"#, r#"1:47: "facts" is 1, which is not text"#, ENTRIES),
         // The third line, the first being blank; columns count characters.
@@ -414,7 +415,7 @@ fn descriptors_are_asked_of_files_of_envoyproxy() {
         json!([true, null, 0]),
     ];
     assert_eq!(answers, want, "{ran:?}");
-    let ran = simulate("descriptors.yaml", file, &line("").replace("[[\"\"", "[[\"\""));
+    let ran = simulate("descriptors.yaml", file, &line(""));
     assert_eq!(ran.stderr, "error: an entry has an empty key: send its name\n");
 }
 

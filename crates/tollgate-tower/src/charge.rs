@@ -11,7 +11,9 @@ use http::{HeaderName, response};
 pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
 /// Only failures are charged: whoever logs in with the right password pays nothing, whoever guesses does.
-/// A failure is a status of 400 and above.
+/// A failure is a status of 400 and above, and of a gRPC call a `grpc-status` other than 0 in the head of
+/// the response, where servers put it if there is no message before it. One that comes in trailers, after
+/// messages, is not seen, and nor is one in the body, as grpc-web has it: such a call is free.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -26,7 +28,9 @@ pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 /// ```
 pub fn only_failures(response: &response::Parts) -> Option<u64> {
     let failed = response.status.is_client_error() || response.status.is_server_error();
-    (!failed).then_some(0)
+    // The status of a gRPC call that failed is still 200.
+    let failed_call = response.headers.get("grpc-status").is_some_and(|status| status != "0");
+    (!failed && !failed_call).then_some(0)
 }
 
 /// The number in a response header, such as `x-tokens-used`. Without one, or if it is no whole number, the

@@ -13,7 +13,8 @@ use crate::fields::Fields;
 use crate::gate::Said;
 
 /// What was decided about a request. The layer puts it into the extensions of the request, before the
-/// inner service sees it. Requests that no limit applies to have none. Responses that are refusals have it,
+/// inner service sees it. Requests that no limit applies to have none, and nor have those that only limits
+/// in shadow mode, or soft ones with room left, apply to. Responses that are refusals have it,
 /// too; others if [`decision_in_response`](crate::RateLimitLayer::decision_in_response) asks for it.
 ///
 /// ```
@@ -44,15 +45,15 @@ struct Inner {
     /// Empty unless refused.
     problem: Bytes,
     layers: Layers,
-    /// Whether somebody outside wants to see it.
-    told_outside: bool,
+    /// Whether its layer is to put it into the response.
+    asked_for: bool,
 }
 
 impl GateDecision {
     pub(crate) fn new(
         said: &Said<'_>,
         dialects: &[Dialect],
-        (layers, told_outside): (Layers, bool),
+        (layers, asked_for): (Layers, bool),
     ) -> GateDecision {
         let reply = said.reply;
         let problem = reply.problem().map(|problem| Bytes::from(problem.to_string()));
@@ -71,7 +72,7 @@ impl GateDecision {
             fields: Fields::new(reply, dialects, said.warnings),
             problem: problem.unwrap_or_default(),
             layers,
-            told_outside,
+            asked_for,
         }))
     }
 
@@ -162,8 +163,14 @@ impl GateDecision {
         self.0.fields.len() > 0
     }
 
+    /// Whether its layer was told to put it into the response.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.0.asked_for
+    }
+
+    /// Whether somebody outside wants to see it: a layer around this one compares it with its own.
     pub(crate) fn is_told_outside(&self) -> bool {
-        self.0.told_outside
+        self.0.asked_for || self.0.layers.is_nested()
     }
 
     pub(crate) fn layers(&self) -> Layers {
@@ -195,6 +202,11 @@ pub(crate) struct Layers([u32; 4]);
 impl Layers {
     pub(crate) fn contains(self, layer: u32) -> bool {
         self.0.contains(&layer)
+    }
+
+    /// Whether there is one around the last.
+    fn is_nested(self) -> bool {
+        self.0[1] != 0
     }
 
     pub(crate) fn with(self, layer: u32) -> Layers {

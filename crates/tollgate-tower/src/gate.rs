@@ -82,7 +82,7 @@ pub struct Question {
     pub watching: bool,
     pub(crate) dialects: Option<Arc<[Dialect]>>,
     pub(crate) layers: Layers,
-    pub(crate) told_outside: bool,
+    pub(crate) asked_for: bool,
 }
 
 /// What a gate says, in the words that clients are told.
@@ -115,7 +115,7 @@ impl Question {
     /// The answer to it.
     pub fn decided(&self, said: &Said<'_>) -> Answered {
         let dialects = self.dialects.as_deref().unwrap_or(said.dialects);
-        let decision = GateDecision::new(said, dialects, (self.layers, self.told_outside));
+        let decision = GateDecision::new(said, dialects, (self.layers, self.asked_for));
         Answered::new(Finding::Decided(decision))
     }
 

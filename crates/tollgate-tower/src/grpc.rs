@@ -1,6 +1,6 @@
 //! A refusal in gRPC: a response of headers only, with the status in them.
 //!
-//! Status 8, `RESOURCE_EXHAUSTED`. `grpc-retry-pushback-ms` tells clients that retry by themselves how long
+//! Status 8, `RESOURCE_EXHAUSTED`; status 3, `INVALID_ARGUMENT`, where the request itself is wrong. `grpc-retry-pushback-ms` tells clients that retry by themselves how long
 //! to wait, or not to. `grpc-status-details-bin` has the same as a `google.rpc.RetryInfo`, for those that
 //! read rich errors: three small messages, written by hand.
 
@@ -11,6 +11,7 @@ use tollgate::Wait;
 
 use crate::decision::GateDecision;
 
+const INVALID_ARGUMENT: u32 = 3;
 const RESOURCE_EXHAUSTED: u32 = 8;
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 /// The longest that a `google.protobuf.Duration` can tell, in seconds: about 10,000 years.
@@ -37,16 +38,33 @@ pub(crate) fn exhausted(decision: &GateDecision, content_type: HeaderValue) -> R
     // Less than nothing: do not retry.
     let pushback = decision.retry_after().millis().map_or("-1".into(), |ms| ms.max(1).to_string());
     let details = base64(&status(&message, decision.retry_after()));
-    let mut response = Response::new(Bytes::new());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(const { HeaderName::from_static("grpc-status") }, RESOURCE_EXHAUSTED.into());
-    for (name, text) in [
+    let fields = [
         (const { HeaderName::from_static("grpc-message") }, message),
         (const { HeaderName::from_static("grpc-retry-pushback-ms") }, pushback),
         (const { HeaderName::from_static("grpc-status-details-bin") }, details),
-    ] {
-        // Plain ASCII without a percent sign, which `grpc-message` would have to escape.
+    ];
+    ended(RESOURCE_EXHAUSTED, content_type, fields)
+}
+
+/// The answer to a request that is wrong.
+pub(crate) fn invalid(message: &str, content_type: HeaderValue) -> Response<Bytes> {
+    // The one character of a header's name that has to be escaped here.
+    let message = message.replace('%', "%25");
+    let fields = [(const { HeaderName::from_static("grpc-message") }, message)];
+    ended(INVALID_ARGUMENT, content_type, fields)
+}
+
+/// A call that ends with its headers. The text of the fields is plain ASCII, a percent sign escaped.
+fn ended(
+    status: u32,
+    content_type: HeaderValue,
+    fields: impl IntoIterator<Item = (HeaderName, String)>,
+) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(const { HeaderName::from_static("grpc-status") }, status.into());
+    for (name, text) in fields {
         if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
             headers.insert(name, value);
         }

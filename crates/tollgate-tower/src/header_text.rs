@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 /// As text. Bytes that are no text are escaped: odd must never mean absent, for then a caller could leave
 /// its key.
@@ -27,4 +27,11 @@ pub(crate) fn only<'a>(
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.all(|other| Some(other) == first) { Ok(first) } else { Err(()) }
+}
+
+/// The value of a field that a request without it has elsewhere: in HTTP/2 the host is part of the target.
+pub(crate) fn said_elsewhere<'a>(name: &str, uri: &'a Uri) -> Option<&'a str> {
+    let authority = uri.authority().filter(|_| name == "host")?.as_str();
+    // Without a user, whom `Host` never has either.
+    authority.rsplit('@').next()
 }

@@ -10,7 +10,7 @@ use tollgate::KeyBuf;
 
 use crate::client_ip::{TrustedProxies, first_bits};
 use crate::gate::Question;
-use crate::header_text::{only, spelt};
+use crate::header_text::{only, said_elsewhere, spelt};
 
 /// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
 /// can use any address in it.
@@ -41,8 +41,12 @@ type Value = dyn for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send +
 
 enum Kind {
     Global,
-    ClientIp { proxies: Option<TrustedProxies>, ipv6_prefix: u8 },
-    Header(HeaderName),
+    ClientIp {
+        proxies: Option<TrustedProxies>,
+        ipv6_prefix: u8,
+    },
+    /// The field, and what its part of the key is called: no header is an `ip` or a `path`.
+    Header(HeaderName, Box<str>),
     Path,
     Named(&'static str, Box<Value>),
     Or(Box<[KeyFrom; 2]>),
@@ -86,9 +90,14 @@ impl KeyFrom {
     }
 
     /// The value of a header field, such as an API key. An empty one is none. A request that has it twice
-    /// with different values is answered with 400: the service behind might read the other one.
+    /// with different values is answered with 400: the service behind might read the other one. The `host`
+    /// of an HTTP/2 request is that of its target.
+    ///
+    /// Whatever a client can invent buys it a fresh limit: have somebody outside check the value, or limit
+    /// addresses as well, in a layer around this one.
     pub fn header(name: HeaderName) -> KeyFrom {
-        KeyFrom(Kind::Header(name))
+        let part = format!("header.{name}").into();
+        KeyFrom(Kind::Header(name, part))
     }
 
     /// The path as it was sent. Only for routes that match one path exactly: where a path has parameters,
@@ -98,7 +107,8 @@ impl KeyFrom {
         KeyFrom(Kind::Path)
     }
 
-    /// A named value of your own; `None`, or an empty one: there is none.
+    /// A named value of your own; `None`, or an empty one: there is none. Not by a name of the parts that
+    /// are here already: `ip`, `path`, `global`.
     pub fn new(
         name: &'static str,
         value: impl for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
@@ -119,8 +129,8 @@ impl KeyFrom {
         KeyFrom(Kind::And(Box::new([self, other])))
     }
 
-    /// Adds the key of a request; `false`: there is none, and what was added is worthless. `Err`: this
-    /// field stands twice.
+    /// Adds the key of a request; `false`: there is none, and nothing is added. `Err`: this field stands
+    /// twice.
     pub(crate) fn write(&self, question: &Question, key: &mut KeyBuf) -> Result<bool, HeaderName> {
         let head = &question.head;
         match &self.0 {
@@ -130,10 +140,14 @@ impl KeyFrom {
                 let client = proxies.as_ref().map(|proxies| proxies.client_of(peer, &head.headers));
                 add_address(key, client.unwrap_or(peer), *ipv6_prefix);
             }
-            Kind::Header(name) => {
+            Kind::Header(name, part) => {
                 let value = only(&head.headers, name).map_err(|()| name.clone())?;
+                let value = match value {
+                    Some(value) => Some(spelt(value.as_bytes())),
+                    None => said_elsewhere(name.as_str(), &head.uri).map(Cow::Borrowed),
+                };
                 let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(false) };
-                key.add(name.as_str(), &spelt(value.as_bytes()));
+                key.add(part, &value);
             }
             Kind::Path => key.add("path", head.uri.path()),
             Kind::Named(name, value) => {
@@ -143,9 +157,17 @@ impl KeyFrom {
                 key.add(name, &value);
             }
             Kind::And(both) => {
-                return Ok(both[0].write(question, key)? && both[1].write(question, key)?);
+                let mark = key.as_bytes().len();
+                let found = both[0].write(question, key)? && both[1].write(question, key)?;
+                if !found {
+                    // The first half without the second is a key that nobody asked for.
+                    key.truncate(mark);
+                }
+                return Ok(found);
             }
-            Kind::Or(both) => return first_of(both, question, key),
+            Kind::Or(both) => {
+                return Ok(both[0].write(question, key)? || both[1].write(question, key)?);
+            }
         }
         Ok(true)
     }
@@ -163,27 +185,6 @@ impl KeyFrom {
     pub(crate) fn is_global(&self) -> bool {
         matches!(self.0, Kind::Global)
     }
-}
-
-/// The first that finds something. Of a pair the first half may be written before the second is found
-/// missing, so pairs are tried on the side.
-fn first_of(
-    both: &[KeyFrom; 2],
-    question: &Question,
-    key: &mut KeyBuf,
-) -> Result<bool, HeaderName> {
-    let [first, second] = both;
-    let found = if matches!(first.0, Kind::And(_)) {
-        let mut aside = KeyBuf::new();
-        let found = first.write(question, &mut aside)?;
-        if found {
-            key.append(&aside);
-        }
-        found
-    } else {
-        first.write(question, key)?
-    };
-    if found { Ok(true) } else { second.write(question, key) }
 }
 
 /// Adds an address in its one form: IPv4 in IPv6 clothes is IPv4.
@@ -205,7 +206,7 @@ impl fmt::Debug for KeyFrom {
         match &self.0 {
             Kind::Global => f.write_str("global"),
             Kind::ClientIp { .. } => f.write_str("ip"),
-            Kind::Header(name) => write!(f, "header.{name}"),
+            Kind::Header(_, part) => f.write_str(part),
             Kind::Path => f.write_str("path"),
             Kind::Named(name, _) => f.write_str(name),
             Kind::Or(both) => write!(f, "({:?} or {:?})", both[0], both[1]),
@@ -235,7 +236,7 @@ mod tests {
             watching: false,
             dialects: None,
             layers: Default::default(),
-            told_outside: false,
+            asked_for: false,
         }
     }
 
@@ -250,6 +251,7 @@ mod tests {
             ("x-api-key", b"k"),
             ("x-forwarded-for", b"6.6.6.6, 203.0.113.9"),
             ("x-odd", b"\xffa"),
+            ("ip", b"10.0.0.1"),
         ];
         let v4 = Some("10.0.0.1");
         let v6 = Some("2001:db8:1:2:3:4:5:6");
@@ -265,18 +267,33 @@ mod tests {
             (header("x-no").or(KeyFrom::client_ip()).ipv6_prefix(48), v6, "ip=2001:db8:1::/48"),
             (KeyFrom::client_ip_behind(proxies()), v4, "ip=203.0.113.9"),
             (KeyFrom::client_ip(), None, "none"),
-            (header("x-api-key"), None, "x-api-key=k"),
-            (header("x-odd"), None, "x-odd=%FFa"),
+            (header("x-api-key"), None, "header.x-api-key=k"),
+            (header("x-odd"), None, "header.x-odd=%FFa"),
             (header("x-missing"), v4, "none"),
             (header("x-missing").or(KeyFrom::client_ip()), v4, "ip=10.0.0.1"),
-            (header("x-api-key").or(KeyFrom::client_ip()), v4, "x-api-key=k"),
-            (both(KeyFrom::path(), header("x-api-key")), None, "path=/search x-api-key=k"),
+            (header("x-api-key").or(KeyFrom::client_ip()), v4, "header.x-api-key=k"),
+            (both(KeyFrom::path(), header("x-api-key")), None, "path=/search header.x-api-key=k"),
             (both(KeyFrom::path(), header("x-missing")), None, "none"),
             (both(KeyFrom::path(), header("x-missing")).or(KeyFrom::global()), None, "global="),
             (
+                header("x-no")
+                    .or(both(KeyFrom::path(), header("x-missing")))
+                    .or(KeyFrom::client_ip()),
+                v4,
+                "ip=10.0.0.1",
+            ),
+            (
+                both(
+                    both(KeyFrom::path(), header("x-missing")).or(KeyFrom::client_ip()),
+                    header("ip"),
+                ),
+                v4,
+                "ip=10.0.0.1 header.ip=10.0.0.1",
+            ),
+            (
                 both(header("x-api-key"), KeyFrom::path()).or(KeyFrom::global()),
                 None,
-                "x-api-key=k path=/search",
+                "header.x-api-key=k path=/search",
             ),
             (KeyFrom::new("user", |_| Some("anna".into())), None, "user=anna"),
             (KeyFrom::new("user", |_| Some("".into())), None, "none"),
@@ -293,6 +310,28 @@ mod tests {
                 Err(name) => format!("twice: {name}"),
             };
             assert_eq!(found, want, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_http_2_is_part_of_the_target() {
+        // Target, fields, the host that is found.
+        type Row = (&'static str, &'static [(&'static str, &'static [u8])], Option<&'static str>);
+        let rows: [Row; 5] = [
+            ("https://a.example:8443/x", &[], Some("a.example:8443")),
+            ("https://user:word@a.example/x", &[], Some("a.example")),
+            ("https://a.example/x", &[("host", b"b.example")], Some("b.example")),
+            ("/x", &[("host", b"b.example")], Some("b.example")),
+            ("/x", &[], None),
+        ];
+        for (target, fields, want) in rows {
+            let mut question = question(None, fields);
+            question.head.uri = target.parse().unwrap();
+            let mut key = KeyBuf::new();
+            let found = header("host").write(&question, &mut key).unwrap();
+            assert_eq!(key.parts().next(), want.map(|host| ("header.host", host)), "{target}");
+            assert_eq!(found, want.is_some());
+            assert_eq!(header("accept").write(&question, &mut key), Ok(false));
         }
     }
 

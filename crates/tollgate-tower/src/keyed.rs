@@ -66,20 +66,39 @@ pub enum WithoutKey {
     Passed,
 }
 
-/// The number of limits is not one that a decision holds.
+/// These limits make no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitsError(usize);
+#[non_exhaustive]
+pub enum LimitsError {
+    /// So many are not what a decision holds.
+    Number(usize),
+    /// The first and the second of these, counted from 1, would share their counts: each request would be
+    /// charged twice.
+    Alike(usize, usize),
+}
 
 impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a gate has {} limits: give it 1 to {MAX_LIMITS}", self.0)
+        match self {
+            LimitsError::Number(limits) => {
+                write!(f, "a gate has {limits} limits: give it 1 to {MAX_LIMITS}")
+            }
+            LimitsError::Alike(one, other) => {
+                write!(
+                    f,
+                    "limits {one} and {other} of a gate share their counts: give one another name"
+                )
+            }
+        }
     }
 }
 
 impl std::error::Error for LimitsError {}
 
 impl<C: Clock + 'static> Keyed<C> {
-    /// These limits, for each client address. Give them names: clients are told of them by name.
+    /// These limits, for each client address. Give them names: clients are told of them by name, and
+    /// limits of one name, algorithm and period share their counts. Within one gate that is an error; two
+    /// gates over one limiter may mean it, and charge one key twice if they do not.
     pub fn new(
         limiter: Arc<Limiter<MemoryStore, C>>,
         limits: impl IntoIterator<Item = Limit>,
@@ -91,7 +110,13 @@ impl<C: Clock + 'static> Keyed<C> {
         };
         let limits: Arc<[Named]> = limits.into_iter().map(named).collect();
         if !(1..=MAX_LIMITS).contains(&limits.len()) {
-            return Err(LimitsError(limits.len()));
+            return Err(LimitsError::Number(limits.len()));
+        }
+        for (other, named) in limits.iter().enumerate() {
+            let alike = |before: &Named| before.limit.id() == named.limit.id();
+            if let Some(one) = limits[..other].iter().position(alike) {
+                return Err(LimitsError::Alike(one + 1, other + 1));
+            }
         }
         let (key, without_key) = (KeyFrom::client_ip(), WithoutKey::default());
         Ok(Keyed { limiter, limits, key, without_key, one_key: OneKey::default() })
@@ -290,7 +315,8 @@ fn with_scratch<T>(act: impl FnOnce(&mut KeyBuf) -> T) -> T {
     let mut key = SCRATCH.take();
     key.clear();
     let done = act(&mut key);
-    if key.as_bytes().len() <= SCRATCH_BYTES_MAX {
+    // Its memory, not its length: a long key that was found wanting has been taken away again.
+    if key.capacity() <= SCRATCH_BYTES_MAX {
         SCRATCH.set(key);
     }
     done
@@ -371,5 +397,25 @@ impl OneKey {
         }
         self.requests.fetch_add(1, Ordering::Relaxed) + 1 == SUSPICIOUS_REQUESTS
             && self.several_callers.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_the_memory_of_short_keys_only() {
+        let kept = |value: usize, cleared: bool| {
+            with_scratch(|key| {
+                key.add("header.x-api-key", &"a".repeat(value));
+                if cleared {
+                    key.clear();
+                }
+            });
+            with_scratch(|key| key.capacity())
+        };
+        assert!(kept(100, false) >= 100);
+        assert_eq!((kept(SCRATCH_BYTES_MAX, false), kept(SCRATCH_BYTES_MAX, true)), (0, 0));
     }
 }

@@ -14,13 +14,16 @@ use tollgate::headers::Dialect;
 use tower_layer::Layer;
 
 use crate::charge::ChargeFn;
-use crate::decision::{GateDecision, Layers};
+use crate::decision::GateDecision;
 use crate::gate::{Asked, BoxFuture, Gate, Question};
 use crate::refusal::{RefusalFn, Refused};
 use crate::service::RateLimit;
 use crate::warning::{self, Warning, Watch};
 
 /// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
+///
+/// It belongs on the outermost router: within one that axum's `.nest("/api", …)` takes in, paths are seen
+/// without `/api`. A layer for CORS belongs outside of it, for pages to be able to read refusals.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,7 +70,7 @@ pub(crate) struct Config {
     pub(crate) refusal: Option<Arc<RefusalFn>>,
     dialects: Option<Arc<[Dialect]>>,
     wait: Option<Waiting>,
-    told_outside: bool,
+    decision_in_response: bool,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
     watch: Arc<Watch>,
     number: u32,
@@ -95,7 +98,7 @@ impl RateLimitLayer {
             refusal: None,
             dialects: None,
             wait: None,
-            told_outside: false,
+            decision_in_response: false,
             on_warning: Arc::new(warning::write),
             watch: Arc::default(),
             number: LAYERS.fetch_add(1, Ordering::Relaxed),
@@ -175,7 +178,8 @@ impl RateLimitLayer {
     /// Holds requests back where a queue delays them, at most so long; without this, and beyond it, a
     /// delay is a refusal. `sleep` is the runtime's, such as `tokio::time::sleep`.
     ///
-    /// Who waits is bounded by the queue's capacity for each key. A client that leaves while it waits
+    /// A request that waits keeps the inner service that was found ready for it, and with it a place
+    /// in whatever bounds that service. Who waits is bounded by the queue's capacity for each key. A client that leaves while it waits
     /// gets its units back; over a shared store they may stay charged.
     #[must_use]
     pub fn wait<F>(
@@ -194,7 +198,7 @@ impl RateLimitLayer {
     /// such as an access log. By default only refusals have it.
     #[must_use]
     pub fn decision_in_response(self) -> RateLimitLayer {
-        self.with(|config| config.told_outside = true)
+        self.with(|config| config.decision_in_response = true)
     }
 
     /// Who is told when the layer seems to be misused; each [`Warning`] once. By default it is written to
@@ -242,8 +246,7 @@ impl Config {
             watching: self.watch.watches(),
             dialects: self.dialects.clone(),
             layers: layers.with(self.number),
-            // A layer outside of this one wants to know whether this one is tighter.
-            told_outside: self.told_outside || layers != Layers::default(),
+            asked_for: self.decision_in_response,
             head,
         }
     }

@@ -24,6 +24,13 @@
 //!   document, or `RESOURCE_EXHAUSTED` where the client speaks gRPC.
 //! * **Bounded.** What callers can make it remember is the limiter's table, allocated once.
 //!
+//! # What it needs from you
+//!
+//! * **The peer's address**, which each framework has elsewhere: [`RateLimitLayer::peer`].
+//! * **A key that clients cannot invent**: each new value of one that nobody checks is a new caller with a
+//!   fresh limit. Limit addresses as well, in a layer around, where it cannot be helped.
+//! * **The right place**: on the outermost router, inside of CORS; see [`RateLimitLayer`].
+//!
 //! # Reading order
 //!
 //! [`layer`] has every option; [`gate`] is what it asks: [`keyed`] limits of your own, or a whole

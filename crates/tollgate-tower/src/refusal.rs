@@ -78,12 +78,16 @@ pub(crate) fn refuse(
 
 /// A header that says who is calling says two things: either may be the client's choice.
 #[cold]
-pub(crate) fn unclear(header: &HeaderName) -> Response<Bytes> {
-    // Names of header fields need no escaping.
-    let text = format!(
-        r#"{{"title":"Bad Request","status":400,"detail":"{header} stands twice, with different values: send it once."}}"#
-    );
-    let mut response = problem(StatusCode::BAD_REQUEST, text.into());
+pub(crate) fn unclear(header: &HeaderName, head: &request::Parts) -> Response<Bytes> {
+    let detail = format!("{header} stands twice, with different values: send it once.");
+    let mut response = match grpc::content_type(head) {
+        Some(content_type) => grpc::invalid(&detail, content_type),
+        None => {
+            // Names of header fields need no escaping.
+            let text = format!(r#"{{"title":"Bad Request","status":400,"detail":"{detail}"}}"#);
+            problem(StatusCode::BAD_REQUEST, text.into())
+        }
+    };
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,8 +1,8 @@
 //! A whole gatekeeper behind the layer: rules from a file, over any store that answers.
 //!
 //! Facts are the request's method, path and header fields; who is calling follows from the rules'
-//! `identify` and the peer's address. A rule's `concurrency` holds until the body of the response has ended,
-//! and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
+//! `identify` and the peer's address. A rule's `concurrency` holds until the body of the response has ended
+//! (of an upgraded connection, until the head of its 101; and for 24 hours at most), and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use http::{HeaderMap, HeaderName, HeaderValue, request, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, request, response};
 use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressFrom;
 use tollgate_rules::{
@@ -22,7 +22,7 @@ use tollgate_rules::{
 
 use crate::charge::number;
 use crate::gate::{Answered, Asked, BoxFuture, Gate, Pass, Question, Said};
-use crate::header_text::{only, spelt};
+use crate::header_text::{only, said_elsewhere, spelt};
 use crate::warning::Warning;
 
 /// ```
@@ -62,7 +62,7 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
     question: &Question,
 ) -> Answered {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    let fields = Fields(&question.head.headers);
+    let fields = Fields { headers: &question.head.headers, uri: &question.head.uri };
     if let Some(header) = fields.said_twice(&rules).cloned() {
         return question.unclear(header);
     }
@@ -144,15 +144,19 @@ fn signs_of_misuse(identify: &Identify, question: &Question) -> Option<Warning> 
 }
 
 fn tell(question: &Question, answer: &Answer) -> Answered {
-    let policies = answer.policies();
-    let reply = answer.reply(&policies);
     let binding = answer.binding();
-    let policy = binding.as_ref().map(|limit| Arc::from(limit.policy.as_str()));
     let mut warnings = String::new();
     for name in answer.warnings() {
         let comma = if warnings.is_empty() { "" } else { ", " };
         let _ = write!(warnings, "{comma}{name}");
     }
+    if answer.allowed() && binding.is_none() && warnings.is_empty() {
+        // Nothing is left of no limit, and handlers are not to take that for the end of one.
+        return question.unlimited();
+    }
+    let policies = answer.policies();
+    let reply = answer.reply(&policies);
+    let policy = binding.as_ref().map(|limit| Arc::from(limit.policy.as_str()));
     question.decided(&Said {
         reply: &reply,
         dialects: answer.dialects(),
@@ -206,38 +210,46 @@ impl<S: Answering + 'static, C: Clock + 'static> fmt::Debug for RulesPass<S, C> 
 }
 
 /// The header fields of a request, as rules read them.
-struct Fields<'a>(&'a HeaderMap);
+struct Fields<'a> {
+    headers: &'a HeaderMap,
+    uri: &'a Uri,
+}
 
 impl Fields<'_> {
-    fn values(&self, name: &str) -> impl Iterator<Item = &HeaderValue> {
-        self.0.get_all(name).iter()
+    fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        let mut values = self.headers.get_all(name).iter().map(HeaderValue::as_bytes).peekable();
+        let elsewhere = match values.peek() {
+            None => said_elsewhere(name, self.uri).map(str::as_bytes),
+            Some(_) => None,
+        };
+        values.chain(elsewhere)
     }
 
     /// A field that keys are made of and that stands twice, with different values.
     fn said_twice(&self, rules: &RuleSet) -> Option<&HeaderName> {
         // Nearly all requests have each field once.
-        if self.0.len() == self.0.keys_len() {
+        if self.headers.len() == self.headers.keys_len() {
             return None;
         }
-        let unclear = |name: &HeaderName| only(self.0, name).is_err();
-        self.0.keys().find(|name| rules.makes_keys_of(name.as_str()) && unclear(name))
+        let unclear = |name: &HeaderName| only(self.headers, name).is_err();
+        self.headers.keys().find(|name| rules.makes_keys_of(name.as_str()) && unclear(name))
     }
 }
 
 impl Headers for Fields<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.values(name).next().map(|value| spelt(value.as_bytes()))
+        self.values(name).next().map(spelt)
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
-        let mut lines = self.values(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let mut lines = self.values(name).map(String::from_utf8_lossy);
         let first = lines.next()?;
         Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
     }
 
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
-        let first = std::str::from_utf8(values.next()?.as_bytes()).ok()?;
+        let first = std::str::from_utf8(values.next()?).ok()?;
         values.next().is_none().then_some(Cow::Borrowed(first))
     }
 }

@@ -104,7 +104,7 @@ pub(crate) fn next<B>(
         Held { decision: None, pass: pass.map(|pass| Begun { pass, config: Arc::clone(config) }) };
     let decision = match finding {
         Finding::Unlimited => return Next::Go(Request::from_parts(head, body), held),
-        Finding::Unclear(header) => return Next::Answer(refusal::unclear(&header)),
+        Finding::Unclear(header) => return Next::Answer(refusal::unclear(&header, &head)),
         Finding::Decided(decision) if !decision.allowed() => {
             return Next::Answer(refusal::refuse(config, &decision, &head));
         }
@@ -163,14 +163,19 @@ impl Held {
 /// Tells the client. Of two layers the one that leaves less room is told, whichever is outside; fields that
 /// the inner service has written itself stay.
 fn tell(head: &mut response::Parts, decision: GateDecision) {
-    let inner = head.extensions.get::<GateDecision>().filter(|inner| inner.has_fields());
-    let replace = match inner {
-        Some(inner) if !decision.is_tighter_than(inner) => return,
-        inner => inner.is_some(),
-    };
-    decision.write_to(&mut head.headers, replace);
+    let inner = head.extensions.get::<GateDecision>();
+    let told_outside = decision.is_told_outside() || inner.is_some_and(GateDecision::is_asked_for);
+    let told_inside = inner.filter(|inner| inner.has_fields());
+    let tighter = told_inside.is_none_or(|inner| decision.is_tighter_than(inner));
+    // The inner one's was there for this layer to compare. Refusals keep it, whoever asks.
+    let leftover = !told_outside && inner.is_some_and(GateDecision::allowed);
+    if tighter {
+        decision.write_to(&mut head.headers, told_inside.is_some());
+    }
     // The map of extensions is made for this alone: it costs as much as the decision.
-    if decision.is_told_outside() {
+    if leftover {
+        head.extensions.remove::<GateDecision>();
+    } else if tighter && told_outside {
         head.extensions.insert(decision);
     }
 }

@@ -137,6 +137,26 @@ impl KeyBuf {
     pub fn clear(&mut self) {
         self.0.clear();
     }
+
+    /// Takes away what was added since it had so many [bytes](KeyBuf::as_bytes).
+    ///
+    /// ```
+    /// use tollgate::KeyBuf;
+    ///
+    /// let mut key = KeyBuf::new().with("user", "42");
+    /// let mark = key.as_bytes().len();
+    /// key.add("path", "/search");
+    /// key.truncate(mark);
+    /// assert_eq!(key, KeyBuf::new().with("user", "42"));
+    /// ```
+    pub fn truncate(&mut self, bytes: usize) {
+        self.0.truncate(bytes);
+    }
+
+    /// How many bytes it has memory for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
 }
 
 impl Default for KeyBuf {

@@ -68,7 +68,7 @@ fn descriptor<'a>(entries: &'a [Entry<'a>], source: &mut Source<'_>) -> Descript
     let hits = match source.below(8) {
         0..=3 => None,
         4 | 5 => Some(Hits::Take(source.number())),
-        6 => Some(Hits::Refund(source.number())),
+        6 => Some(Hits::Refund(Some(source.number()))),
         _ => Some(Hits::Force(source.number())),
     };
     let limit = source

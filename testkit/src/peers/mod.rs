@@ -35,6 +35,21 @@ pub fn traefik() -> PathBuf {
     installed("python/bin/traefik")
 }
 
+/// The program `nginx`, which is Debian's. Debian puts it where not everybody's `PATH` leads.
+#[must_use]
+pub fn nginx() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    program("nginx", std::env::split_paths(&path).chain(["/usr/sbin".into()]))
+}
+
+/// The first of these folders that has it.
+fn program(name: &str, folders: impl Iterator<Item = PathBuf>) -> PathBuf {
+    let found = folders.map(|folder| folder.join(name)).find(|place| place.is_file());
+    found.unwrap_or_else(|| {
+        panic!("{name} is not there: run cargo xtask peers, or cargo xtask test, which installs it")
+    })
+}
+
 /// The folder that `python3` needs in `PYTHONPATH` to import `redis` (redis-py).
 #[must_use]
 pub fn python_path() -> PathBuf {
@@ -69,9 +84,24 @@ mod tests {
 
     #[test]
     fn every_peer_is_installed() {
-        for place in [envoy(), caddy(), traefik(), python_path(), node_path()] {
+        for place in [envoy(), caddy(), traefik(), nginx(), python_path(), node_path()] {
             assert!(place.is_absolute(), "{}", place.display());
         }
+    }
+
+    #[test]
+    fn a_program_is_found_where_the_path_does_not_lead() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = folder.path().join("nginx");
+        std::fs::write(&place, "").expect("a file");
+        let folders = ["/nowhere".into(), folder.path().to_owned()];
+        assert_eq!(program("nginx", folders.into_iter()), place);
+    }
+
+    #[test]
+    #[should_panic(expected = "cargo xtask peers")]
+    fn a_missing_program_says_how_to_get_it() {
+        let _ = program("nginx", ["/nowhere".into()].into_iter());
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Proxy {
             }
             let example = example.put("http {\n", http);
             let own = format!("daemon off; master_process off; pid {path}/pid; error_log stderr;");
-            let mut command = Command::new("nginx");
+            let mut command = Command::new(super::nginx());
             command.arg("-e").arg("stderr").arg("-p").arg(folder).arg("-g").arg(own);
             command.arg("-c").arg(folder.join(example.write(folder)));
             command

@@ -8,7 +8,7 @@ use crate::Problem;
 use crate::descriptors::Unit;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::import::name::{Step, name};
-use crate::import::tree::{DEPTH_MAX, Tree, Written};
+use crate::import::tree::{DEPTH_MAX, Tree, Written, counts_value};
 use crate::import::wildcard::Wildcard;
 use crate::import::{Allows, Domain, Imported};
 use crate::key_template::KeyTemplate;
@@ -161,13 +161,12 @@ impl Reader<'_, '_> {
             self.context.error(place, problem);
         }
         path.steps.push(step);
-        let counts_value = value.is_none() || (is_wildcard && !shared);
+        let counts_value = counts_value(value, is_wildcard, shared);
         if counts_value {
             path.counted.push(key);
         }
         let rule = self.limited(item, span, path);
         let node = self.tree.add(above, Written { key, value, shared, rule });
-        debug_assert_eq!(self.tree.counts_value(node), counts_value);
         self.level(item, node, path);
         path.steps.pop();
         if counts_value {
@@ -191,11 +190,7 @@ impl Reader<'_, '_> {
         let (allows, limits) = self.allows(limit, &rule_name)?;
         let imported = Imported {
             domain: self.domain.into(),
-            name: limit
-                .get("name")
-                .and_then(Node::text)
-                .filter(|name| !name.is_empty())
-                .map(Into::into),
+            name: own_name(limit).map(Into::into),
             allows,
             replaces: self.replaces(limit),
             quota: flag(item, "quota_mode"),
@@ -219,16 +214,17 @@ impl Reader<'_, '_> {
 
     /// How much a `rate_limit` allows. `None`: reported.
     fn allows(&self, limit: &Node, rule: &str) -> Option<(Allows, Vec<RuleLimit>)> {
-        let unit = limit.get("unit").map(|node| (node, self.context.read(node, unit)));
         if flag(limit, "unlimited") {
-            if let Some((node, _)) = unit {
+            // The reference server, too, minds only what is a unit.
+            let is_unit = |node: &&Node| node.text().and_then(Unit::parse).is_some();
+            if let Some(node) = limit.get("unit").filter(is_unit) {
                 let problem =
                     Problem::new("`unlimited` has no `unit`").hint("leave one of them out");
                 self.context.error(node.span, problem);
             }
             return Some((Allows::Everything, Vec::new()));
         }
-        let Some((_, unit)) = unit else {
+        let Some(unit) = limit.get("unit").map(|node| self.context.read(node, unit)) else {
             let problem = Problem::new("a `rate_limit` needs the field `unit`");
             self.context
                 .error(limit.span, problem.hint("write `unit: minute`, or `unlimited: true`"));
@@ -249,12 +245,12 @@ impl Reader<'_, '_> {
         self.context.count_limit(limit.span)?;
         let built = Limit::per(units, unit?.period()).algorithm(self.algorithm).name(rule).build();
         let built = built.map_err(|error| self.context.error(limit.span, error.into())).ok()?;
-        Some((Allows::Limited, vec![RuleLimit::new(built)]))
+        Some((Allows::Limited, vec![RuleLimit::new(built).called(own_name(limit))]))
     }
 
     /// The names that do not count where this limit does.
     fn replaces(&mut self, limit: &Node) -> Vec<Box<str>> {
-        let own = limit.get("name").and_then(Node::text).filter(|name| !name.is_empty());
+        let own = own_name(limit);
         let mut names = Vec::new();
         for node in limit.get("replaces").map(Node::items).unwrap_or_default() {
             let Some(name) = node.get("name") else { continue };
@@ -294,6 +290,11 @@ impl Reader<'_, '_> {
             self.context.warn(*span, Problem::new(problem).hint(hint));
         }
     }
+}
+
+/// The name that a file gives a limit.
+fn own_name(limit: &Node) -> Option<&str> {
+    limit.get("name").and_then(Node::text).filter(|name| !name.is_empty())
 }
 
 fn unit(text: &str) -> Result<Unit, Problem> {

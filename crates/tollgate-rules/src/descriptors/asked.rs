@@ -3,7 +3,7 @@
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Algorithm, KeyBuf, Limit, Micros};
 
-use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit};
+use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit, StatedSets};
 use crate::facts::Facts;
 use crate::gatekeeper::Version;
 use crate::import::{Allows, Imported};
@@ -17,16 +17,20 @@ use crate::rule_set::{DomainOf, RuleSet, STATED_OF_OURS};
 pub(super) struct Asked<'a> {
     /// What is taken, or only asked about: one decision.
     pub(super) first: Plan<'a>,
-    /// What is forced or given back, after it.
-    pub(super) after: Plan<'a>,
+    /// What is given back, after it,
+    pub(super) refunds: Plan<'a>,
+    /// and what is forced, after that.
+    pub(super) forces: Plan<'a>,
     /// Each descriptor, in order.
     pub(super) each: Vec<One>,
+    /// Limits that askers state, of all requests.
+    stated: &'a StatedSets,
 }
 
 /// What one descriptor asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct One {
-    pub(super) act: Act,
+    pub(super) deed: Deed,
     /// What is asked for, if somebody said.
     pub(super) units: Option<u64>,
     /// A file says that there is no limit for it.
@@ -35,7 +39,7 @@ pub(super) struct One {
 
 /// What is done with what a descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Deed {
     Take,
     Refund,
     Force,
@@ -44,26 +48,26 @@ pub(super) enum Act {
 impl One {
     fn of(descriptor: &Descriptor<'_>) -> One {
         let forced = descriptor.entries.iter().any(|entry| entry.name == ACT);
-        let (act, units) = match descriptor.hits {
-            Some(Hits::Refund(units)) => (Act::Refund, Some(units)),
-            Some(Hits::Force(units)) => (Act::Force, Some(units)),
-            Some(Hits::Take(units)) if forced => (Act::Force, Some(units)),
-            None if forced => (Act::Force, None),
-            Some(Hits::Take(units)) => (Act::Take, Some(units)),
-            None => (Act::Take, None),
+        let (deed, units) = match descriptor.hits {
+            Some(Hits::Refund(units)) => (Deed::Refund, units),
+            Some(Hits::Force(units)) => (Deed::Force, Some(units)),
+            Some(Hits::Take(units)) if forced => (Deed::Force, Some(units)),
+            None if forced => (Deed::Force, None),
+            Some(Hits::Take(units)) => (Deed::Take, Some(units)),
+            None => (Deed::Take, None),
         };
-        One { act, units, unlimited: false }
+        One { deed, units, unlimited: false }
     }
 
     /// Whether it only wants to know.
     pub(super) fn only_asks(&self) -> bool {
-        (self.act, self.units) == (Act::Take, Some(0))
+        (self.deed, self.units) == (Deed::Take, Some(0))
     }
 }
 
 impl<'a> Asked<'a> {
     pub(super) fn new(
-        rules: &'a Version,
+        (rules, stated): (&'a Version, &'a StatedSets),
         ask: &DescriptorAsk<'_>,
         now: Micros,
     ) -> Result<Asked<'a>, DescriptorError> {
@@ -71,8 +75,10 @@ impl<'a> Asked<'a> {
         // Whoever asks this way cannot hold a request back.
         let mut asked = Asked {
             first: Plan::empty(rules, true),
-            after: Plan::empty(rules, true),
+            refunds: Plan::empty(rules, true),
+            forces: Plan::empty(rules, true),
             each: ask.descriptors.iter().map(One::of).collect(),
+            stated,
         };
         match rules.domain(ask.domain) {
             Some(domain) => asked.add_imported(rules, domain, ask, now)?,
@@ -81,19 +87,21 @@ impl<'a> Asked<'a> {
             None => {}
         }
         asked.first.only_asks =
-            asked.each.iter().all(|one| one.act != Act::Take || one.only_asks());
+            asked.each.iter().all(|one| one.deed != Deed::Take || one.only_asks());
         let too_many =
             |plan: &Plan<'_>| plan.too_many || plan.limits.len() + plan.closed.len() > MAX_LIMITS;
-        match too_many(&asked.first) || too_many(&asked.after) {
+        let too_many = [&asked.first, &asked.refunds, &asked.forces].into_iter().any(too_many);
+        match too_many {
             true => Err(DescriptorError::TooManyLimits),
             false => Ok(asked),
         }
     }
 
     fn plan(&mut self, of: u8) -> &mut Plan<'a> {
-        match self.each[usize::from(of)].act {
-            Act::Take => &mut self.first,
-            Act::Refund | Act::Force => &mut self.after,
+        match self.each[usize::from(of)].deed {
+            Deed::Take => &mut self.first,
+            Deed::Refund => &mut self.refunds,
+            Deed::Force => &mut self.forces,
         }
     }
 
@@ -138,13 +146,13 @@ impl<'a> Asked<'a> {
             let Some((rule, key)) = found else { continue };
             let Some(one) = imported(rule) else { continue };
             let limit = match one.allows {
-                Allows::Everything => {
+                Allows::Everything if rules.override_of(rule, &key, now).is_none() => {
                     self.each[usize::from(of)].unlimited = true;
                     continue;
                 }
                 _ if one.name.as_deref().is_some_and(|name| replaced.contains(&name)) => continue,
                 Allows::Nothing(unit) => DirectLimit::Closed(unit),
-                Allows::Limited => DirectLimit::OfRule,
+                Allows::Limited | Allows::Everything => DirectLimit::OfRule,
             };
             let standing = match rules.at(rule).mode {
                 Mode::Enforce if !one.quota => Standing::Enforced,
@@ -161,20 +169,21 @@ impl<'a> Asked<'a> {
     fn add_stated(
         &mut self,
         (domain, descriptor): (&str, &Descriptor<'_>),
-        StatedLimit { units, unit }: StatedLimit,
+        stated: StatedLimit,
         (rule, algorithm): (u32, Algorithm),
         of: u8,
         now: Micros,
     ) -> Result<(), DescriptorError> {
         let mut key = KeyBuf::new().with("stated", domain);
         descriptor.facts().for_each(|entry| add_entry(&mut key, entry.name, entry.value));
-        let plan = self.plan(of);
+        let StatedLimit { units, unit } = stated;
         let limit = match units {
             0 => DirectLimit::Closed(unit),
             _ => {
-                let name = &*plan.rules().at(rule).name;
+                let name = &*self.first.rules().at(rule).name;
                 let limit = Limit::per(units.into(), unit.period()).algorithm(algorithm).name(name);
                 let limit = limit.build().map_err(|_| DescriptorError::BadLimit)?;
+                self.stated.using((stated, algorithm), &limit, now)?;
                 DirectLimit::Stated(Box::new(RuleLimit::new(limit)))
             }
         };

@@ -1,25 +1,32 @@
 //! Putting what descriptors ask to the store, and what follows from its answer.
 
+use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act as CheckAct, Clock, Micros, Outcome, Refusal, Wait};
+use tollgate::{Act, Check, Clock, Micros, Outcome, Refusal, Wait};
 
-use super::asked::{Act, Asked};
-use crate::answer::{Binding, Entries, Told};
+use super::asked::Asked;
+use crate::answer::{Answer, Binding, Entries, Told};
 use crate::gatekeeper::{Answering, Gatekeeper};
 use crate::plan::{Plan, Planned, Standing};
 use crate::rule::Mode;
+use crate::together::{both, together};
 
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides what is to be taken, all together.
     pub(super) async fn take_asked(&self, asked: &mut Asked<'_>, now: Micros) -> (Told, Entries) {
-        let indebted = self.indebted(asked, now).await;
-        let plan = &asked.first;
-        let refused = plan.closed.iter().any(|one| one.standing == Standing::Enforced)
-            || plan.limits.iter().zip(&indebted).any(|(one, debt)| *debt && is_enforced(one))
-            || self.quotas_are_used_up(plan, &indebted, now).await;
-        asked.first.refused = refused;
+        self.enforce_blocked(&mut asked.first, now);
+        let (indebted, (mut told, mut entries)) = match asked.first.only_asks {
+            // Nothing is charged whatever is found out: one wait is enough.
+            true => {
+                both(self.indebted(asked, now), self.ask_store(&asked.first, Act::Take, now)).await
+            }
+            false => {
+                let indebted = self.indebted(asked, now).await;
+                asked.first.refused = self.is_refused(&asked.first, &indebted, now).await;
+                (indebted, self.ask_store(&asked.first, Act::Take, now).await)
+            }
+        };
         let plan = &mut asked.first;
-        let (mut told, mut entries) = self.ask_store(plan, CheckAct::Take, now).await;
         for (index, _) in indebted.iter().enumerate().filter(|(_, debt)| **debt) {
             entries.refuse(index);
         }
@@ -31,17 +38,52 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         (told, entries)
     }
 
+    /// A caller that is blocked under a limit in quota mode is refused, whatever the others say.
+    fn enforce_blocked(&self, plan: &mut Plan<'_>, now: Micros) {
+        let store = self.limiter().store();
+        if !store.any_block(now) || !plan.limits.iter().any(|one| one.quota) {
+            return;
+        }
+        for index in 0..plan.limits.len() {
+            let planned = &plan.limits[index];
+            let block = || plan.rule(planned).scoped("block", plan.caller(planned));
+            if planned.quota
+                && is_meant(plan, planned)
+                && store.blocked((&block()).into(), now).is_some()
+            {
+                let planned = &mut plan.limits[index];
+                (planned.standing, planned.quota) = (Standing::Enforced, false);
+            }
+        }
+    }
+
+    /// Whether something else than the store refuses.
+    async fn is_refused(
+        &self,
+        plan: &Plan<'_>,
+        indebted: &[bool; MAX_LIMITS],
+        now: Micros,
+    ) -> bool {
+        plan.closed.iter().any(|one| one.standing == Standing::Enforced)
+            || plan.limits.iter().zip(indebted).any(|(one, debt)| *debt && is_enforced(one))
+            || self.quotas_are_used_up(plan, indebted, now).await
+    }
+
     /// Which limits that are only asked about are in debt: that alone is over, for whoever takes
     /// nothing.
     async fn indebted(&self, asked: &Asked<'_>, now: Micros) -> [bool; MAX_LIMITS] {
         let mut indebted = [false; MAX_LIMITS];
-        let plan = &asked.first;
-        for (planned, debt) in plan.limits.iter().zip(&mut indebted) {
-            if asked.only_asks(planned) && is_meant(plan, planned) {
-                let check = plan.check(planned, CheckAct::Peek);
-                let Ok(balance) = self.limiter().store().balance(&check, now).await;
-                *debt = balance < 0;
-            }
+        let (plan, store) = (&asked.first, self.limiter().store());
+        let is_asked = |one: &&Planned| asked.only_asks(one) && is_meant(plan, one);
+        let checks: ArrayVec<Check<'_>, MAX_LIMITS> =
+            plan.limits.iter().filter(is_asked).map(|one| plan.check(one, Act::Peek)).collect();
+        if checks.is_empty() {
+            return indebted;
+        }
+        let balances = together(checks.iter().map(|check| store.balance(check, now))).await;
+        let places = plan.limits.iter().zip(&mut indebted).filter(|(one, _)| is_asked(one));
+        for ((_, debt), Ok(balance)) in places.zip(balances) {
+            *debt = balance < 0;
         }
         indebted
     }
@@ -54,13 +96,13 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         indebted: &[bool; MAX_LIMITS],
         now: Micros,
     ) -> bool {
-        let free_when_refused = |one: &Planned| !plan.rule(one).count_denied;
+        let free_when_refused = |one: &Planned| !plan.counts_denied(one);
         if !plan.limits.iter().any(|one| one.quota && free_when_refused(one)) {
             return false;
         }
         let mut outcomes = [Outcome::default(); MAX_LIMITS];
         let outcomes = &mut outcomes[..plan.limits.len()];
-        let checks = plan.checks(CheckAct::Peek);
+        let checks = plan.checks(Act::Peek);
         let Ok(_) = self.limiter().store().decide_each(&checks, now, outcomes).await;
         for (outcome, debt) in outcomes.iter_mut().zip(indebted) {
             outcome.allowed &= !debt;
@@ -68,24 +110,30 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         all_quotas_over(plan, outcomes.iter())
     }
 
-    /// Carries out what is forced or given back; what is there after that, of each limit.
-    pub(super) async fn carry_out(&self, asked: &Asked<'_>, now: Micros) -> Vec<Outcome> {
-        let plan = &asked.after;
-        if plan.limits.is_empty() {
-            return Vec::new();
+    /// Gives back what is to be given back; what is there after that, of each limit.
+    pub(super) async fn give_back(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::default(); plan.limits.len()];
+        if !outcomes.is_empty() {
+            let store = self.limiter().store();
+            let checks = plan.checks(Act::Take);
+            together(checks.iter().map(|check| store.refund(check, None, now))).await;
+            let nothing = |one: &Planned| plan.check(one, Act::Peek).cost(0);
+            let checks: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
+            let Ok(_) = store.decide_each(&checks, now, &mut outcomes).await;
         }
-        let store = self.limiter().store();
-        let is_refund = |one: &Planned| asked.each[usize::from(one.of)].act == Act::Refund;
-        for planned in plan.limits.iter().filter(|one| is_refund(one)) {
-            let Ok(()) = store.refund(&plan.check(planned, CheckAct::Take), None, now).await;
+        outcomes
+    }
+
+    /// Charges what is forced, and tells of it: it is use like any other. What is there after that, of
+    /// each limit.
+    pub(super) async fn force(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::default(); plan.limits.len()];
+        if !outcomes.is_empty() {
+            let store = self.limiter().store();
+            let Ok(decision) =
+                store.decide_each(&plan.checks(Act::Force), now, &mut outcomes).await;
+            self.tell(plan, &Told::new(&decision, None), &Answer::entries(plan, &outcomes));
         }
-        let after = |planned: &Planned| match is_refund(planned) {
-            true => plan.check(planned, CheckAct::Peek).cost(0),
-            false => plan.check(planned, CheckAct::Force),
-        };
-        let checks: arrayvec::ArrayVec<_, MAX_LIMITS> = plan.limits.iter().map(after).collect();
-        let mut outcomes = vec![Outcome::default(); checks.len()];
-        let Ok(_) = store.decide_each(&checks, now, &mut outcomes).await;
         outcomes
     }
 }
@@ -126,54 +174,61 @@ fn enforce_quotas(plan: &mut Plan<'_>, entries: &mut Entries) {
         .for_each(|one| one.standing = Standing::Enforced);
 }
 
+/// The limits that refuse.
+fn refusing<'p>(
+    plan: &'p Plan<'_>,
+    entries: &'p Entries,
+) -> impl Iterator<Item = (usize, &'p Planned, &'p Outcome)> {
+    let each = plan.limits.iter().zip(entries.outcomes()).enumerate();
+    each.filter(|(_, (one, outcome))| is_enforced(one) && !outcome.allowed)
+        .map(|(index, (one, outcome))| (index, one, outcome))
+}
+
 /// Makes a refusal of what the store let pass and something else refuses.
 fn settle(plan: &Plan<'_>, entries: &Entries, told: &mut Told, now: Micros) {
-    let over = || {
-        let each = plan.limits.iter().zip(entries.outcomes()).enumerate();
-        each.filter(|(_, (one, outcome))| is_enforced(one) && !outcome.allowed)
-    };
-    // Of limits in quota mode one that has room again is enough.
-    let quota =
-        over().filter(|(_, (one, _))| one.quota).map(|(_, (_, outcome))| outcome.retry_after);
-    let plain =
-        over().filter(|(_, (one, _))| !one.quota).map(|(_, (_, outcome))| outcome.retry_after);
-    let mut wait = plain.max().max(quota.min());
-    let closed = |quota: bool| {
-        plan.closed.iter().any(|one| one.quota == quota && one.standing == Standing::Enforced)
-    };
-    let only_closed_quotas = closed(true) && !over().any(|(_, (one, _))| one.quota);
-    if closed(false) || only_closed_quotas {
-        wait = Some(Wait::NEVER);
-    }
-    let Some(wait) = wait else { return };
+    let Some(wait) = wait_of(plan, entries) else { return };
     let waited = told.refusal.map_or(Wait::ZERO, |_| told.outcome.retry_after);
     if told.refusal.is_none() {
-        let binding =
-            over().reduce(
-                |best, next| {
-                    if next.1.1.retry_after > best.1.1.retry_after { next } else { best }
-                },
-            );
         told.refusal = Some(if wait.is_never() { Refusal::NeverFits } else { Refusal::OverLimit });
-        match binding {
-            Some((index, (planned, outcome))) => {
+        // Reversed, so that of equals the first wins.
+        let refusing: ArrayVec<_, MAX_LIMITS> = refusing(plan, entries).collect();
+        match refusing.iter().rev().max_by_key(|(_, _, outcome)| outcome.retry_after) {
+            Some(&(index, planned, outcome)) => {
                 told.binding = Some(Binding::Limit(index));
                 told.capacity = plan.limit(planned).capacity();
                 told.outcome = *outcome;
             }
             None => {
-                let longest = plan.closed.iter().map(|one| end_of_window(one.unit, now)).max();
                 (told.binding, told.capacity) = (None, 0);
-                told.outcome = Outcome {
-                    reset_after: longest.unwrap_or(Wait::ZERO),
-                    served_at: now,
-                    ..Outcome::default()
-                };
+                told.outcome = outcome_of_closed(plan, now);
             }
         }
     }
     told.outcome.allowed = false;
     told.outcome.retry_after = waited.max(wait);
+}
+
+/// How long to wait for all that refuses; `None`: nothing does.
+fn wait_of(plan: &Plan<'_>, entries: &Entries) -> Option<Wait> {
+    let waits = |quota: bool| {
+        let of_kind = refusing(plan, entries).filter(move |(_, one, _)| one.quota == quota);
+        of_kind.map(|(_, _, outcome)| outcome.retry_after)
+    };
+    let closed = |quota: bool| {
+        plan.closed.iter().any(|one| one.quota == quota && one.standing == Standing::Enforced)
+    };
+    // Of limits in quota mode one that has room again is enough.
+    let quota = waits(true).min();
+    match closed(false) || (closed(true) && quota.is_none()) {
+        true => Some(Wait::NEVER),
+        false => waits(false).max().max(quota),
+    }
+}
+
+/// What is said where nothing but limits of nothing refuse.
+fn outcome_of_closed(plan: &Plan<'_>, now: Micros) -> Outcome {
+    let longest = plan.closed.iter().map(|one| end_of_window(one.unit, now)).max();
+    Outcome { reset_after: longest.unwrap_or(Wait::ZERO), served_at: now, ..Outcome::default() }
 }
 
 /// Until the window of such a unit ends.

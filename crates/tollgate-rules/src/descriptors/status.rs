@@ -6,7 +6,7 @@ use tollgate::headers::Dialect;
 use tollgate::{Algorithm, DecidedBy, Micros, Outcome, Wait};
 
 use super::Unit;
-use super::asked::{Act, Asked};
+use super::asked::{Asked, Deed};
 use super::deciding::end_of_window;
 use crate::answer::{Answer, Entries};
 use crate::plan::{Closed, Plan, Planned, Standing};
@@ -151,19 +151,21 @@ impl Counted {
 }
 
 impl Asked<'_> {
-    /// What is said of each descriptor; `after`: what is there of the limits of the second plan.
-    pub(super) fn statuses(&self, entries: &Entries, after: &[Outcome], now: Micros) -> Vec<Said> {
+    /// What is said of each descriptor, by what is there of the limits of each plan.
+    pub(super) fn statuses(
+        &self,
+        taken: &Entries,
+        (given_back, forced): (&[Outcome], &[Outcome]),
+        now: Micros,
+    ) -> Vec<Said> {
         let mut statuses = vec![Said::default(); self.each.len()];
-        let taken = self.first.limits.iter().zip(entries.outcomes());
-        for (planned, outcome) in taken.filter(|(one, _)| is_told(&self.first, one)) {
-            tell(&mut statuses, planned, said(&self.first, planned, outcome, now));
-        }
-        let after = self.after.limits.iter().zip(after);
-        for (planned, outcome) in after.filter(|(one, _)| is_told(&self.after, one)) {
-            tell(&mut statuses, planned, said(&self.after, planned, outcome, now));
-        }
-        for closed in self.first.closed.iter().chain(&self.after.closed) {
-            let refuses = self.each[usize::from(closed.of)].act == Act::Take;
+        tell_all(&mut statuses, &self.first, taken.outcomes(), now);
+        tell_all(&mut statuses, &self.refunds, given_back.iter(), now);
+        tell_all(&mut statuses, &self.forces, forced.iter(), now);
+        for closed in
+            [&self.first, &self.refunds, &self.forces].iter().flat_map(|plan| &plan.closed)
+        {
+            let refuses = self.each[usize::from(closed.of)].deed == Deed::Take;
             statuses[usize::from(closed.of)] = said_of_closed(&self.first, closed, refuses, now);
         }
         for (said, _) in statuses.iter_mut().zip(&self.each).filter(|(_, one)| one.unlimited) {
@@ -173,14 +175,23 @@ impl Asked<'_> {
     }
 }
 
+/// Says what the limits of a plan say.
+fn tell_all<'o>(
+    statuses: &mut [Said],
+    plan: &Plan<'_>,
+    outcomes: impl Iterator<Item = &'o Outcome>,
+    now: Micros,
+) {
+    for (planned, outcome) in plan.limits.iter().zip(outcomes).filter(|(one, _)| is_told(plan, one))
+    {
+        tell(statuses, planned, said(plan, planned, outcome, now));
+    }
+}
+
 /// Whether clients are told of a limit: of what refuses and, as the reference server does, of all that
 /// a file or the asker brings.
 fn is_told(plan: &Plan<'_>, planned: &Planned) -> bool {
-    planned.standing == Standing::Enforced || is_direct(plan, planned)
-}
-
-fn is_direct(plan: &Plan<'_>, planned: &Planned) -> bool {
-    plan.rule(planned).imported.is_some() || RuleSet::is_stated(planned.place.rule)
+    planned.standing == Standing::Enforced || plan.is_direct(planned)
 }
 
 /// Of several limits of one descriptor the one that decides is told, the first of equals.
@@ -199,7 +210,7 @@ fn said(plan: &Plan<'_>, planned: &Planned, outcome: &Outcome, now: Micros) -> S
         && !(planned.quota && plan.rule(planned).mode == Mode::Enforce);
     let over = !outcome.allowed && !shadow;
     let unit = Unit::of_period(limit.period());
-    let reset_after = match unit.filter(|_| is_direct(plan, planned)) {
+    let reset_after = match unit.filter(|_| plan.is_direct(planned)) {
         // A window that nothing was taken in has an end, too.
         Some(unit)
             if outcome.reset_after.is_zero() && limit.algorithm() == Algorithm::FixedWindow =>

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
+
 /// How much of a forwarding list is looked at, from its end: no chain of trusted proxies is longer.
 const LIST_BYTES_MAX: usize = 2_048;
 /// The same for the number of its entries.
@@ -89,6 +91,20 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
         IpAddr::V6(without_zone(text)?)
     };
     Some(ip.to_canonical())
+}
+
+/// An address as above, or a network such as `192.0.2.0/24`: the first address of it, and how many bits
+/// all of it has in common. A network of one address is that address.
+pub(crate) fn network(text: &str) -> Option<(IpAddr, Option<u8>)> {
+    if !text.contains('/') {
+        return Some((address(text)?, None));
+    }
+    let net = text.parse::<IpNet>().ok()?.trunc();
+    let (ip, prefix) = (net.addr().to_canonical(), net.prefix_len());
+    let unwrapped = ip.is_ipv4() && net.addr().is_ipv6();
+    let prefix = if unwrapped { prefix.checked_sub(96)? } else { prefix };
+    let width = if ip.is_ipv4() { 32 } else { 128 };
+    Some((ip, (prefix < width).then_some(prefix)))
 }
 
 fn without_zone(text: &str) -> Option<Ipv6Addr> {
@@ -207,6 +223,33 @@ mod tests {
         assert_eq!(entry("\t\"192.0.2.1\" "), Some("192.0.2.1".parse().unwrap()));
         assert_eq!(entry("\"192.0.2.1"), None);
         assert_eq!(entry("\u{a0}192.0.2.1"), None);
+    }
+
+    #[test]
+    fn networks_keep_their_prefix() {
+        let cases = [
+            ("192.0.2.0/24", Some(("192.0.2.0", Some(24)))),
+            ("192.0.2.9/24", Some(("192.0.2.0", Some(24)))),
+            ("192.0.2.9/32", Some(("192.0.2.9", None))),
+            ("192.0.2.9", Some(("192.0.2.9", None))),
+            ("0.0.0.0/0", Some(("0.0.0.0", Some(0)))),
+            ("192.0.2.0/33", None),
+            ("192.0.2.0/", None),
+            ("192.0.2.0/x", None),
+            ("192.0.2.0/+8", None),
+            ("192.0.2.0/24/24", None),
+            ("192.0.2.0:80/24", None),
+            ("2001:db8::/48", Some(("2001:db8::", Some(48)))),
+            ("2001:db8::/129", None),
+            ("fe80::1%eth0", Some(("fe80::1", None))),
+            ("::ffff:192.0.2.9/120", Some(("192.0.2.0", Some(24)))),
+            ("somebody", None),
+            ("", None),
+        ];
+        for (text, want) in cases {
+            let want = want.map(|(ip, prefix)| (ip.parse().unwrap(), prefix));
+            assert_eq!(network(text), want, "{text:?}");
+        }
     }
 
     #[test]

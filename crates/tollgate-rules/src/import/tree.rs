@@ -61,6 +61,11 @@ pub(crate) struct Written<'a> {
     pub(crate) rule: Option<u32>,
 }
 
+/// Whether the value of an entry is part of the key of the rules at and below its node.
+pub(crate) fn counts_value(value: Option<&str>, is_wildcard: bool, shared: bool) -> bool {
+    value.is_none() || (is_wildcard && !shared)
+}
+
 impl Tree {
     /// Without descriptors.
     pub(crate) fn new() -> Tree {
@@ -75,7 +80,7 @@ impl Tree {
         let Written { key, value, shared, rule } = written;
         let number = self.nodes.len() as u32;
         let wildcard = value.and_then(Wildcard::parse);
-        let counts_value = value.is_none() || (wildcard.is_some() && !shared);
+        let counts_value = counts_value(value, wildcard.is_some(), shared);
         self.nodes.push(Node { rule, counts_value, below: HashMap::new() });
         let choices = self.nodes[above as usize].below.entry(key.into()).or_default();
         if let Some(wildcard) = wildcard {
@@ -86,11 +91,6 @@ impl Tree {
             None => choices.bare = Some(number),
         }
         number
-    }
-
-    /// Whether the value of the entry is part of the key of rules below this node.
-    pub(crate) fn counts_value(&self, node: u32) -> bool {
-        self.nodes[node as usize].counts_value
     }
 
     /// The number of the rule that a descriptor with these entries meets, and the key that it counts.

@@ -11,7 +11,7 @@ use tollgate::KeyBuf;
 
 use super::{FACTS, Fact, KeyTemplate, add_ip};
 use crate::identify::api_key::{hashed, is_hashed};
-use crate::identify::{Identify, UserFrom};
+use crate::identify::{Identify, UserFrom, network};
 use crate::matcher::in_capitals;
 use crate::path::{hex, loosen, normalise};
 use crate::problem::Problem;
@@ -97,7 +97,7 @@ impl KeyTemplate {
             });
         }
         let text = text.trim_end();
-        let is_address = text.parse::<IpAddr>().is_ok();
+        let is_address = address_of(text).is_some();
         let fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
         match &fitting.collect::<Vec<_>>()[..] {
             [fact] => Ok(((*fact).clone(), text.into())),
@@ -162,13 +162,21 @@ impl Fact {
             }
             Fact::Method => key.add("method", &in_capitals(unescaped)),
             Fact::Ip => {
-                let ip = value.trim().parse::<IpAddr>().map_err(|_| NoAddress)?;
-                add_ip(key, identify.one_form(ip), identify.ipv6_prefix);
+                let (ip, prefix) = address_of(value.trim()).ok_or(NoAddress)?;
+                add_ip(key, identify.one_form(ip), (prefix, identify.ipv6_prefix));
             }
             Fact::ApiKey => key.add("api_key", &hashed_once(&unescaped)),
             fact => key.add(&fact.name(), &unescaped),
         }
         Ok(())
+    }
+}
+
+/// An address, or the network that Envoy may have a client counted by.
+fn address_of(text: &str) -> Option<(IpAddr, Option<u8>)> {
+    match text.contains('/') {
+        true => network(text),
+        false => Some((text.parse().ok()?, None)),
     }
 }
 

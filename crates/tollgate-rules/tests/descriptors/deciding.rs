@@ -3,6 +3,7 @@
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Refusal};
 use tollgate_rules::descriptors::{DESCRIPTORS_MAX, ENTRIES_MAX};
+use tollgate_rules::gatekeeper::at_once;
 use tollgate_rules::{Ask, DescriptorError, Facts, Standing, Unit, Verdict};
 
 use super::gate::{D, Gate, NOON, d, said};
@@ -38,6 +39,13 @@ fn entries_are_facts() {
     assert_eq!(gate.one("edge", address("192.0.2.1")), "OK 10/minute 9 addresses");
     assert_eq!(gate.one("other", address("192.0.2.1")), "OK 10/minute 8 addresses");
     assert_eq!(gate.one("edge", address("192.0.2.2")), "OK 10/minute 9 addresses");
+    // A network is not its first address, however it is spelt.
+    assert_eq!(gate.one("edge", address("192.0.2.0/24")), "OK 10/minute 9 addresses");
+    assert_eq!(gate.one("edge", address("192.0.2.0")), "OK 10/minute 9 addresses");
+    assert_eq!(gate.one("edge", address("192.0.2.7/24")), "OK 10/minute 8 addresses");
+    assert_eq!(gate.one("edge", address("192.0.2.0/32")), "OK 10/minute 8 addresses");
+    let network = gate.gatekeeper.caller_at("addresses", "ip=192.0.2.0/24", gate.now).unwrap();
+    assert_eq!(at_once(network.report()).limits[0].balance, 8);
     // Not an address: the rule's key has no fact.
     assert_eq!(gate.one("edge", address("somebody")), "OK");
     assert_eq!(gate.gatekeeper.stats().without_fact, 1);
@@ -180,7 +188,7 @@ descriptors:
         // Other entries, other units and other domains count on their own; other numbers do not.
         assert_eq!(gate.one(domain, d(&[("k", "w")]).limit(2, Unit::Minute)), "OK 2/minute 1");
         assert_eq!(gate.one(domain, d(&[("k", "v")]).limit(2, Unit::Hour)), "OK 2/hour 1");
-        // Where there are files only, a domain that none of them defines has no limits at all.
+        // Files alone: a domain that none of them defines has no limits, not even stated ones.
         let elsewhere = if domain == "known" { "OK" } else { "OK 2/minute 1" };
         assert_eq!(gate.one("elsewhere", stated(2)), elsewhere);
         let more = gate.ask(domain, &[stated(10)]);
@@ -195,6 +203,14 @@ descriptors:
         );
         assert_eq!(gate.one(domain, stated(10).hits(0)).split(' ').next(), Some("OK"));
     }
+}
+
+#[test]
+fn two_stated_limits_of_the_same_entries() {
+    let gate = gate();
+    let stated = |units, unit| d(&[("k", "v")]).limit(units, unit);
+    let two = [stated(10, Unit::Minute), stated(20, Unit::Minute)];
+    assert_eq!(gate.say("ours", &two), "OK: OK 10/minute 9 | OK 20/minute 19");
 }
 
 #[test]
@@ -268,4 +284,44 @@ fn questions_that_make_no_sense_are_errors_and_charge_nothing() {
     let many = vec![d(&[("none", "")]); DESCRIPTORS_MAX];
     assert_eq!(gate.ask("edge", &many).statuses().len(), DESCRIPTORS_MAX);
     assert_eq!(gate.say("edge", &vec![good(); MAX_LIMITS])[..5].to_string(), "OVER:");
+}
+
+#[test]
+fn a_network_is_exempt_only_as_a_whole() {
+    let gate = Gate::new(&["
+exempt: { ip: [192.0.2.0/24, 198.51.100.0/32] }
+rules: [{ name: addresses, key: '{ip}', limits: [{ rate: 10/minute, algorithm: fixed_window }] }]
+"]);
+    let rows = [
+        ("192.0.2.1", "OK"),
+        ("192.0.2.0/25", "OK"),
+        ("192.0.2.0/24", "OK"),
+        ("192.0.2.0/23", "OK 10/minute 9 addresses"),
+        ("198.51.100.0", "OK"),
+        ("198.51.100.0/24", "OK 10/minute 9 addresses"),
+    ];
+    for (address, want) in rows {
+        assert_eq!(gate.one("edge", d(&[("remote_address", address)])), want, "{address}");
+    }
+}
+
+#[test]
+fn what_nobody_priced_is_given_back_as_it_was_taken() {
+    let gate = gate();
+    let heavy = || d(&[("method", "POST"), ("path", "/api/heavy"), ("user", "u")]);
+    assert_eq!(gate.one("edge", heavy()), "OK 5/minute 2 users");
+    assert_eq!(gate.one("edge", heavy().refund_cost()), "OK 5/minute 5 users");
+}
+
+#[test]
+fn forced_charges_are_told_and_refunds_are_not() {
+    let gate = gate();
+    let address = || d(&[("remote_address", "192.0.2.1")]);
+    gate.ask("edge", &[address().force(3)]);
+    gate.ask("edge", &[address().refund(1)]);
+    gate.ask("edge", &[address().limit(0, Unit::Day).force(3)]);
+    let rules = gate.gatekeeper.rules();
+    let (rule, tally) = rules.tallies().next().unwrap();
+    assert_eq!(&*rule.name, "addresses");
+    assert_eq!((tally.count(Verdict::Allowed), tally.count(Verdict::Refused)), (1, 0));
 }

@@ -44,7 +44,12 @@ impl D {
     }
 
     pub(crate) fn refund(self, hits: u64) -> D {
-        D { hits: Some(Hits::Refund(hits)), ..self }
+        D { hits: Some(Hits::Refund(Some(hits))), ..self }
+    }
+
+    /// What a take would cost.
+    pub(crate) fn refund_cost(self) -> D {
+        D { hits: Some(Hits::Refund(None)), ..self }
     }
 
     pub(crate) fn force(self, hits: u64) -> D {

@@ -1,9 +1,15 @@
 //! Fields of imported files, one behaviour at a time.
 
-use tollgate::{DecidedBy, Refusal};
-use tollgate_rules::{Ask, Facts, Source, Standing, Unit, Verdict, compile};
+use std::time::Duration;
 
-use super::gate::{Gate, d, rules, said};
+use serde_json::json;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{DecidedBy, Refusal};
+use tollgate_rules::gatekeeper::at_once;
+use tollgate_rules::keys::Leniency;
+use tollgate_rules::{Ask, DescriptorError, Facts, Source, Standing, Unit, Verdict, compile};
+
+use super::gate::{D, Gate, d, rules, said};
 
 /// A file of the domain `d`.
 fn file(descriptors: &str) -> String {
@@ -96,7 +102,7 @@ fn a_limit_can_take_the_place_of_others() {
     );
     let gate = Gate::new(&[&text]);
     let [all, each, free, free2] = ["all", "each", "free", "free2"].map(|key| d(&[(key, "v")]));
-    let say = |asked: &[super::gate::D]| gate.say("d", asked);
+    let say = |asked: &[D]| gate.say("d", asked);
     assert_eq!(say(std::slice::from_ref(&all)), "OK: OK 9/minute 8 all");
     assert_eq!(say(&[all.clone(), each.clone()]), "OK: OK | OK 5/minute 4 each");
     assert_eq!(say(&[each.clone(), all.clone()]), "OK: OK 5/minute 3 each | OK");
@@ -153,6 +159,25 @@ fn quota_mode_refuses_when_all_are_used_up() {
 }
 
 #[test]
+fn none_is_left_out_because_there_are_many() {
+    for mode in ["shadow_mode", "quota_mode"] {
+        let file = file(&format!(
+            "  - {{ key: k, {mode}: true, rate_limit: {{ unit: minute, requests_per_unit: 5 }} }}\n  \
+               - {{ key: e, rate_limit: {{ unit: minute, requests_per_unit: 5 }} }}\n"
+        ));
+        let gate = Gate::new(&[&file]);
+        let values: Vec<String> = (0..=MAX_LIMITS).map(|value| value.to_string()).collect();
+        let mut asked: Vec<_> = values.iter().map(|value| d(&[("k", value)])).collect();
+        let too_many = |asked: &[D]| gate.try_ask("d", asked).unwrap_err();
+        assert_eq!(too_many(&asked), DescriptorError::TooManyLimits, "{mode}");
+        asked[MAX_LIMITS] = d(&[("e", "")]);
+        assert_eq!(too_many(&asked), DescriptorError::TooManyLimits, "{mode}");
+        asked.pop();
+        assert_eq!(gate.say("d", &asked).matches("OK 5/minute 4").count(), MAX_LIMITS);
+    }
+}
+
+#[test]
 fn the_domain_of_a_file_is_its_own() {
     let ours = "rules: [{ name: ours, key: '{entry.k}', limits: [{ rate: 3/minute, algorithm: fixed_window }] }]";
     let gate = Gate::new(&[
@@ -197,24 +222,24 @@ fn callers_of_imported_rules_can_be_looked_at_and_helped() {
     let gate = Gate::new(&[&text]);
     let asked = |user| d(&[("kind", "slow"), ("user", user)]);
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
-    let rule = "d--kind---slow--user";
+    let rule = "d--kind--user-5db3e5038051";
     let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
-    let report = tollgate_rules::at_once(caller.report());
+    let report = at_once(caller.report());
     assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour fixed_window"));
     assert_eq!(tollgate_rules::key_text(caller.key()), "entry.user=a,b");
-    assert!(tollgate_rules::at_once(caller.reset()));
+    assert!(at_once(caller.reset()));
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
     caller.set_override(&serde_json::json!(["9/hour"])).unwrap();
     assert_eq!(gate.one("d", asked("a,b")), "OK 9/hour 7");
     assert_eq!(gate.one("d", asked("other")), "OK 2/hour 1");
-    tollgate_rules::at_once(caller.block(std::time::Duration::from_secs(60)));
+    at_once(caller.block(Duration::from_secs(60)));
     let blocked = gate.ask("d", &[asked("a,b")]);
     assert_eq!((blocked.allowed(), blocked.decided_by()), (false, DecidedBy::Block));
     assert_eq!(blocked.retry_after().as_micros(), Some(60_000_000));
     // An empty value is a value.
     assert_eq!(gate.one("d", asked("")), "OK 2/hour 1");
     let nobody = gate.gatekeeper.caller_at(rule, "entry.user=", gate.now).unwrap();
-    assert!(tollgate_rules::at_once(nobody.reset()));
+    assert!(at_once(nobody.reset()));
 }
 
 #[test]
@@ -279,4 +304,93 @@ fn bounds_of_a_file_hold() {
     };
     let (rules, said) = many(25_000, &plain);
     assert!(rules.is_none() && said.contains("more than"), "{said}");
+}
+
+#[test]
+fn whoever_is_blocked_is_refused_in_quota_mode_too() {
+    let gate = Gate::new(&[&file(
+        "  - { key: a, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+",
+    )]);
+    let both = [d(&[("a", "1")]), d(&[("b", "1")])];
+    assert_eq!(gate.say("d", &both), "OK: OK 5/hour 4 | OK 5/hour 4");
+    let caller = gate.gatekeeper.caller_at("d--a", "entry.a=1", gate.now).unwrap();
+    assert!(at_once(caller.block(Duration::from_secs(60))));
+    let refused = gate.ask("d", &both);
+    assert_eq!(refused.answer().refusal(), Some(Refusal::Blocked));
+    assert_eq!(said(&refused), "OVER: OVER 5/hour 0 | OK 5/hour 4");
+    assert_eq!(refused.retry_after().as_micros(), Some(60_000_000));
+    let (_, tally) =
+        gate.gatekeeper.rules().tallies().next().map(|(_, t)| ((), t.clone())).unwrap();
+    assert_eq!((tally.count(Verdict::Allowed), tally.count(Verdict::Refused)), (1, 1));
+    assert_eq!(gate.say("d", &[d(&[("a", "2")]), d(&[("b", "1")])])[..3].to_string(), "OK:");
+    assert!(at_once(caller.unblock()));
+    assert_eq!(gate.say("d", &both)[..3].to_string(), "OK:");
+}
+
+#[test]
+fn unlimited_rules_can_be_given_limits_and_closed_ones_say_that_they_are() {
+    let gate = Gate::new(&[&file(
+        "  - { key: free, rate_limit: { unlimited: true } }
+  - { key: shut, rate_limit: { unit: hour, requests_per_unit: 0 } }
+",
+    )]);
+    let free = d(&[("free", "1")]);
+    assert_eq!(gate.one("d", free.clone()), "OK unlimited 4294967295");
+    let caller = gate.gatekeeper.caller_at("d--free", "entry.free=1", gate.now).unwrap();
+    assert_eq!(caller.lenient(), Some(Leniency::Unlimited));
+    caller.set_override(&json!([{ "rate": "2/hour", "algorithm": "fixed_window" }])).unwrap();
+    assert_eq!(gate.one("d", free), "OK 2/hour 1");
+    assert_eq!(gate.one("d", d(&[("free", "2")])), "OK unlimited 4294967295");
+    let caller = gate.gatekeeper.caller_at("d--free", "entry.free=1", gate.now).unwrap();
+    assert_eq!(caller.lenient(), None);
+    assert!(!at_once(caller.report()).closed);
+    let caller = gate.gatekeeper.caller_at("d--shut", "entry.shut=1", gate.now).unwrap();
+    let report = at_once(caller.report());
+    assert!(report.closed && report.limits.is_empty() && report.lenient.is_none());
+}
+
+#[test]
+fn refusals_are_not_charged_to_a_bucket_that_replaces_a_window() {
+    let gate =
+        Gate::new(&[&file("  - { key: k, rate_limit: { unit: hour, requests_per_unit: 5 } }\n")]);
+    let caller = gate.gatekeeper.caller_at("d--k", "entry.k=v", gate.now).unwrap();
+    caller.set_override(&json!(["2/hour"])).unwrap();
+    let asked = [d(&[("k", "v")])];
+    for _ in 0..2 {
+        assert!(gate.ask("d", &asked).allowed());
+    }
+    let first = gate.ask("d", &asked).retry_after();
+    for _ in 0..50 {
+        assert_eq!(gate.ask("d", &asked).retry_after(), first, "a refusal charges nothing");
+    }
+}
+
+#[test]
+fn clients_are_told_the_name_of_a_limit_and_never_a_value() {
+    let policy = |name: &str| {
+        let gate = Gate::new(&[&file(&format!(
+            "  - {{ key: api_key, value: s3cret, rate_limit: {{ unit: hour, requests_per_unit: 5{name} }} }}\n"
+        ))]);
+        let described = gate.ask("d", &[d(&[("api_key", "s3cret")])]);
+        let told = described.answer().binding().unwrap();
+        assert!(!told.rule.contains("s3cret") && told.rule.starts_with("d--api_key-"));
+        told.policy.as_str().to_owned()
+    };
+    assert_eq!(policy(", name: per-key"), "per-key");
+    assert!(policy("").starts_with("d--api_key-") && !policy("").contains("s3cret"));
+    assert!(policy(", name: schlüssel").starts_with("d--api_key-"), "no header could carry it");
+}
+
+#[test]
+fn unlimited_minds_only_what_is_a_unit() {
+    for (unit, errors) in [("''", false), ("unknown", false), ("hour", true), ("HOUR", true)] {
+        let text =
+            file(&format!("  - {{ key: k, rate_limit: {{ unlimited: true, unit: {unit} }} }}\n"));
+        let compiled = compile(&[Source::from_text("one.yaml", &text)]);
+        let shown = compiled.diagnostics.to_string();
+        assert_eq!(compiled.rules.is_none(), errors, "{unit}: {shown}");
+        assert_eq!(shown.matches("error").count(), usize::from(errors), "{shown}");
+    }
 }

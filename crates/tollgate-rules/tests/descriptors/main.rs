@@ -5,3 +5,4 @@ mod gate;
 mod import;
 mod matching;
 mod reference;
+mod stated;

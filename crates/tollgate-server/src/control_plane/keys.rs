@@ -209,6 +209,7 @@ impl ControlPlane {
             "soft": caller.rule().soft,
             "exempt": report.lenient == Some(Leniency::Exempt),
             "enforced": report.lenient.is_none(),
+            "closed": report.closed,
             "override": report.replaced_by.map(|one| override_of(&one, report.at_run_time)),
             "limits": limits,
         });
@@ -243,6 +244,10 @@ fn why_no_block(leniency: Leniency) -> &'static str {
         Leniency::Soft => {
             "The rule only warns (`soft: true`), so a block would do nothing: leave out `soft`, or \
              block the caller under another rule."
+        }
+        Leniency::Unlimited => {
+            "The rule is unlimited and asks no store, so a block would do nothing: set an override with \
+             limits instead, or leave out `unlimited`."
         }
     }
 }

@@ -35,7 +35,11 @@ pub(super) async fn answer(
     if !forwarded.trusted {
         plane.warnings.untrusted_proxy(peer, now);
     }
-    let Forwarded { original, identity, .. } = forwarded;
+    let Forwarded { original, identity, trusted } = forwarded;
+    let said = [original.method.is_some(), original.path.is_some()];
+    if trusted && said != [true, true] {
+        plane.warnings.silent_proxy(peer, said, &rules, now);
+    }
     let facts = Facts {
         method: original.method.as_deref(),
         path: original.path.as_deref(),

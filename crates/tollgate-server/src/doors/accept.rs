@@ -20,6 +20,14 @@ const BACKLOG: u32 = 4_096;
 /// How long to rest when no connection can be accepted: trying again at once would spin.
 const REST: Duration = Duration::from_millis(100);
 
+/// A peer that is silent for so long is asked for, this often, so many times, and is then gone.
+#[cfg(target_os = "linux")]
+const SILENT_MAX: Duration = Duration::from_secs(300);
+#[cfg(target_os = "linux")]
+const PROBE_EVERY: Duration = Duration::from_secs(60);
+#[cfg(target_os = "linux")]
+const PROBES: u32 = 3;
+
 /// A door that is bound.
 pub(crate) struct Door {
     pub(crate) name: &'static str,
@@ -27,7 +35,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Binds an address; `flag` is what chose it.
+    /// Binds an address. The flag that chose it has the door's name.
     pub(crate) fn bind(name: &'static str, address: SocketAddr) -> Result<Door, Report> {
         let bound = (|| {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -105,8 +113,29 @@ async fn hand_over(
     };
     // Without it a response of two packets may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
+    keep_alive(&stream);
     workers.take(Arrival { stream, peer, place }).await;
 }
+
+/// Has the kernel ask for a peer that is silent for long: one that vanished without a word would keep its
+/// place among the connections for ever.
+#[cfg(target_os = "linux")]
+fn keep_alive(stream: &TcpStream) {
+    use rustix::net::sockopt;
+
+    let set = || {
+        sockopt::set_tcp_keepidle(stream, SILENT_MAX)?;
+        sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+        sockopt::set_tcp_keepcnt(stream, PROBES)?;
+        sockopt::set_socket_keepalive(stream, true)
+    };
+    // Without it a connection works as well.
+    let _ = set();
+}
+
+/// Elsewhere patience alone has to do.
+#[cfg(not(target_os = "linux"))]
+fn keep_alive(_: &TcpStream) {}
 
 /// Says why, as far as that works without waiting.
 fn turn_away(mut stream: TcpStream, too_many: &[u8]) {

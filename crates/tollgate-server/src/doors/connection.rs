@@ -44,6 +44,9 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// The most requests at once on a connection of HTTP/2.
     const STREAMS_MAX: u32 = 100;
 
+    /// The versions of HTTP that TLS offers, the best first.
+    const VERSIONS: &'static [&'static str] = &["h2", "http/1.1"];
+
     /// The answer. Whatever is wrong with the request is an answer too, and a body that does not
     /// matter need not be read.
     fn answer(
@@ -100,6 +103,7 @@ impl<H: Handler> Site<H> {
 
 impl<H: Handler> Protocol for Site<H> {
     const TOO_MANY: &'static [u8] = TOO_MANY;
+    const ALPN: &'static [&'static str] = H::VERSIONS;
 
     fn patience(&self) -> &Patience {
         &self.patience

@@ -13,6 +13,9 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     /// What a connection too many is told before it is closed.
     const TOO_MANY: &'static [u8];
 
+    /// What it is called where TLS is agreed on, the best first; none: it is not asked.
+    const ALPN: &'static [&'static str];
+
     /// How long a peer may take.
     fn patience(&self) -> &Patience;
 

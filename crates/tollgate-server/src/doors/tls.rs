@@ -1,4 +1,4 @@
-//! TLS: the certificate of the data door.
+//! TLS: the certificate of the data doors.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,20 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cli::Report;
 
-/// Reads a certificate chain and its key, and offers HTTP/2 and HTTP/1.1 under them.
-pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, Report> {
+/// A certificate and its key.
+pub(crate) struct Certificate(ServerConfig);
+
+impl Certificate {
+    /// Accepts connections under it that agree on one of these protocols; with none given, any.
+    pub(crate) fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
+        let mut config = self.0.clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+/// Reads a certificate chain and its key.
+pub(crate) fn read_certificate(cert: &Path, key: &Path) -> Result<Certificate, Report> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(cert, "--tls-cert")?)
         .collect::<Result<_, _>>()
         .map_err(|error| not_pem(cert, "certificates", &error))?;
@@ -27,13 +39,12 @@ pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, Report> {
         .expect("the provider has suites for both versions")
         .with_no_client_auth()
         .with_single_cert(chain, secret);
-    let mut config = config.map_err(|error| {
+    let config = config.map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
         Report::new(format!("the certificate {cert} and the key {key} do not work: {error}"))
             .hint("the key must be the one that the first certificate was made for")
     })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Certificate(config))
 }
 
 fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Report> {

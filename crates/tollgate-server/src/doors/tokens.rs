@@ -91,13 +91,9 @@ impl Tokens {
         bearer.or(own)
     }
 
-    /// Whether this is one of them.
-    pub(crate) fn has(&self, presented: &[u8]) -> bool {
-        self.find(presented).is_some()
-    }
-
-    /// Compares with every token and every byte: the time tells only the length.
-    fn find(&self, presented: &[u8]) -> Option<usize> {
+    /// The number of this one, from 1. Compares with every token and every byte: the time tells only the
+    /// length.
+    pub(crate) fn find(&self, presented: &[u8]) -> Option<usize> {
         let each = self.0.iter().zip(1..);
         each.fold(None, |found, (token, number)| {
             equal(token, presented).then_some(number).or(found)

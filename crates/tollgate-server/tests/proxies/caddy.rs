@@ -33,6 +33,11 @@ fn callers_with_a_key_are_counted_by_it() {
 }
 
 #[test]
+fn made_up_keys_run_out() {
+    scenarios::made_up_keys_run_out(&CADDY);
+}
+
+#[test]
 fn whoever_is_refused_stays_refused_whatever_they_send() {
     scenarios::refused_whatever_they_send(&CADDY);
 }

@@ -28,6 +28,11 @@ fn callers_with_a_key_are_counted_by_it() {
 }
 
 #[test]
+fn made_up_keys_run_out() {
+    scenarios::made_up_keys_run_out(&NGINX);
+}
+
+#[test]
 fn whoever_is_refused_stays_refused_whatever_they_send() {
     scenarios::refused_whatever_they_send(&NGINX);
 }
@@ -58,4 +63,16 @@ fn the_application_gets_the_key_that_was_counted() {
     let ask = |key| setup.ask(2, "GET", "/page", &[("x-api-key", key)]).expect("an answer");
     let left = ask(key).header("ratelimit").expect("the field RateLimit").to_owned();
     assert!(left.starts_with("\"api-1h\";r=98;"), "{key} was counted: {left}");
+}
+
+/// Tollgate's answer to a question that is malformed is one, on closed paths too.
+#[test]
+fn a_malformed_question_is_the_clients_fault() {
+    let setup = Setup::start(&NGINX);
+    for target in ["/page", "/login"] {
+        let answer = setup.ask(2, "POST", target, &[("x-api-key", "a\u{1}b")]);
+        let answer = answer.expect("an answer");
+        assert_eq!((answer.status, answer.header("retry-after")), (400, None), "{target}");
+    }
+    assert_eq!(setup.reached(), []);
 }

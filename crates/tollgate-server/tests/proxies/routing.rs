@@ -16,7 +16,7 @@ const LIMIT: u64 = 100;
 struct Routed {
     proxy: Proxy,
     servers: Vec<Option<Server>>,
-    _application: Upstream,
+    application: Upstream,
 }
 
 impl Routed {
@@ -27,7 +27,7 @@ impl Routed {
         let application = Upstream::start();
         let proxy = start(free_address(), &servers, &application);
         let servers = servers.into_iter().map(Some).collect();
-        Routed { proxy, servers, _application: application }
+        Routed { proxy, servers, application }
     }
 
     /// One request of a caller with an API key.
@@ -101,12 +101,43 @@ fn envoy_gives_a_caller_exactly_the_limit_and_callers_spread() {
     exactly_the_limit(&Routed::start(envoy));
 }
 
+#[test]
+fn behind_nginx_the_application_gets_what_was_counted() {
+    the_application_gets_what_was_counted(Routed::start(nginx));
+}
+
+#[test]
+fn behind_envoy_the_application_gets_what_was_counted() {
+    the_application_gets_what_was_counted(Routed::start(envoy));
+}
+
+fn the_application_gets_what_was_counted(mut routed: Routed) {
+    let pass = |routed: &Routed| {
+        let stream = connect_from(Ipv4Addr::new(127, 0, 0, 7), routed.proxy.address());
+        let headers = [("x-forwarded-for", "192.0.2.1"), ("x-api-key", "one")];
+        let mut client = Client::over(stream.expect("the proxy listens"));
+        assert_eq!(client.request("GET", "/page", &headers, "").status, 200);
+        let reached = routed.application.take();
+        let [request] = &reached[..] else { panic!("one request: {reached:?}") };
+        assert_eq!(request.all("x-forwarded-for"), ["127.0.0.7"]);
+        assert_eq!(request.all("x-api-key"), ["one"]);
+        assert_eq!(request.all("host"), ["localhost"], "the one that the client named");
+    };
+    pass(&routed);
+    // Nor does it get anything else when nobody can be asked.
+    routed.servers.iter_mut().for_each(|server| *server = None);
+    pass(&routed);
+}
+
 fn exactly_the_limit(routed: &Routed) {
     let allowed = (0..LIMIT + 20).filter(|_| routed.with_key("one").status == 200).count();
     assert_eq!(allowed as u64, LIMIT);
     let refused = routed.with_key("one");
     assert_eq!((refused.status, left(&refused)), (429, 0));
     assert!(refused.header("retry-after").is_some());
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(refused.json()["error"], "Too Many Requests");
     assert_eq!(routed.callers().into_iter().flatten().sum::<u64>(), 1, "on one server");
 
     let address = Ipv4Addr::new(127, 0, 0, 7);

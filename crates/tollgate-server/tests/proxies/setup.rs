@@ -16,6 +16,9 @@ use crate::harness::{Client, Response, Server, file, text};
 /// What the rules of a test allow a caller. An hour, so that no slow run outlives it.
 pub(crate) const LIMIT: usize = 100;
 
+/// What they allow one address, whatever keys it shows.
+pub(crate) const ADDRESS: usize = 500;
+
 /// What they allow one address at `POST /login`.
 pub(crate) const LOGINS: usize = 5;
 
@@ -78,6 +81,7 @@ impl Setup {
         let rules = tempfile::tempdir().expect("a temporary folder");
         let example = Example::read(kind.folder, &["rules.yaml"])
             .put("[100/minute]", "[{ rate: 100/hour, algorithm: sliding_window_log }]")
+            .put("[500/minute]", "[{ rate: 500/hour, algorithm: sliding_window_log }]")
             .put("5/minute", "5/hour");
         file(rules.path(), "rules.yaml", example.text());
         let server = serve(&rules);

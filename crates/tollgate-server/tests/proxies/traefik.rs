@@ -32,6 +32,11 @@ fn callers_with_a_key_are_counted_by_it() {
 }
 
 #[test]
+fn made_up_keys_run_out() {
+    scenarios::made_up_keys_run_out(&TRAEFIK);
+}
+
+#[test]
 fn whoever_is_refused_stays_refused_whatever_they_send() {
     scenarios::refused_whatever_they_send(&TRAEFIK);
 }
@@ -56,5 +61,16 @@ fn two_keys_are_none() {
     let setup = Setup::start(&TRAEFIK);
     let keys = [("x-api-key", "first"), ("x-api-key", "second")];
     assert_eq!(setup.ask(2, "GET", "/page", &keys).expect("an answer").status, 400);
+    assert_eq!(setup.reached(), []);
+}
+
+/// Traefik takes them for letters, an application may take them for slashes: nobody's path is closed
+/// or counted by how it is spelt.
+#[test]
+fn encoded_slashes_are_refused() {
+    let setup = Setup::start(&TRAEFIK);
+    for target in ["/%2Flogin", "/a%2f..%2flogin", "/%5Clogin", "/a%5c..%5clogin"] {
+        assert_eq!(setup.status(2, "POST", target), 400, "{target}");
+    }
     assert_eq!(setup.reached(), []);
 }

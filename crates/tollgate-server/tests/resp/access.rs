@@ -43,8 +43,15 @@ fn nothing_is_obeyed_before_a_token_is_shown() {
     assert!(matches!(greeted, Reply::Map(_)), "{greeted:?}");
     assert_eq!(redis.say("CLIENT GETNAME"), Reply::text("me"));
     assert_eq!(redis.say("QUIT"), Reply::ok());
+    // Five wrong ones, and seven commands that needed one.
+    let metrics = server.admin_get("/metrics", &[]).body;
+    let counted = r#"tollgate_resp_errors_total{reason="auth"}"#;
+    let line = metrics.lines().find(|line| line.starts_with(counted)).expect("a count");
+    assert_eq!(line, format!("{counted} 12"));
     // Whatever was said with them, tokens are nowhere.
     let ended = server.stop();
+    let warned = ended.stderr.matches("a wrong token was shown at the door resp").count();
+    assert_eq!(warned, 1, "once a minute: {}", ended.stderr);
     let told = ended.stdout + &ended.stderr;
     assert!(!told.contains("0123456789abcdef") && !told.contains("fedcba"), "{told}");
 }

@@ -37,6 +37,7 @@ fn simple_commands_in_any_letters() {
             ("READWRITE", error(disabled)),
             ("COMMAND COUNT", Reply::Integer(19)),
             ("COMMAND DOCS ping", Reply::Array(Vec::new())),
+            ("COMMAND COUNT x", error("ERR wrong number of arguments for 'command|count' command")),
             ("COMMAND X", error("ERR unknown subcommand 'X'. Try COMMAND HELP.")),
             ("GET a b", error("ERR unknown command 'GET', with args beginning with: 'a' 'b' ")),
             ("MULTI", error("ERR unknown command 'MULTI', with args beginning with: ")),
@@ -213,5 +214,18 @@ fn what_comes_in_is_counted() {
         r#"tollgate_throttle_calls_total{outcome="refused"} 2"#,
     ] {
         metrics(line);
+    }
+}
+
+#[test]
+fn help_is_what_is_promised() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    for (line, word) in
+        [("CLIENT HELP", "SETNAME"), ("command help", "COUNT"), ("CONFIG HELP", "GET")]
+    {
+        let Reply::Array(lines) = redis.say(line) else { panic!("{line}") };
+        let has = |reply: &Reply| matches!(reply, Reply::Bulk(text) if String::from_utf8_lossy(text).contains(word));
+        assert!(lines.len() > 1 && lines.iter().any(has), "{line}: {lines:?}");
     }
 }

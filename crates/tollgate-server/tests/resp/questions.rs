@@ -1,7 +1,7 @@
 //! `TG.CHECK`, `TG.PEEK` and `TG.RESET`: questions that the rules answer.
 
-use crate::harness::{Server, file, text};
-use crate::wire::{Redis, Reply};
+use crate::harness::{Client, Server, file, text};
+use crate::wire::{Redis, Reply, command_of};
 
 const RULES: &str = "
 identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user } }
@@ -68,6 +68,69 @@ fn facts_are_checked_by_the_rules() {
     assert_eq!(error.error(), want);
     // Rules count for every door together.
     assert_eq!(server.check(r#"{"path":"/api","user":"1"}"#)["allowed"], false);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_limited_as_others_are() {
+    let (_directory, server) = start();
+    let mut redis = Redis::connect(&server);
+    for left in [2, 1, 0] {
+        redis.send(&command_of(&[b"TG.CHECK", b"path", b"/api", b"user", b"\xff"]));
+        assert_eq!(told(redis.receive()).0[..3], [0, 3, left]);
+    }
+    redis.send(&command_of(&[b"TG.CHECK", b"path", b"/api", b"user", b"\xff"]));
+    assert_eq!(told(redis.receive()).0[0], 1);
+    assert_eq!(redis.say("TG.RESET api user=%FF"), Reply::Integer(1));
+}
+
+#[test]
+fn files_that_were_written_for_envoy_are_asked_by_their_domain() {
+    let directory = tempfile::tempdir().unwrap();
+    let imported = "domain: mongo
+descriptors:
+  - { key: user, rate_limit: { name: of-users, unit: year, requests_per_unit: 2 } }
+";
+    let rules = file(directory.path(), "mongo.yaml", imported);
+    let server = Server::start(&["--rules", text(&rules)]);
+    let mut redis = Redis::connect(&server);
+    let rows = [
+        ("TG.CHECK domain mongo entry.user 1", [0, 2, 1]),
+        ("TG.PEEK domain mongo entry.user 1", [0, 2, 1]),
+        ("TG.CHECK domain mongo entry.user 1 cost 1", [0, 2, 0]),
+        ("TG.CHECK domain mongo entry.user 1", [1, 2, 0]),
+        ("TG.CHECK domain mongo entry.user 2", [0, 2, 1]),
+        ("TG.CHECK domain mongo entry.other 1", [0, 0, 0]),
+        ("TG.CHECK domain other entry.user 1", [0, 0, 0]),
+    ];
+    for (line, want) in rows {
+        assert_eq!(told(redis.say(line)).0[..3], want, "{line}");
+    }
+    let error = redis.say("TG.CHECK domain mongo user 1");
+    assert!(error.error().starts_with("ERR "), "a file knows entries only: {error:?}");
+}
+
+#[test]
+fn reset_leaves_blocks_alone_and_is_written_down() {
+    let (_directory, mut server) = start();
+    let mut redis = Redis::connect(&server);
+    let block = |body: &str| {
+        let fields = [("x-tollgate-admin", "1")];
+        let mut admin = Client::connect(server.admin());
+        let answer = admin.request("POST", "/api/keys/api/user=1", &fields, body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    assert_eq!(told(redis.say("TG.CHECK path /api user 1 cost 3")).0[0], 0);
+    block(r#"{"block":"15m"}"#);
+    assert_eq!(redis.say("TG.RESET api user=1"), Reply::Integer(1));
+    assert_eq!(told(redis.say("TG.CHECK path /api user 1")).0[0], 1, "the block stays");
+    block(r#"{"block":null}"#);
+    assert_eq!(told(redis.say("TG.CHECK path /api user 1")).0[..3], [0, 3, 2]);
+    let line = server.wait_for_log("a key was reset");
+    let peer = redis.socket().local_addr().unwrap().to_string();
+    for part in ["api", "found", "token", &peer] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert!(!line.contains("user=1"), "{line}");
 }
 
 #[test]

@@ -182,3 +182,38 @@ fn many_sets_of_numbers_on_one_connection() {
         assert_eq!(verdict(&mut redis), [0, burst + 1, left], "call {index}");
     }
 }
+
+#[test]
+fn nobody_shuts_others_out_by_making_up_numbers() {
+    let server = Server::start(&["--limit", "2/hour"]);
+    let mut greedy = Redis::connect(&server);
+    let century = 3_155_760_000_u64;
+    for quantity in ["0", "1"] {
+        for first in (0..17_000).step_by(1_000) {
+            let calls: Vec<u8> = (first..first + 1_000)
+                .flat_map(|call| {
+                    let period = (century - call).to_string();
+                    command(&["CL.THROTTLE", "k", "0", "1", &period, quantity])
+                })
+                .collect();
+            greedy.send(&calls);
+            for _ in 0..1_000 {
+                assert!(matches!(greedy.receive(), Reply::Array(_)));
+            }
+        }
+        // With numbers that nobody has used, before and after there are too many.
+        let mut redis = Redis::connect(&server);
+        let call = format!("CL.THROTTLE q{quantity} 1 2 86{quantity}00");
+        for want in [[0, 2, 1], [0, 2, 0], [1, 2, 0], [1, 2, 0]] {
+            let Reply::Array(told) = redis.say(&call) else { panic!("{call}") };
+            assert_eq!(told[..3], want.map(Reply::Integer), "{call}");
+        }
+        let peek = redis.say(&format!("{call} 0"));
+        let Reply::Array(told) = peek else { panic!("{peek:?}") };
+        assert_eq!(told[2], Reply::Integer(0));
+    }
+    // Rules have numbers of their own.
+    for allowed in [true, true, false] {
+        assert_eq!(server.check(r#"{"user":"1"}"#)["allowed"], allowed);
+    }
+}

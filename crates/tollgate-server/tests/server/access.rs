@@ -1,6 +1,7 @@
 //! Tokens, TLS, and doors that would be open to everybody.
 
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -151,13 +152,14 @@ fn checks_work_over_tls() {
     let (root, [cert, key]) = certificate(directory.path());
     let flags = ["--limit", "9/hour", "--tls-cert", text(&cert), "--tls-key", text(&key)];
     let server = Server::start(&flags);
-    let connect = |protocols: &[&str]| {
+    let connect_to = |address: SocketAddr, protocols: &[&str]| {
         let name = ServerName::try_from("localhost").unwrap();
         let session = ClientConnection::new(client_config(root.clone(), protocols), name).unwrap();
-        let stream = TcpStream::connect(server.http()).unwrap();
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         StreamOwned::new(session, stream)
     };
+    let connect = |protocols: &[&str]| connect_to(server.http(), protocols);
     let mut client = Client::over(connect(&["http/1.1"]));
     for left in [8, 7] {
         let answer = client.request("POST", "/v1/check", &[], r#"{"user":"42"}"#);
@@ -168,6 +170,33 @@ fn checks_work_over_tls() {
         stream.conn.complete_io(&mut stream.sock).unwrap();
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+    // Door, what is offered, and whether there is a connection, which agrees on that
+    let rows: [(SocketAddr, &[&str], Option<Option<&str>>); 6] = [
+        (server.grpc(), &["http/1.1", "h2"], Some(Some("h2"))),
+        (server.grpc(), &["http/1.1"], None),
+        (server.http(), &["http/1.1"], Some(Some("http/1.1"))),
+        (server.http(), &[], Some(None)),
+        (server.resp(), &["h2", "http/1.1"], Some(None)),
+        (server.resp(), &[], Some(None)),
+    ];
+    for (door, offered, want) in rows {
+        let mut stream = connect_to(door, offered);
+        let shaken = loop {
+            match stream.conn.complete_io(&mut stream.sock) {
+                Ok(_) if stream.conn.is_handshaking() => {}
+                done => break done.is_ok(),
+            }
+        };
+        let agreed = stream.conn.alpn_protocol();
+        let agreed = agreed.map(|name| std::str::from_utf8(name).unwrap());
+        assert_eq!(shaken.then_some(agreed), want, "{door} {offered:?}");
+    }
+    // The end is said, so that nobody can make it up.
+    let mut redis = connect_to(server.resp(), &[]);
+    redis.write_all(b"PING\r\nQUIT\r\n").unwrap();
+    let mut told = String::new();
+    redis.read_to_string(&mut told).expect("an end that is said");
+    assert_eq!(told, "+PONG\r\n+OK\r\n");
     // Plain text on this door is no request.
     let mut plain = Client::connect(server.http());
     plain.send(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();

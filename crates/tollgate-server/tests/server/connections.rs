@@ -1,7 +1,7 @@
 //! Connections that are slow, too many, or end with the server.
 
 use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -215,4 +215,34 @@ fn while_it_stops_it_is_not_ready_and_a_second_signal_does_not_wait() {
     let ended = server.wait();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("stopping at once"), "{ended:?}");
+}
+
+/// The timers of the server's sockets at a door, as the kernel tells them: which, and its hundredths of a
+/// second.
+#[cfg(target_os = "linux")]
+fn timers(door: SocketAddr) -> Vec<(String, u64)> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = format!(":{:04X}", door.port());
+    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields
+        .filter(|fields| fields[1].ends_with(&port) && fields[3] == "01")
+        .map(|fields| {
+            let (kind, when) = fields[5].split_once(':').unwrap();
+            (kind.to_string(), u64::from_str_radix(when, 16).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_kernel_asks_for_peers_that_vanished() {
+    let server = Server::start(&[]);
+    for door in [server.http(), server.grpc(), server.resp(), server.admin()] {
+        let _silent = TcpStream::connect(door).unwrap();
+        // 02 is a timer that keeps a connection alive: due within 300 s, not the 2 hours of a system.
+        testkit::wait::until_true("a timer", || {
+            let timers = timers(door);
+            timers.iter().any(|(kind, when)| kind == "02" && (20_000..=30_000).contains(when))
+        });
+    }
 }

@@ -204,6 +204,36 @@ rules:
 }
 
 #[test]
+fn a_proxy_that_does_not_say_what_it_asks_about_is_told_of_once() {
+    let rule =
+        |when: &str| format!("rules: [{{ name: api, {when}key: '{{ip}}', limits: [9/hour] }}]\n");
+    let method = ("x-forwarded-method", "GET");
+    let uri = ("x-original-uri", "/secret");
+    // a condition, what the proxy says, lines
+    let rows = [
+        ("", &[][..], 0),
+        ("match: { header: { x-tenant: acme } }, ", &[], 0),
+        ("match: { path: /login }, ", &[], 1),
+        ("match: { not: { any: [{ path: /login }] } }, ", &[method], 1),
+        ("match: { path: /login }, ", &[uri], 0),
+        ("match: { method: POST }, ", &[uri], 1),
+        ("match: { method: POST }, ", &[method], 0),
+    ];
+    for (when, says, lines) in rows {
+        let (mut server, _rules) = serve(&rule(when));
+        for _ in 0..5 {
+            assert_eq!(server.request("GET", "/v1/forward-auth", says, "").status, 200);
+        }
+        if lines > 0 {
+            server.wait_for_log("X-Forwarded-Uri");
+        }
+        let told = server.stop().stderr;
+        assert_eq!(told.matches("X-Forwarded-Uri").count(), lines, "{when}{says:?}: {told}");
+        assert!(!told.contains("secret"), "{told}");
+    }
+}
+
+#[test]
 fn limits_that_are_left_out_are_told() {
     let rules: String = (0..17)
         .map(|n| (n, if n < 16 { "enforce" } else { "shadow" }))

@@ -29,6 +29,30 @@ fn only_failures_are_charged() {
 }
 
 #[test]
+fn what_a_failure_is() {
+    // Status, grpc-status in the head, whether it is charged.
+    let rows = [
+        (200, None, false),
+        (302, None, false),
+        (404, None, true),
+        (503, None, true),
+        (200, Some("0"), false),
+        (200, Some("16"), true),
+        (200, Some("?"), true),
+    ];
+    for (status, grpc_status, charged) in rows {
+        let response = Response::builder().status(status);
+        let response = match grpc_status {
+            Some(grpc_status) => response.header("grpc-status", grpc_status),
+            None => response,
+        };
+        let head = response.body(()).unwrap().into_parts().0;
+        let want = if charged { None } else { Some(0) };
+        assert_eq!(charge::only_failures(&head), want, "{status} {grpc_status:?}");
+    }
+}
+
+#[test]
 fn a_header_tells_the_true_cost() {
     // What the response says, and what is left of 100 after 10 were taken first.
     let rows = [

@@ -1,6 +1,7 @@
 //! Whose units are counted.
 
 use http::{HeaderName, Request};
+use tollgate::Limit;
 use tollgate_tower::keyed::LimitsError;
 use tollgate_tower::{GateDecision, KeyFrom, Keyed, TrustedProxies, WithoutKey};
 
@@ -91,10 +92,23 @@ fn several_limits_are_one_decision() {
 
 #[test]
 fn a_gate_has_1_to_16_limits() {
-    let gate =
-        |limits: usize| Keyed::new(limiter().0, (0..limits).map(|_| limit("1/second"))).map(drop);
+    let numbered = |number: usize| limit(&format!("1/{}s", number + 1));
+    let gate = |limits: usize| Keyed::new(limiter().0, (0..limits).map(numbered)).map(drop);
     assert_eq!((gate(1), gate(16)), (Ok(()), Ok(())));
     let told = |error: LimitsError| error.to_string();
     assert_eq!(gate(0).map_err(told), Err("a gate has 0 limits: give it 1 to 16".into()));
     assert_eq!(gate(17).map_err(told), Err("a gate has 17 limits: give it 1 to 16".into()));
+}
+
+#[test]
+fn two_limits_of_a_gate_that_count_the_same_are_an_error() {
+    let plain = |text: &str| tollgate::limit::parse_rate(text).unwrap();
+    let unnamed = |text| plain(text).build().unwrap();
+    let named = |text, name: &str| plain(text).name(name).build().unwrap();
+    let gate = |limits: &[Limit]| Keyed::new(limiter().0, limits.to_vec()).map(drop);
+    let limits = [unnamed("9/second"), unnamed("9/minute"), unnamed("5/second")];
+    assert_eq!(gate(&limits), Err(LimitsError::Alike(1, 3)));
+    let told = LimitsError::Alike(1, 3).to_string();
+    assert_eq!(told, "limits 1 and 3 of a gate share their counts: give one another name");
+    assert_eq!(gate(&[named("9/second", "a"), named("9/second", "b")]), Ok(()));
 }

@@ -1,7 +1,8 @@
 //! Two layers around one service.
 
 use http::Response;
-use tollgate_tower::{GateDecision, KeyFrom};
+use tollgate::headers::Dialect;
+use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer};
 use tower::Layer;
 
 use crate::harness::{Hello, from, gate, send, strict};
@@ -35,6 +36,38 @@ fn a_refusal_of_the_inner_layer_is_told() {
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["ratelimit-policy"], "\"api-1m\";q=1;w=60");
     assert_eq!(response.headers()["retry-after"], "60");
+}
+
+#[test]
+fn a_decision_is_in_the_response_only_if_one_of_them_was_told_to() {
+    let (wide, tight) = ("9/minute burst 9", "2/minute burst 2");
+    for (outer, inner) in [(wide, tight), (tight, wide), (tight, tight)] {
+        for (outer_tells, inner_tells) in
+            [(false, false), (true, false), (false, true), (true, true)]
+        {
+            for dialects in [&Dialect::DEFAULT[..], &[]] {
+                let layer = |limit, tells| {
+                    let layer = RateLimitLayer::new(gate(&[limit]).0).headers(dialects);
+                    if tells { layer.decision_in_response() } else { layer }
+                };
+                let inside = layer(inner, inner_tells).layer(Hello::new());
+                let mut service = layer(outer, outer_tells).layer(inside);
+                // Two pass, and the third is refused by either.
+                for (status, told) in
+                    [(200, outer_tells || inner_tells); 2].into_iter().chain([(429, true)])
+                {
+                    let response = send(&mut service, from("192.0.2.1"));
+                    assert_eq!(response.status(), status);
+                    let decision = response.extensions().get::<GateDecision>();
+                    assert_eq!(
+                        decision.is_some(),
+                        told,
+                        "{outer} {outer_tells} {inner} {inner_tells} {dialects:?} {status}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use tollgate::Refusal;
 use tollgate::headers::Dialect;
-use tollgate_tower::{GateDecision, RateLimitLayer, WithoutKey};
+use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer, WithoutKey};
 
 use crate::harness::{Hello, behind, from, gate, later, lines, send, strict, with};
 
@@ -186,4 +186,22 @@ fn who_does_not_say_who_is_calling_can_be_refused() {
     assert_eq!(response.status(), 429);
     assert!(response.body().contains("does not say who is calling"), "{}", response.body());
     assert_eq!(response.headers().get("retry-after"), None);
+}
+
+#[test]
+fn a_grpc_client_that_says_two_things_is_told_in_headers_only() {
+    let (gate, _) = gate(&["9/second burst 9"]);
+    // A percent sign may stand in the name of a field, and has to be escaped in the message.
+    let key = KeyFrom::header(http::HeaderName::from_static("x-%"));
+    let mut service = behind(&strict(gate.key(key)), &Hello::new());
+    let twice = [("content-type", "application/grpc"), ("x-%", "a"), ("x-%", "b")];
+    let response = send(&mut service, with("192.0.2.1", &twice));
+    assert_eq!((response.status(), response.body().as_str()), (StatusCode::OK, ""));
+    let want = [
+        "cache-control: no-store",
+        "content-type: application/grpc",
+        "grpc-message: x-%25 stands twice, with different values: send it once.",
+        "grpc-status: 3",
+    ];
+    assert_eq!(lines(response.headers()), want);
 }

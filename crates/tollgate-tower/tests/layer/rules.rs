@@ -15,7 +15,7 @@ use tollgate::{
     Wait,
 };
 use tollgate_rules::{Answering, Ask, Facts, Gatekeeper, RuleSet, Source, compile};
-use tollgate_tower::{GateDecision, TrustedProxies, Warning};
+use tollgate_tower::{GateDecision, RateLimitLayer, TrustedProxies, Warning};
 use tower::Service;
 
 use crate::harness::{
@@ -119,10 +119,70 @@ fn answers_are_told_as_the_rules_say() {
     assert_eq!((decision.rule(), decision.policy()), (Some("reads"), Some("reads-1m")));
     let response = send(&mut service, get("/other", "192.0.2.1", &[]));
     assert!(response.headers().is_empty(), "no rule, no limit");
+    assert!(response.extensions().get::<GateDecision>().is_none());
     // Rules are replaced while the layer serves.
     gatekeeper.replace(rules("rules: [{ name: all, key: global, limits: [1/minute burst 1] }]"));
     let other = || get("/other", "192.0.2.1", &[]);
     assert_eq!(statuses(&mut service, [other(), other()]), [200, 429]);
+}
+
+#[test]
+fn handlers_see_no_decision_where_no_limit_applies() {
+    let text = "
+rules:
+  - { name: a, match: { path: /a }, key: global, limits: [2/minute burst 2] }
+  - { name: s, match: { path: /shadow }, key: global, limits: [2/minute burst 2], mode: shadow }
+  - { name: w, match: { path: /soft }, key: global, limits: [1/minute burst 1], soft: true }
+";
+    let hello = Hello::answering(|request| {
+        let decision = request.extensions().get::<GateDecision>();
+        let said = decision.map_or("none".into(), |decision| decision.remaining().to_string());
+        Response::new(said.into())
+    });
+    type Change = fn(RateLimitLayer) -> RateLimitLayer;
+    let changes: [Change; 3] = [
+        |layer| layer,
+        |layer| layer.charge(|_| None),
+        |layer| layer.wait(Duration::from_secs(1), |_| std::future::pending()),
+    ];
+    for change in changes {
+        let (gatekeeper, _) = gatekeeper(text);
+        let mut service = behind(&change(strict(Arc::clone(&gatekeeper))), &hello);
+        // The second request under a soft limit is beyond it, and is warned.
+        let rows = [
+            ("/a", "1"),
+            ("/none", "none"),
+            ("/shadow", "none"),
+            ("/soft", "none"),
+            ("/soft", "0"),
+        ];
+        for (path, want) in rows {
+            let response = send(&mut service, get(path, "192.0.2.1", &[]));
+            assert_eq!(
+                (response.status().as_u16(), response.body().as_str()),
+                (200, want),
+                "{path}"
+            );
+        }
+        let Ok(_open) = now(service.call(get("/none", "192.0.2.1", &[])));
+        assert_eq!(gatekeeper.stats().reservations, 0, "nothing is held for no limit");
+    }
+}
+
+#[test]
+fn a_host_is_the_same_in_http_1_and_2() {
+    let text = "
+rules: [{ name: h, match: { header: { host: a.example } }, key: '{header.host}', limits: [2/minute burst 2] }]";
+    let mut service = behind(&strict(gatekeeper(text).0), &Hello::new());
+    let a = [("host", "a.example")];
+    let requests = [
+        get("/", "192.0.2.1", &a),
+        get("https://a.example/", "192.0.2.1", &[]),
+        get("https://user@a.example/", "192.0.2.1", &[]),
+        get("https://b.example/", "192.0.2.1", &[]),
+        get("/", "192.0.2.1", &[]),
+    ];
+    assert_eq!(statuses(&mut service, requests), [200, 200, 429, 200, 200]);
 }
 
 #[test]

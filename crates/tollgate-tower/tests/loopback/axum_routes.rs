@@ -98,3 +98,24 @@ fn a_refusal_is_read_by_a_real_client() {
         assert_eq!((head.status().as_u16(), head.body().as_str()), (429, ""));
     });
 }
+
+#[test]
+fn a_layer_inside_a_nested_router_sees_the_rest_of_the_path() {
+    run(async {
+        let layer = || {
+            let limit = Limit::per_hour(9).burst(9).name("path").build().expect("a limit");
+            let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+            // It refuses everything, and tells what it was asked about.
+            RateLimitLayer::new(gate.key(KeyFrom::global())).cost(|_| 10).refusal(|refused| {
+                http::Response::new(refused.head().uri.path().to_string().into())
+            })
+        };
+        let users = || Router::new().route("/users", get(|| async { "hello" }));
+        let inside = Router::new().nest("/api", users().layer(layer()));
+        let outside = Router::new().nest("/api", users()).layer(layer());
+        for (app, seen) in [(inside, "/users"), (outside, "/api/users")] {
+            let mut client = Client::connect(serve(app).await).await;
+            assert_eq!(client.get("/api/users").await.body(), seen);
+        }
+    });
+}

@@ -1,7 +1,13 @@
 //! tonic: a refusal is a status that gRPC clients know, and calls that pass are untouched.
 
-use tonic::Code;
-use tonic::transport::Channel;
+use std::sync::Arc;
+
+use tollgate::{Limit, Limiter};
+use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer, charge};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -39,5 +45,40 @@ fn the_example_refuses_with_resource_exhausted() {
         assert!(details.starts_with(b"\x08\x08\x12\x22Rate limit exceeded"), "{details:?}");
         let name = b"google.rpc.RetryInfo";
         assert!(details.windows(name.len()).any(|part| part == name), "{details:?}");
+    });
+}
+
+#[test]
+fn calls_that_fail_are_charged_and_others_are_not() {
+    run(async {
+        let (listener, address) = listen().await;
+        let guesses = Limit::per_hour(2).burst(2).name("guesses").build().expect("a limit");
+        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [guesses]).expect("a gate");
+        let layer = RateLimitLayer::new(gate.key(KeyFrom::global())).charge(charge::only_failures);
+        let (_, health) = tonic_health::server::health_reporter();
+        let guarded = InterceptedService::new(health, |request: Request<()>| {
+            match request.metadata().get("password") {
+                Some(password) if password == "right" => Ok(request),
+                _ => Err(Status::unauthenticated("the password is wrong")),
+            }
+        });
+        let server = Server::builder().layer(layer).add_service(guarded);
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
+        let mut client = HealthClient::new(channel.connect().await.expect("a connection"));
+        for (password, want) in [
+            ("right", Code::Ok),
+            ("right", Code::Ok),
+            ("right", Code::Ok),
+            ("wrong", Code::Unauthenticated),
+            ("right", Code::Ok),
+            ("wrong", Code::Unauthenticated),
+            ("right", Code::ResourceExhausted),
+        ] {
+            let mut request = Request::new(HealthCheckRequest::default());
+            request.metadata_mut().insert("password", password.parse().expect("a word"));
+            let code = client.check(request).await.err().map_or(Code::Ok, |status| status.code());
+            assert_eq!(code, want, "{password}");
+        }
     });
 }

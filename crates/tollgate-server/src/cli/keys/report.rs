@@ -33,6 +33,9 @@ pub(super) struct KeyReport {
     /// Whether the rule refuses this caller; of a rule for a share of callers not all.
     #[serde(default = "yes")]
     enforced: bool,
+    /// The rule refuses whoever meets it everything.
+    #[serde(default)]
+    closed: bool,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
     replaced_by: Option<Override>,
@@ -131,6 +134,9 @@ impl KeyReport {
             Some(KeyLimit { limit, max, remaining, .. }) => {
                 let limit = printable(limit);
                 format!("{key} is allowed: {remaining} of {max} left under {rule} ({limit}).")
+            }
+            None if self.closed && self.leniency().is_none() => {
+                format!("{key} is refused: {rule} allows nothing. Waiting does not help.")
             }
             None => format!("{key} is allowed: {rule} has no limits for it."),
         }
@@ -496,5 +502,20 @@ In log lines the key is 1f2e3d4c5b6a7988.
         nothing.reset = Some(false);
         let text = nothing.for_people(&Done::Reset);
         assert!(text.starts_with("api remembered nothing of user=42.\nuser=42 is allowed: api"));
+    }
+
+    #[test]
+    fn a_rule_that_allows_nothing_says_so() {
+        let standing = |mode: &str, closed: bool| {
+            let report = format!(
+                r#"{{"rule":"r","key":"k=1","mode":"{mode}","closed":{closed},"limits":[]}}"#
+            );
+            serde_json::from_str::<KeyReport>(&report).unwrap().standing()
+        };
+        let allowed = "k=1 is allowed: r has no limits for it.";
+        let refused = "k=1 is refused: r allows nothing. Waiting does not help.";
+        assert_eq!(standing("enforce", true), refused);
+        assert_eq!(standing("enforce", false), allowed);
+        assert_eq!(standing("shadow", true), allowed);
     }
 }

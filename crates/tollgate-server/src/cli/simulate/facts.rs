@@ -11,10 +11,10 @@ use tollgate_rules::{
     Answer, Ask, Descriptor, DescriptorAsk, Entry, Facts, Gatekeeper, Headers, Hits,
 };
 
+use super::Failure;
 use super::store::SimStore;
 use super::trace::fields::{Fields, text};
 use super::trace::{Form, Line, Request};
-use super::{Failure, Report};
 
 /// Lines with facts.
 pub(super) const LINES: Form = Form {
@@ -32,7 +32,7 @@ const ENTRIES_HINT: &str = r#"write a descriptor of Envoy, such as "domain":"edg
 const HEADERS_HINT: &str = r#"write an object of text, such as "headers":{"x-tenant":"acme"}"#;
 
 /// What a line says about a request. Everything is optional, and `null` is nothing.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Asked<'a> {
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) path: Option<Cow<'a, str>>,
@@ -42,12 +42,15 @@ pub(super) struct Asked<'a> {
     pub(super) api_key: Option<Cow<'a, str>>,
     headers: Vec<HeaderField<'a>>,
     /// Of Envoy: then the other facts are not there.
-    descriptor: Option<Described<'a>>,
+    descriptor: Option<(Described<'a>, Place<'a>)>,
     cost: Option<u64>,
 }
 
 /// A descriptor: its domain and its entries.
 type Described<'a> = (Cow<'a, str>, Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+/// Where it stands.
+type Place<'a> = (Line<'a>, &'a RawValue);
 
 /// Name and value.
 type HeaderField<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -67,7 +70,8 @@ impl<'a> Asked<'a> {
         let [others @ .., domain, entries] = values.map(unless_null);
         if domain.is_some() || entries.is_some() {
             let other = others.iter().flatten().next().copied();
-            let descriptor = Some(read_descriptor(line, (facts, other), (domain, entries))?);
+            let descriptor = read_descriptor(line, (facts, other), (domain, entries))?;
+            let descriptor = Some((descriptor, (*line, facts)));
             return Ok(Asked { descriptor, cost, ..Asked::default() });
         }
         let [method, path, ip, user, tier, api_key, headers] = others;
@@ -115,7 +119,7 @@ impl<'a> Asked<'a> {
     /// The same for a descriptor, as Envoy asks.
     fn decide_descriptor(
         &self,
-        (domain, entries): &Described<'_>,
+        ((domain, entries), (line, facts)): &(Described<'_>, Place<'_>),
         gatekeeper: &Gatekeeper<SimStore, ManualClock>,
         at: Micros,
     ) -> Result<Answer, Failure> {
@@ -127,8 +131,9 @@ impl<'a> Asked<'a> {
         let store = gatekeeper.limiter().store();
         let answer = gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, at);
         let described = store.wait(answer)?;
-        let described =
-            described.map_err(|error| Failure::Input(Report::new(error.to_string())))?;
+        let described = described.map_err(|error| {
+            line.wrong(facts, "facts", &format!("which is not decided: {error}"), ENTRIES_HINT)
+        })?;
         Ok(described.into_answer())
     }
 }

@@ -78,6 +78,9 @@ impl Handler for EnvoyDoor {
     /// more where these are not enough.
     const STREAMS_MAX: u32 = 250;
 
+    /// Calls of gRPC need it.
+    const VERSIONS: &'static [&'static str] = &["h2"];
+
     async fn answer(
         &self,
         head: &request::Parts,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use tollgate::headers::Problem;
 use tollgate::time::MAX_EXACT;
+use tollgate_rules::at_once;
 use tollgate_rules::descriptors::{
     Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Hits, StatedLimit, Status,
 };
@@ -76,9 +77,16 @@ pub(in crate::data_plane) async fn decide(
     }
     let ask = DescriptorAsk { domain: &request.domain, descriptors: &descriptors };
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    // In a box: a stream's task is copied several times before it runs, and this is most of its size.
-    let deciding = Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, now));
-    match timing.of(deciding).await {
+    // What a decision needs on its way is large, and all that a call keeps while it waits is copied when
+    // its task is made. In memory nothing waits; otherwise the decision has a place of its own.
+    let decided = match gatekeeper.limiter().store().shared() {
+        None => at_once(timing.of(gatekeeper.decide_descriptors_by(rules, &ask, now))),
+        Some(_) => {
+            let deciding = Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, now));
+            timing.of(deciding).await
+        }
+    };
+    match decided {
         Ok(described) => Ok(Decided::Described(described)),
         Err(DescriptorError::TooManyLimits) => {
             warnings.too_many_limits(now);
@@ -95,7 +103,7 @@ fn hits(request: &RateLimitRequest<'_>, asked: &RateLimitDescriptor<'_>) -> Opti
     // More than any limit has: it is refused, forced or given back as far as there is anything.
     let said = said.map(|number| number.min(MAX_EXACT));
     match asked.is_negative_hits {
-        true => Some(Hits::Refund(said.unwrap_or(1))),
+        true => Some(Hits::Refund(said)),
         false => said.map(Hits::Take),
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use tollgate::{Check, Decision, Micros, Outcome, Store};
+use tollgate::{Check, Decision, Limit, Micros, Outcome, Store};
 
 use super::RespDoor;
 use super::commands::Command;
-use super::numbers::{Entry, Meaning, Numbers};
+use super::numbers::{Entry, Found, Meaning, Numbers};
 use super::reply::Replies;
 use super::throttle::{self, Throttle, ThrottleError};
 use crate::store::ServerStore;
@@ -43,12 +43,16 @@ struct Call {
 }
 
 /// What became of a call.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Added {
     /// It waits to be decided.
     Waits,
     /// It has its reply: nothing passes under its numbers.
     Nothing([i64; 5]),
+    /// It is to be decided alone,
+    Alone(Limit),
+    /// or beside all others: there are too many numbers.
+    Beyond(Limit),
     /// There is no room: those that wait have to be decided first.
     Full,
 }
@@ -101,7 +105,13 @@ impl Batch {
         let entry = match door.book.known(call.numbers, now) {
             Some(entry) => entry,
             None => match call.numbers.meaning()? {
-                Meaning::Limit(limit) => door.book.find(call.numbers, limit, now)?,
+                Meaning::Limit(limit) => {
+                    match door.book.find(call.numbers, limit, call.quantity, now) {
+                        Found::Used(entry) => entry,
+                        Found::Asked(limit) => return Ok(Err(Added::Alone(limit))),
+                        Found::Beyond(limit) => return Ok(Err(Added::Beyond(limit))),
+                    }
+                }
                 Meaning::Nothing => {
                     let reply = throttle::reply_nothing(call.numbers, call.quantity);
                     return Ok(Err(Added::Nothing(reply)));
@@ -149,7 +159,7 @@ impl Batch {
         for (index, (numbers, entry)) in self.known.iter_mut().enumerate() {
             if self.used >> index & 1 == 1
                 && !entry.touch(now)
-                && let Ok(found) = door.book.find(*numbers, entry.limit.clone(), now)
+                && let Found::Used(found) = door.book.find(*numbers, entry.limit.clone(), 1, now)
             {
                 *entry = found;
             }
@@ -185,6 +195,12 @@ async fn decide_shared(
 ) -> Vec<Decision> {
     let store = door.gatekeeper.limiter().store();
     all(checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect()).await
+}
+
+/// Decides one call that is not put together with others.
+pub(super) async fn decide_alone(door: &RespDoor, check: &Check<'_>) -> Decision {
+    let now = door.gatekeeper.now();
+    Box::pin(decide_one(door.gatekeeper.limiter().store(), check, now)).await
 }
 
 async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Micros) -> Decision {

@@ -30,6 +30,7 @@ pub(super) enum Command {
 
 /// One command as Redis describes it.
 pub(super) struct Described {
+    command: Command,
     pub(super) name: &'static str,
     /// Arguments with the name; at least so many if negative.
     arity: i64,
@@ -42,67 +43,46 @@ const FAST: &[&str] = &["fast"];
 const CONNECTION: &[&str] = &["loading", "stale", "fast"];
 const UNKNOWN_YET: &[&str] = &["no_auth", "loading", "stale", "fast"];
 
-const fn described(
+/// All of them, in the order of [`Command`]. Bound of the label `command`: these and `other`.
+pub(super) const ALL: [Described; 19] = [
+    // Whoever calls it with other arguments is told how to, in the peer's words.
+    of(Command::Throttle, "cl.throttle", -1, &["write", "fast"], 1),
+    of(Command::Check, "tg.check", -1, FAST, 0),
+    of(Command::Peek, "tg.peek", -1, FAST, 0),
+    of(Command::ResetKey, "tg.reset", 3, FAST, 0),
+    of(Command::Ping, "ping", -1, FAST, 0),
+    of(Command::Echo, "echo", 2, FAST, 0),
+    of(Command::Hello, "hello", -1, UNKNOWN_YET, 0),
+    of(Command::Auth, "auth", -2, UNKNOWN_YET, 0),
+    of(Command::Client, "client", -2, CONNECTION, 0),
+    of(Command::Select, "select", 2, CONNECTION, 0),
+    of(Command::List, "command", -1, CONNECTION, 0),
+    of(Command::Info, "info", -1, CONNECTION, 0),
+    of(Command::Config, "config", -2, CONNECTION, 0),
+    of(Command::Quit, "quit", -1, UNKNOWN_YET, 0),
+    of(Command::Reset, "reset", 1, UNKNOWN_YET, 0),
+    of(Command::Cluster, "cluster", -2, CONNECTION, 0),
+    of(Command::ReadOnly, "readonly", 1, CONNECTION, 0),
+    of(Command::ReadWrite, "readwrite", 1, CONNECTION, 0),
+    of(Command::Asking, "asking", 1, CONNECTION, 0),
+];
+
+const fn of(
+    command: Command,
     name: &'static str,
     arity: i64,
     flags: &'static [&'static str],
     key: i64,
 ) -> Described {
-    Described { name, arity, flags, key }
+    Described { command, name, arity, flags, key }
 }
-
-/// All of them, in the order of [`Command`]. Bound of the label `command`: these and `other`.
-pub(super) const ALL: [Described; 19] = [
-    // Whoever calls it with other arguments is told how to, in the peer's words.
-    described("cl.throttle", -1, &["write", "fast"], 1),
-    described("tg.check", -1, FAST, 0),
-    described("tg.peek", -1, FAST, 0),
-    described("tg.reset", 3, FAST, 0),
-    described("ping", -1, FAST, 0),
-    described("echo", 2, FAST, 0),
-    described("hello", -1, UNKNOWN_YET, 0),
-    described("auth", -2, UNKNOWN_YET, 0),
-    described("client", -2, CONNECTION, 0),
-    described("select", 2, CONNECTION, 0),
-    described("command", -1, CONNECTION, 0),
-    described("info", -1, CONNECTION, 0),
-    described("config", -2, CONNECTION, 0),
-    described("quit", -1, UNKNOWN_YET, 0),
-    described("reset", 1, UNKNOWN_YET, 0),
-    described("cluster", -2, CONNECTION, 0),
-    described("readonly", 1, CONNECTION, 0),
-    described("readwrite", 1, CONNECTION, 0),
-    described("asking", 1, CONNECTION, 0),
-];
-
-const BY_NUMBER: [Command; ALL.len()] = [
-    Command::Throttle,
-    Command::Check,
-    Command::Peek,
-    Command::ResetKey,
-    Command::Ping,
-    Command::Echo,
-    Command::Hello,
-    Command::Auth,
-    Command::Client,
-    Command::Select,
-    Command::List,
-    Command::Info,
-    Command::Config,
-    Command::Quit,
-    Command::Reset,
-    Command::Cluster,
-    Command::ReadOnly,
-    Command::ReadWrite,
-    Command::Asking,
-];
 
 impl Command {
     #[inline]
     pub(super) fn of(name: &[u8]) -> Option<Command> {
         // Nearly all of them are the first.
-        let number = ALL.iter().position(|one| name.eq_ignore_ascii_case(one.name.as_bytes()))?;
-        Some(BY_NUMBER[number])
+        let found = ALL.iter().find(|one| name.eq_ignore_ascii_case(one.name.as_bytes()))?;
+        Some(found.command)
     }
 
     pub(super) fn described(self) -> &'static Described {
@@ -152,6 +132,10 @@ pub(super) fn command(args: Args<'_>, replies: &mut Replies) {
                 }
             }
         }
+    } else if is("help") {
+        help("COMMAND", &COMMAND_HELP, replies);
+    } else if is("count") || is("list") {
+        wrong_number(&format!("command|{}", sub.to_ascii_lowercase().escape_ascii()), replies);
     } else {
         unknown_subcommand(sub, "COMMAND", replies);
     }
@@ -175,6 +159,20 @@ fn describe(one: &Described, replies: &mut Replies) {
     for _ in 0..3 {
         replies.array(0);
     }
+}
+
+const COMMAND_HELP: [&str; 4] = [
+    "(nothing), INFO [name ...]: what is known of commands",
+    "COUNT: how many there are",
+    "LIST: their names",
+    "DOCS [name ...]: nothing, in the right shape",
+];
+
+/// What `HELP` answers: what there is, a line each.
+pub(super) fn help(command: &str, lines: &[&str], replies: &mut Replies) {
+    replies.array(lines.len() + 1);
+    replies.text(&format!("{command} <subcommand> [<arg> ...]. Subcommands are:"));
+    lines.iter().for_each(|line| replies.text(line));
 }
 
 pub(super) fn unknown_subcommand(sub: &[u8], command: &str, replies: &mut Replies) {
@@ -212,7 +210,7 @@ mod tests {
     fn every_name_is_found_in_any_letters() {
         for (index, one) in ALL.iter().enumerate() {
             let command = Command::of(one.name.as_bytes()).unwrap();
-            assert_eq!(command as usize, index);
+            assert_eq!(command as usize, index, "every command stands in its place");
             assert_eq!(Command::of(one.name.to_uppercase().as_bytes()), Some(command));
             assert_eq!(command.described().name, one.name);
             assert_eq!(command.is_for_strangers(), one.flags.contains(&"no_auth"), "{}", one.name);

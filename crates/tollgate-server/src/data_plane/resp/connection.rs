@@ -13,11 +13,12 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tollgate::Check;
 
 use super::RespDoor;
 use super::allowance::{Allowance, OWN_BYTES};
-use super::batch::{Added, Batch};
+use super::batch::{self, Added, Batch};
 use super::commands::{self, Command, unknown_command, wrong_number};
 use super::figures::Trouble;
 use super::input::Input;
@@ -26,7 +27,7 @@ use super::reply::Replies;
 use super::request::{Args, Parser, ProtocolError, Step};
 use super::rules::{self, Asked};
 use super::session::{self, Session};
-use super::throttle::Throttle;
+use super::throttle::{self, Throttle};
 use crate::doors::patrol::{Order, Pulse};
 
 /// The most commands that are obeyed before others on the same worker get their turn.
@@ -34,6 +35,15 @@ const ROUND_COMMANDS_MAX: usize = 1_024;
 
 /// How long a connection that used much memory and falls silent keeps it.
 const KEEP_MEMORY: Duration = Duration::from_secs(1);
+
+/// The most bytes that are read after the order to finish: what the client had sent by then, but not all
+/// that it goes on to send.
+const LAST_BYTES_MAX: usize = 4 << 20;
+
+/// How long a client may take to hear that the connection ends, and the most bytes of what it says
+/// meanwhile. To close with bytes unread would take the last replies back.
+const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct Connection<'d, S> {
     door: &'d RespDoor,
@@ -52,6 +62,8 @@ pub(super) struct Connection<'d, S> {
     blocked: bool,
     /// The peer sends nothing more.
     ended: bool,
+    /// Bytes read since the order to finish. Bound: [`LAST_BYTES_MAX`].
+    last_bytes: usize,
     /// What was written is not flushed.
     flushing: bool,
 }
@@ -74,7 +86,10 @@ enum Round {
 enum Event {
     /// There is something to obey.
     GoOn,
+    /// Everything is said.
     End,
+    /// There is nobody to say anything to, or no time.
+    Gone,
 }
 
 impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
@@ -92,6 +107,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             allowance: Allowance::new(&door.waiting),
             blocked: false,
             ended: false,
+            last_bytes: 0,
             flushing: false,
         }
     }
@@ -105,7 +121,8 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         loop {
             match self.exchange(round).await {
                 Event::GoOn => {}
-                Event::End => return,
+                Event::End => return Box::pin(self.part(round)).await,
+                Event::Gone => return,
             }
             round = match self.obey().await {
                 Ok(round) => round,
@@ -239,11 +256,12 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             return Session::refuse_stranger(replies);
         }
         let (session, tokens) = (&mut self.session, door.tokens.as_deref());
+        session.was_wrong = false;
         match command {
-            Command::Throttle => throttle(door, &mut self.batch, args, replies).await,
+            Command::Throttle => throttle_one(door, &mut self.batch, args, replies).await,
             Command::Check => check(door, args, false, replies).await,
             Command::Peek => check(door, args, true, replies).await,
-            Command::ResetKey => rules::reset(&door.gatekeeper, args, replies).await,
+            Command::ResetKey => rules::reset(door, args, session.by(), replies).await,
             Command::Ping => match (args.get(1), args.len()) {
                 (None, _) => replies.simple("PONG"),
                 (Some(text), 2) => replies.bulk(text),
@@ -266,6 +284,10 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 replies.error("ERR This instance has cluster support disabled");
             }
         }
+        if self.session.was_wrong {
+            door.figures.trouble(Trouble::Auth);
+            door.audit.wrong_token(self.session.by().peer, door.gatekeeper.now());
+        }
     }
 
     /// Writes what waits and reads what comes, until there is something to obey.
@@ -286,7 +308,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         self.pulse.wake_with(context.waker());
         let order = self.pulse.order();
         if order == Order::Abort || self.poll_write(context).is_err() {
-            return Poll::Ready(Event::End);
+            return Poll::Ready(Event::Gone);
         }
         let waits = !self.replies.waiting().is_empty() || self.flushing;
         match round {
@@ -298,17 +320,20 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             Round::Full => return Poll::Pending,
             Round::Done => {}
         }
-        if !self.ended {
+        if !self.ended && self.last_bytes < LAST_BYTES_MAX {
             match self.poll_read(context) {
                 Poll::Ready(Ok(0)) => self.ended = true,
-                Poll::Ready(Ok(_)) => return Poll::Ready(Event::GoOn),
-                Poll::Ready(Err(_)) => return Poll::Ready(Event::End),
+                Poll::Ready(Ok(bytes)) => {
+                    self.last_bytes += if order == Order::Finish { bytes } else { 0 };
+                    return Poll::Ready(Event::GoOn);
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Event::Gone),
                 Poll::Pending => {}
             }
         }
         // What has arrived by now is answered. While the server stops, half a command is waited for
         // until the patrol says that it is time.
-        let stopping = self.door.stopping.load(Ordering::Relaxed) && !self.parser.has_begun();
+        let stopping = self.door.stopping.load(Ordering::Relaxed) && self.input.unread().is_empty();
         let over = self.ended || stopping || order == Order::Finish;
         if over && !waits { Poll::Ready(Event::End) } else { Poll::Pending }
     }
@@ -364,9 +389,27 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         self.listen();
     }
 
+    /// Says that nothing follows, and lets the peer hear it: what it still sends is read and not obeyed.
+    async fn part(mut self, round: Round) {
+        let last = async {
+            // Of TLS this is a word of its own: without it the peer could not tell the end from a cut.
+            self.stream.shutdown().await?;
+            let (mut left, mut room) = (FAREWELL_BYTES_MAX, [0; 4 << 10]);
+            while round == Round::Over || self.last_bytes >= LAST_BYTES_MAX {
+                match self.stream.read(&mut room).await? {
+                    0 => break,
+                    bytes if bytes >= left => break,
+                    bytes => left -= bytes,
+                }
+            }
+            io::Result::Ok(())
+        };
+        let _ = tokio::time::timeout(FAREWELL, last).await;
+    }
+
     /// Half a command, and a stranger's silence, are waited for less patiently.
     fn listen(&self) {
-        if !self.session.admitted || self.parser.has_begun() {
+        if !self.session.admitted || !self.input.unread().is_empty() {
             self.pulse.hear();
         }
     }
@@ -384,15 +427,31 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
 
 /// A call of `CL.THROTTLE` that was not put together with others: it was wrong, or came as a line, or
 /// there was no room for it before.
-async fn throttle(door: &RespDoor, batch: &mut Batch, args: Args<'_>, replies: &mut Replies) {
-    let added = Throttle::read(args).and_then(|call| batch.add(door, &call, args.place(1)));
-    match added {
-        Ok(Added::Waits) => return batch.decide(door, args.bytes(), replies).await,
-        Ok(Added::Nothing(reply)) => {
+async fn throttle_one(door: &RespDoor, batch: &mut Batch, args: Args<'_>, replies: &mut Replies) {
+    let call = Throttle::read(args);
+    let added = call.as_ref().map_err(|error| *error);
+    let added = added.and_then(|call| Ok((call, batch.add(door, call, args.place(1))?)));
+    let reply = match added {
+        Ok((_, Added::Waits)) => return batch.decide(door, args.bytes(), replies).await,
+        Ok((_, Added::Full)) => unreachable!("nothing waits"),
+        Ok((_, Added::Nothing(reply))) => Ok(reply),
+        Ok((call, Added::Alone(limit))) => {
+            let check = Check::new(&limit, call.key).cost(call.quantity);
+            let decision = batch::decide_alone(door, &check).await;
+            Ok(throttle::reply(limit.capacity(), &decision))
+        }
+        Ok((call, Added::Beyond(limit))) => {
+            let check = Check::new(&limit, call.key).cost(call.quantity);
+            let decision = door.book.decide_beyond(&check, door.gatekeeper.now());
+            Ok(throttle::reply(limit.capacity(), &decision))
+        }
+        Err(error) => Err(error),
+    };
+    match reply {
+        Ok(reply) => {
             door.figures.throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
             replies.five(reply);
         }
-        Ok(Added::Full) => unreachable!("nothing waits"),
         Err(error) => {
             door.figures.trouble(Trouble::Command);
             replies.error(error);
@@ -407,7 +466,7 @@ async fn check(door: &RespDoor, args: Args<'_>, peek: bool, replies: &mut Replie
             let how = (peek, door.gatekeeper.now());
             // In a box: it is large, and a connection that does not ask need not carry it.
             let answer = Box::pin(asked.decide(&door.gatekeeper, &door.timing, how)).await;
-            rules::reply(&answer, replies);
+            rules::reply(door, &answer, replies);
         }
         Err(error) => {
             door.figures.trouble(Trouble::Command);

@@ -12,6 +12,7 @@
 //! `connection.rs` is the loop around it.
 
 mod allowance;
+mod audit;
 mod batch;
 mod commands;
 mod connection;
@@ -42,6 +43,7 @@ use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::store::Gatekeeper;
 
+pub(crate) use audit::Audit;
 pub(crate) use figures::RespFigures;
 
 /// How long a connection may be idle: clients of Redis keep connections that they do not use, and are not
@@ -57,6 +59,7 @@ pub(crate) struct RespDoor {
     patience: Patience,
     /// Set while the server stops: no further commands are waited for.
     stopping: Arc<AtomicBool>,
+    audit: Audit,
     figures: Arc<RespFigures>,
     /// The numbers that `CL.THROTTLE` is called with.
     book: Book,
@@ -71,6 +74,7 @@ impl RespDoor {
         timing: Arc<Timing>,
         patience: Patience,
         stopping: Arc<AtomicBool>,
+        audit: Audit,
     ) -> RespDoor {
         RespDoor {
             gatekeeper,
@@ -78,6 +82,7 @@ impl RespDoor {
             timing,
             patience: Patience { idle: FOR_EVER, ..patience },
             stopping,
+            audit,
             figures: Arc::default(),
             book: Book::default(),
             waiting: Common::new(REPLIES),
@@ -92,6 +97,9 @@ impl RespDoor {
 
 impl Protocol for RespDoor {
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+
+    /// Clients of Redis name no protocol.
+    const ALPN: &'static [&'static str] = &[];
 
     fn patience(&self) -> &Patience {
         &self.patience

@@ -1,8 +1,9 @@
 //! The numbers that `CL.THROTTLE` brings with every call, made into limits, each once.
 //!
 //! A store knows a bounded number of different sets of numbers, and rules need some of them. Therefore
-//! the sets that callers of this door have in use at a time are bounded, too: whoever makes up one more
-//! is told so, and takes nothing away from others.
+//! the sets that callers of this door have in use at a time are bounded, too. Whoever only asks has none
+//! in use. Those beyond the bound are counted apart, in a small store of this door's own: an error would
+//! make applications let everything pass, and one caller who makes up numbers could cause it for all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +13,14 @@ use std::time::Duration;
 
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Limit, Micros};
+use tollgate::{Check, DecidedBy, Decision, Limit, MemoryStore, Micros};
 
 /// The most sets of numbers in use at a time: a quarter of what a store knows.
 pub(super) const NUMBERS_MAX: usize = 16_384;
+
+/// The most keys that are counted with numbers beyond those: fewer than a store knows numbers, so that
+/// each may have its own.
+const BEYOND_KEYS_MAX: usize = 32_768;
 
 /// How exactly it is known when a set was last used, in microseconds: whoever uses one often writes
 /// that down once in so long.
@@ -46,7 +51,6 @@ pub(super) enum NumbersError {
     ZeroRate,
     PeriodTooLong,
     CountTooLarge,
-    TooMany,
 }
 
 impl fmt::Display for NumbersError {
@@ -63,11 +67,6 @@ impl fmt::Display for NumbersError {
             NumbersError::CountTooLarge => {
                 write!(f, "ERR the count per period is too large: the most is {MAX_EXACT}")
             }
-            NumbersError::TooMany => write!(
-                f,
-                "ERR more than {NUMBERS_MAX} different limits are in use: ask with the numbers of \
-                 limits, not of callers"
-            ),
         }
     }
 }
@@ -141,7 +140,23 @@ impl Entry {
 
 /// All sets of numbers in use at this door.
 #[derive(Debug, Default)]
-pub(super) struct Book(Mutex<Pages>);
+pub(super) struct Book {
+    pages: Mutex<Pages>,
+    /// Counts what the pages have no room for. Bound: [`BEYOND_KEYS_MAX`]. Its counts begin anew when
+    /// there is room again, or none here either: better that than to refuse whoever comes later.
+    beyond: Mutex<Option<Arc<MemoryStore>>>,
+}
+
+/// Where a call with numbers that are not in use is to be decided.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// By the store that decides all: they are in use from now on.
+    Used(Arc<Entry>),
+    /// The same, but it writes nothing, so that they are not.
+    Asked(Limit),
+    /// By [`Book::decide_beyond`]: there are too many.
+    Beyond(Limit),
+}
 
 #[derive(Debug, Default)]
 struct Pages {
@@ -157,26 +172,46 @@ impl Book {
         self.pages().known(numbers, now)
     }
 
-    /// The same; if they are not, from now on they are.
-    pub(super) fn find(
-        &self,
-        numbers: Numbers,
-        limit: Limit,
-        now: Micros,
-    ) -> Result<Arc<Entry>, NumbersError> {
+    /// The same; if they are not, where so many units are to be taken.
+    pub(super) fn find(&self, numbers: Numbers, limit: Limit, units: u64, now: Micros) -> Found {
         let mut pages = self.pages();
         if let Some(entry) = pages.known(numbers, now) {
-            return Ok(entry);
+            return Found::Used(entry);
         }
-        pages.make_room(now.as_u64())?;
+        if !pages.has_room(now.as_u64()) {
+            return Found::Beyond(limit);
+        }
+        // More than there can be is refused, and a refusal writes nothing.
+        if units == 0 || units > limit.capacity() {
+            return Found::Asked(limit);
+        }
         let entry = Arc::new(Entry::new(limit, now));
         pages.entries.insert(numbers, entry.clone());
-        Ok(entry)
+        Found::Used(entry)
+    }
+
+    /// Decides a call with numbers for which there is no room.
+    pub(super) fn decide_beyond(&self, check: &Check<'_>, now: Micros) -> Decision {
+        let store = self.beyond(None);
+        let decision = store.decide_now(std::slice::from_ref(check), now);
+        if decision.decided_by() != DecidedBy::Overflow {
+            return decision;
+        }
+        self.beyond(Some(&store)).decide_now(std::slice::from_ref(check), now)
+    }
+
+    /// The store for those; another than the one that is full.
+    fn beyond(&self, full: Option<&Arc<MemoryStore>>) -> Arc<MemoryStore> {
+        let mut store = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        if full.is_some() && store.as_ref().map(Arc::as_ptr) == full.map(Arc::as_ptr) {
+            *store = None;
+        }
+        store.get_or_insert_with(|| Arc::new(MemoryStore::new(BEYOND_KEYS_MAX))).clone()
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
         // What a panic left is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,16 +222,17 @@ impl Pages {
         Some(entry.clone())
     }
 
-    fn make_room(&mut self, now: u64) -> Result<(), NumbersError> {
+    /// Whether there is room for one more set, made if it can be.
+    fn has_room(&mut self, now: u64) -> bool {
         if self.entries.len() < NUMBERS_MAX {
-            return Ok(());
+            return true;
         }
         if now >= self.full_until {
             self.entries.retain(|_, entry| entry.ends() > now);
             // Looked through again when the first of them can end, not at every call.
             self.full_until = self.entries.values().map(|entry| entry.ends()).min().unwrap_or(0);
         }
-        if self.entries.len() < NUMBERS_MAX { Ok(()) } else { Err(NumbersError::TooMany) }
+        self.entries.len() < NUMBERS_MAX
     }
 }
 
@@ -257,27 +293,69 @@ mod tests {
         assert_ne!(id(numbers(15, 30, 60)), id(numbers(15, 30, 61)));
     }
 
+    fn limit(numbers: Numbers) -> Limit {
+        match numbers.meaning() {
+            Ok(Meaning::Limit(limit)) => limit,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn one_set_too_many_is_refused_until_another_can_be_forgotten() {
+    fn one_set_too_many_is_counted_apart_until_another_can_be_forgotten() {
         let book = Book::default();
         let find = |count: usize, now: u64| {
             // One second to fill.
             let numbers = numbers(0, count as i64, count as i64);
-            let Ok(Meaning::Limit(limit)) = numbers.meaning() else { panic!("{numbers:?}") };
-            book.find(numbers, limit, Micros::from_secs(now))
+            book.find(numbers, limit(numbers), 1, Micros::from_secs(now))
         };
-        let first = find(1, 100).unwrap();
+        let used = |found: Found| match found {
+            Found::Used(entry) => entry,
+            other => panic!("{other:?}"),
+        };
+        let first = used(find(1, 100));
         for count in 2..=NUMBERS_MAX {
-            find(count, 100).unwrap();
+            used(find(count, 100));
         }
-        let size = || book.0.lock().unwrap().entries.len();
-        assert_eq!(find(NUMBERS_MAX + 1, 102).unwrap_err(), NumbersError::TooMany);
-        assert!(find(7, 102).is_ok(), "what is known stays known");
-        assert!(first.touch(Micros::from_secs(102)), "and what is used");
-        assert!(find(NUMBERS_MAX + 1, 103).is_ok());
+        let size = || book.pages.lock().unwrap().entries.len();
+        assert!(matches!(find(NUMBERS_MAX + 1, 102), Found::Beyond(_)));
+        used(find(7, 102));
+        assert!(first.touch(Micros::from_secs(102)), "what is used stays");
+        used(find(NUMBERS_MAX + 1, 103));
         // The first, the seventh, the new one.
         assert_eq!(size(), 3);
         assert!(!first.touch(Micros::from_secs(105)), "it may be forgotten now");
-        assert!(Arc::ptr_eq(&first, &find(1, 104).unwrap()));
+        assert!(Arc::ptr_eq(&first, &used(find(1, 104))));
+    }
+
+    #[test]
+    fn whoever_only_asks_takes_up_no_room() {
+        let book = Book::default();
+        let now = Micros::from_secs(100);
+        // Units, and whether that can write
+        for (units, writes) in [(0, false), (6, false), (u64::MAX, false), (1, true), (5, true)] {
+            for period in 1..=10 {
+                let numbers = numbers(4, units.min(9) as i64 + 1, period);
+                let found = book.find(numbers, limit(numbers), units, now);
+                assert_eq!(matches!(found, Found::Used(_)), writes, "{units}");
+                assert_eq!(book.known(numbers, now).is_some(), writes, "{units}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_counted_apart_is_counted_and_never_shut() {
+        let book = Book::default();
+        let now = Micros::from_secs(100);
+        let century = 3_155_760_000;
+        // Each with numbers of its own, more than the store knows numbers, and none ever fades.
+        for call in 0..70_000 {
+            let limit = limit(numbers(0, 1, century - call));
+            let key = call.to_string();
+            let check = Check::new(&limit, key.as_bytes());
+            assert!(book.decide_beyond(&check, now).allowed(), "{call} is shut out");
+            assert!(!book.decide_beyond(&check, now).allowed(), "{call} is not counted");
+        }
+        let slots = book.beyond(None).stats().slots;
+        assert!(slots < 60_000, "{slots}: each key may have numbers of its own");
     }
 }

@@ -58,7 +58,7 @@ impl Questions {
         let answers = answers.await;
         for ((asked, _), answer) in read.iter().zip(&answers) {
             match (asked, answer) {
-                (_, Some(answer)) => rules::reply(answer, replies),
+                (_, Some(answer)) => rules::reply(door, answer, replies),
                 (Err(error), _) => {
                     door.figures.trouble(Trouble::Command);
                     replies.error(error);

@@ -1,6 +1,8 @@
 //! Replies as clients read them, in RESP2 and RESP3, written one after the other into one buffer.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+
+use crate::data_plane::answer::write_display;
 
 /// Which of the two a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub(super) enum Dialect {
 
 /// The replies that wait to be sent. Bound: before each command, or each 64 of them that are decided
 /// together, [`Allowance`](super::allowance::Allowance) is asked; no reply is longer than an argument
-/// and its frame.
+/// and its frame, or than what `COMMAND INFO` says of as many commands as a command can name.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     bytes: Vec<u8>,
@@ -67,8 +69,7 @@ impl Replies {
     pub(super) fn error(&mut self, text: impl fmt::Display) {
         self.bytes.push(b'-');
         let begin = self.bytes.len();
-        // Writing to a vector cannot fail.
-        let _ = write!(Text(&mut self.bytes), "{text}");
+        write_display(&mut self.bytes, text);
         for byte in &mut self.bytes[begin..] {
             if byte.is_ascii_control() {
                 *byte = b' ';
@@ -134,11 +135,28 @@ impl Replies {
         });
     }
 
-    /// Five integers: what most replies are, with room asked for once.
+    /// Five integers: what most replies are, written at once if they are short.
     #[inline]
     pub(super) fn five(&mut self, numbers: [i64; 5]) {
-        self.bytes.reserve(4 + 5 * (1 + 20 + 2));
-        self.bytes.extend_from_slice(b"*5\r\n");
+        let mut text = [0; 4 + 5 * 8];
+        text[..4].copy_from_slice(b"*5\r\n");
+        let mut end = 4;
+        for number in numbers {
+            let Some((word, length)) = short(number) else {
+                return self.five_long(numbers);
+            };
+            text[end..end + 8].copy_from_slice(&word.to_le_bytes());
+            end += length;
+        }
+        // Writing all of it and taking back what is too much is cheaper than writing a part.
+        let end = self.bytes.len() + end;
+        self.bytes.extend_from_slice(&text);
+        self.bytes.truncate(end);
+    }
+
+    #[cold]
+    fn five_long(&mut self, numbers: [i64; 5]) {
+        self.array(5);
         for number in numbers {
             self.integer(number);
         }
@@ -146,7 +164,7 @@ impl Replies {
 
     #[inline]
     fn head(&mut self, mark: u8, number: i64) {
-        // Nearly all: one digit, or -1.
+        // Nearly all: one digit.
         if let 0..=9 = number {
             self.bytes.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']);
             return;
@@ -163,14 +181,22 @@ impl Replies {
     }
 }
 
-/// Lets texts be formatted into bytes.
-struct Text<'a>(&'a mut Vec<u8>);
-
-impl fmt::Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
+/// An integer of at most five digits, or -1: as a word, its first byte lowest, and its length.
+#[inline]
+fn short(number: i64) -> Option<(u64, usize)> {
+    const END: u64 = u64::from_le_bytes(*b"\r\n\0\0\0\0\0\0");
+    let digit = |value: u32| u64::from(b'0' + (value % 10) as u8);
+    let (mut word, mut length, mut rest) = match number {
+        0..=99_999 => (END << 8 | digit(number as u32), 4, number as u32 / 10),
+        -1 => (END << 16 | u64::from(b'1') << 8 | u64::from(b'-'), 5, 0),
+        _ => return None,
+    };
+    while rest > 0 {
+        word = word << 8 | digit(rest);
+        length += 1;
+        rest /= 10;
     }
+    Some((word << 8 | u64::from(b':'), length))
 }
 
 /// What a caller sent, as an error repeats it: not all of it if it is long.
@@ -196,10 +222,11 @@ mod tests {
     #[test]
     fn each_kind_in_both_dialects() {
         type Write = fn(&mut Replies);
-        let rows: [(Write, &str, &str); 12] = [
+        let rows: [(Write, &str, &str); 15] = [
             (|to| to.ok(), "+OK\r\n", "+OK\r\n"),
             (|to| to.integer(-1), ":-1\r\n", ":-1\r\n"),
             (|to| to.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (|to| to.integer(0), ":0\r\n", ":0\r\n"),
             (|to| to.integer(10), ":10\r\n", ":10\r\n"),
             (|to| to.array(0), "*0\r\n", "*0\r\n"),
             (|to| to.map(2), "*4\r\n", "%2\r\n"),
@@ -212,6 +239,16 @@ mod tests {
                 |to| to.five([0, 16, 15, -1, 2]),
                 "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n",
                 "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n",
+            ),
+            (
+                |to| to.five([99_999; 5]),
+                "*5\r\n:99999\r\n:99999\r\n:99999\r\n:99999\r\n:99999\r\n",
+                "*5\r\n:99999\r\n:99999\r\n:99999\r\n:99999\r\n:99999\r\n",
+            ),
+            (
+                |to| to.five([1, 100_000, 10, -2, i64::MAX]),
+                "*5\r\n:1\r\n:100000\r\n:10\r\n:-2\r\n:9223372036854775807\r\n",
+                "*5\r\n:1\r\n:100000\r\n:10\r\n:-2\r\n:9223372036854775807\r\n",
             ),
         ];
         for (write, resp2, resp3) in rows {

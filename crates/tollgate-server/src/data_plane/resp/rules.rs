@@ -10,14 +10,17 @@ use std::sync::Arc;
 
 use tollgate::time::MAX_EXACT;
 use tollgate::{Micros, Wait};
-use tollgate_rules::descriptors::Entry;
+use tollgate_rules::descriptors::{Descriptor, DescriptorAsk, DescriptorError, Entry, Hits};
 use tollgate_rules::keys::CallerError;
 use tollgate_rules::matcher::in_capitals;
 use tollgate_rules::{Answer, Ask, Facts, Headers};
 
+use super::RespDoor;
+use super::audit::By;
+use super::figures::Trouble;
 use super::reply::{Replies, Shown};
 use super::request::Args;
-use crate::data_plane::facts;
+use crate::data_plane::facts::{self, spelt};
 use crate::metrics::Timing;
 use crate::store::Gatekeeper;
 
@@ -32,7 +35,6 @@ pub(super) enum FactsError<'a> {
     Odd,
     NoField(&'a [u8]),
     Twice(&'a [u8]),
-    NoText(&'a [u8]),
     NoAddress(&'a [u8]),
     NoCost(&'a [u8]),
     TooMany(&'static str),
@@ -48,9 +50,6 @@ impl fmt::Display for FactsError<'_> {
                 write!(f, "ERR there is no field '{}': write any of {FIELDS}", Shown(name))
             }
             FactsError::Twice(name) => write!(f, "ERR the field '{}' stands twice", Shown(name)),
-            FactsError::NoText(name) => {
-                write!(f, "ERR the value of '{}' is not UTF-8", Shown(name))
-            }
             FactsError::NoAddress(value) => {
                 let value = Shown(value);
                 write!(f, "ERR '{value}' is no address: write such as 192.0.2.1 or 2001:db8::1")
@@ -66,21 +65,23 @@ impl fmt::Display for FactsError<'_> {
     }
 }
 
-/// A question as it was sent.
+/// A question as it was sent. Bytes that are no text are spelt: an error would let whoever sends them pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     method: Option<Cow<'a, str>>,
-    path: Option<&'a str>,
+    path: Option<Cow<'a, str>>,
     ip: Option<IpAddr>,
-    user: Option<&'a str>,
-    tier: Option<&'a str>,
-    api_key: Option<&'a str>,
-    domain: Option<&'a str>,
+    user: Option<Cow<'a, str>>,
+    tier: Option<Cow<'a, str>>,
+    api_key: Option<Cow<'a, str>>,
+    domain: Option<Cow<'a, str>>,
     cost: Option<u64>,
-    /// Bound: [`NAMED_MAX`]; so are entries.
-    headers: Vec<(&'a str, &'a str)>,
-    entries: Vec<Entry<'a>>,
+    headers: Vec<Named<'a>>,
+    entries: Vec<Named<'a>>,
 }
+
+/// A name and its value. Bound of how many: [`NAMED_MAX`].
+type Named<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 impl<'a> Asked<'a> {
     /// Reads all arguments behind the name of the command.
@@ -95,66 +96,65 @@ impl<'a> Asked<'a> {
     }
 
     fn take(&mut self, field: &'a [u8], value: &'a [u8]) -> Result<(), FactsError<'a>> {
-        let text = || std::str::from_utf8(value).map_err(|_| FactsError::NoText(field));
         let twice = match field {
-            b"method" => self.method.replace(in_capitals(Cow::Borrowed(text()?))).is_some(),
-            b"path" => self.path.replace(text()?).is_some(),
-            b"user" => self.user.replace(text()?).is_some(),
-            b"tier" => self.tier.replace(text()?).is_some(),
-            b"api_key" => self.api_key.replace(text()?).is_some(),
-            b"domain" => self.domain.replace(text()?).is_some(),
+            b"method" => self.method.replace(in_capitals(spelt(value))).is_some(),
+            b"path" => self.path.replace(spelt(value)).is_some(),
+            b"user" => self.user.replace(spelt(value)).is_some(),
+            b"tier" => self.tier.replace(spelt(value)).is_some(),
+            b"api_key" => self.api_key.replace(spelt(value)).is_some(),
+            b"domain" => self.domain.replace(spelt(value)).is_some(),
             b"ip" => {
-                let ip: Option<IpAddr> = text()?.parse().ok();
+                let ip: Option<IpAddr> = spelt(value).parse().ok();
                 let ip = ip.ok_or(FactsError::NoAddress(value))?;
                 self.ip.replace(ip.to_canonical()).is_some()
             }
             b"cost" => {
                 let digits = value.iter().all(u8::is_ascii_digit);
-                let cost: Option<u64> = text()?.parse().ok().filter(|_| digits);
+                let cost: Option<u64> = spelt(value).parse().ok().filter(|_| digits);
                 let cost = cost.filter(|cost| *cost <= MAX_EXACT);
                 self.cost.replace(cost.ok_or(FactsError::NoCost(value))?).is_some()
             }
-            _ => self.take_named(field, text()?)?,
+            _ => self.take_named(field, spelt(value))?,
         };
         if twice { Err(FactsError::Twice(field)) } else { Ok(()) }
     }
 
     /// Of a family of fields. Whether it stood there before.
-    fn take_named(&mut self, field: &'a [u8], value: &'a str) -> Result<bool, FactsError<'a>> {
-        let named = std::str::from_utf8(field).ok().and_then(|field| field.split_once('.'));
-        match named.filter(|(_, name)| !name.is_empty()) {
-            Some(("header", name)) => {
-                if self.headers.len() == NAMED_MAX {
-                    return Err(FactsError::TooMany("header"));
-                }
-                let mut others = self.headers.iter();
-                let twice = others.any(|(other, _)| other.eq_ignore_ascii_case(name));
-                self.headers.push((name, value));
-                Ok(twice)
-            }
-            Some(("entry", name)) => {
-                if self.entries.len() == NAMED_MAX {
-                    return Err(FactsError::TooMany("entry"));
-                }
-                let twice = self.entries.iter().any(|other| other.name == name);
-                self.entries.push(Entry { name, value });
-                Ok(twice)
-            }
-            _ => Err(FactsError::NoField(field)),
+    fn take_named(&mut self, field: &'a [u8], value: Cow<'a, str>) -> Result<bool, FactsError<'a>> {
+        let (family, all) = match field {
+            [b'h', b'e', b'a', b'd', b'e', b'r', b'.', _, ..] => ("header", &mut self.headers),
+            [b'e', b'n', b't', b'r', b'y', b'.', _, ..] => ("entry", &mut self.entries),
+            _ => return Err(FactsError::NoField(field)),
+        };
+        if all.len() == NAMED_MAX {
+            return Err(FactsError::TooMany(family));
         }
+        let name = spelt(&field[family.len() + 1..]);
+        let same = |other: &str| match family {
+            "header" => other.eq_ignore_ascii_case(&name),
+            _ => other == name,
+        };
+        let twice = all.iter().any(|(other, _)| same(other));
+        all.push((name, value));
+        Ok(twice)
     }
 
-    fn stated(&self) -> Facts<'_> {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.entries.iter().map(|(name, value)| Entry { name, value }).collect()
+    }
+
+    fn stated<'s>(&'s self, entries: &'s [Entry<'s>]) -> Facts<'s> {
         Facts {
             method: self.method.as_deref(),
-            path: self.path,
+            path: self.path.as_deref(),
             ip: self.ip,
-            user: self.user,
-            tier: self.tier,
-            api_key: self.api_key,
+            user: self.user.as_deref(),
+            tier: self.tier.as_deref(),
+            api_key: self.api_key.as_deref(),
             headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
-            domain: self.domain,
-            entries: &self.entries,
+            domain: self.domain.as_deref(),
+            entries,
+            ..Facts::default()
         }
     }
 
@@ -164,25 +164,46 @@ impl<'a> Asked<'a> {
         gatekeeper: &Gatekeeper,
         timing: &Timing,
         (peek, now): (bool, Micros),
-    ) -> Answer {
+    ) -> Result<Answer, DescriptorError> {
         let rules = gatekeeper.rules();
-        let stated = self.stated();
+        let entries = self.entries();
+        // A file that was written for Envoy knows entries and nothing else.
+        if let Some(domain) = self.domain.as_deref().filter(|name| rules.defines_domain(name)) {
+            let hits = if peek { Some(0) } else { self.cost };
+            let hits = hits.map(Hits::Take);
+            let descriptors = &[Descriptor { entries: &entries, hits, limit: None }];
+            let ask = DescriptorAsk { domain, descriptors };
+            let asked = gatekeeper.decide_descriptors_by(rules, &ask, now);
+            return Ok(timing.of(Box::pin(asked)).await?.into_answer());
+        }
+        let stated = self.stated(&entries);
         // Only header fields can tell more about who is calling.
         let known = stated.headers.map(|_| Arc::clone(&rules));
         let identity = facts::identity(known.as_deref(), &stated, now);
         let facts = identity.complete(stated);
         let ask = Ask { facts, cost: self.cost, cannot_wait: true };
-        match peek {
+        Ok(match peek {
             true => gatekeeper.peek_by(rules, &ask, now).await,
             false => timing.of(gatekeeper.decide_by(rules, &ask, now)).await,
-        }
+        })
     }
 }
 
 /// Limited, limit, remaining, milliseconds until it passes (-1: it does, -2: it never will), milliseconds
 /// until the limit is as good as fresh, and the rule. Without a rule that applies: allowed, nothing to
 /// count, no name.
-pub(super) fn reply(answer: &Answer, replies: &mut Replies) {
+pub(super) fn reply(
+    door: &RespDoor,
+    answer: &Result<Answer, DescriptorError>,
+    replies: &mut Replies,
+) {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            door.figures.trouble(Trouble::Command);
+            return replies.error(format_args!("ERR {error}"));
+        }
+    };
     let count = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
     let never = |wait: Wait| wait.millis().map_or(-2, count);
     let retry = if answer.allowed() { -1 } else { never(answer.retry_after()) };
@@ -198,18 +219,18 @@ pub(super) fn reply(answer: &Answer, replies: &mut Replies) {
     }
 }
 
-/// `TG.RESET rule key`: forgets what a caller has used under a rule. 1 if there was anything, else 0.
-pub(super) async fn reset(gatekeeper: &Gatekeeper, args: Args<'_>, replies: &mut Replies) {
-    let text = |index: usize| std::str::from_utf8(args.get(index).unwrap_or_default());
-    let (Ok(rule), Ok(key)) = (text(1), text(2)) else {
-        return replies.error("ERR the rule or the key is not UTF-8");
-    };
-    match gatekeeper.caller(rule, key) {
+/// `TG.RESET rule key`: forgets what a caller has used under a rule. 1 if there was anything, else 0. Blocks
+/// are an operator's, or earned: they stay.
+pub(super) async fn reset(door: &RespDoor, args: Args<'_>, by: By, replies: &mut Replies) {
+    let text = |index: usize| spelt(args.get(index).unwrap_or_default());
+    match door.gatekeeper.caller(&text(1), &text(2)) {
         Ok(caller) => {
-            let found = caller.reset().await;
+            let found = caller.reset_use().await;
+            door.audit.reset(&door.gatekeeper, &caller, found, by);
             replies.integer(i64::from(found));
         }
         Err(CallerError::NoRule(problem) | CallerError::BadKey(problem)) => {
+            door.figures.trouble(Trouble::Command);
             replies.error(format_args!("ERR {problem}"));
         }
     }
@@ -237,17 +258,28 @@ mod tests {
             let asked = Asked::read(args).unwrap();
             let want = Asked {
                 method: Some("GET".into()),
-                path: Some("/a"),
+                path: Some("/a".into()),
                 ip: Some("192.0.2.1".parse().unwrap()),
-                user: Some("42"),
-                tier: Some("pro"),
-                api_key: Some("k"),
-                domain: Some("d"),
+                user: Some("42".into()),
+                tier: Some("pro".into()),
+                api_key: Some("k".into()),
+                domain: Some("d".into()),
                 cost: Some(7),
-                headers: vec![("X-A", "1"), ("x-b", "2")],
-                entries: vec![Entry { name: "a.b", value: "c" }, Entry { name: "e", value: "" }],
+                headers: vec![("X-A".into(), "1".into()), ("x-b".into(), "2".into())],
+                entries: vec![("a.b".into(), "c".into()), ("e".into(), "".into())],
             };
             assert_eq!(asked, want);
+        });
+        let odd = b"TG.CHECK user \xff\xc3\xa9 method g\xffet header.\xfe a\xff entry.\xfe \xff";
+        with_args(odd, |args| {
+            let want = Asked {
+                method: Some("G%FFET".into()),
+                user: Some("%FF%C3%A9".into()),
+                headers: vec![("%FE".into(), "a%FF".into())],
+                entries: vec![("%FE".into(), "%FF".into())],
+                ..Asked::default()
+            };
+            assert_eq!(Asked::read(args), Ok(want), "odd is not absent, and no error");
         });
     }
 
@@ -257,7 +289,7 @@ mod tests {
             let pairs = (0..=NAMED_MAX).map(|index| format!(" {what}.n{index} v"));
             format!("TG.CHECK{}", pairs.collect::<String>()).into_bytes()
         };
-        let rows: [(&[u8], &str); 13] = [
+        let rows: [(&[u8], &str); 15] = [
             (b"TG.CHECK user", "ERR a field has no value: write pairs, such as TG.CHECK path"),
             (b"TG.CHECK usr 1", "ERR there is no field 'usr': write any of method, path, ip, user"),
             (b"TG.CHECK header. 1", "ERR there is no field 'header.'"),
@@ -265,7 +297,9 @@ mod tests {
             (b"TG.CHECK user 1 user 1", "ERR the field 'user' stands twice"),
             (b"TG.CHECK header.a 1 header.A 1", "ERR the field 'header.A' stands twice"),
             (b"TG.CHECK entry.a 1 entry.a 1", "ERR the field 'entry.a' stands twice"),
-            (b"TG.CHECK user \xff", "ERR the value of 'user' is not UTF-8"),
+            (b"TG.CHECK entry. 1", "ERR there is no field 'entry.'"),
+            (b"TG.CHECK headers.a 1", "ERR there is no field 'headers.a'"),
+            (b"TG.CHECK ip \xff", "ERR '\u{fffd}' is no address"),
             (b"TG.CHECK ip localhost", "ERR 'localhost' is no address: write such as 192.0.2.1"),
             (
                 b"TG.CHECK cost -1",

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::commands::{unknown_subcommand, wrong_number};
+use super::audit::By;
+use super::commands::{help, unknown_subcommand, wrong_number};
 use super::reply::{Dialect, Replies, Shown};
 use super::request::Args;
 use crate::doors::tokens::Tokens;
@@ -24,6 +25,15 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
     default user. Are you sure your configuration is correct?";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters, and at most 256 bytes.";
 
+const CLIENT_HELP: [&str; 6] = [
+    "ID: the number of this connection",
+    "GETNAME, SETNAME name: the name of this connection",
+    "SETINFO LIB-NAME|LIB-VER value: what it is used with",
+    "INFO, LIST: this connection",
+    "NO-EVICT ON|OFF, NO-TOUCH ON|OFF: nothing is evicted or touched here",
+    "REPLY ON: this server replies to everything",
+];
+
 /// One client.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -31,6 +41,10 @@ pub(super) struct Session {
     peer: SocketAddr,
     /// Has shown a token, or none is asked for.
     pub(super) admitted: bool,
+    /// The number of that token, from 1.
+    token: Option<usize>,
+    /// A wrong one was shown by the last command.
+    pub(super) was_wrong: bool,
     /// Has said goodbye.
     pub(super) leaves: bool,
     /// As [`NAME_BYTES_MAX`] allows; so are the others.
@@ -46,6 +60,8 @@ impl Session {
             id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
             peer,
             admitted: tokens.is_none(),
+            token: None,
+            was_wrong: false,
             leaves: false,
             name: Vec::new(),
             library: Vec::new(),
@@ -69,12 +85,21 @@ impl Session {
 
     fn admit(&mut self, user: Option<&[u8]>, token: &[u8], tokens: Option<&Tokens>) -> bool {
         let good = match tokens {
-            Some(tokens) => tokens.has(token),
+            Some(tokens) => {
+                let number = tokens.find(token);
+                self.token = number.or(self.token);
+                number.is_some()
+            }
             // As Redis without passwords does: it knows one user.
             None => user.is_none_or(|user| user == b"default"),
         };
         self.admitted |= good;
+        self.was_wrong = !good;
         good
+    }
+
+    pub(super) fn by(&self) -> By {
+        By { peer: self.peer, token: self.token }
     }
 
     /// `HELLO [version [AUTH user token] [SETNAME name]]`.
@@ -163,6 +188,7 @@ impl Session {
         let sub = args.get(1).unwrap_or_default();
         let name = sub.to_ascii_lowercase();
         let takes = match &name[..] {
+            b"help" => return help("CLIENT", &CLIENT_HELP, replies),
             b"id" | b"getname" | b"info" => 2..=2,
             b"setname" | b"no-evict" | b"no-touch" | b"reply" => 3..=3,
             b"setinfo" => 4..=4,
@@ -258,10 +284,11 @@ pub(super) fn select(index: &[u8], replies: &mut Replies) {
 /// `CONFIG GET …`: nothing is configured this way.
 pub(super) fn config(args: Args<'_>, replies: &mut Replies) {
     let sub = args.get(1).unwrap_or_default();
-    match sub.eq_ignore_ascii_case(b"get") {
-        true if args.len() > 2 => replies.map(0),
-        true => wrong_number("config|get", replies),
-        false => unknown_subcommand(sub, "CONFIG", replies),
+    match &sub.to_ascii_lowercase()[..] {
+        b"get" if args.len() > 2 => replies.map(0),
+        b"get" => wrong_number("config|get", replies),
+        b"help" => help("CONFIG", &["GET pattern ...: nothing, in the right shape"], replies),
+        _ => unknown_subcommand(sub, "CONFIG", replies),
     }
 }
 

@@ -14,7 +14,7 @@ use super::reply::Shown;
 use super::request::Args;
 
 /// Why a call is no question.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThrottleError<'a> {
     Usage,
     NoInteger(&'a [u8]),
@@ -114,17 +114,27 @@ fn seconds(wait: Wait) -> i64 {
 /// An integer as Rust reads one, which is what the peer takes.
 #[inline]
 fn integer(text: &[u8]) -> Result<i64, ThrottleError<'_>> {
-    // Nearly all: a few digits.
-    if let [b'0'..=b'9', ..] = text
-        && text.len() <= 18
-        && let Some(value) = text.iter().try_fold(0, |value: i64, byte| {
-            byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
-        })
+    // Nearly all: a few digits, as many as fit whatever they are.
+    if let 1..=18 = text.len()
+        && let Some(value) = digits(text)
     {
         return Ok(value);
     }
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     parsed.ok_or(ThrottleError::NoInteger(text))
+}
+
+#[inline]
+fn digits(text: &[u8]) -> Option<i64> {
+    let mut value = 0;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + i64::from(digit);
+    }
+    Some(value)
 }
 
 #[cfg(test)]

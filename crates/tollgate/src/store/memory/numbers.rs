@@ -86,6 +86,10 @@ impl Numbers {
             // what is registered in between is younger than `known` and stays.
             let known = self.read().registered;
             self.forget_all_but(&in_use(), known);
+            if self.read().limits.len() < MAX_NUMBERS {
+                // It helped, and would again: numbers that were only asked about are many.
+                self.attempts.store(0, Ordering::Relaxed);
+            }
         }
         let mut index = self.index.write().unwrap_or_else(|poison| poison.into_inner());
         if let Some(tag) = index.tags.get(&limit.fingerprint()) {
@@ -181,5 +185,10 @@ mod tests {
         assert_eq!(numbers.tag(&limit(1)), Some(first));
         assert_eq!(numbers.tag(&limit(2)), None);
         assert_eq!(numbers.all().len(), 2);
+        // Full again with what no slot holds: nobody is turned away for it.
+        for units in 2..=3 * MAX_NUMBERS as u64 {
+            assert!(numbers.register(&limit(units), || HashSet::from([first])).is_some());
+        }
+        assert_eq!(numbers.tag(&limit(1)), Some(first));
     }
 }

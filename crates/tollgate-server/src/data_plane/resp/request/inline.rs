@@ -1,8 +1,8 @@
 //! A line as somebody types it into a terminal, cut into arguments as Redis cuts it.
 //!
 //! Blanks separate. Double quotes keep blanks and know `\n`, `\r`, `\t`, `\b`, `\a`, `\xHH` and `\` before
-//! any other character; single quotes keep everything but `\'`. A closing quote ends its argument. As in
-//! C, a zero byte ends the line.
+//! any other character; single quotes keep everything but `\'`. A closing quote ends its argument. A zero
+//! byte ends the line: what follows it, up to the end of the line, is not looked at.
 
 use super::{ARGS_MAX, ProtocolError};
 

@@ -157,6 +157,21 @@ fn every_cap_holds_and_one_less_passes() {
 }
 
 #[test]
+fn short_commands_are_read_as_long_ones_are() {
+    // Around the most arguments and the most bytes that are read in one pass.
+    for lengths in [&[0; 9][..], &[0; 10], &[9, 10, 99], &[9, 10, 100], &[99; 9], &[100; 10]] {
+        // One behind the other: what one leaves behind must not be seen in the next.
+        let bytes =
+            [command(lengths), command(&[1]), command(lengths), b"*2\r\n".to_vec()].concat();
+        let args = |lengths: &[usize]| lengths.iter().map(|length| vec![b'x'; *length]).collect();
+        let want: Vec<Vec<Vec<u8>>> = vec![args(lengths), args(&[1]), args(lengths)];
+        for chunk in (1..20).chain([bytes.len()]) {
+            assert_eq!(read(&bytes, chunk, false), (want.clone(), None), "{lengths:?} by {chunk}");
+        }
+    }
+}
+
+#[test]
 fn a_parser_that_shrinks_has_not_begun() {
     let mut parser = Parser::default();
     let bytes = command(&[100; 100]);

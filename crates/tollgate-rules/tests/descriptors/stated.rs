@@ -1,0 +1,79 @@
+//! Limits that askers state have a bounded share of what a store knows, and leave rules theirs.
+
+use std::time::Duration;
+
+use tollgate::{Check, DecidedBy, KeyBuf, Limit, Micros};
+use tollgate_rules::descriptors::STATED_LIMITS_MAX;
+use tollgate_rules::{Ask, DescriptorError, Facts, Unit};
+
+use super::gate::{D, Gate, NOON, d};
+
+/// What the other door that takes limits from callers may have in use.
+const OF_OTHER_DOORS: u64 = 16_384;
+
+const RULES: &str = "rules: [{ name: users, key: '{user}', limits: [10/minute] }]";
+
+fn stating(units: u32, unit: Unit) -> [D; 1] {
+    [d(&[("caller", &units.to_string())]).limit(units, unit)]
+}
+
+/// Whether a rule that nobody has asked before has numbers in the store.
+fn rule_counts(gate: &Gate) -> bool {
+    let facts = Facts { user: Some("anna"), ..Facts::default() };
+    let answer = gate.gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, gate.now);
+    answer.allowed() && answer.decided_by() == DecidedBy::Memory && answer.remaining() == 9
+}
+
+#[test]
+fn one_different_limit_too_many_is_refused_until_another_can_be_forgotten() {
+    let mut gate = Gate::new(&[RULES]);
+    let most = STATED_LIMITS_MAX as u32;
+    for units in 1..=most {
+        assert!(gate.ask("edge", &stating(units, Unit::Minute)).allowed());
+    }
+    for (units, unit) in [(most + 1, Unit::Minute), (1, Unit::Hour)] {
+        let refused = gate.try_ask("edge", &stating(units, unit)).unwrap_err();
+        assert_eq!(refused, DescriptorError::TooManyStated);
+        assert!(refused.to_string().contains(&STATED_LIMITS_MAX.to_string()));
+    }
+    assert!(gate.ask("edge", &stating(most, Unit::Minute)).statuses().next().is_some());
+    // Nothing takes no numbers.
+    assert!(!gate.ask("edge", &stating(0, Unit::Year)).allowed());
+    gate.at(NOON + 59);
+    gate.ask("edge", &stating(7, Unit::Minute));
+    assert!(gate.try_ask("edge", &stating(most + 1, Unit::Minute)).is_err());
+    gate.at(NOON + 60);
+    assert!(gate.ask("edge", &stating(most + 1, Unit::Minute)).allowed());
+    assert!(gate.ask("edge", &stating(1, Unit::Hour)).allowed());
+}
+
+#[test]
+fn rules_have_numbers_while_the_shares_of_all_doors_are_full() {
+    let gate = Gate::new(&[RULES]);
+    for units in 1..=STATED_LIMITS_MAX as u32 {
+        gate.ask("edge", &stating(units, Unit::Year));
+    }
+    let key = KeyBuf::new().with("k", "");
+    for units in 1..=OF_OTHER_DOORS {
+        let limit = Limit::per(units, Duration::from_secs(60)).build().unwrap();
+        let decision = gate.gatekeeper.limiter().at(gate.now).decide(&[Check::new(&limit, &key)]);
+        assert_eq!(decision.decided_by(), DecidedBy::Memory);
+    }
+    assert!(gate.try_ask("edge", &stating(u32::MAX, Unit::Year)).is_err());
+    assert!(rule_counts(&gate));
+}
+
+#[test]
+fn whoever_states_others_all_the_time_leaves_rules_theirs() {
+    let mut gate = Gate::new(&[RULES]);
+    let mut units = 0;
+    // More than a store knows, each with a key of its own.
+    for round in 0..70 {
+        gate.now = Micros::from_secs(NOON + round);
+        for _ in 0..STATED_LIMITS_MAX {
+            units += 1;
+            gate.ask("edge", &stating(units, Unit::Second));
+        }
+    }
+    assert!(rule_counts(&gate));
+}
