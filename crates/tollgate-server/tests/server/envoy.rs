@@ -229,7 +229,7 @@ fn of_files_clients_are_told_the_newer_fields_only() {
     for (headers, draft) in rows {
         let directory = tempfile::tempdir().unwrap();
         let classic = file(directory.path(), "classic.yaml", REFERENCE);
-        let own = file(directory.path(), "own.yaml", &format!("{OWN}{headers}"));
+        let own = file(directory.path(), "own.yaml", format!("{OWN}{headers}"));
         let server = Server::start(&["--rules", text(&classic), "--rules", text(&own)]);
         let mut caller = Caller::connect(server.grpc());
         for over in [false, false, true] {
