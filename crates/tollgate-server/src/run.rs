@@ -14,6 +14,7 @@ use crate::store::{Gatekeeper, ServerStore};
 use tokio::runtime;
 use tokio::sync::watch;
 use tollgate::{Clock, Limiter, MemoryStore, Micros, SystemClock};
+use tollgate_rules::RuleSet;
 
 use crate::access;
 use crate::cli::{Failure, Report};
@@ -75,114 +76,72 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let shared = SharedStore::open(settings, secret.as_ref());
     let shared = shared.map_err(|error| cannot_start(&error))?;
     let names_of_stores = shared.as_ref().map(SharedStore::names);
-    let (rules, first) = live::load(settings, names_of_stores, logs)?;
-    let auth_file = settings.auth_token_file.as_deref();
-    let tokens = auth_file.map(|path| Tokens::read(path, "--auth-token-file", logs).map(Arc::new));
-    let admin_file = settings.admin_token_file.as_deref();
-    let admin_tokens = admin_file.map(|path| Tokens::read(path, "--admin-token-file", logs));
-    let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
-    let tls = tls.map(|(cert, key)| tls::read_certificate(cert, key));
-    let (tokens, admin_tokens, tls) = (
-        tokens.transpose().map_err(Failure::Input)?,
-        admin_tokens.transpose().map_err(Failure::Input)?,
-        tls.transpose().map_err(Failure::Input)?,
-    );
-
-    let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
+    let rules = live::load(settings, names_of_stores, logs)?;
+    let keys = Keys::read(settings, logs).map_err(Failure::Input)?;
     let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
-    let store = match shared {
-        Some(shared) => ServerStore::Shared(Box::new(shared)),
-        None => {
-            let empty = MemoryStore::new(max_keys);
-            let store = snapshot::load(empty, settings.snapshot.as_deref(), logs);
-            ServerStore::Memory(Box::new(store.map_err(Failure::Input)?))
-        }
-    };
-    let limiter = Limiter::new(store, SystemClock);
-    let names = KeyNames::new(secret.as_ref()).map_err(Failure::Input)?;
-    let names = Arc::new(names);
-    let watcher = Arc::new(Watcher::new(logs, names.clone()));
-    let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
-    let others = Others::default();
-    let live = LiveRules::start(gatekeeper.clone(), first, others.clone(), logs.clone());
-    let live = live.map_err(|error| cannot_start(&error))?;
-    join(&others, &gatekeeper, &live);
-
-    let stopping = Arc::new(AtomicBool::new(false));
-    let patience = Patience {
-        head: settings.header_timeout,
-        idle: settings.idle_timeout,
-        body: settings.body_timeout,
-    };
-    let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
-    let caps = || ConnectionCaps::new(total.get(), per_ip.get());
-    let http = DoorFigures::of_http("http", caps());
-    let grpc = DoorFigures::of_http("grpc", caps());
-    let resp = DoorFigures::new("resp", caps());
-    let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
-    let admin = DoorFigures::of_http("admin", caps);
-    let timing = Arc::<Timing>::default();
-    let redis = RespDoor::new(
-        gatekeeper.clone(),
-        tokens.clone(),
-        timing.clone(),
-        patience,
-        stopping.clone(),
-        Audit::new(logs, names.clone()),
-    );
-    let metrics = Metrics {
-        gatekeeper: gatekeeper.clone(),
-        watcher,
-        timing: timing.clone(),
-        doors: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
-        grpc: Arc::default(),
-        resp: redis.figures(),
-        logs: logs.clone(),
-        live: live.clone(),
-        others: others.clone(),
-        started,
-    };
-    let warnings = Warnings::new(logs);
-    let data = DataPlane {
-        gatekeeper: gatekeeper.clone(),
-        tokens: tokens.clone(),
-        warnings,
-        timing: timing.clone(),
-    };
-    let envoy = EnvoyDoor {
-        gatekeeper: gatekeeper.clone(),
-        tokens,
-        timing,
-        stopping: stopping.clone(),
-        codes: metrics.grpc.clone(),
-        warnings: Warnings::new(logs),
-    };
-    let metrics = Arc::new(metrics);
-    let control = ControlPlane {
-        tokens: admin_tokens,
-        stopping: stopping.clone(),
-        gatekeeper: gatekeeper.clone(),
-        live: live.clone(),
-        others: others.clone(),
-        names,
-        metrics,
-        logs: logs.clone(),
-        warnings: Warnings::new(logs),
-    };
-    let admin_patience = Patience { head: patience.head.min(ADMIN_HEAD_TIMEOUT), ..patience };
-    let server = Server {
-        settings,
-        logs,
-        http: Hall::of_http(data, patience, &stopping, http),
-        grpc: Hall::of_http(envoy, patience, &stopping, grpc),
-        resp: Hall { protocol: Arc::new(redis), caps: resp.caps },
-        admin: Hall::of_http(control, admin_patience, &stopping, admin),
-        tls,
-        stopping,
-        live,
-        others,
-    };
+    let heart = Heart::start(settings, logs, secret.as_ref(), shared, rules)?;
+    let gatekeeper = heart.gatekeeper.clone();
+    let server = Server::new(settings, logs, keys, heart, started);
     runtime.block_on(server.serve(gatekeeper, signals))
+}
+
+/// What callers have to show, and what we show them.
+struct Keys {
+    tokens: Option<Arc<Tokens>>,
+    admin_tokens: Option<Tokens>,
+    tls: Option<Certificate>,
+}
+
+impl Keys {
+    fn read(settings: &Settings, logs: &Logs) -> Result<Keys, Report> {
+        let tokens = |path: Option<&Path>, flag: &str| {
+            path.map(|path| Tokens::read(path, flag, logs)).transpose()
+        };
+        let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
+        Ok(Keys {
+            tokens: tokens(settings.auth_token_file.as_deref(), "--auth-token-file")?.map(Arc::new),
+            admin_tokens: tokens(settings.admin_token_file.as_deref(), "--admin-token-file")?,
+            tls: tls.map(|(cert, key)| tls::read_certificate(cert, key)).transpose()?,
+        })
+    }
+}
+
+/// What decides, and whoever keeps it up to date or watches it.
+struct Heart {
+    gatekeeper: Arc<Gatekeeper>,
+    watcher: Arc<Watcher>,
+    names: Arc<KeyNames>,
+    live: LiveRules,
+    others: Others,
+}
+
+impl Heart {
+    fn start(
+        settings: &Settings,
+        logs: &Logs,
+        secret: Option<&Secret>,
+        shared: Option<SharedStore>,
+        (rules, first): (RuleSet, live::First),
+    ) -> Result<Heart, Failure> {
+        let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
+        let store = match shared {
+            Some(shared) => ServerStore::Shared(Box::new(shared)),
+            None => {
+                let empty = MemoryStore::new(max_keys);
+                let store = snapshot::load(empty, settings.snapshot.as_deref(), logs);
+                ServerStore::Memory(Box::new(store.map_err(Failure::Input)?))
+            }
+        };
+        let limiter = Limiter::new(store, SystemClock);
+        let names = Arc::new(KeyNames::new(secret).map_err(Failure::Input)?);
+        let watcher = Arc::new(Watcher::new(logs, names.clone()));
+        let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
+        let others = Others::default();
+        let live = LiveRules::start(gatekeeper.clone(), first, others.clone(), logs.clone());
+        let live = live.map_err(|error| cannot_start(&error))?;
+        join(&others, &gatekeeper, &live);
+        Ok(Heart { gatekeeper, watcher, names, live, others })
+    }
 }
 
 /// Lets the other instances on the same store know of this one, if there can be others.
@@ -226,7 +185,91 @@ impl<H: Handler> Hall<Site<H>> {
     }
 }
 
-impl Server<'_> {
+impl<'a> Server<'a> {
+    /// What answers at each door.
+    fn new(
+        settings: &'a Settings,
+        logs: &'a Logs,
+        keys: Keys,
+        heart: Heart,
+        started: Micros,
+    ) -> Server<'a> {
+        let Keys { tokens, admin_tokens, tls } = keys;
+        let Heart { gatekeeper, watcher, names, live, others } = heart;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let patience = Patience {
+            head: settings.header_timeout,
+            idle: settings.idle_timeout,
+            body: settings.body_timeout,
+        };
+        let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
+        let caps = || ConnectionCaps::new(total.get(), per_ip.get());
+        let http = DoorFigures::of_http("http", caps());
+        let grpc = DoorFigures::of_http("grpc", caps());
+        let resp = DoorFigures::new("resp", caps());
+        let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
+        let admin = DoorFigures::of_http("admin", caps);
+        let timing = Arc::<Timing>::default();
+        let data = DataPlane {
+            gatekeeper: gatekeeper.clone(),
+            tokens: tokens.clone(),
+            warnings: Warnings::new(logs),
+            timing: timing.clone(),
+        };
+        let envoy = EnvoyDoor {
+            gatekeeper: gatekeeper.clone(),
+            tokens: tokens.clone(),
+            timing: timing.clone(),
+            stopping: stopping.clone(),
+            codes: Arc::default(),
+            warnings: Warnings::new(logs),
+        };
+        let redis = RespDoor::new(
+            gatekeeper.clone(),
+            tokens,
+            timing.clone(),
+            patience,
+            stopping.clone(),
+            Audit::new(logs, names.clone()),
+        );
+        let metrics = Metrics {
+            gatekeeper: gatekeeper.clone(),
+            watcher,
+            timing,
+            doors: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
+            grpc: envoy.codes.clone(),
+            resp: redis.figures(),
+            logs: logs.clone(),
+            live: live.clone(),
+            others: others.clone(),
+            started,
+        };
+        let control = ControlPlane {
+            tokens: admin_tokens,
+            stopping: stopping.clone(),
+            gatekeeper,
+            live: live.clone(),
+            others: others.clone(),
+            names,
+            metrics: Arc::new(metrics),
+            logs: logs.clone(),
+            warnings: Warnings::new(logs),
+        };
+        let admin_patience = Patience { head: patience.head.min(ADMIN_HEAD_TIMEOUT), ..patience };
+        Server {
+            settings,
+            logs,
+            http: Hall::of_http(data, patience, &stopping, http),
+            grpc: Hall::of_http(envoy, patience, &stopping, grpc),
+            resp: Hall { protocol: Arc::new(redis), caps: resp.caps },
+            admin: Hall::of_http(control, admin_patience, &stopping, admin),
+            tls,
+            stopping,
+            live,
+            others,
+        }
+    }
+
     async fn serve(self, gatekeeper: Arc<Gatekeeper>, mut signals: Signals) -> Result<(), Failure> {
         let settings = self.settings;
         // All are bound before the first accepts: a start that fails half-way serves nobody.
@@ -237,7 +280,9 @@ impl Server<'_> {
         let doors = [&http, &grpc, &resp, &admin];
         if doors.iter().all(|door| door.is_none()) {
             let report = Report::new("every door is switched off");
-            return Err(Failure::Usage(report.hint("leave out --http none or --admin none")));
+            return Err(Failure::Usage(
+                report.hint("leave out one of --http none, --grpc none, --resp none, --admin none"),
+            ));
         }
         let addresses = doors.map(|door| door.as_ref().map(Door::address));
 

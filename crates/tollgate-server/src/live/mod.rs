@@ -39,7 +39,7 @@ use crate::store::Gatekeeper;
 use crate::telemetry::Logs;
 use debounce::{QUIET, QUIET_AFTER_RENAME};
 use elsewhere::Heard;
-use origin::First;
+pub(crate) use origin::First;
 use reloader::Reloader;
 
 /// Those who wait for the outcome of a reload. Bound of the channel; one more is told at once.
