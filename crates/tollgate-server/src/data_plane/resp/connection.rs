@@ -272,7 +272,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             Command::Auth => session.auth(args, tokens, replies),
             Command::Client => session.client(args, replies),
             Command::Select => session::select(args.get(1).unwrap_or_default(), replies),
-            Command::List => commands::command(args, replies),
+            Command::Commands => commands::command(args, replies),
             Command::Info => session::info(args, replies),
             Command::Config => session::config(args, replies),
             Command::Quit => {

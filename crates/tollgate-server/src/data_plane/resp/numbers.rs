@@ -37,7 +37,7 @@ pub(super) struct Numbers {
 
 /// What numbers mean.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "made once for each limit, and taken apart at once")]
+#[expect(clippy::large_enum_variant, reason = "taken apart where it is made")]
 pub(super) enum Meaning {
     /// A limit.
     Limit(Limit),
