@@ -168,7 +168,8 @@ fn replies_are_those_of_the_peers_arithmetic() {
             let call_of = Call { numbers, quantity };
             let got = ask(&store, now, &key, call_of);
             let mut want = peer.ask(now, &key, call_of);
-            let whole_micros = numbers.period as u64 * 1_000_000 % numbers.count as u64 == 0;
+            let whole_micros =
+                (numbers.period as u64 * 1_000_000).is_multiple_of(numbers.count as u64);
             if !whole_micros && got[2] != want[2] {
                 // Of parts of a microsecond the peer loses sight where it divides.
                 assert!(want[2] == got[2] + 1, "{series}/{call}: {got:?}, {want:?}, {numbers:?}");
