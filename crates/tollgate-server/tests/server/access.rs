@@ -171,7 +171,8 @@ fn checks_work_over_tls() {
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
     // Door, what is offered, and whether there is a connection, which agrees on that
-    let rows: [(SocketAddr, &[&str], Option<Option<&str>>); 6] = [
+    type Row<'a> = (SocketAddr, &'a [&'a str], Option<Option<&'a str>>);
+    let rows: [Row<'_>; 6] = [
         (server.grpc(), &["http/1.1", "h2"], Some(Some("h2"))),
         (server.grpc(), &["http/1.1"], None),
         (server.http(), &["http/1.1"], Some(Some("http/1.1"))),
