@@ -88,7 +88,7 @@ pub(in crate::data_plane) async fn decide(
     };
     match decided {
         Ok(described) => Ok(Decided::Described(described)),
-        Err(DescriptorError::TooManyLimits) => {
+        Err(DescriptorError::TooManyLimits | DescriptorError::TooManyStated) => {
             warnings.too_many_limits(now);
             Ok(Decided::TooManyLimits(request.descriptors.len()))
         }
