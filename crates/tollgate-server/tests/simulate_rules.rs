@@ -109,7 +109,7 @@ const HEADERS: &str = r#"write an object of text, such as "headers":{"x-tenant":
 #[test]
 fn a_wrong_line_is_shown_with_its_place_and_a_hint() {
     #[rustfmt::skip]
-    let table: [(&str, &str, &str); 30] = [
+    let table: [(&str, &str, &str); 31] = [
         // The same reader as without rules.
         ("hello", "1:1: the line is not JSON: expected value", LINE),
         ("[]", "1:1: the line is not a JSON object", LINE),
