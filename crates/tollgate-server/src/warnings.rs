@@ -11,6 +11,7 @@ use crate::store::shared::StoreFigures;
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
 use tollgate_rules::RuleSet;
+use tollgate_rules::descriptors::DescriptorError;
 use tollgate_rules::matcher::Condition;
 
 use crate::telemetry::{Field, Logs};
@@ -89,13 +90,9 @@ impl Warnings {
 impl Warnings {
     /// A request of descriptors was refused because too many limits apply to it.
     #[cold]
-    pub(crate) fn too_many_limits(&self, now: Micros) {
+    pub(crate) fn too_many_limits(&self, why: DescriptorError, now: Micros) {
         if self.too_many.is_due(now) {
-            let event = format!(
-                "more than {MAX_LIMITS} limits apply to a request of descriptors, and it was refused: \
-                 send fewer descriptors, or narrow the rules down"
-            );
-            self.logs.warn(&event, &[]);
+            self.logs.warn("a request of descriptors was refused", &[("reason", &why)]);
         }
     }
 

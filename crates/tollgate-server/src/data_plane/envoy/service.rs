@@ -33,8 +33,9 @@ pub(in crate::data_plane) type Wrong = Cow<'static, str>;
 #[derive(Debug)]
 pub(in crate::data_plane) enum Decided {
     Described(Described),
-    /// More limits apply than one decision holds: so many descriptors are refused. It is no error, on
-    /// which Envoy would let the request pass: what clients send decides which limits apply.
+    /// More limits apply than one decision holds, or more are stated than there is room for: so many
+    /// descriptors are refused. It is no error, on which Envoy would let the request pass: what clients
+    /// send decides which limits apply.
     TooManyLimits(usize),
 }
 
@@ -88,8 +89,8 @@ pub(in crate::data_plane) async fn decide(
     };
     match decided {
         Ok(described) => Ok(Decided::Described(described)),
-        Err(DescriptorError::TooManyLimits | DescriptorError::TooManyStated) => {
-            warnings.too_many_limits(now);
+        Err(error @ (DescriptorError::TooManyLimits | DescriptorError::TooManyStated)) => {
+            warnings.too_many_limits(error, now);
             Ok(Decided::TooManyLimits(request.descriptors.len()))
         }
         Err(error) => Err(sentence(error).into()),
