@@ -22,7 +22,7 @@ const DISCARD_BYTES_MAX: usize = 8 << 20;
 /// Of bodies that are being read, or answered.
 pub(super) const BODIES: Terms = Terms {
     // Most are smaller, and ask nobody.
-    own_bytes: 4 << 10,
+    own_bytes: 1 << 10,
     // No door reads longer ones.
     each_bytes_max: 8 << 20,
     all_bytes_max: 64 << 20,

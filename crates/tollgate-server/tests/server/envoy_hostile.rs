@@ -274,7 +274,7 @@ fn many_calls_share_a_connection() {
             let response = RateLimitResponse::decode(&answer.body[5..]).unwrap();
             assert_eq!(response.statuses.len(), 1);
         }
-        assert_eq!(caller.calls_max(), 250, "a client that keeps to the rules sends no more");
+        assert_eq!(caller.calls_max(), 1_000, "a client that keeps to the rules sends no more");
     });
 }
 

@@ -75,8 +75,10 @@ const TOKEN: &str = "This door takes a token: send the metadata `authorization: 
 
 impl Handler for EnvoyDoor {
     /// Envoy sends the calls of all its requests over one connection for each of its threads, and opens
-    /// more where these are not enough.
-    const STREAMS_MAX: u32 = 250;
+    /// more where these are not enough. What a client sends before it has heard of this bound and is beyond it
+    /// is refused, and it may lose the connection: so it is not small. What the calls take up together is
+    /// bounded by the allowance for bodies.
+    const STREAMS_MAX: u32 = 1_000;
 
     /// Calls of gRPC need it.
     const VERSIONS: &'static [&'static str] = &["h2"];
