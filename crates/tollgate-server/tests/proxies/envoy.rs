@@ -214,23 +214,37 @@ fn without_an_answer_edge_passes_and_vault_refuses() {
     assert!(setup.figure("cluster.application.ratelimit.failure_mode_allowed") >= 3);
 }
 
+/// Envoy with descriptors of many kinds in the domain `hits`, in front of rules.
+struct Hits {
+    envoy: Proxy,
+    _server: Server,
+    _application: Upstream,
+    _rules: TempDir,
+}
+
+impl Hits {
+    fn start(text_of_rules: &str) -> Hits {
+        let rules = tempfile::tempdir().unwrap();
+        let path = file(rules.path(), "rules.yaml", text_of_rules);
+        let server = Server::start(&["--rules", text(&path)]);
+        let application = Upstream::start();
+        let address = free_address();
+        let folder = "../crates/tollgate-server/tests/proxies";
+        let example = Example::read(folder, &["envoy_hits.yaml"])
+            .put("port_value: 10000", port(address))
+            .put("port_value: 8081", port(server.grpc()))
+            .put("port_value: 3000", port(application.address()));
+        let envoy = Proxy::envoy(&example, address);
+        Hits { envoy, _server: server, _application: application, _rules: rules }
+    }
+}
+
 /// Whatever clients send, they are counted: long texts and bytes that are no text are no way past.
 #[test]
 fn odd_values_are_counted() {
-    let rules = tempfile::tempdir().unwrap();
-    let path = file(
-        rules.path(),
-        "rules.yaml",
-        "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [2/day] }]",
-    );
-    let server = Server::start(&["--rules", text(&path)]);
-    let application = Upstream::start();
-    let address = free_address();
-    let example = Example::read("../crates/tollgate-server/tests/proxies", &["envoy_hits.yaml"])
-        .put("port_value: 10000", port(address))
-        .put("port_value: 8081", port(server.grpc()))
-        .put("port_value: 3000", port(application.address()));
-    let _envoy = Proxy::envoy(&example, address);
+    let rules = "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [2/day] }]";
+    let hits = Hits::start(rules);
+    let address = hits.envoy.address();
     for value in [&b"\xff"[..], b"\xfe\xff", &[b'x'; 5_000], &[b'x'; 50_000]] {
         for status in [200, 200, 429] {
             let mut client = Client::connect(address);
@@ -245,20 +259,9 @@ fn odd_values_are_counted() {
 /// Hits of a descriptor: several, none, and given back; and a limit that Envoy brings.
 #[test]
 fn envoy_says_how_many_and_how_much() {
-    let rules = tempfile::tempdir().unwrap();
-    let path = file(
-        rules.path(),
-        "rules.yaml",
-        "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [7/day] }]\nheaders: none",
-    );
-    let server = Server::start(&["--rules", text(&path)]);
-    let application = Upstream::start();
-    let address = free_address();
-    let example = Example::read("../crates/tollgate-server/tests/proxies", &["envoy_hits.yaml"])
-        .put("port_value: 10000", port(address))
-        .put("port_value: 8081", port(server.grpc()))
-        .put("port_value: 3000", port(application.address()));
-    let _envoy = Proxy::envoy(&example, address);
+    let rules = "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [7/day] }]\nheaders: none";
+    let hits = Hits::start(rules);
+    let address = hits.envoy.address();
     // path | status, limit, left
     let rows = [
         ("/look", 200, "7", "7"),
