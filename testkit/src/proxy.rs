@@ -223,6 +223,10 @@ fn carry(client: TcpStream, shared: &Shared) {
         // One who waits for a place would wait for ever.
         drop(replies);
     });
+    // Whichever of the three threads saw it first: a refused client is reset.
+    if shared.mode() == Mode::Refuse {
+        reset(&client);
+    }
 }
 
 /// Repeats the step until it says false, or the other direction is over.
