@@ -28,7 +28,7 @@ fn key_at(cluster: &Cluster, node: usize) -> String {
 }
 
 impl Store {
-    fn add_at(&self, key: &str) -> Result<i64, StoreError> {
+    pub(super) fn add_at(&self, key: &str) -> Result<i64, StoreError> {
         self.callers.block_on(add(&self.link, key, slot_of(key)))
     }
 }
