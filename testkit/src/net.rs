@@ -1,8 +1,9 @@
-//! Loopback addresses: a port that is free, and a connection that comes from another address than
-//! 127.0.0.1, as one of many callers.
+//! Loopback: a port that is free, a connection that comes from another address than 127.0.0.1, as one of
+//! many callers, and the end of a connection.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,12 +32,27 @@ pub fn free_address() -> SocketAddr {
 /// # Errors
 ///
 /// What the kernel says, for instance that nobody listens there.
-pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     assert!(from.is_loopback() && to.ip().is_loopback(), "tests stay on this machine");
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     bind(&socket, &SocketAddr::from((from, 0)))?;
     connect(&socket, &to)?;
     Ok(TcpStream::from(socket))
+}
+
+/// Reads until the peer closes, or resets the connection; what it still said.
+///
+/// # Panics
+///
+/// If it does not close, which takes a timeout on the stream to notice.
+pub fn until_closed(stream: &mut impl Read) -> String {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the server does not close: {error}"),
+    }
+    String::from_utf8_lossy(&rest).into_owned()
 }
 
 #[cfg(test)]

@@ -92,6 +92,48 @@ fn a_client_says_who_it_is() {
 }
 
 #[test]
+fn replies_can_be_switched_off_as_in_redis() {
+    let server = Server::start(&[]);
+    let peer = testkit::redis::Server::start();
+    let rows = [
+        ("CLIENT REPLY ON\nPING", "+OK\r\n+PONG\r\n"),
+        ("CLIENT REPLY OFF\nPING\nNOPE\nECHO\nCLIENT REPLY ON\nPING", "+OK\r\n+PONG\r\n"),
+        ("CLIENT REPLY SKIP\nECHO 1\nECHO 2", "$1\r\n2\r\n"),
+        ("CLIENT REPLY SKIP\nNOPE\nECHO 2", "$1\r\n2\r\n"),
+        ("CLIENT REPLY SKIP\nCLIENT REPLY SKIP\nECHO 1\nECHO 2", "$1\r\n2\r\n"),
+        ("CLIENT REPLY SKIP\nCLIENT REPLY ON\nECHO 1", "+OK\r\n$1\r\n1\r\n"),
+        ("CLIENT REPLY SKIP\nCLIENT REPLY OFF\nPING\nPING", ""),
+        ("CLIENT REPLY OFF\nCLIENT REPLY SKIP\nPING\nPING", ""),
+        ("CLIENT REPLY SKIP\nCLIENT REPLY x\nECHO 2", "$1\r\n2\r\n"),
+        ("CLIENT REPLY x\nPING", "-ERR syntax error\r\n+PONG\r\n"),
+        ("CLIENT REPLY OFF\nRESET\nPING", "+RESET\r\n+PONG\r\n"),
+        ("CLIENT REPLY SKIP\nRESET\nPING", "+PONG\r\n"),
+        ("CLIENT REPLY SKIP\n\nPING\nECHO 2", "$1\r\n2\r\n"),
+        ("CLIENT REPLY OFF\nQUIT\nPING", ""),
+        ("PING\nCLIENT REPLY OFF\n*x\r", "+PONG\r\n"),
+    ];
+    for (lines, told) in rows {
+        for address in [peer.address(), server.resp()] {
+            let mut client = Redis::connect_to(address);
+            client.send(format!("{lines}\n").as_bytes());
+            client.socket().shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(client.until_closed(), told, "{lines:?} at {address}");
+        }
+    }
+    // What is not told is done: calls that would have been decided together, too.
+    let mut redis = Redis::connect(&server);
+    let mut sent = command(&["CLIENT", "REPLY", "OFF"]);
+    for _ in 0..3 {
+        sent.extend(command(&["CL.THROTTLE", "k", "4", "5", "3600"]));
+    }
+    sent.extend(command(&["CLIENT", "REPLY", "ON"]));
+    sent.extend(command(&["CL.THROTTLE", "k", "4", "5", "3600"]));
+    redis.send(&sent);
+    assert_eq!(redis.receive(), Reply::ok());
+    assert_eq!(redis.receive(), Reply::integers(&[0, 5, 1, -1, 2880]));
+}
+
+#[test]
 fn hello_chooses_the_dialect() {
     let server = Server::start(&["--limit", "5/hour"]);
     let mut redis = Redis::connect(&server);

@@ -374,12 +374,6 @@ impl<S: Read + Write> Client<S> {
 
     /// Reads until the server closes; what it still said. Fails the test if it does not close.
     pub(crate) fn until_closed(&mut self) -> String {
-        let mut rest = Vec::new();
-        match self.stream.read_to_end(&mut rest) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-            Err(error) => panic!("the server does not close: {error}"),
-        }
-        String::from_utf8_lossy(&rest).into_owned()
+        testkit::net::until_closed(&mut self.stream)
     }
 }

@@ -130,26 +130,57 @@ impl Batch {
     }
 
     /// Decides all calls and writes the replies, in order. `base` holds their keys.
+    #[inline]
     pub(super) async fn decide(&mut self, door: &RespDoor, base: &[u8], replies: &mut Replies) {
-        if self.calls.is_empty() {
-            return;
+        if !self.decide_now(door, base, replies) {
+            // In a box: it is large, and only needed with a store that answers later.
+            Box::pin(self.decide_later(door, base, replies)).await;
         }
+    }
+
+    /// The same, unless the store answers later: then `false`.
+    #[inline]
+    fn decide_now(&mut self, door: &RespDoor, base: &[u8], replies: &mut Replies) -> bool {
+        let ServerStore::Memory(store) = door.gatekeeper.limiter().store() else {
+            return false;
+        };
         let now = door.gatekeeper.now();
         self.stay_known(door, now);
-        match door.gatekeeper.limiter().store() {
-            ServerStore::Memory(store) => {
+        match &self.calls[..] {
+            [] => {}
+            // Most clients send one call and wait: no room is made for others.
+            [call] => {
+                let decision = store.decide_one(&self.check(call, base), now);
+                self.answer(door, &[decision], replies);
+            }
+            calls => {
+                let mut checks = ArrayVec::<_, BATCH_MAX>::new_const();
+                checks.extend(calls.iter().map(|call| self.check(call, base)));
                 let mut decisions = DECISIONS.take();
-                store.decide_batch(&self.checks(base), now, &mut decisions);
+                store.decide_batch(&checks, now, &mut decisions);
                 self.answer(door, &decisions, replies);
                 DECISIONS.set(decisions);
             }
-            // In a box: it is large, and only needed with such a store.
-            ServerStore::Shared(_) => {
-                let decisions = Box::pin(decide_shared(door, self.checks(base), now)).await;
-                self.answer(door, &decisions, replies);
-            }
         }
-        door.figures.commands(Some(Command::Throttle), self.calls.len() as u64);
+        self.clear();
+        true
+    }
+
+    /// The same, by a store that is asked for all of them at once: in order, and no call waits for the
+    /// answer to another. Every answer comes within the store's deadline.
+    async fn decide_later(&mut self, door: &RespDoor, base: &[u8], replies: &mut Replies) {
+        let now = door.gatekeeper.now();
+        self.stay_known(door, now);
+        let store = door.gatekeeper.limiter().store();
+        let checks: Vec<_> = self.calls.iter().map(|call| self.check(call, base)).collect();
+        let asked = checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect();
+        let decisions = all(asked).await;
+        drop(checks);
+        self.answer(door, &decisions, replies);
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         self.calls.clear();
         self.used = 0;
     }
@@ -166,13 +197,11 @@ impl Batch {
         }
     }
 
-    fn checks<'a>(&'a self, base: &'a [u8]) -> ArrayVec<Check<'a>, BATCH_MAX> {
-        let check = |call: &Call| {
-            let (_, entry) = &self.known[usize::from(call.known)];
-            let (begin, end) = call.key;
-            Check::new(&entry.limit, &base[begin as usize..end as usize]).cost(call.quantity)
-        };
-        self.calls.iter().map(check).collect()
+    #[inline]
+    fn check<'a>(&'a self, call: &Call, base: &'a [u8]) -> Check<'a> {
+        let (_, entry) = &self.known[usize::from(call.known)];
+        let (begin, end) = call.key;
+        Check::new(&entry.limit, &base[begin as usize..end as usize]).cost(call.quantity)
     }
 
     fn answer(&self, door: &RespDoor, decisions: &[Decision], replies: &mut Replies) {
@@ -183,18 +212,8 @@ impl Batch {
             refused += u64::from(!decision.allowed());
         }
         door.figures.throttled(decisions.len() as u64 - refused, refused);
+        door.figures.commands(Some(Command::Throttle), decisions.len() as u64);
     }
-}
-
-/// Asks a store that answers later for all of them at once: it is asked in order, and no call waits for
-/// the answer to another. Every answer comes within the store's deadline.
-async fn decide_shared(
-    door: &RespDoor,
-    checks: ArrayVec<Check<'_>, BATCH_MAX>,
-    now: Micros,
-) -> Vec<Decision> {
-    let store = door.gatekeeper.limiter().store();
-    all(checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect()).await
 }
 
 /// Decides one call that is not put together with others.

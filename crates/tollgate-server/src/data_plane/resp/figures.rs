@@ -40,8 +40,12 @@ impl RespFigures {
 
     #[inline]
     pub(super) fn throttled(&self, allowed: u64, refused: u64) {
-        self.throttled.add(0, allowed);
-        self.throttled.add(1, refused);
+        // An addition that others could see costs as much if it adds nothing.
+        for (index, count) in [allowed, refused].into_iter().enumerate() {
+            if count > 0 {
+                self.throttled.add(index, count);
+            }
+        }
     }
 
     /// Each command and how often it came.

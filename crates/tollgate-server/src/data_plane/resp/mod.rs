@@ -9,13 +9,15 @@
 //!         ─▶ reply.rs   RESP2 and RESP3                        allowance.rs: how much may wait
 //! ```
 //!
-//! `connection.rs` is the loop around it.
+//! `connection.rs` is the loop around it: bytes in, bytes out. `talk.rs` is what is said between the two,
+//! `dispatch.rs` one command of it.
 
 mod allowance;
 mod audit;
 mod batch;
 mod commands;
 mod connection;
+mod dispatch;
 mod figures;
 mod input;
 mod numbers;
@@ -24,6 +26,7 @@ mod reply;
 mod request;
 mod rules;
 mod session;
+mod talk;
 mod throttle;
 
 use std::net::SocketAddr;

@@ -19,6 +19,8 @@ pub(super) enum Dialect {
 pub(super) struct Replies {
     bytes: Vec<u8>,
     sent: usize,
+    /// What stands from here on is not sent.
+    muted: Option<usize>,
     pub(super) dialect: Dialect,
 }
 
@@ -35,7 +37,10 @@ impl Replies {
     /// reads everything costs no more than one who reads nothing.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
-        if self.sent >= self.bytes.len() / 2 {
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }
@@ -55,6 +60,23 @@ impl Replies {
     /// Gives memory back. Nothing waits.
     pub(super) fn shrink(&mut self) {
         self.bytes = Vec::new();
+    }
+
+    /// What is written from now on is not wanted.
+    pub(super) fn mute(&mut self) {
+        self.muted = Some(self.bytes.len());
+    }
+
+    /// It is, after all.
+    pub(super) fn unmute(&mut self) {
+        self.muted = None;
+    }
+
+    /// Forgets what was not wanted; what comes is.
+    pub(super) fn end_muted(&mut self) {
+        if let Some(begin) = self.muted.take() {
+            self.bytes.truncate(begin);
+        }
     }
 
     pub(super) fn simple(&mut self, text: &'static str) {

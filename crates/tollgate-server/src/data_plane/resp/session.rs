@@ -31,8 +31,17 @@ const CLIENT_HELP: [&str; 6] = [
     "SETINFO LIB-NAME|LIB-VER value: what it is used with",
     "INFO, LIST: this connection",
     "NO-EVICT ON|OFF, NO-TOUCH ON|OFF: nothing is evicted or touched here",
-    "REPLY ON: this server replies to everything",
+    "REPLY ON|OFF|SKIP: whether commands are replied to; SKIP: the next is not",
 ];
+
+/// Whether a client wants replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replying {
+    On,
+    Off,
+    /// Not to the next command.
+    Skip,
+}
 
 /// One client.
 #[derive(Debug)]
@@ -47,6 +56,7 @@ pub(super) struct Session {
     pub(super) was_wrong: bool,
     /// Has said goodbye.
     pub(super) leaves: bool,
+    pub(super) replying: Replying,
     /// As [`NAME_BYTES_MAX`] allows; so are the others.
     name: Vec<u8>,
     library: Vec<u8>,
@@ -63,6 +73,7 @@ impl Session {
             token: None,
             was_wrong: false,
             leaves: false,
+            replying: Replying::On,
             name: Vec::new(),
             library: Vec::new(),
             library_version: Vec::new(),
@@ -177,6 +188,9 @@ impl Session {
 
     /// `RESET`: as if the connection were new.
     pub(super) fn reset(&mut self, tokens: Option<&Tokens>, replies: &mut Replies) {
+        if self.replying == Replying::Off {
+            replies.unmute();
+        }
         let id = self.id;
         *self = Session { id, ..Session::new(self.peer, tokens) };
         replies.dialect = Dialect::Resp2;
@@ -211,12 +225,34 @@ impl Session {
             b"setinfo" => self.set_info(value, args.get(3).unwrap_or_default(), replies),
             // This server evicts and touches nobody.
             b"no-evict" | b"no-touch" => on_or_off(value, replies),
-            b"reply" if value.eq_ignore_ascii_case(b"on") => replies.ok(),
-            b"reply" => {
-                replies.error("ERR this server replies to everything: CLIENT REPLY ON only")
-            }
+            b"reply" => self.set_replying(value, replies),
             // Who else is connected is nobody's business but the operator's.
             _ => replies.verbatim(&self.info(replies.dialect)),
+        }
+    }
+
+    /// A command begins: what is written from now on is its reply, which may not be wanted.
+    pub(super) fn begin_reply(&mut self, replies: &mut Replies) {
+        if self.replying != Replying::On {
+            replies.mute();
+        }
+        if self.replying == Replying::Skip {
+            self.replying = Replying::On;
+        }
+    }
+
+    /// `CLIENT REPLY …`: only the one that wants replies gets one.
+    fn set_replying(&mut self, value: &[u8], replies: &mut Replies) {
+        match &value.to_ascii_lowercase()[..] {
+            b"on" => {
+                self.replying = Replying::On;
+                replies.unmute();
+                replies.ok();
+            }
+            b"off" => self.replying = Replying::Off,
+            b"skip" if self.replying == Replying::Off => {}
+            b"skip" => self.replying = Replying::Skip,
+            _ => replies.error("ERR syntax error"),
         }
     }
 

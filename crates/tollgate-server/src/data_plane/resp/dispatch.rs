@@ -1,0 +1,136 @@
+//! One command: who obeys it, and who may give it.
+
+use tollgate::Check;
+
+use super::RespDoor;
+use super::batch::{self, Added, Batch};
+use super::commands::{self, Command, unknown_command, wrong_number};
+use super::figures::Trouble;
+use super::reply::Replies;
+use super::request::Args;
+use super::rules::{self, Asked};
+use super::session::{self, Session};
+use super::talk::Talk;
+use super::throttle::{self, Throttle};
+
+/// What a browser says that was made to talk to this port: what else it says must not be obeyed.
+const OF_BROWSERS: [&[u8]; 2] = [b"host:", b"post"];
+
+impl Talk<'_> {
+    /// Obeys the command that was found last. Its reply waits afterwards, if the client wants one.
+    pub(super) async fn command(&mut self) {
+        self.session.begin_reply(&mut self.replies);
+        self.reply().await;
+        self.replies.end_muted();
+        if self.session.was_wrong {
+            self.door.figures.trouble(Trouble::Auth);
+            let (peer, now) = (self.session.by().peer, self.door.gatekeeper.now());
+            self.door.audit.wrong_token(peer, now);
+        }
+    }
+
+    async fn reply(&mut self) {
+        let args = self.parser.args(self.input.unread());
+        let (door, replies, session) = (self.door, &mut self.replies, &mut self.session);
+        let name = args.get(0).unwrap_or_default();
+        session.was_wrong = false;
+        let Some(command) = Command::of(name) else {
+            door.figures.commands(None, 1);
+            session.leaves = OF_BROWSERS.iter().any(|word| name.eq_ignore_ascii_case(word));
+            if !session.leaves {
+                door.figures.trouble(Trouble::Command);
+                unknown_command(args, replies);
+            }
+            return;
+        };
+        if command != Command::Throttle {
+            door.figures.commands(Some(command), 1);
+        }
+        if !command.takes(args.len()) {
+            door.figures.trouble(Trouble::Command);
+            return wrong_number(command.described().name, replies);
+        }
+        if !session.admitted && !command.is_for_strangers() {
+            door.figures.trouble(Trouble::Auth);
+            return Session::refuse_stranger(replies);
+        }
+        let tokens = door.tokens.as_deref();
+        match command {
+            Command::Throttle => throttle_one(door, &mut self.batch, args, replies).await,
+            Command::Check => check(door, args, false, replies).await,
+            Command::Peek => check(door, args, true, replies).await,
+            Command::ResetKey => rules::reset(door, args, session.by(), replies).await,
+            Command::Ping => match (args.get(1), args.len()) {
+                (None, _) => replies.simple("PONG"),
+                (Some(text), 2) => replies.bulk(text),
+                _ => wrong_number("ping", replies),
+            },
+            Command::Echo => replies.bulk(args.get(1).unwrap_or_default()),
+            Command::Hello => session.hello(args, tokens, replies),
+            Command::Auth => session.auth(args, tokens, replies),
+            Command::Client => session.client(args, replies),
+            Command::Select => session::select(args.get(1).unwrap_or_default(), replies),
+            Command::Commands => commands::command(args, replies),
+            Command::Info => session::info(args, replies),
+            Command::Config => session::config(args, replies),
+            Command::Quit => {
+                session.leaves = true;
+                replies.ok();
+            }
+            Command::Reset => session.reset(tokens, replies),
+            Command::Cluster | Command::ReadOnly | Command::ReadWrite | Command::Asking => {
+                replies.error("ERR This instance has cluster support disabled");
+            }
+        }
+    }
+}
+
+/// A call of `CL.THROTTLE` that was not put together with others: it was wrong, or came as a line, or
+/// there was no room for it before.
+async fn throttle_one(door: &RespDoor, batch: &mut Batch, args: Args<'_>, replies: &mut Replies) {
+    let call = Throttle::read(args);
+    let added = call.as_ref().map_err(|error| *error);
+    let added = added.and_then(|call| Ok((call, batch.add(door, call, args.place(1))?)));
+    let reply = match added {
+        Ok((_, Added::Waits)) => return batch.decide(door, args.bytes(), replies).await,
+        Ok((_, Added::Full)) => unreachable!("nothing waits"),
+        Ok((_, Added::Nothing(reply))) => Ok(reply),
+        Ok((call, Added::Alone(limit))) => {
+            let check = Check::new(&limit, call.key).cost(call.quantity);
+            let decision = batch::decide_alone(door, &check).await;
+            Ok(throttle::reply(limit.capacity(), &decision))
+        }
+        Ok((call, Added::Beyond(limit))) => {
+            let check = Check::new(&limit, call.key).cost(call.quantity);
+            let decision = door.book.decide_beyond(&check, door.gatekeeper.now());
+            Ok(throttle::reply(limit.capacity(), &decision))
+        }
+        Err(error) => Err(error),
+    };
+    match reply {
+        Ok(reply) => {
+            door.figures.throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
+            replies.five(reply);
+        }
+        Err(error) => {
+            door.figures.trouble(Trouble::Command);
+            replies.error(error);
+        }
+    }
+    door.figures.commands(Some(Command::Throttle), 1);
+}
+
+async fn check(door: &RespDoor, args: Args<'_>, peek: bool, replies: &mut Replies) {
+    match Asked::read(args) {
+        Ok(asked) => {
+            let how = (peek, door.gatekeeper.now());
+            // In a box: it is large, and a connection that does not ask need not carry it.
+            let answer = Box::pin(asked.decide(&door.gatekeeper, &door.timing, how)).await;
+            rules::reply(door, &answer, replies);
+        }
+        Err(error) => {
+            door.figures.trouble(Trouble::Command);
+            replies.error(error);
+        }
+    }
+}
