@@ -6,6 +6,7 @@ mod background;
 mod cli;
 mod control_plane;
 mod data_plane;
+mod descriptors;
 mod doors;
 mod key_names;
 mod live;

@@ -22,6 +22,7 @@ use crate::control_plane::ControlPlane;
 use crate::data_plane::envoy::EnvoyDoor;
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::resp::{Audit, RespDoor};
+use crate::descriptors::{self, Needed};
 use crate::doors::DoorAddress;
 use crate::doors::accept::Door;
 use crate::doors::connection::{Handler, Site};
@@ -71,6 +72,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     // Before anything that takes time: a hangup would end a process that does not expect it.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
+    descriptors::make_room(Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX), logs);
     let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
     let secret = secret.map_err(Failure::Input)?;
     let shared = SharedStore::open(settings, secret.as_ref());
@@ -287,7 +289,7 @@ impl<'a> Server<'a> {
         let addresses = doors.map(|door| door.as_ref().map(Door::address));
 
         self.hear_others(&gatekeeper).await;
-        let (workers, tls) = (self.workers(), self.tls.as_ref());
+        let (workers, tls) = (workers(settings), self.tls.as_ref());
         // In the order in which they end: until the last of the others is done, the admin door says that
         // the server is stopping.
         let opened = [
@@ -373,11 +375,12 @@ impl<'a> Server<'a> {
             self.logs.warn("some requests did not finish in time", &[("seconds", &seconds)]);
         }
     }
+}
 
-    fn workers(&self) -> usize {
-        let given = self.settings.workers.map(usize::from);
-        given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
-    }
+/// How many threads serve each data door.
+fn workers(settings: &Settings) -> usize {
+    let given = settings.workers.map(usize::from);
+    given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// A door that lets connections in.

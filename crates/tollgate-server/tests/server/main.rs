@@ -9,6 +9,8 @@ mod check;
 mod cli_ask;
 mod cli_keys;
 mod connections;
+#[cfg(target_os = "linux")]
+mod descriptors;
 mod envoy;
 mod envoy_client;
 mod envoy_hostile;
