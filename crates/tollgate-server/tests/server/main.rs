@@ -19,6 +19,7 @@ mod exposition;
 mod fake_door;
 mod forward_auth;
 mod harness;
+mod host;
 mod http2;
 mod identity;
 mod lifecycle;
