@@ -9,6 +9,7 @@ mod check;
 mod cli_ask;
 mod cli_keys;
 mod connections;
+mod credentials;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod envoy;
