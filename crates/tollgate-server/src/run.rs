@@ -19,17 +19,18 @@ use tollgate_rules::RuleSet;
 use crate::access;
 use crate::cli::{Failure, Report};
 use crate::control_plane::ControlPlane;
+use crate::credentials::Credentials;
 use crate::data_plane::envoy::EnvoyDoor;
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::resp::{Audit, RespDoor};
+use crate::descriptors::{self, Needed};
 use crate::doors::DoorAddress;
 use crate::doors::accept::Door;
 use crate::doors::connection::{Handler, Site};
 use crate::doors::connection_caps::ConnectionCaps;
 use crate::doors::patrol::Patience;
 use crate::doors::protocol::Protocol;
-use crate::doors::tls::{self, Certificate};
-use crate::doors::tokens::Tokens;
+use crate::doors::tls::Certificate;
 use crate::doors::workers::{Ended, Workers};
 use crate::key_names::{KeyNames, Secret};
 use crate::live::{self, LiveRules};
@@ -71,39 +72,19 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     // Before anything that takes time: a hangup would end a process that does not expect it.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
+    descriptors::make_room(Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX), logs);
     let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
     let secret = secret.map_err(Failure::Input)?;
     let shared = SharedStore::open(settings, secret.as_ref());
     let shared = shared.map_err(|error| cannot_start(&error))?;
     let names_of_stores = shared.as_ref().map(SharedStore::names);
     let rules = live::load(settings, names_of_stores, logs)?;
-    let keys = Keys::read(settings, logs).map_err(Failure::Input)?;
+    let credentials = Credentials::read(settings, logs).map_err(Failure::Input)?;
     let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
-    let heart = Heart::start(settings, logs, secret.as_ref(), shared, rules)?;
+    let heart = Heart::start(settings, logs, secret.as_ref(), shared, (rules, &credentials))?;
     let gatekeeper = heart.gatekeeper.clone();
-    let server = Server::new(settings, logs, keys, heart, started);
+    let server = Server::new(settings, logs, credentials, heart, started);
     runtime.block_on(server.serve(gatekeeper, signals))
-}
-
-/// What callers have to show, and what we show them.
-struct Keys {
-    tokens: Option<Arc<Tokens>>,
-    admin_tokens: Option<Tokens>,
-    tls: Option<Certificate>,
-}
-
-impl Keys {
-    fn read(settings: &Settings, logs: &Logs) -> Result<Keys, Report> {
-        let tokens = |path: Option<&Path>, flag: &str| {
-            path.map(|path| Tokens::read(path, flag, logs)).transpose()
-        };
-        let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
-        Ok(Keys {
-            tokens: tokens(settings.auth_token_file.as_deref(), "--auth-token-file")?.map(Arc::new),
-            admin_tokens: tokens(settings.admin_token_file.as_deref(), "--admin-token-file")?,
-            tls: tls.map(|(cert, key)| tls::read_certificate(cert, key)).transpose()?,
-        })
-    }
 }
 
 /// What decides, and whoever keeps it up to date or watches it.
@@ -121,7 +102,7 @@ impl Heart {
         logs: &Logs,
         secret: Option<&Secret>,
         shared: Option<SharedStore>,
-        (rules, first): (RuleSet, live::First),
+        ((rules, first), credentials): ((RuleSet, live::First), &Credentials),
     ) -> Result<Heart, Failure> {
         let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
         let store = match shared {
@@ -137,7 +118,8 @@ impl Heart {
         let watcher = Arc::new(Watcher::new(logs, names.clone()));
         let gatekeeper = Arc::new(Gatekeeper::new(rules, limiter).observed_by(watcher.clone()));
         let others = Others::default();
-        let live = LiveRules::start(gatekeeper.clone(), first, others.clone(), logs.clone());
+        let beside = (others.clone(), credentials.clone());
+        let live = LiveRules::start(gatekeeper.clone(), first, beside, logs.clone());
         let live = live.map_err(|error| cannot_start(&error))?;
         join(&others, &gatekeeper, &live);
         Ok(Heart { gatekeeper, watcher, names, live, others })
@@ -160,7 +142,7 @@ struct Server<'a> {
     grpc: Hall<Site<EnvoyDoor>>,
     resp: Hall<RespDoor>,
     admin: Hall<Site<ControlPlane>>,
-    tls: Option<Certificate>,
+    certificate: Option<Arc<Certificate>>,
     stopping: Arc<AtomicBool>,
     live: LiveRules,
     others: Others,
@@ -190,11 +172,11 @@ impl<'a> Server<'a> {
     fn new(
         settings: &'a Settings,
         logs: &'a Logs,
-        keys: Keys,
+        credentials: Credentials,
         heart: Heart,
         started: Micros,
     ) -> Server<'a> {
-        let Keys { tokens, admin_tokens, tls } = keys;
+        let Credentials { tokens, admin_tokens, certificate } = credentials;
         let Heart { gatekeeper, watcher, names, live, others } = heart;
         let stopping = Arc::new(AtomicBool::new(false));
         let patience = Patience {
@@ -263,7 +245,7 @@ impl<'a> Server<'a> {
             grpc: Hall::of_http(envoy, patience, &stopping, grpc),
             resp: Hall { protocol: Arc::new(redis), caps: resp.caps },
             admin: Hall::of_http(control, admin_patience, &stopping, admin),
-            tls,
+            certificate,
             stopping,
             live,
             others,
@@ -287,7 +269,7 @@ impl<'a> Server<'a> {
         let addresses = doors.map(|door| door.as_ref().map(Door::address));
 
         self.hear_others(&gatekeeper).await;
-        let (workers, tls) = (self.workers(), self.tls.as_ref());
+        let (workers, tls) = (workers(settings), self.certificate.as_deref());
         // In the order in which they end: until the last of the others is done, the admin door says that
         // the server is stopping.
         let opened = [
@@ -373,11 +355,12 @@ impl<'a> Server<'a> {
             self.logs.warn("some requests did not finish in time", &[("seconds", &seconds)]);
         }
     }
+}
 
-    fn workers(&self) -> usize {
-        let given = self.settings.workers.map(usize::from);
-        given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
-    }
+/// How many threads serve each data door.
+fn workers(settings: &Settings) -> usize {
+    let given = settings.workers.map(usize::from);
+    given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// A door that lets connections in.

@@ -146,6 +146,7 @@ fn every_outcome_is_counted_once() {
         ("tollgate_rules", 4.0),
         ("tollgate_rules_version", 1.0),
         ("tollgate_rules_last_reload_successful", 1.0),
+        ("tollgate_credentials_last_reload_successful", 1.0),
         ("tollgate_log_lines_dropped_total", 0.0),
         // All that the gatekeeper was asked, also the one that only asked.
         ("tollgate_decision_seconds_count", 11.0),
