@@ -48,7 +48,8 @@ impl Setup {
             .put("port_value: 8081", port(faults.address()))
             .put("port_value: 3000", port(application.address()));
         if patient {
-            example = example.put("timeout: 0.05s", "timeout: 30s");
+            example =
+                example.put("timeout: 0.05s", "timeout: 30s").put("timeout: 1s", "timeout: 30s");
         }
         for (known, here) in [10_000, 10_001, 10_002, 9_901].into_iter().zip(listeners) {
             example = example.put(&format!("port_value: {known}"), port(here));

@@ -24,7 +24,8 @@ const RULES: &str = "rules:
   - name: login
     match: { path: /login }
     key: '{user}'
-    limits: [2/hour]
+    # A log: a window counter would let one more in when an hour of the clock begins.
+    limits: [{ rate: 2/hour, algorithm: sliding_window_log }]
     ban: { after: 3, within: 1m, for: 15m }
   - name: watch
     match: { path: /login }
