@@ -10,10 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, HOST, HeaderValue};
-use http::{HeaderMap, Request, Response, StatusCode, Version, request};
-use http_body::{Frame, SizeHint};
+use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -24,6 +22,8 @@ use super::allowance::{Allowance, Common};
 use super::patrol::{Order, Patience, Pulse};
 use super::protocol::Protocol;
 use super::request_body::{BODIES, RequestBody};
+use super::response_body::Answering;
+pub(crate) use super::response_body::Body;
 use crate::metrics::responses::Responses;
 use crate::reply;
 
@@ -70,7 +70,7 @@ pub(crate) struct Site<H> {
     pub(crate) stopping: Arc<AtomicBool>,
     /// What was answered.
     responses: Arc<Responses>,
-    /// What the bodies of requests may take up.
+    /// What the bodies of requests and their replies may take up.
     bodies: Arc<Common>,
     protocols: auto::Builder<TokioExecutor>,
 }
@@ -178,19 +178,24 @@ async fn answer<H: Handler>(
         })
         .await
     };
+    let (mut allowance, rest) = body.into_parts();
+    if !allowance.becomes(response.body().len()) {
+        response = reply::no_room();
+        allowance.give_back();
+    }
     site.responses.count(response.status());
     if head.version == Version::HTTP_2 {
         // A body that is dropped half-way resets its stream, and many clients then throw away the
         // answer that came before. So the rest is read beside the answer, which does not wait for it;
         // by at most as many tasks as there may be streams. One who waits to be told to go on has sent
         // nothing.
-        if body.is_open() && !head.headers.contains_key(EXPECT) {
-            tokio::spawn(body.discard());
+        if rest.is_open() && !head.headers.contains_key(EXPECT) {
+            tokio::spawn(rest.discard());
         }
     } else if site.stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    drop(answering);
+    response.body_mut().hold(answering, allowance);
     Ok(response)
 }
 
@@ -207,71 +212,6 @@ fn host_problem(head: &request::Parts) -> Option<&'static str> {
         }
         (_, Some(_)) => Some("A request has at most one header field `Host`."),
         _ => None,
-    }
-}
-
-/// A request that is being answered; it ends also when the peer gives up.
-struct Answering(Arc<Pulse>);
-
-impl Answering {
-    fn begin(pulse: &Arc<Pulse>, version: Version) -> Answering {
-        pulse.begin(version == Version::HTTP_2);
-        Answering(pulse.clone())
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// The body of a response: all of it, at once.
-#[derive(Debug, Default)]
-pub(crate) struct Body {
-    data: Bytes,
-    /// Header fields that come last, as gRPC has them.
-    trailers: Option<HeaderMap>,
-}
-
-impl Body {
-    /// A body that has something to say at its end.
-    pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> Body {
-        Body { data, trailers: Some(trailers) }
-    }
-}
-
-impl<T: Into<Bytes>> From<T> for Body {
-    fn from(bytes: T) -> Body {
-        Body { data: bytes.into(), trailers: None }
-    }
-}
-
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !self.data.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
-        }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_empty() && self.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let mut hint = SizeHint::with_exact(self.data.len() as u64);
-        if self.trailers.is_some() {
-            // Without a `Content-Length`: some peers would see the end there, and miss what follows.
-            hint = SizeHint::default();
-        }
-        hint
     }
 }
 
