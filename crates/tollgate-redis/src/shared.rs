@@ -441,8 +441,6 @@ impl<R: Remote> Inner<R> {
             }
         };
         self.refund_to_store(&check, receipt, now).await;
-        // Whoever was refused meanwhile was refused for what is given back now.
-        self.refusals.forget(tag);
     }
 
     /// Gives back in the table of this process what the store is about to. Before it: an answer of

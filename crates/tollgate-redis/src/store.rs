@@ -68,6 +68,7 @@ struct Kept {
     unreadable: AtomicU64,
     mismatches: AtomicU64,
     retold: AtomicU64,
+    refunds_lost: AtomicU64,
 }
 
 /// When a request is asked, and until when an answer is of use.
@@ -137,7 +138,9 @@ impl RedisStore {
             outcomes.fill(Outcome::default());
             return Ok(decision);
         }
-        Ok(self.answer(checks, now, outcomes, Partly::Fails).await?.told.decision)
+        let answer = self.answer(checks, now, outcomes, Partly::Fails).await?;
+        self.give_back(checks, answer.back, now);
+        Ok(answer.told.decision)
     }
 
     /// Answers checks, wherever their keys are. In a cluster some of the nodes may fail.
@@ -161,7 +164,7 @@ impl RedisStore {
             told => told?,
         };
         let states = request.places.iter().map(|place| states[*place].clone()).collect();
-        Ok(Answer { told: Told { decision, states }, failed: 0 })
+        Ok(Answer { told: Told { decision, states }, failed: 0, back: Vec::new() })
     }
 
     /// A request whose keys are in one slot, or need not be.

@@ -90,6 +90,8 @@ impl<R: Remote> Inner<R> {
             let charged_at = charged_at.unwrap_or_else(|| self.asked(check).clock(now));
             self.owe(check, What::Refund(receipt), charged_at, &error);
         }
+        // Whoever was refused meanwhile was refused for what is given back now.
+        self.refusals.forget(self.tag(check));
     }
 
     /// Keeps a charge for what has happened, if the store was asked for one and did not make it.

@@ -234,6 +234,10 @@ impl<R: Remote> Request<'_, R> {
             return self.go_on_without(&group, outcomes);
         }
         asked.saw(seen.at, sent);
+        for (place, receipt) in std::mem::take(&mut seen.back) {
+            let check = checks[place].cost(receipt.granted());
+            shared.refund_soon(check, receipt, self.now);
+        }
         let mut unanswered = List::new();
         for (place, &index) in group.iter().enumerate() {
             let (check, tag) = (&self.checks[index], self.tags[index]);

@@ -179,6 +179,10 @@ impl Remote for StandIn {
         self.answer(decision)
     }
 
+    fn refunds_lost(&self) -> u64 {
+        0
+    }
+
     async fn lend(&self, check: &Check<'_>, lend: Lend) -> Answer<Lent> {
         self.call()?;
         let name = (check.limit().id(), check.key().as_bytes().to_vec());

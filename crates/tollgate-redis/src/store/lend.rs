@@ -1,5 +1,7 @@
 //! What `Shared` needs of a store in Redis: its states, and the book of who holds what.
 
+use std::sync::atomic::Ordering;
+
 use redis::Value;
 use tollgate::store::replay;
 use tollgate::{Check, Decision, Key, Micros, Outcome, Receipt, Store, Wait};
@@ -77,11 +79,17 @@ impl Remote for RedisStore {
             outcomes.fill(Outcome::default());
             return Ok(decision);
         }
-        let Answer { told, failed } = self.answer(checks, now, outcomes, Partly::Told).await?;
+        let answer = self.answer(checks, now, outcomes, Partly::Told).await?;
+        let Answer { told, failed, back } = answer;
         seen.at = told.decision.at();
         seen.states.extend(told.states);
         seen.failed = failed;
+        seen.back.extend(back);
         Ok(told.decision)
+    }
+
+    fn refunds_lost(&self) -> u64 {
+        self.kept.refunds_lost.load(Ordering::Relaxed)
     }
 
     async fn lend(&self, check: &Check<'_>, lend: Lend) -> Result<Lent, StoreError> {
