@@ -9,6 +9,7 @@ mod check;
 mod cli_ask;
 mod cli_keys;
 mod connections;
+mod early_answers;
 mod envoy;
 mod envoy_client;
 mod envoy_hostile;
