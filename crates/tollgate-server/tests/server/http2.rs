@@ -72,6 +72,7 @@ async fn ask(server: &Server, request: Request<()>, body: Bytes) -> Result<u16, 
 /// A client that asks and takes nothing of the answers: it lets heads pass, and no bytes of bodies.
 async fn ask_only(server: &Server) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(server.http()).await.expect("the door is open");
+    stream.set_nodelay(true).expect("a socket");
     let mut builder = client::Builder::new();
     let (sender, connection) =
         builder.initial_window_size(0).handshake(stream).await.expect("HTTP/2");
@@ -97,7 +98,8 @@ async fn head_of(
 #[test]
 fn answers_that_nobody_reads_are_bounded() {
     const WAITING_BYTES_MAX: usize = 64 << 20;
-    let server = Server::start(&["--limit", "9000000/hour", "--max-keys", "100"]);
+    // So patient that nobody is closed meanwhile.
+    let server = Server::start(&["--limit", "9000000/hour", "--idle-timeout", "10m"]);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let batch = format!("[{}]", vec![r#"{"ip":"192.0.2.1"}"#; 1_000].join(","));
     let look = r#"{"ip":"192.0.2.1","cost":0}"#;
