@@ -30,6 +30,14 @@ pub trait Remote: Store<Error = StoreError> + 'static {
         check: &Check<'_>,
         lend: Lend,
     ) -> impl Future<Output = Result<Lent, StoreError>> + Send;
+
+    /// Takes what was lent. Nobody waits for that: the answer may come later than a caller would wait.
+    fn take_lent(
+        &self,
+        check: &Check<'_>,
+        now: Micros,
+        seen: &mut Seen,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 }
 
 /// What an answer was made of: enough to go on without the store.

@@ -13,6 +13,7 @@ use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
 
 use crate::error::{ErrorClass, StoreError};
 use crate::keys;
+use crate::level;
 use crate::request::{self, Request};
 use crate::script;
 
@@ -214,26 +215,12 @@ impl Apart<'_> {
 
     /// Of "up to", all limits grant what the one with the least does.
     fn level(&mut self, failed: u16, back: &mut Vec<(usize, Receipt)>) {
-        let up_to = |check: &Check<'_>| check.what() == Act::UpTo;
-        if !self.checks.iter().any(up_to) {
-            return;
-        }
-        let counts = |index: &usize| {
-            let check = &self.checks[*index];
-            let asks = check.what() != Act::Peek && check.units() > 0;
-            !check.is_shadow() && asks && failed >> index & 1 == 0
-        };
-        let all = 0..self.checks.len();
-        let granted = all.clone().filter(counts).map(|index| self.outcomes[index].charged);
-        let Some(least) = granted.min() else { return };
-        for index in all.filter(|&index| up_to(&self.checks[index])) {
+        let counts = |index: usize| failed >> index & 1 == 0;
+        for (index, units) in level::excess(self.checks, self.outcomes, counts) {
             let (limit, outcome) = (self.checks[index].limit(), &mut self.outcomes[index]);
-            let units = outcome.charged.saturating_sub(least);
-            if units > 0 {
-                back.push((index, Outcome { charged: units, ..*outcome }.receipt()));
-                outcome.charged = least;
-                outcome.remaining = (outcome.remaining + units).min(limit.capacity());
-            }
+            back.push((index, Outcome { charged: units, ..*outcome }.receipt()));
+            outcome.charged -= units;
+            outcome.remaining = (outcome.remaining + units).min(limit.capacity());
         }
         for (index, receipt) in &*back {
             self.take_out(*index, receipt.granted(), receipt.charged_at());
