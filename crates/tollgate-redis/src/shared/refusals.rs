@@ -51,6 +51,8 @@ struct Entry {
     remaining: AtomicU64,
     reset_at: AtomicU64,
     more_at: AtomicU64,
+    /// When a debt is paid off; over, if there is none.
+    debt_at: AtomicU64,
     /// When the last refusal that was answered since can have been.
     counted_until: AtomicU64,
     /// Refusals answered before, which the store knows and whoever counts refusals does not,
@@ -155,6 +157,7 @@ impl Refusals {
                 (&entry.remaining, outcome.remaining),
                 (&entry.reset_at, now.after(outcome.reset_after).as_u64()),
                 (&entry.more_at, now.after(outcome.more_after).as_u64()),
+                (&entry.debt_at, now.after(outcome.debt_for).as_u64()),
             ];
             values.into_iter().for_each(|(place, value)| place.store(value, Ordering::Relaxed));
             entry.tag.swap(tag, Ordering::Relaxed) == tag
@@ -283,6 +286,7 @@ impl Entry {
             retry_after: left(&self.retry_at),
             reset_after: left(&self.reset_at),
             more_after: left(&self.more_at),
+            debt_for: left(&self.debt_at),
             decided_by: DecidedBy::RefusalCache,
             served_at: now,
             ..Outcome::default()
