@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::batch::Script;
 use crate::error::{ErrorClass, StoreError};
+use crate::known::Known;
 use crate::url::{Address, Login, TlsFiles};
 use crate::wire::{Reader, Reply};
 
@@ -50,11 +51,12 @@ pub(crate) struct Introduction {
     pub(crate) must_be_primary: bool,
 }
 
-/// How servers are reached.
+/// How servers are reached. Clones share what is known of hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
     tls: Option<TlsFiles>,
     within: Duration,
+    known: Arc<Known>,
 }
 
 impl Reach {
@@ -62,7 +64,7 @@ impl Reach {
     pub(crate) fn new(tls: Option<TlsFiles>, patience: Duration) -> Reach {
         let least = if tls.is_some() { READY_TLS_MIN } else { READY_MIN };
         let within = least.max(patience.saturating_mul(READY_PATIENCES)).min(READY_MAX);
-        Reach { tls, within }
+        Reach { tls, within, known: Arc::default() }
     }
 }
 
@@ -130,15 +132,20 @@ async fn open(address: &Address, reach: &Reach, turn: usize) -> Result<Connectio
     let stream: Box<dyn Stream> = match address {
         Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(failed)?),
         Address::Tcp { host, port } => {
-            let found = lookup_host((host.as_str(), *port)).await.map_err(failed)?;
-            let stream = dial(&found.collect::<Vec<_>>(), turn, reach.within).await;
+            let lookup = async { Ok(lookup_host((host.as_str(), *port)).await?.collect()) };
+            // The rest of the time is left for what was known before.
+            let found = reach.known.addresses(host, *port, lookup, reach.within / 2).await;
+            let stream = dial(&found.map_err(failed)?, turn, reach.within).await;
             let stream = stream.map_err(failed)?;
             // What we write is complete: waiting for more would only add to the answer's time.
             stream.set_nodelay(true).map_err(failed)?;
-            match &reach.tls {
+            let at = stream.peer_addr().map_err(failed)?;
+            let stream: Box<dyn Stream> = match &reach.tls {
                 None => Box::new(stream),
                 Some(files) => secure(stream, host, files).await.map_err(failed)?,
-            }
+            };
+            reach.known.reached(host, *port, at);
+            stream
         }
     };
     Ok(Connection { stream, reader: Reader::default() })
@@ -328,6 +335,19 @@ mod tests {
             assert_eq!(stream.peer_addr().unwrap(), well_at);
         }
         drop(fill);
+    }
+
+    #[tokio::test]
+    async fn where_a_host_was_reached_is_known_when_its_name_is_not() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = server.local_addr().unwrap();
+        let address = Address::Tcp { host: "localhost".into(), port: at.port() };
+        let reach = Reach::new(None, Duration::from_secs(1));
+        open(&address, &reach, 0).await.unwrap();
+        let shared = reach.clone();
+        let lookup = std::future::ready(Err(io::Error::other("no such name")));
+        let found = shared.known.addresses("localhost", at.port(), lookup, reach.within).await;
+        assert_eq!(found.unwrap(), [at]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod cluster;
 mod connect;
 mod health;
 mod keys;
+mod known;
 mod link;
 mod node;
 mod pipe;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tollgate::store::breaker::Pass;
 
 use crate::batch::{Ask, Failure, Manner, Script};
@@ -29,8 +29,6 @@ use crate::url::{StoreUrl, Topology};
 const RUN_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// Times that one call is asked, at one node or several, and only while there is time.
 const TRIES_MAX: u32 = 6;
-/// Before a call whose keys are on their way between two nodes is asked again; then twice that.
-const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 /// The way to a shared store. Clones share it; the last one stops its tasks.
 #[derive(Clone)]
@@ -254,7 +252,7 @@ impl Inner {
             self.counters.count(error.class);
             next.tries += 1;
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
-            let worth_it = self.learn(&mut next, &error, &node, deadline).await;
+            let worth_it = self.learn(&mut next, &error, &node);
             match again {
                 Some(question) if worth_it && time_left => ask = *question,
                 _ => return Err(error),
@@ -264,13 +262,7 @@ impl Inner {
     }
 
     /// What an error teaches: whether to ask again, whom, and how.
-    async fn learn(
-        &self,
-        next: &mut Next,
-        error: &StoreError,
-        node: &Arc<Node>,
-        deadline: Instant,
-    ) -> bool {
+    fn learn(&self, next: &mut Next, error: &StoreError, node: &Arc<Node>) -> bool {
         let asking = std::mem::take(&mut next.manner.asking);
         match (error.class, &self.servers) {
             (ErrorClass::NoScript, _) if !next.manner.source => {
@@ -291,20 +283,9 @@ impl Inner {
                 next.node.is_some()
             }
             (ErrorClass::TryAgain, Servers::Cluster(_)) => {
-                // Alone first: with others, their keys may have been the ones that were missing.
-                if !std::mem::replace(&mut next.manner.alone, true) {
-                    return true;
-                }
-                // Neither side has all of its keys: so it stays until the slot has moved, or its
-                // keys are asked for one by one.
-                if asking {
-                    return false;
-                }
-                let until = Instant::now() + TRY_AGAIN * 2u32.saturating_pow(next.tries - 1);
-                if until < deadline {
-                    sleep_until(until).await;
-                }
-                until < deadline
+                // Alone: with others, their keys may have been the ones that were missing. If neither
+                // side has all of its own, whoever asks can ask for them one by one.
+                !std::mem::replace(&mut next.manner.alone, true)
             }
             (ErrorClass::BreakerOpen | ErrorClass::Other | ErrorClass::CrossSlot, _) => false,
             (_, Servers::Cluster(cluster)) => {

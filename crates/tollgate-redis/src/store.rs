@@ -154,7 +154,12 @@ impl RedisStore {
         if self.link.is_cluster() && !is_same(request.slots()) {
             return self.answer_apart(checks, when, outcomes, partly).await;
         }
-        let Told { decision, states } = self.decide_together(&request, when, outcomes).await?;
+        let Told { decision, states } = match self.decide_together(&request, when, outcomes).await {
+            Err(error) if error.class == ErrorClass::TryAgain => {
+                return self.answer_apart(checks, when, outcomes, partly).await;
+            }
+            told => told?,
+        };
         let states = request.places.iter().map(|place| states[*place].clone()).collect();
         Ok(Answer { told: Told { decision, states }, failed: 0 })
     }

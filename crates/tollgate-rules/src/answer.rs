@@ -237,11 +237,20 @@ impl Entries {
         self.0.len()
     }
 
-    /// Makes a refusal of what one limit said: it is in debt.
-    pub(crate) fn refuse(&mut self, index: usize) {
+    /// Makes a refusal of what one limit said, if it is in debt.
+    pub(crate) fn refuse_in_debt(&mut self, index: usize) {
         let Some(Entry { outcome, .. }) = self.0.get_mut(index) else { return };
-        outcome.allowed = false;
-        outcome.retry_after = outcome.retry_after.max(outcome.more_after);
+        if !outcome.debt_for.is_zero() {
+            outcome.allowed = false;
+            outcome.retry_after = outcome.retry_after.max(outcome.debt_for);
+        }
+    }
+
+    /// So much of what was charged to the state of one limit is there again.
+    pub(crate) fn give_back(&mut self, index: usize, units: u64, capacity: u64) {
+        let Some(Entry { outcome, .. }) = self.0.get_mut(index) else { return };
+        outcome.charged = 0;
+        outcome.remaining = outcome.remaining.saturating_add(units).min(capacity);
     }
 
     /// One limit refuses after all.

@@ -18,6 +18,7 @@ use tollgate::{Clock, Micros};
 
 use crate::answer::Answer;
 use crate::gatekeeper::{Answering, Gatekeeper, Version};
+use crate::together::both;
 use asked::Asked;
 
 pub use stated::STATED_LIMITS_MAX;
@@ -193,9 +194,11 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         self.count(&asked.first);
         self.count(&asked.refunds);
         self.count(&asked.forces);
-        let (told, entries) = self.take_asked(&mut asked, now).await;
-        let given_back = self.give_back(&asked.refunds, now).await;
-        let forced = self.force(&asked.forces, now).await;
+        let Asked { first, refunds, forces, each, .. } = &mut asked;
+        // A store is asked in this order, and waited for once: each wait is as long as its deadline.
+        let take = self.take_asked(first, each, now);
+        let after = both(self.give_back(refunds, now), self.force(forces, now));
+        let ((told, entries), (given_back, forced)) = both(take, after).await;
         let statuses = asked.statuses(&entries, (&given_back, &forced), now);
         let stated = std::mem::take(&mut asked.first.stated);
         drop(asked);

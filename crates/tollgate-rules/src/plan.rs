@@ -293,6 +293,13 @@ impl<'a> Plan<'a> {
         self.key(planned.key)
     }
 
+    /// Whether two limits count in one and the same state.
+    pub(crate) fn is_same_state(&self, one: &Planned, other: &Planned) -> bool {
+        let (limit, same) = (self.limit(one), self.limit(other));
+        let numbers = |limit: &Limit| (limit.id(), limit.fingerprint());
+        numbers(limit) == numbers(same) && self.key_for(one) == self.key_for(other)
+    }
+
     /// The key that a limit of nothing is about.
     pub(crate) fn key_of_closed(&self, closed: &Closed) -> &KeyBuf {
         self.key(closed.key)

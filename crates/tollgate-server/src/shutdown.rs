@@ -1,5 +1,5 @@
 //! Signals: the first asks the server to finish what it has begun, the second ends it at once. A
-//! hangup asks for neither: the rules are read again.
+//! hangup asks for neither: rules and credentials are read again.
 
 use std::io;
 

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tollgate::headers::Dialect;
+use tollgate::headers::{Dialect, Field, FieldText, Fields, PolicyName};
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
-use crate::fields::Fields;
 use crate::gate::Said;
 
 /// What was decided about a request. The layer puts it into the extensions of the request, before the
@@ -39,7 +39,8 @@ struct Inner {
     retry_after_s: Option<u64>,
     reset_after: Wait,
     delay: Wait,
-    policy: Option<Arc<str>>,
+    /// A copy: a count of who shares the name would be one for all processors.
+    policy: Option<ArrayString<{ PolicyName::MAX_LEN }>>,
     rule: Option<Box<str>>,
     fields: Fields,
     /// Empty unless refused.
@@ -67,9 +68,9 @@ impl GateDecision {
             retry_after_s: reply.retry_after_s(),
             reset_after: reply.reset_after,
             delay: said.delay,
-            policy: said.policy.cloned(),
+            policy: said.policy.and_then(|name| ArrayString::from(name.as_str()).ok()),
             rule: said.rule.map(Into::into),
-            fields: Fields::new(reply, dialects, said.warnings),
+            fields: fields(said, dialects),
             problem: problem.unwrap_or_default(),
             layers,
             asked_for,
@@ -160,7 +161,7 @@ impl GateDecision {
     }
 
     pub(crate) fn has_fields(&self) -> bool {
-        self.0.fields.len() > 0
+        !self.0.fields.is_empty()
     }
 
     /// Whether its layer was told to put it into the response.
@@ -181,6 +182,23 @@ impl GateDecision {
     pub(crate) fn is_tighter_than(&self, other: &GateDecision) -> bool {
         other.allowed() && (!self.allowed() || self.remaining() < other.remaining())
     }
+}
+
+fn fields(said: &Said<'_>, dialects: &[Dialect]) -> Fields {
+    let mut text = FieldText::default();
+    said.reply.for_each_header(dialects, |field, value| {
+        text.add(field, |out| value.write_to(out));
+    });
+    if let [first, others @ ..] = said.warnings {
+        text.add(Field::XWarning, |out| {
+            out.extend_from_slice(first.as_str().as_bytes());
+            for name in others {
+                out.extend_from_slice(b", ");
+                out.extend_from_slice(name.as_str().as_bytes());
+            }
+        });
+    }
+    text.finish()
 }
 
 impl fmt::Debug for GateDecision {

@@ -97,11 +97,17 @@ where
     S: Service<Request<B>, Response = Response<R>>,
 {
     /// What follows once the gate has answered.
-    fn decided(deferred: Deferred<S, B>, (question, answered): (Question, Answered)) -> Self {
+    fn decided(deferred: Deferred<S, B>, (mut question, answered): (Question, Answered)) -> Self {
         let Deferred { mut inner, config, body } = deferred;
-        match next(&config, question, answered, body) {
-            Next::Go(request, held) => State::Inner { future: inner.call(request), held },
-            Next::Wait(sleep, request, held) => State::waiting(sleep, request, held, inner),
+        match next(&config, &mut question.head, answered) {
+            Next::Go(held) => {
+                let request = Request::from_parts(question.head, body);
+                State::Inner { future: inner.call(request), held }
+            }
+            Next::Wait(sleep, held) => {
+                let request = Request::from_parts(question.head, body);
+                State::waiting(sleep, request, held, inner)
+            }
             Next::Answer(response) => State::Answered { response: Some(response) },
         }
     }

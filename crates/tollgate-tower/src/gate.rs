@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{HeaderName, Request, request, response};
-use tollgate::headers::{Dialect, Reply};
+use tollgate::headers::{Dialect, PolicyName, Reply};
 use tollgate::{DecidedBy, Wait};
 
 use crate::decision::{GateDecision, Layers};
@@ -97,11 +97,11 @@ pub struct Said<'a> {
     /// How long to hold an admitted request; at most the question's `max_wait`.
     pub delay: Wait,
     /// What clients call the binding limit.
-    pub policy: Option<&'a Arc<str>>,
+    pub policy: Option<&'a PolicyName>,
     /// The rule that it is of.
     pub rule: Option<&'a str>,
-    /// Limits that are exceeded and only warn, as a list.
-    pub warnings: &'a str,
+    /// Limits that are exceeded and only warn.
+    pub warnings: &'a [&'a PolicyName],
 }
 
 impl Question {

@@ -1,23 +1,6 @@
-//! Header values as text that keys and rules can be made of.
-
-use std::borrow::Cow;
+//! What the header fields of a request say that keys and rules are made of.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-
-/// As text. Bytes that are no text are escaped: odd must never mean absent, for then a caller could leave
-/// its key.
-pub(crate) fn spelt(bytes: &[u8]) -> Cow<'_, str> {
-    std::str::from_utf8(bytes).map_or_else(
-        |_| {
-            let escaped = bytes.iter().map(|byte| match byte.is_ascii() {
-                true => char::from(*byte).to_string(),
-                false => format!("%{byte:02X}"),
-            });
-            Cow::Owned(escaped.collect())
-        },
-        Cow::Borrowed,
-    )
-}
 
 /// The one value of a field; `Err` if there are several different ones.
 pub(crate) fn only<'a>(

@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use arrayvec::ArrayString;
 use http::{HeaderName, request};
 use tollgate::KeyBuf;
+use tollgate::headers::spelt;
 
 use crate::client_ip::{TrustedProxies, first_bits};
 use crate::gate::Question;
-use crate::header_text::{only, said_elsewhere, spelt};
+use crate::header_text::{only, said_elsewhere};
 
 /// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
 /// can use any address in it.

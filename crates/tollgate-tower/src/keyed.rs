@@ -51,7 +51,6 @@ pub struct Keyed<C = SystemClock> {
 struct Named {
     limit: Limit,
     policy: PolicyName,
-    name: Arc<str>,
 }
 
 /// What to do with requests that have no key.
@@ -105,8 +104,7 @@ impl<C: Clock + 'static> Keyed<C> {
     ) -> Result<Keyed<C>, LimitsError> {
         let named = |limit| {
             let policy = PolicyName::of(&limit);
-            let name = policy.as_str().into();
-            Named { limit, policy, name }
+            Named { limit, policy }
         };
         let limits: Arc<[Named]> = limits.into_iter().map(named).collect();
         if !(1..=MAX_LIMITS).contains(&limits.len()) {
@@ -197,7 +195,7 @@ impl<C: Clock + 'static> Keyed<C> {
                 as Box<dyn Pass>
         });
         let policy = |(named, outcome): (_, &Outcome)| {
-            let Named { limit, policy, .. }: &Named = named;
+            let Named { limit, policy }: &Named = named;
             Policy { name: policy, limit, outcome: *outcome }
         };
         let mut policies = ArrayVec::<Policy<'_>, MAX_LIMITS>::new();
@@ -211,9 +209,9 @@ impl<C: Clock + 'static> Keyed<C> {
             dialects: &Dialect::DEFAULT,
             decided_by: decision.decided_by(),
             delay: decision.delay(),
-            policy: self.limits.get(decision.binding()).map(|named| &named.name),
+            policy: self.limits.get(decision.binding()).map(|named| &named.policy),
             rule: None,
-            warnings: "",
+            warnings: &[],
         })
     }
 

@@ -66,7 +66,6 @@ pub mod body;
 
 pub mod warning;
 
-mod fields;
 mod grpc;
 mod header_text;
 

@@ -5,7 +5,7 @@
 //! (of an upgraded connection, until the head of its 101; and for 24 hours at most), and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, request, response};
+use tollgate::headers::spelt;
 use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressFrom;
 use tollgate_rules::{
@@ -22,7 +23,7 @@ use tollgate_rules::{
 
 use crate::charge::number;
 use crate::gate::{Answered, Asked, BoxFuture, Gate, Pass, Question, Said};
-use crate::header_text::{only, said_elsewhere, spelt};
+use crate::header_text::{only, said_elsewhere};
 use crate::warning::Warning;
 
 /// ```
@@ -145,24 +146,19 @@ fn signs_of_misuse(identify: &Identify, question: &Question) -> Option<Warning> 
 
 fn tell(question: &Question, answer: &Answer) -> Answered {
     let binding = answer.binding();
-    let mut warnings = String::new();
-    for name in answer.warnings() {
-        let comma = if warnings.is_empty() { "" } else { ", " };
-        let _ = write!(warnings, "{comma}{name}");
-    }
+    let warnings: Vec<_> = answer.warnings().collect();
     if answer.allowed() && binding.is_none() && warnings.is_empty() {
         // Nothing is left of no limit, and handlers are not to take that for the end of one.
         return question.unlimited();
     }
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    let policy = binding.as_ref().map(|limit| Arc::from(limit.policy.as_str()));
     question.decided(&Said {
         reply: &reply,
         dialects: answer.dialects(),
         decided_by: answer.decided_by(),
         delay: answer.delay(),
-        policy: policy.as_ref(),
+        policy: binding.as_ref().map(|limit| limit.policy),
         rule: binding.map(|limit| limit.rule),
         warnings: &warnings,
     })

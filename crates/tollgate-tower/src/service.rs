@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response, response};
+use http::{Request, Response, request, response};
 use http_body::Body;
 use tower_service::Service;
 
 use crate::body::GatedBody;
 use crate::decision::GateDecision;
 use crate::future::{Deferred, ResponseFuture};
-use crate::gate::{Answered, Asked, BoxFuture, Finding, Pass, Question};
+use crate::gate::{Answered, Asked, BoxFuture, Finding, Pass};
 use crate::layer::Config;
 use crate::refusal;
 
@@ -56,9 +56,13 @@ where
         }
         let mut question = self.config.question(head);
         match self.config.ask(&mut question) {
-            Asked::Now(answered) => match next(&self.config, question, answered, body) {
-                Next::Go(request, held) => ResponseFuture::inner(self.inner.call(request), held),
-                Next::Wait(sleep, request, held) => {
+            Asked::Now(answered) => match next(&self.config, &mut question.head, answered) {
+                Next::Go(held) => {
+                    let request = Request::from_parts(question.head, body);
+                    ResponseFuture::inner(self.inner.call(request), held)
+                }
+                Next::Wait(sleep, held) => {
+                    let request = Request::from_parts(question.head, body);
                     ResponseFuture::waiting(sleep, request, held, self.take_ready())
                 }
                 Next::Answer(response) => ResponseFuture::answered(response),
@@ -80,22 +84,17 @@ impl<S: Clone> RateLimit<S> {
 }
 
 /// What follows from an answer.
-pub(crate) enum Next<B> {
-    /// To the inner service.
-    Go(Request<B>, Held),
+pub(crate) enum Next {
+    /// The request goes to the inner service.
+    Go(Held),
     /// The same, after a while.
-    Wait(BoxFuture<()>, Request<B>, Held),
+    Wait(BoxFuture<()>, Held),
     /// Back to the client.
     Answer(Response<Bytes>),
 }
 
-pub(crate) fn next<B>(
-    config: &Arc<Config>,
-    question: Question,
-    answered: Answered,
-    body: B,
-) -> Next<B> {
-    let Question { mut head, .. } = question;
+/// The head of a request is large: it stays where it is until it goes on.
+pub(crate) fn next(config: &Arc<Config>, head: &mut request::Parts, answered: Answered) -> Next {
     let Answered { finding, pass, warning } = answered;
     if let Some(warning) = warning {
         config.warn(warning);
@@ -103,20 +102,19 @@ pub(crate) fn next<B>(
     let mut held =
         Held { decision: None, pass: pass.map(|pass| Begun { pass, config: Arc::clone(config) }) };
     let decision = match finding {
-        Finding::Unlimited => return Next::Go(Request::from_parts(head, body), held),
-        Finding::Unclear(header) => return Next::Answer(refusal::unclear(&header, &head)),
+        Finding::Unlimited => return Next::Go(held),
+        Finding::Unclear(header) => return Next::Answer(refusal::unclear(&header, head)),
         Finding::Decided(decision) if !decision.allowed() => {
-            return Next::Answer(refusal::refuse(config, &decision, &head));
+            return Next::Answer(refusal::refuse(config, &decision, head));
         }
         Finding::Decided(decision) => decision,
     };
     head.extensions.insert(decision.clone());
     let delay = decision.delay().duration().filter(|delay| !delay.is_zero());
     held.decision = Some(decision);
-    let request = Request::from_parts(head, body);
     match delay.and_then(|delay| config.sleep(delay)) {
-        Some(sleep) => Next::Wait(sleep, request, held),
-        None => Next::Go(request, held),
+        Some(sleep) => Next::Wait(sleep, held),
+        None => Next::Go(held),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Outcome {
     pub reset_after: Wait,
     /// Until one more unit is available; zero when all are.
     pub more_after: Wait,
+    /// Until what was charged beyond the capacity is paid off; zero without such a debt.
+    pub debt_for: Wait,
     /// How long an admitted request is to be held; only a queue asks for that.
     pub delay: Wait,
     /// Units charged; 0 for peeks and refusals.

@@ -1,6 +1,6 @@
 //! `Limit`: an algorithm and its numbers, validated once.
 //!
-//! This is the only place where numbers are checked. Whoever holds a [`Limit`] holds one that can
+//! This is the only place where numbers are checked, in `checks.rs`. Whoever holds a [`Limit`] holds one that can
 //! be decided exactly in every store, so nothing after this point can fail on a number.
 //!
 //! ```
@@ -18,20 +18,29 @@
 //! ```
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::token_bucket::Short;
 use crate::algorithm::{Algorithm, Divisor};
 use crate::hash::public_hash;
-use crate::time::{MAX_EXACT, Micros};
 
+mod bucket_numbers;
+mod builder;
 pub(crate) mod calendar;
+mod checks;
+mod error;
+mod identity;
 mod notation;
+mod options;
 
+pub(crate) use bucket_numbers::BucketNumbers;
+pub use builder::LimitBuilder;
 pub use calendar::{Calendar, CalendarUnit};
+pub use error::LimitError;
 pub use notation::{is_monthly, parse_calendar_rate, parse_period, parse_rate};
+pub(crate) use options::Kind;
+use options::Options;
+pub use options::{Align, OnChange, Precision};
 
 /// The longest period, and the longest time a bucket may take to refill: 100 years of 365.25 days.
 pub const MAX_PERIOD: Duration = Duration::from_secs(100 * 36525 * 864);
@@ -69,102 +78,6 @@ pub struct Limit {
     pub(crate) window_offset: u64,
     /// The longest that a window can last.
     window_longest: u64,
-}
-
-/// What a bucket computes with. One unit is `unit` ticks long and `drain` ticks pass in a
-/// microsecond, both without common factor: 3/second is 1,000,000 and 3, 100/hour 36,000,000 and
-/// 1. Debt counted in ticks is exact for every rational rate.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BucketNumbers {
-    pub(crate) unit: u64,
-    pub(crate) drain: u64,
-    /// A full bucket in ticks.
-    pub(crate) capacity: u128,
-    /// Microseconds until an empty bucket is full.
-    pub(crate) full_refill: u64,
-    pub(crate) by_unit: Divisor,
-    pub(crate) by_drain: Divisor,
-    /// The same for the short way, if the numbers allow it.
-    pub(crate) short: Option<Short>,
-}
-
-/// Where a fixed window begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Align {
-    /// At whole multiples of the period since the Unix epoch: every process agrees.
-    #[default]
-    Epoch,
-    /// At whole multiples of the period since this instant: "resets at 09:00".
-    Anchor(Micros),
-    /// At the first charged request; it lasts exactly one period.
-    FirstHit,
-}
-
-impl Align {
-    /// How far windows begin after a multiple of the period.
-    fn offset(self, period: u64) -> u64 {
-        match self {
-            Align::Anchor(anchor) => anchor.as_u64() % period,
-            Align::Epoch | Align::FirstHit => 0,
-        }
-    }
-}
-
-/// How a sliding window counter counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Two counters, the older weighted by its overlap: small, fast, an estimate.
-    #[default]
-    Estimate,
-    /// This many sub-buckets counted whole: never above N in any trailing period.
-    Buckets(u32),
-}
-
-/// What becomes of the used part when a limit's numbers change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnChange {
-    /// What is used stays used: 40 left of 100 becomes 140 left of 200.
-    #[default]
-    Keep,
-    /// Everybody starts fresh.
-    Reset,
-    /// What is left grows or shrinks with the limit: 40 of 100 becomes 80 of 200.
-    Scale,
-}
-
-/// The choices beside the numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Options {
-    queue: bool,
-    align: Align,
-    stagger: bool,
-    precision: Precision,
-    on_change: OnChange,
-}
-
-/// Which state a limit keeps, and how it is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Token,
-    Leaky,
-    Window,
-    /// A window whose beginning depends on the key.
-    Staggered,
-    Counter,
-    Log,
-}
-
-impl Kind {
-    fn of(algorithm: Algorithm, options: &Options) -> Kind {
-        match (algorithm, options.precision) {
-            (Algorithm::TokenBucket, _) => Kind::Token,
-            (Algorithm::LeakyBucket, _) => Kind::Leaky,
-            (Algorithm::FixedWindow, _) if options.stagger => Kind::Staggered,
-            (Algorithm::FixedWindow, _) => Kind::Window,
-            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => Kind::Log,
-            (Algorithm::SlidingWindowCounter, Precision::Estimate) => Kind::Counter,
-        }
-    }
 }
 
 impl Limit {
@@ -413,369 +326,11 @@ impl Eq for Limit {}
 impl std::panic::UnwindSafe for Limit {}
 impl std::panic::RefUnwindSafe for Limit {}
 
-/// A limit being described; [`LimitBuilder::build`] checks it.
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct LimitBuilder {
-    name: String,
-    units: u64,
-    period: Duration,
-    burst: Option<u64>,
-    algorithm: Option<Algorithm>,
-    options: Options,
-    calendar: Option<Arc<dyn Calendar>>,
-}
-
-impl LimitBuilder {
-    /// The most that may pass at one instant; means a token bucket unless an algorithm is named.
-    pub fn burst(mut self, units: u64) -> LimitBuilder {
-        self.burst = Some(units);
-        self
-    }
-
-    /// Decides by this algorithm. Without it, a rate with a burst is a token bucket, one of a
-    /// calendar a fixed window, and any other a sliding window counter.
-    pub fn algorithm(mut self, algorithm: Algorithm) -> LimitBuilder {
-        self.algorithm = Some(algorithm);
-        self
-    }
-
-    /// Leaky bucket as a queue: admitted requests carry a delay instead of passing in a burst.
-    pub fn queue(mut self) -> LimitBuilder {
-        self.options.queue = true;
-        self
-    }
-
-    /// Where a fixed window begins.
-    pub fn align(mut self, align: Align) -> LimitBuilder {
-        self.options.align = align;
-        self
-    }
-
-    /// Fixed window: each key's windows begin at an offset of their own.
-    pub fn stagger(mut self) -> LimitBuilder {
-        self.options.stagger = true;
-        self
-    }
-
-    /// Sliding window counter: count in this many whole sub-buckets, never above N.
-    pub fn buckets(mut self, buckets: u32) -> LimitBuilder {
-        self.options.precision = Precision::Buckets(buckets);
-        self
-    }
-
-    /// The policy name, as headers and metrics show it: letters, digits, `_` and `-`, at most 64.
-    /// Limits of different names never share state; limits of the same name, algorithm and period
-    /// do, whatever their N. Tiers between which one caller can switch need different names: at each
-    /// switch what was used is cut to the new capacity.
-    pub fn name(mut self, name: impl Into<String>) -> LimitBuilder {
-        self.name = name.into();
-        self
-    }
-
-    /// What becomes of the used part when the numbers change.
-    pub fn on_change(mut self, on_change: OnChange) -> LimitBuilder {
-        self.options.on_change = on_change;
-        self
-    }
-
-    /// Checks the numbers and makes the limit.
-    pub fn build(self) -> Result<Limit, LimitError> {
-        check_name(&self.name)?;
-        let period = checked_period(self.period)?;
-        checked_count("the rate", self.units, "write at least 1, such as 1/day")?;
-        let default = match self.burst {
-            _ if self.calendar.is_some() => Algorithm::FixedWindow,
-            Some(_) => Algorithm::TokenBucket,
-            None => Algorithm::SlidingWindowCounter,
-        };
-        let algorithm = self.algorithm.unwrap_or(default);
-        let calendar = self.calendar.as_deref();
-        let capacity = self.burst.unwrap_or(self.units);
-        checked_count(
-            "the burst",
-            capacity,
-            "it is the largest cost that can pass at once; write at least 1, or leave it out",
-        )?;
-        calendar.map_or(Ok(()), |calendar| check_calendar(calendar, algorithm, self.options))?;
-        check_options(algorithm, self.burst, self.options, period)?;
-        let bucket = BucketNumbers::new(self.units, period, capacity);
-        if algorithm.is_bucket() && bucket.full_refill > MAX_PERIOD_US {
-            return Err(LimitError::new(format!(
-                "a burst of {capacity} at {} per {} takes more than 100 years to refill: \
-                 lower the burst or raise the rate",
-                self.units,
-                notation::show_period(period),
-            )));
-        }
-        let kind = limit_kind(algorithm, period, self.options, calendar);
-        let longest = calendar.map(|calendar| calendar.unit().longest().as_micros() as u64);
-        Ok(Limit {
-            id: public_hash(&[self.name.as_bytes(), &kind.to_le_bytes()]),
-            fingerprint: limit_fingerprint(kind, self.options, [self.units, capacity]),
-            name: self.name.into(),
-            algorithm,
-            kind: Kind::of(algorithm, &self.options),
-            units: self.units,
-            period,
-            capacity,
-            options: self.options,
-            bucket,
-            by_period: Divisor::new(period),
-            window_offset: self.options.align.offset(period),
-            window_longest: longest.unwrap_or(period),
-            calendar: self.calendar,
-        })
-    }
-}
-
-impl BucketNumbers {
-    fn new(units: u64, period: u64, capacity: u64) -> BucketNumbers {
-        let common = gcd(units, period);
-        let (drain, unit) = (units / common, period / common);
-        let ticks = u128::from(capacity) * u128::from(unit);
-        let full_refill = u64::try_from(ticks.div_ceil(u128::from(drain))).unwrap_or(u64::MAX);
-        let mut numbers = BucketNumbers {
-            unit,
-            drain,
-            capacity: ticks,
-            full_refill,
-            by_unit: Divisor::new(unit),
-            by_drain: Divisor::new(drain),
-            short: None,
-        };
-        numbers.short = Short::new(&numbers);
-        numbers
-    }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-fn check_name(name: &str) -> Result<(), LimitError> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if name.len() > 64 || !name.bytes().all(allowed) {
-        return Err(LimitError::new(format!(
-            "the name {name:?} is not usable: write at most 64 letters, digits, `_` or `-`"
-        )));
-    }
-    Ok(())
-}
-
-fn checked_period(period: Duration) -> Result<u64, LimitError> {
-    let nanos = period.as_nanos();
-    if nanos == 0 {
-        return Err(LimitError::new("the period is zero: write at least 1us, such as 10/second"));
-    }
-    if !nanos.is_multiple_of(1_000) {
-        return Err(LimitError::new(format!(
-            "the period of {nanos} ns is not a whole number of microseconds: \
-             multiply rate and period until it is"
-        )));
-    }
-    if period > MAX_PERIOD {
-        return Err(LimitError::new("the period is longer than 100 years: write a shorter one"));
-    }
-    Ok((nanos / 1_000) as u64)
-}
-
-fn checked_count(what: &str, count: u64, hint: &str) -> Result<(), LimitError> {
-    match count {
-        0 => Err(LimitError::new(format!("{what} is zero: {hint}"))),
-        1..=MAX_EXACT => Ok(()),
-        _ => Err(LimitError::new(format!(
-            "{what} of {count} is too large: the most is {MAX_EXACT} (2^53 - 1)"
-        ))),
-    }
-}
-
-/// A calendar says alone when its windows begin.
-fn check_calendar(
-    calendar: &dyn Calendar,
-    algorithm: Algorithm,
-    options: Options,
-) -> Result<(), LimitError> {
-    calendar::check_zone(calendar.zone())?;
-    if algorithm != Algorithm::FixedWindow {
-        return Err(LimitError::new(format!(
-            "{algorithm} cannot count by the calendar: leave the algorithm out, or choose \
-             fixed_window"
-        )));
-    }
-    let option = match options.align {
-        Align::FirstHit => "align: first_hit",
-        Align::Anchor(_) => "align to an anchor",
-        Align::Epoch if options.stagger => "stagger",
-        Align::Epoch => return Ok(()),
-    };
-    Err(LimitError::new(format!(
-        "`{option}` and a calendar contradict each other: the calendar says when a window begins, \
-         for every key; leave one of the two out"
-    )))
-}
-
-/// An option that its algorithm would ignore is a misunderstanding, so it is an error.
-fn check_options(
-    algorithm: Algorithm,
-    burst: Option<u64>,
-    options: Options,
-    period: u64,
-) -> Result<(), LimitError> {
-    let only = |option: &str, wants: &str| {
-        Err(LimitError::new(format!(
-            "`{option}` means nothing to {algorithm}: leave it out, or choose {wants}"
-        )))
-    };
-    if burst.is_some() && !algorithm.is_bucket() {
-        return only("burst", "token_bucket or leaky_bucket");
-    }
-    if options.queue && algorithm != Algorithm::LeakyBucket {
-        return only("queue", "leaky_bucket");
-    }
-    if options.align != Align::Epoch && algorithm != Algorithm::FixedWindow {
-        return only("align", "fixed_window");
-    }
-    if options.stagger && algorithm != Algorithm::FixedWindow {
-        return only("stagger", "fixed_window");
-    }
-    if options.stagger && options.align == Align::FirstHit {
-        return Err(LimitError::new(
-            "`stagger` and `align: first_hit` contradict each other: a window that begins with \
-             the first request is already each key's own; leave `stagger` out",
-        ));
-    }
-    let Precision::Buckets(buckets) = options.precision else { return Ok(()) };
-    if algorithm != Algorithm::SlidingWindowCounter {
-        return only("precision: buckets", "sliding_window_counter");
-    }
-    if buckets == 0 || buckets > MAX_BUCKETS || u64::from(buckets) > period {
-        return Err(LimitError::new(format!(
-            "buckets({buckets}) is not possible: write between 1 and {}",
-            u64::from(MAX_BUCKETS).min(period)
-        )));
-    }
-    Ok(())
-}
-
-fn limit_fingerprint(kind: u64, options: Options, numbers: [u64; 2]) -> u64 {
-    let [units, capacity] = numbers.map(u64::to_le_bytes);
-    let on_change = [options.on_change as u8, u8::from(options.queue)];
-    public_hash(&[&kind.to_le_bytes(), &units, &capacity, &on_change])
-}
-
-/// What makes the states of two limits mean different things.
-fn limit_kind(
-    algorithm: Algorithm,
-    period: u64,
-    options: Options,
-    calendar: Option<&dyn Calendar>,
-) -> u64 {
-    let align = match (calendar, options.align) {
-        // No anchor reaches the highest bit.
-        (Some(calendar), _) => calendar::identity_hash(calendar) | 1 << 63,
-        (None, Align::Epoch) => 0,
-        (None, Align::FirstHit) => 1,
-        (None, Align::Anchor(anchor)) => 2 + anchor.as_u64() % period,
-    };
-    let buckets = match options.precision {
-        Precision::Estimate => 0,
-        Precision::Buckets(buckets) => buckets,
-    };
-    public_hash(&[
-        algorithm.name().as_bytes(),
-        &period.to_le_bytes(),
-        &align.to_le_bytes(),
-        &[u8::from(options.stagger)],
-        &buckets.to_le_bytes(),
-    ])
-}
-
-/// Why numbers do not make a limit, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitError(String);
-
-impl LimitError {
-    pub(crate) fn new(message: impl Into<String>) -> LimitError {
-        LimitError(message.into())
-    }
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for LimitError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const YEAR: Duration = Duration::from_secs(31_557_600);
-
-    #[test]
-    fn impossible_numbers_say_what_to_write() {
-        let cases: [(LimitBuilder, &str); 15] = [
-            (Limit::per_minute(0), "the rate is zero: write at least 1"),
-            (Limit::per_minute(1).burst(0), "the burst is zero"),
-            (Limit::per(1, Duration::ZERO), "the period is zero"),
-            (Limit::per(1, Duration::from_nanos(1_500)), "whole number of microseconds"),
-            (Limit::per(1, YEAR * 101), "longer than 100 years"),
-            (Limit::per_second(1 << 53), "too large: the most is 9007199254740991"),
-            (Limit::per_second(1).burst(1 << 53), "the burst of 9007199254740992 is too large"),
-            (Limit::per_day(1).burst(36_526), "takes more than 100 years to refill"),
-            (Limit::per_day(1).name("a b"), "letters, digits"),
-            (Limit::per_day(1).name("x".repeat(65)), "at most 64"),
-            (
-                Limit::per_day(1).burst(2).algorithm(Algorithm::FixedWindow),
-                "`burst` means nothing to fixed_window",
-            ),
-            (Limit::per_day(1).queue(), "`queue` means nothing to sliding_window_counter"),
-            (Limit::per_day(1).buckets(2_000), "between 1 and 1023"),
-            (Limit::per(5, Duration::from_micros(7)).buckets(8), "between 1 and 7"),
-            (
-                Limit::per_day(1)
-                    .algorithm(Algorithm::FixedWindow)
-                    .align(Align::FirstHit)
-                    .stagger(),
-                "contradict",
-            ),
-        ];
-        for (builder, want) in cases {
-            let error = builder.clone().build().expect_err(want).to_string();
-            assert!(error.contains(want), "{builder:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn the_ends_of_the_range_are_accepted() {
-        for builder in [
-            Limit::per(1, MAX_PERIOD),
-            Limit::per(1, Duration::from_micros(1)),
-            Limit::per_second(MAX_EXACT),
-            Limit::per_day(1).burst(36_525),
-            Limit::per_second(1_000_000).burst(4_000_000_000),
-        ] {
-            builder.clone().build().unwrap_or_else(|error| panic!("{builder:?}: {error}"));
-        }
-    }
-
-    #[test]
-    fn identity_ignores_numbers_and_minds_the_rest() {
-        let id = |builder: LimitBuilder| builder.build().unwrap().id();
-        let base = id(Limit::per_minute(100));
-        assert_eq!(base, id(Limit::per_minute(200)));
-        for other in [
-            Limit::per_hour(100),
-            Limit::per_minute(100).burst(20),
-            Limit::per_minute(100).name("api"),
-            Limit::per_minute(100).buckets(60),
-        ] {
-            assert_ne!(base, id(other));
-        }
-    }
 
     #[test]
     fn a_share_is_rounded_up_and_keeps_the_identity() {

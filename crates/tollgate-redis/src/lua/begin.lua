@@ -27,6 +27,11 @@ else
   now = tonumber(now)
 end
 
+-- Which algorithm it is of, if all that is asked is one unit of one limit: so are nearly all calls in a
+-- cluster, where few requests share a slot. Such a call is answered before the functions that it has no
+-- use for are made, which would cost more than its answer.
+local alone = ARGV[2] == '\1' and byte(ARGV[3])
+
 -- How long to keep a state that lasts until `us` after the instant `at`, if a limit's states usually
 -- last `memory` and are kept for `ttl`.
 local function keep_for(ttl, memory, at, us)

@@ -182,7 +182,7 @@ local function sliding_window_log()
     -- What is merged depends on all entries.
     if charges and live >= MAX_ENTRIES - 1 then return value end
     local over, wanted = place.total - limit.full, { [place.count - 1] = true }
-    for _, units in ipairs({ 1, over + 1, over + cost, over + cost + 1, over + 2 * cost }) do
+    for _, units in ipairs({ 1, over, over + 1, over + cost, over + cost + 1, over + 2 * cost }) do
       if units >= 1 and units <= place.total then wanted[completing(limit, place, units)] = true end
     end
     local order = {}

@@ -3,6 +3,33 @@
 
 local BUCKET = '<BBc0Bc0I7I7I7I7I7I7I7I7I7'
 
+-- One unit alone, if all is as usual: without a single function. What is odd is left to those below.
+if alone == 1 or alone == 2 then
+  local _, suffix, ttl, _, _, drain, unit, unit_part, full, full_part, most = unpack(BUCKET, ARGV[3])
+  local value, whole, part = pcall('GET', KEYS[1]), 0, 0
+  local usual = not value
+  if not usual and #value == SUFFIX_AT - 1 + #suffix and sub(value, SUFFIX_AT) == suffix then
+    local mark
+    mark, whole, part = unpack(STATE, value)
+    usual = mark <= now and whole <= most and part < drain
+    whole = whole - (now - mark)
+    if whole < 0 then whole, part = 0, 0 end
+  end
+  if usual then
+    local to_next = drain - unit_part
+    whole = whole + unit
+    if part >= to_next then
+      whole, part = whole + 1, part - to_next
+    else
+      part = part + unit_part
+    end
+    value = value or ''
+    if whole > full or whole == full and part > full_part then return { now, { 1, value } } end
+    call('SET', KEYS[1], pack(STATE, now, whole, part) .. suffix, 'PX', ttl)
+    return { now, value }
+  end
+end
+
 -- Takes one unit of a bucket, the most usual request: the same as below in one piece, so that nothing
 -- else has to be made for it.
 local function token_bucket_taker(blob)

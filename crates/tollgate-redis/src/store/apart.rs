@@ -1,5 +1,5 @@
 //! A request whose keys are in several slots of a cluster: the checks of each slot in turn, in the
-//! order of the checks.
+//! order of the checks. While a slot moves, its keys may be in two places: then those of each key.
 //!
 //! If one refuses, what the others were charged is given back: never above a limit, below it at most by
 //! the requests on their way. That happens apart from whoever asked: an asker who no longer waits
@@ -9,8 +9,8 @@
 use tollgate::algorithm::{self, State};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
 
-use crate::error::StoreError;
-use crate::keys::{self, Names};
+use crate::error::{ErrorClass, StoreError};
+use crate::keys;
 use crate::request::{self, Request};
 use crate::script;
 
@@ -96,16 +96,37 @@ impl RedisStore {
         let states = checks.iter().map(|check| State::fresh(check.limit(), Micros::ZERO)).collect();
         let mut apart =
             Apart { checks, outcomes, states, charged, refused: false, at: None, failure: None };
-        for group in groups(&self.names, checks) {
-            apart.ask(self, &group, when).await;
+        for group in groups(0..checks.len(), |index| self.slot_of(&checks[index])) {
+            let Err(error) = apart.ask(self, &group, when).await else { continue };
+            if error.class != ErrorClass::TryAgain {
+                apart.failed(&group, error);
+                continue;
+            }
+            // The slot is moving, and no node has all of these keys: each is asked for by itself.
+            let key = |index: usize| (checks[index].key(), checks[index].limit().id());
+            for group in groups(group.into_iter(), key) {
+                if let Err(error) = apart.ask(self, &group, when).await {
+                    apart.failed(&group, error);
+                }
+            }
         }
         apart.end(partly)
+    }
+
+    fn slot_of(&self, check: &Check<'_>) -> u16 {
+        let subject = self.names.subject(check.key().as_bytes());
+        keys::slot(&self.names.key(subject, check.limit(), 0))
     }
 }
 
 impl Apart<'_> {
-    /// Asks about the checks of one slot; once another has refused, only what they would say.
-    async fn ask(&mut self, store: &RedisStore, group: &[usize], when: When) {
+    /// Asks about checks of one slot; once others have refused, only what they would say.
+    async fn ask(
+        &mut self,
+        store: &RedisStore,
+        group: &[usize],
+        when: When,
+    ) -> Result<(), StoreError> {
         let asked = group.iter().map(|&index| match &self.checks[index] {
             check if self.refused && !check.counts_denied() => check.act(Act::Peek),
             check => *check,
@@ -114,15 +135,7 @@ impl Apart<'_> {
         let limits = request::shifted(&asked);
         let request = Request::new(&store.names, &asked, &limits);
         let mut said = vec![Outcome::default(); asked.len()];
-        let told = match store.decide_together(&request, when, &mut said).await {
-            Ok(told) => told,
-            Err(error) => {
-                let bits = group.iter().fold(0, |bits, index| bits | 1 << index);
-                let before = self.failure.as_ref().map_or(0, |(bits, _)| *bits);
-                self.failure = Some((before | bits, error));
-                return;
-            }
-        };
+        let told = store.decide_together(&request, when, &mut said).await?;
         self.refused |= !told.decision.allowed();
         self.at = self.at.max(Some(told.decision.at()));
         for (&index, (outcome, place)) in group.iter().zip(said.iter().zip(&request.places)) {
@@ -132,6 +145,14 @@ impl Apart<'_> {
                 self.charged.list.push((index, outcome.receipt()));
             }
         }
+        Ok(())
+    }
+
+    /// Nobody answered these.
+    fn failed(&mut self, group: &[usize], error: StoreError) {
+        let bits = group.iter().fold(0, |bits, index| bits | 1 << index);
+        let before = self.failure.as_ref().map_or(0, |(bits, _)| *bits);
+        self.failure = Some((before | bits, error));
     }
 
     fn end(mut self, partly: Partly) -> Result<Answer, StoreError> {
@@ -218,15 +239,17 @@ impl Apart<'_> {
     }
 }
 
-/// The checks of each slot, slots in the order of their first checks.
-fn groups(names: &Names, checks: &[Check<'_>]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
-    for (index, check) in checks.iter().enumerate() {
-        let subject = names.subject(check.key().as_bytes());
-        let slot = keys::slot(&names.key(subject, check.limit(), 0));
-        match groups.iter_mut().find(|(other, _)| *other == slot) {
+/// The checks that have the same name, names in the order of their first checks.
+fn groups<N: PartialEq>(
+    checks: impl Iterator<Item = usize>,
+    name: impl Fn(usize) -> N,
+) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(N, Vec<usize>)> = Vec::new();
+    for index in checks {
+        let name = name(index);
+        match groups.iter_mut().find(|(other, _)| *other == name) {
             Some((_, group)) => group.push(index),
-            None => groups.push((slot, vec![index])),
+            None => groups.push((name, vec![index])),
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()

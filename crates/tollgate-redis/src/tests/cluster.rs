@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use testkit::redis::{Cluster, Launch, SLOTS, Server};
 use testkit::wait;
+use tollgate::{Check, Limit, Micros, Outcome};
 
 use super::*;
+use crate::store::RedisStore;
 
 /// CRC-16/XMODEM of the whole key, or of what stands in braces.
 fn slot_of(key: &str) -> u16 {
@@ -28,7 +30,7 @@ fn key_at(cluster: &Cluster, node: usize) -> String {
 }
 
 impl Store {
-    fn add_at(&self, key: &str) -> Result<i64, StoreError> {
+    pub(super) fn add_at(&self, key: &str) -> Result<i64, StoreError> {
         self.callers.block_on(add(&self.link, key, slot_of(key)))
     }
 }
@@ -176,6 +178,53 @@ fn keys_on_their_way_are_found_on_either_side() {
     let sums = store.callers.block_on(store.link.call(both())).unwrap();
     assert_eq!(sums, Value::Array(vec![Value::Int(24), Value::Int(23)]));
     assert!(store.errors(ErrorClass::Moved) >= 1);
+}
+
+/// Limits of one subject are one call, which no node can answer while the slot moves: then each limit is
+/// asked for by itself, and what is refused leaves nothing charged.
+#[tokio::test]
+async fn several_limits_of_a_subject_are_decided_while_their_slot_moves() {
+    let cluster = Cluster::of(3, false);
+    let options = Options { timeout: PLENTY, ..Options::default() };
+    let store = RedisStore::at(&StoreUrl::parse(&cluster.url()).unwrap(), &options);
+    let limits =
+        [("a", 9), ("b", 3)].map(|(name, units)| Limit::per_day(units).name(name).build().unwrap());
+    let key_of = |user: &str, limit: &Limit| {
+        let subject = store.names.subject(user.as_bytes());
+        String::from_utf8(store.names.key(subject, limit, 0)).unwrap()
+    };
+    let slot = slot_of(&key_of("old", &limits[0]));
+    let in_slot = |user: &String| slot_of(&key_of(user, &limits[0])) == slot;
+    let fresh = (0..).map(|n| format!("fresh{n}")).find(in_slot).unwrap();
+    let decide = async |user: &str| {
+        let checks = limits.each_ref().map(|limit| Check::new(limit, user));
+        let mut outcomes = [Outcome::default(); 2];
+        let decision = store.decide_each(&checks, Micros::ZERO, &mut outcomes).await.unwrap();
+        (decision.allowed(), outcomes.map(|outcome| outcome.remaining))
+    };
+    assert_eq!(decide("old").await, (true, [8, 2]));
+
+    let from = cluster.owner_of(slot);
+    let to = (from + 1) % 3;
+    let (source, target) = (cluster.node(from), cluster.node(to));
+    let slot = slot.to_string();
+    target.tell(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &cluster.id_of(from)]);
+    source.tell(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &cluster.id_of(to)]);
+    // One limit of an old subject has left; a new one is on neither side.
+    let port = target.port().to_string();
+    source.tell(&["MIGRATE", "127.0.0.1", &port, &key_of("old", &limits[1]), "0", "5000"]);
+    for expected in [(true, [7, 1]), (true, [6, 0]), (false, [6, 0])] {
+        assert_eq!(decide("old").await, expected);
+    }
+    assert_eq!(decide(&fresh).await, (true, [8, 2]));
+    assert!(store.link_stats().errors_of(ErrorClass::TryAgain) > 0, "the slot was moving");
+    // What was given back arrives by itself.
+    let given_back = async {
+        while store.balance(&limits[0], "old".into(), Micros::ZERO).await.unwrap() != 6 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(wait::PATIENCE, given_back).await.expect("what was refused given back");
 }
 
 #[test]

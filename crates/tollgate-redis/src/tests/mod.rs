@@ -6,6 +6,7 @@ mod faults;
 mod line;
 mod sentinel;
 mod single;
+mod tls;
 mod torn;
 
 use std::thread::JoinHandle;

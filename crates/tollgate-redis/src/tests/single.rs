@@ -1,9 +1,7 @@
 //! One server: who is let in, over what, and what is found out about it.
 
-use std::fs;
-
 use redis::Value;
-use testkit::redis::{Launch, Server, Tls};
+use testkit::redis::{Launch, Server};
 use testkit::wait;
 
 use super::*;
@@ -71,55 +69,6 @@ fn a_password_for_a_server_that_has_none_is_told() {
     let server = Server::start();
     let store = Store::at(&format!("redis://:s3cret@{}", server.address()), PLENTY);
     store.until_class(ErrorClass::NoAuth);
-}
-
-/// Makes a certificate authority, a certificate of 127.0.0.1 and its key.
-fn certificates(folder: &std::path::Path) -> Tls {
-    let ca_key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
-    let ca = params.self_signed(&ca_key).unwrap();
-    let issuer = rcgen::Issuer::from_params(&params, &ca_key);
-    let key = rcgen::KeyPair::generate().unwrap();
-    let names = vec!["127.0.0.1".to_owned()];
-    let mut leaf = rcgen::CertificateParams::new(names).unwrap();
-    leaf.distinguished_name.push(rcgen::DnType::CommonName, "server");
-    let cert = leaf.signed_by(&key, &issuer).unwrap();
-    let write = |name: &str, text: String| {
-        fs::write(folder.join(name), text).unwrap();
-        folder.join(name)
-    };
-    Tls {
-        ca: write("ca.pem", ca.pem()),
-        cert: write("cert.pem", cert.pem()),
-        key: write("key.pem", key.serialize_pem()),
-    }
-}
-
-#[test]
-fn tls_is_spoken_to_whom_the_given_authority_vouches_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let tls = certificates(folder.path());
-    let (ca, cert, key) = (tls.ca.clone(), tls.cert.clone(), tls.key.clone());
-    let server = Launch::new().tls(tls).args(&["--tls-auth-clients", "yes"]).start();
-    let ca_file = format!("ca_file={}", ca.display());
-    let client = format!("cert_file={}&key_file={}", cert.display(), key.display());
-    let url = format!("rediss://{}?{ca_file}&{client}", server.address());
-    let store = Store::at(&url, PLENTY);
-    assert_eq!(store.add("a").unwrap(), 1);
-    // Without a client's certificate, without the authority, without TLS.
-    for (url, says) in [
-        (format!("rediss://{}?{ca_file}", server.address()), ""),
-        (format!("rediss://{}?{client}", server.address()), "certificate"),
-        (format!("redis://{}", server.address()), ""),
-        (format!("rediss://{}?ca_file=/nowhere.pem", server.address()), "/nowhere.pem"),
-    ] {
-        let store = Store::at(&url, PLENTY);
-        let error = wait::until("a failure", || store.add("a").err());
-        let classes = [ErrorClass::Connect, ErrorClass::Closed, ErrorClass::Protocol];
-        assert!(classes.contains(&error.class) && error.detail.contains(says), "{url}: {error}");
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::gatekeeper::Version;
 use crate::import::{Allows, Imported};
 use crate::key_template::add_entry;
 use crate::limit_spec::RuleLimit;
-use crate::plan::{Direct, DirectLimit, Plan, Planned, Standing};
+use crate::plan::{Direct, DirectLimit, Plan, Standing};
 use crate::rule::Mode;
 use crate::rule_set::{DomainOf, RuleSet, STATED_OF_OURS};
 
@@ -192,10 +192,5 @@ impl<'a> Asked<'a> {
         let direct = Direct { rule, limit, cost, standing, of, quota: false };
         self.plan(of).add_direct(direct, key, now);
         Ok(())
-    }
-
-    /// Whether a planned limit belongs to a descriptor that only wants to know.
-    pub(super) fn only_asks(&self, planned: &Planned) -> bool {
-        self.each[usize::from(planned.of)].only_asks()
     }
 }

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, Clock, Micros, Outcome, Refusal, Wait};
 
-use super::asked::Asked;
+use super::asked::One;
 use crate::answer::{Answer, Binding, Entries, Told};
 use crate::gatekeeper::{Answering, Gatekeeper};
 use crate::plan::{Plan, Planned, Standing};
@@ -13,29 +13,51 @@ use crate::together::{both, together};
 
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides what is to be taken, all together.
-    pub(super) async fn take_asked(&self, asked: &mut Asked<'_>, now: Micros) -> (Told, Entries) {
-        self.enforce_blocked(&mut asked.first, now);
-        let (indebted, (mut told, mut entries)) = match asked.first.only_asks {
-            // Nothing is charged whatever is found out: one wait is enough.
-            true => {
-                both(self.indebted(asked, now), self.ask_store(&asked.first, Act::Take, now)).await
-            }
-            false => {
-                let indebted = self.indebted(asked, now).await;
-                asked.first.refused = self.is_refused(&asked.first, &indebted, now).await;
-                (indebted, self.ask_store(&asked.first, Act::Take, now).await)
-            }
-        };
-        let plan = &mut asked.first;
-        for (index, _) in indebted.iter().enumerate().filter(|(_, debt)| **debt) {
-            entries.refuse(index);
-        }
+    pub(super) async fn take_asked(
+        &self,
+        plan: &mut Plan<'_>,
+        each: &[One],
+        now: Micros,
+    ) -> (Told, Entries) {
+        self.enforce_blocked(plan, now);
+        plan.refused = is_closed(plan);
+        let (mut told, mut entries) = self.ask_store(plan, Act::Take, now).await;
+        refuse_debtors(plan, each, &mut entries);
         enforce_quotas(plan, &mut entries);
+        let passed = told.refusal.is_none();
         settle(plan, &entries, &mut told, now);
+        if passed && told.refusal.is_some() {
+            self.take_back(plan, &mut entries, now).await;
+        }
         if !plan.only_asks {
             self.tell(plan, &told, &entries);
         }
         (told, entries)
+    }
+
+    /// Gives back what the store has charged for a request that it let pass and that is refused after
+    /// all. Only where it was charged: a store that did not answer is not waited for again.
+    async fn take_back(&self, plan: &Plan<'_>, entries: &mut Entries, now: Micros) {
+        let store = self.limiter().store();
+        let charged: ArrayVec<(&Planned, Outcome), MAX_LIMITS> = plan
+            .limits
+            .iter()
+            .zip(entries.outcomes().copied())
+            .filter(|(one, outcome)| outcome.charged > 0 && !plan.counts_denied(one))
+            .collect();
+        let checks: ArrayVec<Check<'_>, MAX_LIMITS> = charged
+            .iter()
+            .map(|(one, outcome)| plan.check(one, Act::Take).cost(outcome.charged))
+            .collect();
+        let receipts = charged.iter().map(|(_, outcome)| Some(outcome.receipt()));
+        let refunds = checks.iter().zip(receipts);
+        together(refunds.map(|(check, receipt)| store.refund(check, receipt, now))).await;
+        for (one, outcome) in charged {
+            let same = |other: &Planned| plan.is_same_state(one, other);
+            for index in (0..plan.limits.len()).filter(|index| same(&plan.limits[*index])) {
+                entries.give_back(index, outcome.charged, plan.limit(one).capacity());
+            }
+        }
     }
 
     /// A caller that is blocked under a limit in quota mode is refused, whatever the others say.
@@ -57,69 +79,18 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Whether something else than the store refuses.
-    async fn is_refused(
-        &self,
-        plan: &Plan<'_>,
-        indebted: &[bool; MAX_LIMITS],
-        now: Micros,
-    ) -> bool {
-        plan.closed.iter().any(|one| one.standing == Standing::Enforced)
-            || plan.limits.iter().zip(indebted).any(|(one, debt)| *debt && is_enforced(one))
-            || self.quotas_are_used_up(plan, indebted, now).await
-    }
-
-    /// Which limits that are only asked about are in debt: that alone is over, for whoever takes
-    /// nothing.
-    async fn indebted(&self, asked: &Asked<'_>, now: Micros) -> [bool; MAX_LIMITS] {
-        let mut indebted = [false; MAX_LIMITS];
-        let (plan, store) = (&asked.first, self.limiter().store());
-        let is_asked = |one: &&Planned| asked.only_asks(one) && is_meant(plan, one);
-        let checks: ArrayVec<Check<'_>, MAX_LIMITS> =
-            plan.limits.iter().filter(is_asked).map(|one| plan.check(one, Act::Peek)).collect();
-        if checks.is_empty() {
-            return indebted;
-        }
-        let balances = together(checks.iter().map(|check| store.balance(check, now))).await;
-        let places = plan.limits.iter().zip(&mut indebted).filter(|(one, _)| is_asked(one));
-        for ((_, debt), Ok(balance)) in places.zip(balances) {
-            *debt = balance < 0;
-        }
-        indebted
-    }
-
-    /// Whether all limits in quota mode refuse, where that has to be known beforehand: what counts
-    /// refusals is charged either way.
-    async fn quotas_are_used_up(
-        &self,
-        plan: &Plan<'_>,
-        indebted: &[bool; MAX_LIMITS],
-        now: Micros,
-    ) -> bool {
-        let free_when_refused = |one: &Planned| !plan.counts_denied(one);
-        if !plan.limits.iter().any(|one| one.quota && free_when_refused(one)) {
-            return false;
-        }
-        let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        let outcomes = &mut outcomes[..plan.limits.len()];
-        let checks = plan.checks(Act::Peek);
-        let Ok(_) = self.limiter().store().decide_each(&checks, now, outcomes).await;
-        for (outcome, debt) in outcomes.iter_mut().zip(indebted) {
-            outcome.allowed &= !debt;
-        }
-        all_quotas_over(plan, outcomes.iter())
-    }
-
     /// Gives back what is to be given back; what is there after that, of each limit.
     pub(super) async fn give_back(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.limiter().store();
             let checks = plan.checks(Act::Take);
-            together(checks.iter().map(|check| store.refund(check, None, now))).await;
+            let back = together(checks.iter().map(|check| store.refund(check, None, now)));
             let nothing = |one: &Planned| plan.check(one, Act::Peek).cost(0);
-            let checks: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
-            let Ok(_) = store.decide_each(&checks, now, &mut outcomes).await;
+            let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
+            // A store is asked in this order, and waited for once.
+            let look = async { store.decide_each(&asked, now, &mut outcomes).await };
+            let (_, Ok(_)) = both(back, look).await;
         }
         outcomes
     }
@@ -145,6 +116,22 @@ fn is_enforced(planned: &Planned) -> bool {
 /// Whether it can be over at all: a limit in shadow is not, also in quota mode.
 fn is_meant(plan: &Plan<'_>, planned: &Planned) -> bool {
     is_enforced(planned) || (planned.quota && plan.rule(planned).mode == Mode::Enforce)
+}
+
+/// Whether it is refused whatever the store says: by limits of nothing.
+fn is_closed(plan: &Plan<'_>) -> bool {
+    let quotas = plan.limits.iter().any(|one| one.quota);
+    plan.closed.iter().any(|one| one.standing == Standing::Enforced)
+        || (!quotas && all_quotas_over(plan, [].iter()))
+}
+
+/// Whoever takes nothing is over where there is debt.
+fn refuse_debtors(plan: &Plan<'_>, each: &[One], entries: &mut Entries) {
+    for (index, one) in plan.limits.iter().enumerate() {
+        if each[usize::from(one.of)].only_asks() && is_meant(plan, one) {
+            entries.refuse_in_debt(index);
+        }
+    }
 }
 
 /// Whether there are limits in quota mode, and all of them refuse.

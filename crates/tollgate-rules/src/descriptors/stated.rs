@@ -47,10 +47,11 @@ impl StatedSets {
             *ends = end.max(*ends);
             return Ok(());
         }
-        match sets.has_room(now) {
-            true => drop(sets.ends.insert(set, end)),
-            false => return Err(DescriptorError::TooManyStated),
+        if !sets.has_room(now) {
+            return Err(DescriptorError::TooManyStated);
         }
+        sets.ends.insert(set, end);
+        sets.full_until = sets.full_until.min(end);
         Ok(())
     }
 }

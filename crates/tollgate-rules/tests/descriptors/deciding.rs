@@ -1,7 +1,7 @@
 //! Rules of our own asked by descriptors; stated limits; what is refused as a question.
 
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{DecidedBy, Refusal};
+use tollgate::{DecidedBy, Refusal, Wait};
 use tollgate_rules::descriptors::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use tollgate_rules::gatekeeper::at_once;
 use tollgate_rules::{Ask, DescriptorError, Facts, Standing, Unit, Verdict};
@@ -170,6 +170,33 @@ fn a_question_that_is_over_charges_nothing_beside_it() {
     let asked = [address("192.0.2.1").hits(0), address("192.0.2.2").hits(4)];
     let want = "OVER: OVER 10/minute 0 addresses | OK 10/minute 10 addresses";
     assert_eq!([(); 2].map(|()| gate.say("edge", &asked)), [want, want]);
+}
+
+#[test]
+fn the_wait_of_a_question_in_debt_is_exactly_until_it_is_paid() {
+    let limits = [
+        "{ rate: 7/minute, burst: 2, algorithm: token_bucket }",
+        "{ rate: 2/minute, algorithm: fixed_window }",
+        "{ rate: 2/minute, algorithm: sliding_window_log }",
+        "{ rate: 2/minute, algorithm: sliding_window_counter }",
+    ];
+    for limit in limits {
+        let mut gate =
+            Gate::new(&[&format!("rules: [{{ name: r, key: '{{user}}', limits: [{limit}] }}]")]);
+        for units in [1, 2, 1] {
+            gate.now = gate.now.after(Wait::from_micros(1_000_003));
+            gate.ask("edge", &[d(&[("user", "a")]).force(units)]);
+        }
+        let refused = gate.ask("edge", &[d(&[("user", "a")]).hits(0)]);
+        let wait = refused.retry_after().as_micros().unwrap();
+        assert_eq!(said(&refused)[..5].to_string(), "OVER:", "{limit}");
+        let asked_at = gate.now;
+        for (later, want) in [(wait - 1, "OVER:"), (wait, "OK: O")] {
+            gate.now = asked_at.after(Wait::from_micros(later));
+            let said = gate.say("edge", &[d(&[("user", "a")]).hits(0)]);
+            assert_eq!(&said[..5], want, "after {later} us of {limit}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! A gatekeeper that is asked descriptors at chosen instants, in a short notation.
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Store};
 use tollgate_rules::gatekeeper::at_once;
 use tollgate_rules::{
     Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Gatekeeper, Hits, RuleSet,
@@ -10,8 +13,8 @@ use tollgate_rules::{
 /// 2026-11-15 12:00:00 UTC: the beginning of an hour, a day less twelve hours.
 pub(crate) const NOON: u64 = 1_794_744_000;
 
-pub(crate) struct Gate {
-    pub(crate) gatekeeper: Gatekeeper<MemoryStore, ManualClock>,
+pub(crate) struct Gate<S = MemoryStore> {
+    pub(crate) gatekeeper: Gatekeeper<S, ManualClock>,
     pub(crate) now: Micros,
 }
 
@@ -63,9 +66,7 @@ impl D {
 
 impl Gate {
     pub(crate) fn new(texts: &[&str]) -> Gate {
-        let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
-        let gatekeeper = Gatekeeper::new(rules(texts), limiter);
-        Gate { gatekeeper, now: Micros::from_secs(NOON) }
+        Gate::on(MemoryStore::new(10_000), texts)
     }
 
     pub(crate) fn at(&mut self, seconds: u64) -> &Gate {
@@ -74,23 +75,7 @@ impl Gate {
     }
 
     pub(crate) fn try_ask(&self, domain: &str, asked: &[D]) -> Result<Described, DescriptorError> {
-        let entry = |(name, value): &'_ (String, String)| -> (String, String) {
-            (name.clone(), value.clone())
-        };
-        let owned: Vec<Vec<(String, String)>> =
-            asked.iter().map(|one| one.entries.iter().map(entry).collect()).collect();
-        let entries: Vec<Vec<Entry<'_>>> = owned
-            .iter()
-            .map(|one| one.iter().map(|(name, value)| Entry { name, value }).collect())
-            .collect();
-        let descriptors: Vec<Descriptor<'_>> = asked
-            .iter()
-            .zip(&entries)
-            .map(|(one, entries)| Descriptor { entries, hits: one.hits, limit: one.limit })
-            .collect();
-        let ask = DescriptorAsk { domain, descriptors: &descriptors };
-        let gatekeeper = &self.gatekeeper;
-        at_once(gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, self.now))
+        self.asking(domain, asked, |answer| at_once(answer))
     }
 
     pub(crate) fn ask(&self, domain: &str, asked: &[D]) -> Described {
@@ -108,6 +93,35 @@ impl Gate {
         let status = described.statuses().next().unwrap();
         assert_eq!(described.allowed(), !status.over || status.standing.is_none());
         of(&status)
+    }
+}
+
+impl<S: Store<Error = Infallible>> Gate<S> {
+    /// Decides in a store of your choosing.
+    pub(crate) fn on(store: S, texts: &[&str]) -> Gate<S> {
+        let limiter = Limiter::new(store, ManualClock::new(Micros::ZERO));
+        Gate { gatekeeper: Gatekeeper::new(rules(texts), limiter), now: Micros::from_secs(NOON) }
+    }
+
+    /// Puts a request, and has `wait` wait for what is answered.
+    pub(crate) fn asking<T>(
+        &self,
+        domain: &str,
+        asked: &[D],
+        wait: impl FnOnce(Pin<&mut dyn Future<Output = Result<Described, DescriptorError>>>) -> T,
+    ) -> T {
+        let entries: Vec<Vec<Entry<'_>>> = asked
+            .iter()
+            .map(|one| one.entries.iter().map(|(name, value)| Entry { name, value }).collect())
+            .collect();
+        let descriptors: Vec<Descriptor<'_>> = asked
+            .iter()
+            .zip(&entries)
+            .map(|(one, entries)| Descriptor { entries, hits: one.hits, limit: one.limit })
+            .collect();
+        let ask = DescriptorAsk { domain, descriptors: &descriptors };
+        let gatekeeper = &self.gatekeeper;
+        wait(pin!(gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, self.now)))
     }
 }
 

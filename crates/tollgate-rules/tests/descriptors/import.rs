@@ -159,6 +159,33 @@ fn quota_mode_refuses_when_all_are_used_up() {
 }
 
 #[test]
+fn a_refusal_in_quota_mode_charges_nothing_beside_it() {
+    let asked = || [d(&[("quota", "v")]), d(&[("plain", "v")])];
+    // A quota of nothing.
+    let nothing = file(
+        "  - { key: quota, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 0 } }\n  \
+           - { key: plain, rate_limit: { unit: hour, requests_per_unit: 4 } }\n",
+    );
+    let gate = Gate::new(&[&format!("count_denied: false\n{nothing}")]);
+    for _ in 0..3 {
+        assert_eq!(gate.say("d", &asked()), "OVER: OVER 0/hour 0 | OK 4/hour 4");
+    }
+    // A file that counts refusals, and a bucket in the place of one of its windows, which does not.
+    let counting = file(
+        "  - { key: quota, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }\n  \
+           - { key: plain, rate_limit: { unit: hour, requests_per_unit: 4 } }\n",
+    );
+    let bucket = "
+overrides: [{ rule: d--plain, key: 'entry.plain=v', limits: [{ rate: 5/hour, burst: 5, algorithm: token_bucket }] }]
+";
+    let gate = Gate::new(&[&counting, bucket]);
+    assert_eq!(gate.say("d", &asked()), "OK: OK 1/hour 0 | OK 5/hour 4");
+    for _ in 0..3 {
+        assert_eq!(gate.say("d", &asked()), "OVER: OVER 1/hour 0 | OK 5/hour 4");
+    }
+}
+
+#[test]
 fn none_is_left_out_because_there_are_many() {
     for mode in ["shadow_mode", "quota_mode"] {
         let file = file(&format!(

@@ -3,6 +3,7 @@
 mod deciding;
 mod gate;
 mod import;
+mod later;
 mod matching;
 mod reference;
 mod stated;

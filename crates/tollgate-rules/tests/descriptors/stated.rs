@@ -48,6 +48,19 @@ fn one_different_limit_too_many_is_refused_until_another_can_be_forgotten() {
 }
 
 #[test]
+fn a_short_one_makes_room_when_it_ends_whatever_the_others_are() {
+    let mut gate = Gate::new(&[RULES]);
+    for units in 1..STATED_LIMITS_MAX as u32 {
+        gate.ask("edge", &stating(units, Unit::Year));
+    }
+    for second in 0..4 {
+        gate.at(NOON + second);
+        assert!(gate.ask("edge", &stating(second as u32 + 1, Unit::Second)).allowed());
+        assert!(gate.try_ask("edge", &stating(9, Unit::Second)).is_err(), "in second {second}");
+    }
+}
+
+#[test]
 fn rules_have_numbers_while_the_shares_of_all_doors_are_full() {
     let gate = Gate::new(&[RULES]);
     for units in 1..=STATED_LIMITS_MAX as u32 {

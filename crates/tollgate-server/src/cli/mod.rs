@@ -90,8 +90,8 @@ impl Failure {
 /// A problem and, unless it says so itself, what to do about it.
 #[derive(Debug)]
 pub(crate) struct Report {
-    problem: String,
-    hint: Option<String>,
+    pub(crate) problem: String,
+    pub(crate) hint: Option<String>,
 }
 
 impl Report {

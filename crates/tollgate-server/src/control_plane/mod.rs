@@ -40,7 +40,7 @@ const PATHS: &str = "There is no such path. There are: /livez, /readyz, /metrics
 /// Answers on the admin door.
 pub(crate) struct ControlPlane {
     /// Who may use more than health and metrics; `None`: whoever is on this machine.
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) gatekeeper: Arc<Gatekeeper>,
     pub(crate) live: LiveRules,
@@ -88,7 +88,7 @@ impl ControlPlane {
         head: &'a request::Parts,
         peer: SocketAddr,
     ) -> Result<Admitted<'a>, Box<Response<Body>>> {
-        let tokens = self.tokens.as_ref();
+        let tokens = self.tokens.as_deref();
         guard::check_host(tokens, head)?;
         if let Some(open) = self.open_to_all(head) {
             return Ok(Admitted::ToAll(open));

@@ -14,7 +14,7 @@ use super::ControlPlane;
 use super::guard::By;
 use super::keys::override_of;
 use crate::doors::connection::Body;
-use crate::live::{Origin, Reloaded};
+use crate::live::{Failed, Origin, Reloaded};
 use crate::others;
 use crate::reply;
 
@@ -57,7 +57,10 @@ impl ControlPlane {
     /// Reads the files again.
     pub(super) async fn reload(&self, by: By) -> Response<Body> {
         let outcome = self.live.reload().await;
-        self.reloaded("a reload was asked for", outcome, by, None)
+        let credentials = self.live.status().credentials_failed.clone();
+        let refused = credentials.and_then(|failed| without_credentials(&outcome, &failed));
+        let answer = self.reloaded("a reload was asked for", outcome, by, None);
+        refused.unwrap_or(answer)
     }
 
     fn reloaded(
@@ -98,6 +101,22 @@ impl ControlPlane {
         }
         reply::json(StatusCode::OK, document.to_string())
     }
+}
+
+/// Whoever asked has to hear that tokens or certificate are not the new ones, whatever came of the rules;
+/// `None` if nobody has looked.
+fn without_credentials(rules: &Reloaded, failed: &Failed) -> Option<Response<Body>> {
+    let (rules, found) = match rules {
+        Reloaded::Loaded { version, .. } => (format!("The new rules are in force ({version})"), ""),
+        Reloaded::Unchanged { version } => (format!("The rules are as before ({version})"), ""),
+        Reloaded::Refused { diagnostics, errors } => {
+            (format!("The rules are wrong too ({errors}); those in force stay"), &**diagnostics)
+        }
+        Reloaded::Unable(_) => return None,
+    };
+    let message = format!("Tokens or certificate are wrong; the old ones stay in force. {rules}.");
+    let diagnostics = format!("{}\n{found}", failed.diagnostics);
+    Some(reply::rules_refused(&message, diagnostics.trim_end()))
 }
 
 /// What whoever sends rules has to know: how long they hold, and where.

@@ -25,6 +25,9 @@ impl ControlPlane {
             "uptime_s": now.as_u64().saturating_sub(started.as_u64()) / 1_000_000,
             "ready": health::why_not(&self.stopping, &self.gatekeeper).is_none(),
             "rules": self.rules_status(),
+            "credentials": {
+                "failed": self.live.status().credentials_failed.as_ref().map(failed),
+            },
             "store": self.store_status(),
             "decisions": {
                 "allowed": outcomes.allowed,

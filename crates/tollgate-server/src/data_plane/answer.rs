@@ -2,19 +2,14 @@
 
 use std::fmt::{self, Write};
 
-use arrayvec::ArrayVec;
-use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
 use tollgate::Wait;
-use tollgate::headers::{Dialect, Field, Problem, Reply};
+use tollgate::headers::{Dialect, Field, FieldText, Problem, Reply};
 use tollgate_rules::{Answer, Judged, ReservationId, Standing};
 
 use crate::doors::connection::Body;
 use crate::reply::write_json_text;
-
-/// The most fields: three dialects, a refusal's two, and the warning.
-const FIELDS_MAX: usize = 16;
 
 /// Room for the text of most header fields together.
 const FIELDS_BYTES: usize = 224;
@@ -67,49 +62,32 @@ pub(super) fn respond_in(
 ) -> Response<Body> {
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    let mut text = Vec::with_capacity(FIELDS_BYTES + content.bytes);
-    let mut fields = ArrayVec::<(HeaderName, usize), FIELDS_MAX>::new();
-    for_each_field(answer, dialects, &reply, |name, write_value| {
-        write_value(&mut text);
-        fields.push((name, text.len()));
-    });
-    let body_at = text.len();
-    write_body(&mut text, &reply);
-    let text = Bytes::from(text);
+    let mut text = FieldText::with_capacity(FIELDS_BYTES + content.bytes);
+    for_each_field(answer, dialects, &reply, |field, write_value| text.add(field, write_value));
+    let (fields, body) = text.finish_before(|out| write_body(out, &reply));
 
-    let body = text.slice(body_at..);
+    let kind = (!body.is_empty()).then_some((CONTENT_TYPE, content.kind));
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    let has_body = text.len() > body_at;
-    headers.reserve(fields.len() + usize::from(has_body));
-    if has_body {
-        headers.insert(CONTENT_TYPE, content.kind);
-    }
-    let mut start = 0;
-    for (name, end) in fields {
-        let value = HeaderValue::from_maybe_shared(text.slice(start..end));
-        // Names of policies are printable, the rest is digits and signs.
-        headers.insert(name, value.expect("every value is printable ASCII"));
-        start = end;
+    headers.reserve(fields.len() + usize::from(kind.is_some()));
+    for (name, value) in kind.into_iter().chain(fields.iter()) {
+        headers.insert(name, value);
     }
     response
 }
 
-/// Tells each header field of an answer: its name, and what writes its value.
+/// Tells each header field of an answer, and what writes its value.
 #[inline(always)]
 pub(super) fn for_each_field(
     answer: &Answer,
     dialects: &[Dialect],
     reply: &Reply<'_>,
-    mut tell: impl FnMut(HeaderName, &dyn Fn(&mut Vec<u8>)),
+    mut tell: impl FnMut(Field, &dyn Fn(&mut Vec<u8>)),
 ) {
-    reply.for_each_header(dialects, |field, value| {
-        tell(name_of(field), &|out| value.write_to(out));
-    });
+    reply.for_each_header(dialects, |field, value| tell(field, &|out| value.write_to(out)));
     if answer.warnings().next().is_some() {
-        let name = const { HeaderName::from_static("x-ratelimit-warning") };
-        tell(name, &|out| write_warnings(out, answer));
+        tell(Field::XWarning, &|out| write_warnings(out, answer));
     }
 }
 
@@ -119,22 +97,6 @@ fn write_warnings(text: &mut Vec<u8>, answer: &Answer) {
         let comma = if index > 0 { ", " } else { "" };
         text.extend_from_slice(comma.as_bytes());
         text.extend_from_slice(name.as_str().as_bytes());
-    }
-}
-
-/// The names of fields, made at compile time.
-fn name_of(field: Field) -> HeaderName {
-    match field {
-        Field::XLimit => const { HeaderName::from_static("x-ratelimit-limit") },
-        Field::XRemaining => const { HeaderName::from_static("x-ratelimit-remaining") },
-        Field::XReset => const { HeaderName::from_static("x-ratelimit-reset") },
-        Field::Policy => const { HeaderName::from_static("ratelimit-policy") },
-        Field::RateLimit => const { HeaderName::from_static("ratelimit") },
-        Field::Limit => const { HeaderName::from_static("ratelimit-limit") },
-        Field::Remaining => const { HeaderName::from_static("ratelimit-remaining") },
-        Field::Reset => const { HeaderName::from_static("ratelimit-reset") },
-        Field::RetryAfter => RETRY_AFTER,
-        Field::CacheControl => CACHE_CONTROL,
     }
 }
 

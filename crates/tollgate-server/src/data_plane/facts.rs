@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Micros;
+pub(super) use tollgate::headers::spelt;
 use tollgate_rules::{Facts, Headers, Identity, RuleSet, Version};
 
 use super::json::Asked;
@@ -50,21 +51,6 @@ impl Headers for RequestHeaders<'_> {
         let first = std::str::from_utf8(values.next()?.as_bytes()).ok()?;
         values.next().is_none().then_some(Cow::Borrowed(first))
     }
-}
-
-/// As text. Proxies pass on whatever bytes their client sent: those that are no text are escaped, as
-/// a path's one spelling has them anyway. Odd must never mean absent, for then no rule applies.
-pub(super) fn spelt(bytes: &[u8]) -> Cow<'_, str> {
-    std::str::from_utf8(bytes).map_or_else(
-        |_| {
-            let escaped = bytes.iter().map(|byte| match byte.is_ascii() {
-                true => char::from(*byte).to_string(),
-                false => format!("%{byte:02X}"),
-            });
-            Cow::Owned(escaped.collect())
-        },
-        Cow::Borrowed,
-    )
 }
 
 /// The facts that a question states.

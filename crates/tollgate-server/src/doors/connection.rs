@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT, HeaderValue};
-use http::{HeaderMap, Request, Response, Version, request};
+use http::header::{CONNECTION, EXPECT, HOST, HeaderValue};
+use http::{HeaderMap, Request, Response, StatusCode, Version, request};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -25,6 +25,7 @@ use super::patrol::{Order, Patience, Pulse};
 use super::protocol::Protocol;
 use super::request_body::{BODIES, RequestBody};
 use crate::metrics::responses::Responses;
+use crate::reply;
 
 /// The most bytes of a request's head, and of what is buffered to be written.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
@@ -166,7 +167,9 @@ async fn answer<H: Handler>(
     let (head, incoming) = request.into_parts();
     let allowance = Allowance::new(&site.bodies);
     let mut body = RequestBody::new(incoming, site.patience.body, allowance);
-    let mut response = {
+    let mut response = if let Some(problem) = host_problem(&head) {
+        reply::error(StatusCode::BAD_REQUEST, problem)
+    } else {
         let mut answer = pin!(site.handler.answer(&head, &mut body, peer));
         poll_fn(|context| {
             // A bug in one answer must not end the connection, let alone the worker.
@@ -189,6 +192,22 @@ async fn answer<H: Handler>(
     }
     drop(answering);
     Ok(response)
+}
+
+/// What is wrong with how a request says whom it is for (RFC 9112, section 3.2): two who read two hosts
+/// may each go by another one. HTTP/1.0 need not say it, and HTTP/2 has a place of its own for it.
+fn host_problem(head: &request::Parts) -> Option<&'static str> {
+    if head.version > Version::HTTP_11 {
+        return None;
+    }
+    let mut hosts = head.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if head.version == Version::HTTP_11 => {
+            Some("A request of HTTP/1.1 needs the header field `Host`.")
+        }
+        (_, Some(_)) => Some("A request has at most one header field `Host`."),
+        _ => None,
+    }
 }
 
 /// A request that is being answered; it ends also when the peer gives up.
@@ -312,12 +331,9 @@ mod tests {
     use std::io::{Read, Write};
     use std::time::Duration;
 
-    use http::StatusCode;
-
     use super::*;
     use crate::doors::connection_caps::ConnectionCaps;
     use crate::doors::workers::{Arrival, Workers};
-    use crate::reply;
 
     /// Has a bug in one path.
     struct Buggy;

@@ -34,6 +34,7 @@ pub(crate) use origin::{check_rate, load};
 pub(crate) use watch::WatchMode;
 
 use crate::background;
+use crate::credentials::Credentials;
 use crate::others::Others;
 use crate::store::Gatekeeper;
 use crate::telemetry::Logs;
@@ -208,6 +209,8 @@ pub(crate) struct Status {
     pub(crate) put_failed: Option<Failed>,
     /// What the rules in force name, if that is wrong now and the files say something else.
     pub(crate) keys_failed: Option<Failed>,
+    /// Tokens or certificate, if their files were wrong when somebody last asked for them.
+    pub(crate) credentials_failed: Option<Failed>,
     /// Replacements, without the start.
     pub(crate) loads: u64,
     /// Attempts that failed. Of files: one for each content that was wrong.
@@ -246,16 +249,18 @@ pub(crate) struct Failed {
 }
 
 impl LiveRules {
-    /// Watches over the rules that `first` was read from.
+    /// Watches over the rules that `first` was read from. Whoever asks for them to be read again means the
+    /// credentials too.
     pub(crate) fn start(
         gatekeeper: Arc<Gatekeeper>,
         first: First,
-        others: Others,
+        (others, credentials): (Others, Credentials),
         logs: Logs,
     ) -> io::Result<LiveRules> {
         let (live, inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
         let mut reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
         reloader.tell_others(others);
+        reloader.read_beside(credentials);
         reloader.begin();
         let of_thread = live.clone();
         let run = move || {
@@ -277,6 +282,7 @@ impl LiveRules {
             failed: None,
             put_failed: None,
             keys_failed: None,
+            credentials_failed: None,
             loads: 0,
             failures: 0,
             unchanged: 0,
@@ -288,7 +294,7 @@ impl LiveRules {
         (LiveRules { shared }, inbox)
     }
 
-    /// SIGHUP: the rules may have changed. Never blocks; what comes close together counts once.
+    /// SIGHUP: rules and credentials may have changed. Never blocks; what comes close together counts once.
     pub(crate) fn hang_up(&self) {
         self.hint(Hint::Signal);
     }
@@ -306,7 +312,8 @@ impl LiveRules {
         Hint::ALL.into_iter().filter(take)
     }
 
-    /// Reads the rules again from where they were read at the start, and waits for the outcome.
+    /// Reads rules and credentials again from where they were read at the start, and waits for the outcome
+    /// of the rules; that of the credentials is in the status.
     pub(crate) async fn reload(&self) -> Reloaded {
         self.ask(Message::Reload).await
     }

@@ -15,6 +15,7 @@ use super::elsewhere::Elsewhere;
 use super::origin::{First, Found, MadeOf, RulesFrom, log_warnings};
 use super::watch::{Watch, WatchMode, of_the_system};
 use super::{BUG, Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
+use crate::credentials::Credentials;
 use crate::store::Gatekeeper;
 use crate::telemetry::{Field, Logs};
 
@@ -33,6 +34,8 @@ pub(super) struct Reloader {
     pub(super) live: LiveRules,
     pub(super) logs: Logs,
     from: RulesFrom,
+    /// What is read again with the rules, if somebody asks.
+    credentials: Credentials,
     /// Where texts that are put stand.
     pub(super) folder: PathBuf,
     watch: Watch,
@@ -71,6 +74,7 @@ impl Reloader {
             watch: Watch::new(from.paths.clone(), from.watch, prints, teller),
             folder: from.folder(),
             from,
+            credentials: Credentials::default(),
             debounce: Debounce::default(),
             cause: Cause::Files,
             next_look: None,
@@ -81,6 +85,11 @@ impl Reloader {
             elsewhere: Elsewhere::default(),
             retired: Vec::new(),
         }
+    }
+
+    /// Reads these again too, whenever somebody asks.
+    pub(super) fn read_beside(&mut self, credentials: Credentials) {
+        self.credentials = credentials;
     }
 
     /// Begins to watch: from here on no change is missed.
@@ -171,6 +180,9 @@ impl Reloader {
 
     /// Reads again what the settings name.
     pub(super) fn reload(&mut self, cause: Cause) -> Reloaded {
+        if matches!(cause, Cause::Signal | Cause::Reload) {
+            self.read_credentials(cause);
+        }
         // Both before reading: what happens from here on is noticed.
         self.follow();
         self.watch.look();
@@ -192,6 +204,20 @@ impl Reloader {
         self.take_offered();
         self.follow_named();
         outcome
+    }
+
+    /// Tokens and certificate go their own way: neither they nor the rules wait for the other to be right.
+    fn read_credentials(&self, cause: Cause) {
+        let wrong = self.credentials.read_again(&self.logs);
+        let texts: Vec<String> = wrong.iter().map(|report| format!("error: {report}")).collect();
+        let failed = Failed {
+            at: self.gatekeeper.now(),
+            cause,
+            errors: wrong.len(),
+            diagnostics: texts.join("\n\n"),
+        };
+        let failed = (!wrong.is_empty()).then_some(failed);
+        self.live.update(|status| status.credentials_failed = failed);
     }
 
     fn take_files(&mut self, found: Found, cause: Cause) -> Reloaded {

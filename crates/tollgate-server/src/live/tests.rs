@@ -63,7 +63,8 @@ impl Run {
     fn start() -> Run {
         let directory = tempfile::tempdir().unwrap();
         let (gatekeeper, first, logs) = first(directory.path(), &rules("1/hour"));
-        let live = LiveRules::start(gatekeeper.clone(), first, Others::default(), logs).unwrap();
+        let beside = Default::default();
+        let live = LiveRules::start(gatekeeper.clone(), first, beside, logs).unwrap();
         Run { directory, gatekeeper, live }
     }
 

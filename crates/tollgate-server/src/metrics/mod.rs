@@ -284,4 +284,10 @@ fn reloads(page: &mut Page, status: &Status, rules: usize) {
         Value::Micros(status.loaded_at.as_u64()),
         "When the rules in force were read, in seconds since the Unix epoch.",
     );
+    page.one(
+        "tollgate_credentials_last_reload_successful",
+        Kind::Gauge,
+        status.credentials_failed.is_none(),
+        "Whether the files of tokens and certificate were right when they were last read.",
+    );
 }

@@ -48,7 +48,8 @@ impl Setup {
             .put("port_value: 8081", port(faults.address()))
             .put("port_value: 3000", port(application.address()));
         if patient {
-            example = example.put("timeout: 0.05s", "timeout: 30s");
+            example =
+                example.put("timeout: 0.05s", "timeout: 30s").put("timeout: 1s", "timeout: 30s");
         }
         for (known, here) in [10_000, 10_001, 10_002, 9_901].into_iter().zip(listeners) {
             example = example.put(&format!("port_value: {known}"), port(here));
@@ -164,6 +165,22 @@ fn files_of_the_reference_server(setup: &Setup) {
     assert_eq!(setup.ask(CLASSIC, 6, "/any", &[]).status, 200, "another address");
     let answer = setup.ask(CLASSIC, 5, "/free/any", &[]);
     assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, None), "{answer:?}");
+    no_spelling_is_free(
+        setup,
+        CLASSIC,
+        5,
+        &["/free/../any", "/free/%2e%2e/any", "/free%2f../any", "/free/..%5cany"],
+    );
+}
+
+/// Whoever is refused does not reach the application by writing the path in another way.
+fn no_spelling_is_free(setup: &Setup, listener: usize, client: u8, spellings: &[&str]) {
+    let _ = setup.application.take();
+    for target in spellings {
+        let answer = setup.ask(listener, client, target, &[]);
+        assert!(matches!(answer.status, 307 | 429), "{target}: {answer:?}");
+        assert_eq!(setup.application.take(), [], "{target}");
+    }
 }
 
 /// The application sends 16 bytes, and 20 are allowed: the second download makes debt.
@@ -176,7 +193,13 @@ fn paid_for_afterwards(setup: &Setup) {
         answer.status == 429
     });
     assert!(setup.application.take().len() >= 2, "what fits passes, and what makes debt");
-    assert_eq!(setup.ask(EDGE, 7, "/downloads/b", &[]).status, 429);
+    for listener in [EDGE, VAULT] {
+        assert_eq!(setup.ask(listener, 7, "/downloads/b", &[]).status, 429);
+        let path = ["//downloads/a", "/x/..//downloads/a", "/downloads//a", "/./downloads/a"];
+        let encoded = ["/downloads%2fa", "/x%2f..%2fdownloads/a", "/%64ownloads/a", "/downloads%5Ca"];
+        no_spelling_is_free(setup, listener, 7, &path);
+        no_spelling_is_free(setup, listener, 7, &encoded);
+    }
     assert_eq!(setup.ask(EDGE, 8, "/downloads/b", &[]).status, 200, "another address");
 }
 

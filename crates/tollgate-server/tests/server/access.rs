@@ -126,14 +126,19 @@ fn weak_token_files_are_refused() {
 }
 
 /// A certificate for localhost and its key, as files.
-fn certificate(directory: &std::path::Path) -> (CertificateDer<'static>, [std::path::PathBuf; 2]) {
+pub(crate) fn certificate(
+    directory: &std::path::Path,
+) -> (CertificateDer<'static>, [std::path::PathBuf; 2]) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
     let cert = file(directory, "cert.pem", made.cert.pem());
     let key = file(directory, "key.pem", made.signing_key.serialize_pem());
     (made.cert.der().clone(), [cert, key])
 }
 
-fn client_config(root: CertificateDer<'static>, protocols: &[&str]) -> Arc<ClientConfig> {
+pub(crate) fn client_config(
+    root: CertificateDer<'static>,
+    protocols: &[&str],
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(root).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

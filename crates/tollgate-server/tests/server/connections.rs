@@ -10,7 +10,8 @@ use crate::harness::{Client, DEADLINE, Server};
 
 #[test]
 fn slow_heads_are_closed() {
-    let server = Server::start(&["--limit", "9/hour", "--header-timeout", "100ms"]);
+    // Enough for the heads that are to arrive, also from a client that has to wait for its turn.
+    let server = Server::start(&["--limit", "9/hour", "--header-timeout", "2s"]);
     let mut silent = Client::connect(server.http());
     let mut slow = Client::connect(server.http());
     slow.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
@@ -35,7 +36,7 @@ fn slow_bodies_are_told_and_closed() {
 
 #[test]
 fn idle_connections_are_closed() {
-    let flags = ["--limit", "9/hour", "--header-timeout", "100ms", "--idle-timeout", "200ms"];
+    let flags = ["--limit", "9/hour", "--header-timeout", "1h", "--idle-timeout", "2s"];
     let server = Server::start(&flags);
     let mut client = Client::connect(server.http());
     assert_eq!(client.request("POST", "/v1/check", &[], "{}").status, 200);

@@ -253,7 +253,9 @@ fn a_log_that_cannot_be_written_stops_nobody() {
 fn a_closed_standard_error_stops_nobody() {
     let program = tollgate();
     let mut command = Command::new("sh");
-    let flags = "serve --limit 1/hour --http 127.0.0.1:0 --admin 127.0.0.1:0 --max-keys 10000";
+    // No door at a port that a server beside this one may have.
+    let doors = "--http 127.0.0.1:0 --admin 127.0.0.1:0 --grpc none --resp none";
+    let flags = format!("serve --limit 1/hour {doors} --max-keys 10000");
     command.arg("-c").arg(format!("exec \"$0\" {flags} 2>&-")).arg(program.get_program());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let server = Server::spawn(command).unwrap();

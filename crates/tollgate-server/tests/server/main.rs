@@ -9,6 +9,9 @@ mod check;
 mod cli_ask;
 mod cli_keys;
 mod connections;
+mod credentials;
+#[cfg(target_os = "linux")]
+mod descriptors;
 mod envoy;
 mod envoy_client;
 mod envoy_hostile;
@@ -17,6 +20,7 @@ mod exposition;
 mod fake_door;
 mod forward_auth;
 mod harness;
+mod host;
 mod http2;
 mod identity;
 mod lifecycle;

@@ -24,7 +24,8 @@ const RULES: &str = "rules:
   - name: login
     match: { path: /login }
     key: '{user}'
-    limits: [2/hour]
+    # A log: a window counter would let one more in when an hour of the clock begins.
+    limits: [{ rate: 2/hour, algorithm: sliding_window_log }]
     ban: { after: 3, within: 1m, for: 15m }
   - name: watch
     match: { path: /login }
@@ -146,6 +147,7 @@ fn every_outcome_is_counted_once() {
         ("tollgate_rules", 4.0),
         ("tollgate_rules_version", 1.0),
         ("tollgate_rules_last_reload_successful", 1.0),
+        ("tollgate_credentials_last_reload_successful", 1.0),
         ("tollgate_log_lines_dropped_total", 0.0),
         // All that the gatekeeper was asked, also the one that only asked.
         ("tollgate_decision_seconds_count", 11.0),

@@ -98,6 +98,7 @@ impl View {
             },
             reset_after: window_end,
             more_after: window_end,
+            debt_for: if count > limit.capacity() { window_end } else { Wait::ZERO },
             delay: Wait::ZERO,
             served_at: Micros::new(self.served.at),
             jumped: self.served.moved > 0,

@@ -155,6 +155,10 @@ impl Strategy for State {
                 0 => Wait::ZERO,
                 _ => Wait::from_micros(view.until_fits(limit, remaining + 1) + lag),
             },
+            debt_for: match used > limit.capacity() {
+                true => Wait::from_micros(view.until_fits(limit, 0) + lag),
+                false => Wait::ZERO,
+            },
             delay: Wait::ZERO,
             served_at: Micros::new(view.served.at),
             jumped: view.served.moved > 0,

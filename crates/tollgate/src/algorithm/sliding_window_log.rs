@@ -360,6 +360,10 @@ impl<E: Entries> Strategy for State<E> {
             more_after: unless_empty(
                 total.saturating_add(1).saturating_sub(limit.capacity()).max(1),
             ),
+            debt_for: match total.saturating_sub(limit.capacity()) {
+                0 => Wait::ZERO,
+                beyond => self.until_expired(&view, beyond),
+            },
             delay: Wait::ZERO,
             served_at: Micros::new(view.served.at),
             jumped: view.served.moved > 0,

@@ -243,6 +243,10 @@ impl Strategy for State {
                 0 => Wait::ZERO,
                 _ => ticks_to_wait(limit, next, served),
             },
+            debt_for: match debt.checked_sub(bucket.capacity) {
+                Some(beyond) => ticks_to_wait(limit, beyond, served),
+                None => Wait::ZERO,
+            },
             delay: Wait::ZERO,
             served_at: Micros::new(served.at),
             jumped: served.moved > 0,

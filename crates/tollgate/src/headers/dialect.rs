@@ -12,6 +12,9 @@ pub enum Field {
     XRemaining,
     /// `X-RateLimit-Reset`
     XReset,
+    /// `X-RateLimit-Warning`: soft limits that are exceeded, by name. No dialect has it; whoever knows of
+    /// such limits adds it.
+    XWarning,
     /// `RateLimit-Policy`
     Policy,
     /// `RateLimit`
@@ -29,12 +32,28 @@ pub enum Field {
 }
 
 impl Field {
+    /// The one table of fields.
+    pub const ALL: [Field; 11] = [
+        Field::XLimit,
+        Field::XRemaining,
+        Field::XReset,
+        Field::XWarning,
+        Field::Policy,
+        Field::RateLimit,
+        Field::Limit,
+        Field::Remaining,
+        Field::Reset,
+        Field::RetryAfter,
+        Field::CacheControl,
+    ];
+
     /// As it is sent.
     pub const fn name(self) -> &'static str {
         match self {
             Field::XLimit => "X-RateLimit-Limit",
             Field::XRemaining => "X-RateLimit-Remaining",
             Field::XReset => "X-RateLimit-Reset",
+            Field::XWarning => "X-RateLimit-Warning",
             Field::Policy => "RateLimit-Policy",
             Field::RateLimit => "RateLimit",
             Field::Limit => "RateLimit-Limit",

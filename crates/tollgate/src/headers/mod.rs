@@ -38,8 +38,11 @@
 //! ```
 
 mod dialect;
+#[cfg(feature = "http")]
+mod fields;
 mod name;
 mod problem;
+mod spelt;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -51,14 +54,17 @@ use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
 pub use dialect::{Dialect, Field, HeaderError};
+#[cfg(feature = "http")]
+pub use fields::{FieldText, Fields};
 pub use name::PolicyName;
 pub use problem::Problem;
+pub use spelt::spelt;
 pub use value::Value;
 
 use value::Kind;
 
-/// The most fields of a reply: three, two and four of the dialects, two of refusals.
-const FIELDS_MAX: usize = 11;
+/// The most fields of a reply: no name is told twice.
+const FIELDS_MAX: usize = Field::ALL.len();
 
 /// What a reply tells its client: a decision, and the policies that it was made under.
 ///

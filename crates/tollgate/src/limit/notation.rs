@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::bucket_numbers::gcd;
 use super::{CalendarUnit, Limit, LimitBuilder, LimitError, Precision};
 use crate::algorithm::Algorithm;
 
@@ -154,7 +155,7 @@ fn parse_decimal(text: &str) -> Result<(u64, u32), String> {
     let denominator = 10u32
         .checked_pow(decimals.len() as u32)
         .ok_or_else(|| "has more than nine decimals".to_string())?;
-    let common = super::gcd(numerator, u64::from(denominator)).max(1);
+    let common = gcd(numerator, u64::from(denominator)).max(1);
     Ok((numerator / common, (u64::from(denominator) / common) as u32))
 }
 

@@ -216,6 +216,7 @@ pub(crate) fn outcome_of(decision: &Decision) -> Outcome {
         retry_after: decision.retry_after(),
         reset_after: decision.reset_after(),
         more_after: decision.more_after(),
+        debt_for: decision.outcome().debt_for,
         delay: decision.delay(),
         ..Outcome::default()
     }

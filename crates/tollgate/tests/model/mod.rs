@@ -246,6 +246,7 @@ impl Subject for Model {
                 true => Wait::ZERO,
                 false => wait(now, |at| after.fits(remaining + 1, at)),
             },
+            debt_for: wait(now, |at| after.in_use(at) <= after.capacity * after.period),
             // Until the backlog ahead is gone.
             delay: if queued { wait(now, |at| before.is_fresh(at)) } else { Wait::ZERO },
             served_at: Micros::new(before.mark.max(now) as u64),

@@ -175,8 +175,8 @@ fn write(out: &mut Vec<u8>, described: &Described) {
     let answer = described.answer();
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    for_each_field(answer, described.dialects(), &reply, |name, write_value| {
-        write_header(out, name.as_str(), write_value);
+    for_each_field(answer, described.dialects(), &reply, |field, write_value| {
+        write_header(out, field.header_name().as_str(), write_value);
     });
     if let Some(problem) = reply.problem() {
         let kind = Problem::CONTENT_TYPE.as_bytes();

@@ -1,0 +1,61 @@
+//! What tells limits apart: the kind, which has no numbers in it and names states, and the fingerprint, which
+//! has them.
+
+use super::calendar::{Calendar, identity_hash};
+use super::options::{Align, Options, Precision};
+use crate::algorithm::Algorithm;
+use crate::hash::public_hash;
+
+/// Tells these numbers from others.
+pub(super) fn limit_fingerprint(kind: u64, options: Options, numbers: [u64; 2]) -> u64 {
+    let [units, capacity] = numbers.map(u64::to_le_bytes);
+    let on_change = [options.on_change as u8, u8::from(options.queue)];
+    public_hash(&[&kind.to_le_bytes(), &units, &capacity, &on_change])
+}
+
+/// What makes the states of two limits mean different things.
+pub(super) fn limit_kind(
+    algorithm: Algorithm,
+    period: u64,
+    options: Options,
+    calendar: Option<&dyn Calendar>,
+) -> u64 {
+    let align = match (calendar, options.align) {
+        // No anchor reaches the highest bit.
+        (Some(calendar), _) => identity_hash(calendar) | 1 << 63,
+        (None, Align::Epoch) => 0,
+        (None, Align::FirstHit) => 1,
+        (None, Align::Anchor(anchor)) => 2 + anchor.as_u64() % period,
+    };
+    let buckets = match options.precision {
+        Precision::Estimate => 0,
+        Precision::Buckets(buckets) => buckets,
+    };
+    public_hash(&[
+        algorithm.name().as_bytes(),
+        &period.to_le_bytes(),
+        &align.to_le_bytes(),
+        &[u8::from(options.stagger)],
+        &buckets.to_le_bytes(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::limit::{Limit, LimitBuilder};
+
+    #[test]
+    fn identity_ignores_numbers_and_minds_the_rest() {
+        let id = |builder: LimitBuilder| builder.build().unwrap().id();
+        let base = id(Limit::per_minute(100));
+        assert_eq!(base, id(Limit::per_minute(200)));
+        for other in [
+            Limit::per_hour(100),
+            Limit::per_minute(100).burst(20),
+            Limit::per_minute(100).name("api"),
+            Limit::per_minute(100).buckets(60),
+        ] {
+            assert_ne!(base, id(other));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What can be chosen beside the numbers, and which kind of state that means.
+
+use crate::algorithm::Algorithm;
+use crate::time::Micros;
+
+/// Where a fixed window begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Align {
+    /// At whole multiples of the period since the Unix epoch: every process agrees.
+    #[default]
+    Epoch,
+    /// At whole multiples of the period since this instant: "resets at 09:00".
+    Anchor(Micros),
+    /// At the first charged request; it lasts exactly one period.
+    FirstHit,
+}
+
+impl Align {
+    /// How far windows begin after a multiple of the period.
+    pub(super) fn offset(self, period: u64) -> u64 {
+        match self {
+            Align::Anchor(anchor) => anchor.as_u64() % period,
+            Align::Epoch | Align::FirstHit => 0,
+        }
+    }
+}
+
+/// How a sliding window counter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Two counters, the older weighted by its overlap: small, fast, an estimate.
+    #[default]
+    Estimate,
+    /// This many sub-buckets counted whole: never above N in any trailing period.
+    Buckets(u32),
+}
+
+/// What becomes of the used part when a limit's numbers change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnChange {
+    /// What is used stays used: 40 left of 100 becomes 140 left of 200.
+    #[default]
+    Keep,
+    /// Everybody starts fresh.
+    Reset,
+    /// What is left grows or shrinks with the limit: 40 of 100 becomes 80 of 200.
+    Scale,
+}
+
+/// The choices beside the numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) queue: bool,
+    pub(super) align: Align,
+    pub(super) stagger: bool,
+    pub(super) precision: Precision,
+    pub(super) on_change: OnChange,
+}
+
+/// Which state a limit keeps, and how it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Token,
+    Leaky,
+    Window,
+    /// A window whose beginning depends on the key.
+    Staggered,
+    Counter,
+    Log,
+}
+
+impl Kind {
+    pub(super) fn of(algorithm: Algorithm, options: &Options) -> Kind {
+        match (algorithm, options.precision) {
+            (Algorithm::TokenBucket, _) => Kind::Token,
+            (Algorithm::LeakyBucket, _) => Kind::Leaky,
+            (Algorithm::FixedWindow, _) if options.stagger => Kind::Staggered,
+            (Algorithm::FixedWindow, _) => Kind::Window,
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => Kind::Log,
+            (Algorithm::SlidingWindowCounter, Precision::Estimate) => Kind::Counter,
+        }
+    }
+}

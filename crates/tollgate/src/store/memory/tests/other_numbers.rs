@@ -1,0 +1,117 @@
+//! Questions under numbers other than those that wrote the state.
+
+use super::*;
+
+/// Everything in the table: records, and the entries of logs.
+fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, Record, State)> {
+    let each = store.keys.each().map(|(_, seen)| (seen.key, seen.record()));
+    let of = |record| Held::open(limit, record, &store.arena).unwrap().copy(limit, at(600));
+    each.map(|(key, record)| (key, record, of(record))).collect()
+}
+
+#[test]
+fn questions_under_other_numbers_write_nothing() {
+    for [free, pro] in pairs() {
+        let store = MemoryStore::new(100);
+        let other = built(Limit::per_hour(1_000).name("other").burst(1_000));
+        for second in 0..7 {
+            let _ = store.decide_one(&Check::new(&pro, "anna").cost(100), at(590 + second));
+        }
+        let free_anna = Check::new(&free, "anna");
+        let zero = free_anna.cost(0);
+        let before = contents(&store, &pro);
+        let questions = [
+            zero,
+            zero.act(Act::Force),
+            zero.act(Act::UpTo),
+            zero.count_denied(),
+            zero.shadow(),
+            free_anna.act(Act::Peek).cost(7),
+        ];
+        for (nth, question) in questions.into_iter().enumerate() {
+            let beside = Check::new(&other, "anna").cost(0);
+            let _ = store.decide_one(&question, at(600));
+            assert_eq!(contents(&store, &pro), before, "{pro}: {nth} alone");
+            let _ = store.decide_now(&[question, question], at(600));
+            assert_eq!(contents(&store, &pro), before, "{pro}: {nth} twice");
+            let _ = store.decide_now(&[question, beside], at(600));
+            let after = contents(&store, &pro);
+            assert!(before.iter().all(|one| after.contains(one)), "{pro}: {nth} with another");
+            store.reset(&other, "anna".into(), at(600));
+        }
+        let receipt = store.decide_one(&zero, at(600)).receipt();
+        store.refund(&free, "anna".into(), Some(receipt), 5, at(600));
+        store.refund(&free, "anna".into(), None, 0, at(600));
+        let _ = store.balance(&free, "anna".into(), at(600));
+        let _ = store.wait_in_line(&free_anna, &[1, 2], at(600));
+        assert_eq!(contents(&store, &pro), before, "{pro}");
+        // A question sees the state as its own numbers would have it.
+        let left = store.decide_one(&zero, at(600)).remaining();
+        assert!(left <= 30, "{pro}: {left} left of {free}");
+    }
+}
+
+#[test]
+fn settling_keeps_the_numbers_of_the_state() {
+    for [free, pro] in pairs() {
+        if free.on_change() != OnChange::Keep {
+            continue;
+        }
+        let left = |store: &MemoryStore| {
+            store.decide_one(&Check::new(&pro, "anna").cost(0), at(600)).remaining()
+        };
+        let start = || {
+            let store = MemoryStore::new(100);
+            let receipt = store.decide_one(&Check::new(&free, "anna").cost(10), at(600)).receipt();
+            assert!(store.decide_one(&Check::new(&pro, "anna").cost(500), at(600)).allowed());
+            assert_eq!(left(&store), 490, "{pro}");
+            (store, receipt)
+        };
+        let (store, receipt) = start();
+        store.refund(&free, "anna".into(), Some(receipt), 1, at(600));
+        assert_eq!(left(&store), 491, "{pro}: a refund");
+        store.refund(&free, "anna".into(), None, 3, at(600));
+        assert_eq!(left(&store), 494, "{pro}: a grant");
+
+        let (store, _) = start();
+        let force = Check::new(&free, "anna").act(Act::Force).cost(2);
+        let forced = store.decide_one(&force, at(600));
+        assert_eq!((forced.allowed(), forced.granted()), (true, 2), "{pro}");
+        assert_eq!((forced.capacity(), forced.remaining()), (100, 0), "{pro}");
+        assert_eq!(left(&store), 488, "{pro}: a force");
+        // Its receipt gives it back.
+        store.refund(&free, "anna".into(), Some(forced.receipt()), 9, at(600));
+        assert_eq!(left(&store), 490, "{pro}: a force taken back");
+
+        let other = built(Limit::per_hour(1_000).name("other").burst(1_000));
+        for beside in [Check::new(&other, "anna"), force.cost(1), force.cost(0)] {
+            let (store, _) = start();
+            let mut outcomes = [Outcome::default(); 2];
+            let forced = store.decide_each(&[force, beside], at(600), &mut outcomes);
+            assert!(forced.allowed(), "{pro}");
+            assert_eq!((outcomes[0].charged, outcomes[0].remaining), (2, 0), "{pro}");
+            let more = if beside.limit.id() == free.id() { outcomes[1].charged } else { 0 };
+            assert_eq!(left(&store), 488 - more, "{pro}: a force with another");
+        }
+    }
+}
+
+/// The one thing that a question writes: the state follows a clock that jumped, by its own numbers.
+#[test]
+fn a_question_under_other_numbers_follows_the_clock() {
+    let bucket = |units| built(Limit::per_second(10).burst(units));
+    let (free, pro) = (bucket(5), bucket(50));
+    for together in [false, true] {
+        let store = MemoryStore::new(100);
+        let _ = store.decide_one(&Check::new(&pro, "anna").cost(40), at(10_000));
+        let peek = Check::new(&free, "anna").act(Act::Peek);
+        let told = match together {
+            true => store.decide_now(&[peek, peek], at(10)),
+            false => store.decide_one(&peek, at(10)),
+        };
+        assert_eq!(told.retry_after(), Wait::from_micros(S / 10));
+        let ask = Check::new(&pro, "anna").cost(0);
+        assert_eq!(store.decide_one(&ask, at(10)).remaining(), 10);
+        assert_eq!(store.decide_one(&ask, at(11)).remaining(), 20);
+    }
+}

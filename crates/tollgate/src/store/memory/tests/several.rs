@@ -1,0 +1,86 @@
+//! Several limits as one decision.
+
+use super::*;
+
+#[test]
+fn several_limits_charge_all_or_none() {
+    let store = MemoryStore::new(100);
+    let [second, minute] =
+        [built(Limit::per_second(2).burst(2)), built(Limit::per_minute(5).burst(5))];
+    let checks = [Check::new(&second, "anna"), Check::new(&minute, "anna")];
+    // at µs, allowed, remaining of each, retry µs, violated
+    let rows: [(u64, bool, [u64; 2], u64, u16); 9] = [
+        (0, true, [1, 4], 0, 0),
+        (0, true, [0, 3], 0, 0),
+        (0, false, [0, 3], 500_000, 0b01),
+        (500_000, true, [0, 2], 0, 0),
+        (S, true, [0, 1], 0, 0),
+        (1_500_000, true, [0, 0], 0, 0),
+        (2 * S, false, [1, 0], 10 * S, 0b10),
+        (12 * S, true, [1, 0], 0, 0),
+        (12 * S, false, [1, 0], 12 * S, 0b10),
+    ];
+    for (row, (at, allowed, remaining, retry, violated)) in rows.into_iter().enumerate() {
+        let mut outcomes = [Outcome::default(); 2];
+        let decision = store.decide_each(&checks, Micros::new(at), &mut outcomes);
+        assert_eq!(decision.allowed(), allowed, "row {row}");
+        assert_eq!(outcomes.map(|outcome| outcome.remaining), remaining, "row {row}");
+        assert_eq!(decision.retry_after(), Wait::from_micros(retry), "row {row}");
+        assert_eq!(decision.violated, violated, "row {row}");
+        assert_eq!(
+            decision.binding(),
+            if decision.violates(1) || remaining[1] < remaining[0] { 1 } else { 0 }
+        );
+    }
+}
+
+#[test]
+fn acts_combine_over_several_limits() {
+    let store = MemoryStore::new(100);
+    let [small, large] =
+        [built(Limit::per_minute(3).burst(3)), built(Limit::per_hour(10).burst(10))];
+    let both = |act, cost| {
+        let one = |limit| Check::new(limit, "anna").act(act).cost(cost);
+        store.decide_now(&[one(&small), one(&large)], at(1))
+    };
+    let left = || {
+        [&small, &large]
+            .map(|limit| store.decide_one(&Check::new(limit, "anna").cost(0), at(1)).remaining())
+    };
+    use crate::check::Act;
+    assert_eq!(both(Act::UpTo, 8).granted(), 3);
+    assert_eq!(left(), [0, 7]);
+    assert_eq!(both(Act::UpTo, 1).granted(), 0);
+    assert_eq!(both(Act::Peek, 1).refusal(), Some(Refusal::OverLimit));
+    assert!(both(Act::Force, 9).allowed());
+    assert_eq!(left(), [0, 0]);
+    assert_eq!(both(Act::Take, 4).refusal(), Some(Refusal::NeverFits));
+}
+
+#[test]
+fn shadow_limits_see_and_never_refuse() {
+    let store = MemoryStore::new(100);
+    let [wide, tight] = [built(Limit::per_minute(5)), built(Limit::per_hour(2))];
+    let checks = [Check::new(&wide, "anna"), Check::new(&tight, "anna").shadow()];
+    let mut would_refuse = 0;
+    for _ in 0..7 {
+        let mut outcomes = [Outcome::default(); 2];
+        let _ = store.decide_each(&checks, at(1), &mut outcomes);
+        would_refuse += u32::from(!outcomes[1].allowed);
+    }
+    assert_eq!(store.decide_one(&checks[0].cost(0), at(1)).remaining(), 0);
+    assert_eq!(store.decide_one(&Check::new(&tight, "anna").cost(0), at(1)).remaining(), 0);
+    assert_eq!(would_refuse, 5);
+}
+
+#[test]
+fn alike_limits_of_one_request_have_a_state_each() {
+    let store = MemoryStore::new(100);
+    let [ten, twenty] = [10, 20].map(|units| built(Limit::per_minute(units).burst(units)));
+    let checks = [Check::new(&ten, "anna"), Check::new(&twenty, "anna")];
+    let mut outcomes = [Outcome::default(); 2];
+    let _ = store.decide_each(&checks, at(1), &mut outcomes);
+    let decision = store.decide_each(&checks, at(1), &mut outcomes);
+    assert!(decision.allowed());
+    assert_eq!(outcomes.map(|outcome| outcome.remaining), [8, 18]);
+}

@@ -1,0 +1,84 @@
+//! Snapshots: what comes back decides as what was kept.
+
+use super::*;
+
+/// A store with every kind of state in it, some of them logs of many entries.
+fn furnished() -> (MemoryStore, Vec<Limit>) {
+    let store = MemoryStore::new(10_000);
+    let mut limits = kinds();
+    limits.push(built(Limit::per_hour(1_000).algorithm(Algorithm::SlidingWindowLog)));
+    for limit in &limits {
+        for key in 0..100u64 {
+            for nth in 0..key {
+                let _ = take(&store, limit, &format!("user:{key}"), at(600 + nth));
+            }
+        }
+    }
+    store.block(Key::from("blocked"), at(5_000), at(1));
+    (store, limits)
+}
+
+#[test]
+fn a_snapshot_changes_no_decision() {
+    let (store, limits) = furnished();
+    let now = at(700);
+    let (restored, report) = MemoryStore::new(10_000).restore(&store.to_bytes(now), now).unwrap();
+    assert_eq!(report.dropped, 0);
+    assert!(report.keys > 400, "{report:?}");
+    for limit in &limits {
+        for key in 0..100 {
+            for later in [0, 1, 7, 40, 4_000] {
+                let key = format!("user:{key}");
+                let [old, new] =
+                    [&store, &restored].map(|store| take(store, limit, &key, at(700 + later)));
+                assert_eq!(old, new, "{limit}, {key}, {later} s later");
+            }
+        }
+    }
+    assert_eq!(take(&restored, &limits[0], "blocked", now).refusal(), Some(Refusal::Blocked));
+}
+
+#[test]
+fn a_snapshot_survives_a_file_and_says_what_is_wrong_with_it() {
+    let directory = std::env::temp_dir().join(format!("tollgate-snapshot-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("state");
+    let (store, limits) = furnished();
+    store.save(&path, at(700)).unwrap();
+    store.save(&path, at(700)).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
+    let (restored, _) = MemoryStore::new(10_000).load(&path, at(700)).unwrap();
+    assert_eq!(
+        take(&restored, &limits[0], "user:99", at(700)),
+        take(&store, &limits[0], "user:99", at(700))
+    );
+
+    let bytes = std::fs::read(&path).unwrap();
+    let said = |bytes: &[u8]| MemoryStore::new(10).restore(bytes, at(1)).unwrap_err().to_string();
+    assert!(said(b"").contains("not a Tollgate snapshot"));
+    assert!(said(b"something else").contains("not a Tollgate snapshot"));
+    assert!(said(&bytes[..bytes.len() / 2]).contains("damaged"));
+    let mut older = bytes.clone();
+    older[8] = 1;
+    assert!(said(&older).contains("has format 1, this version reads format 2"));
+    for position in (8..bytes.len()).step_by(997) {
+        let mut flipped = bytes.clone();
+        flipped[position] ^= 0x10;
+        assert!(said(&flipped).contains("start fresh"), "byte {position}");
+    }
+    assert!(MemoryStore::new(10).load(&directory.join("missing"), at(1)).is_err());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_smaller_store_restores_what_fits() {
+    let (store, _) = furnished();
+    let (small, report) = MemoryStore::new(16).restore(&store.to_bytes(at(700)), at(700)).unwrap();
+    assert!(report.dropped > 0);
+    assert!(small.stats().keys <= small.stats().slots);
+}
