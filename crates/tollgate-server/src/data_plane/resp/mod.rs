@@ -31,7 +31,6 @@ mod throttle;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -60,8 +59,6 @@ pub(crate) struct RespDoor {
     tokens: Option<Arc<Tokens>>,
     timing: Arc<Timing>,
     patience: Patience,
-    /// Set while the server stops: no further commands are waited for.
-    stopping: Arc<AtomicBool>,
     audit: Audit,
     figures: Arc<RespFigures>,
     /// The numbers that `CL.THROTTLE` is called with.
@@ -76,7 +73,6 @@ impl RespDoor {
         tokens: Option<Arc<Tokens>>,
         timing: Arc<Timing>,
         patience: Patience,
-        stopping: Arc<AtomicBool>,
         audit: Audit,
     ) -> RespDoor {
         RespDoor {
@@ -84,7 +80,6 @@ impl RespDoor {
             tokens,
             timing,
             patience: Patience { idle: FOR_EVER, ..patience },
-            stopping,
             audit,
             figures: Arc::default(),
             book: Book::default(),
