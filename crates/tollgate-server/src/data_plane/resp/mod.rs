@@ -75,14 +75,15 @@ impl RespDoor {
         patience: Patience,
         audit: Audit,
     ) -> RespDoor {
+        let figures = Arc::<RespFigures>::default();
         RespDoor {
             gatekeeper,
             tokens,
             timing,
             patience: Patience { idle: FOR_EVER, ..patience },
             audit,
-            figures: Arc::default(),
-            book: Book::default(),
+            book: Book::new(figures.clone()),
+            figures,
             waiting: Common::new(REPLIES),
         }
     }
