@@ -109,6 +109,11 @@ fn half_a_command_is_not_waited_for_but_silence_is() {
     let mut idle = Redis::connect(&server);
     let mut used = Redis::connect(&server);
     assert_eq!(used.say("PING"), Reply::Simple("PONG".into()));
+    // An empty line is no part of a command.
+    let [mut blank, mut blank_later] = [(); 2].map(|()| Redis::connect(&server));
+    assert_eq!(blank_later.say("PING"), Reply::Simple("PONG".into()));
+    blank.send(b"\r\n");
+    blank_later.send(b"\n*0\r\n");
     for begun in [
         &b"*2\r\n$4\r\nEC"[..],
         b"PIN",
@@ -134,7 +139,7 @@ fn half_a_command_is_not_waited_for_but_silence_is() {
         redis.try_send(&[*drops.next().unwrap()]).is_err()
     });
     // By now either has been silent for longer than any half command may take.
-    for redis in [&mut idle, &mut used] {
+    for redis in [&mut idle, &mut used, &mut blank, &mut blank_later] {
         assert_eq!(redis.say("PING"), Reply::Simple("PONG".into()));
     }
 }
