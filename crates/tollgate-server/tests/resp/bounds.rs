@@ -104,6 +104,15 @@ fn a_client_that_never_reads_is_closed() {
 }
 
 #[test]
+fn empty_lines_do_not_keep_a_client_that_never_reads() {
+    let server = Server::start(&["--header-timeout", "1s"]);
+    let mut redis = Redis::connect(&server);
+    // More than the kernel keeps for both, less than a client may leave unread.
+    redis.send(&command_of(&[b"ECHO", &[b'x'; 60_000]]).repeat(150));
+    until_true("it to be closed", || redis.try_send(b"\r\n").is_err());
+}
+
+#[test]
 fn half_a_command_is_not_waited_for_but_silence_is() {
     let server = Server::start(&["--header-timeout", "300ms", "--idle-timeout", "300ms"]);
     let mut idle = Redis::connect(&server);
