@@ -80,6 +80,14 @@ pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Body> {
     response
 }
 
+/// There would be a reply, but those that nobody reads take up all there is.
+pub(crate) fn no_room() -> Response<Body> {
+    let message = "Too many replies wait to be read: ask again in a second.";
+    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 /// Marks an answer that nobody may keep.
 pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -9,20 +9,29 @@ use super::answer::write_decision;
 use super::http::DataPlane;
 use super::json::read_batch;
 use crate::doors::connection::Body;
+use crate::doors::request_body::RequestBody;
 use crate::reply;
 
 /// Room for one decision.
 const DECISION_BYTES: usize = 512;
 
-pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
+pub(super) async fn answer(
+    plane: &DataPlane,
+    body: &[u8],
+    request: &mut RequestBody,
+) -> Response<Body> {
     // All are read before the first is decided: a batch with an error in it charges nothing.
     let batch = match read_batch(body) {
         Ok(batch) => batch,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
+    let bytes = 2 + batch.len() * DECISION_BYTES;
+    if !request.has_room_for(bytes) {
+        return reply::no_room();
+    }
     // One version for all of them: an entry must not be decided by rules that the one before it was not.
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let mut out = Vec::with_capacity(2 + batch.len() * DECISION_BYTES);
+    let mut out = Vec::with_capacity(bytes);
     out.push(b'[');
     for (index, asked) in batch.iter().enumerate() {
         if index > 0 {
@@ -34,5 +43,7 @@ pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
         write_decision(&mut out, &answer, &answer.reply(&policies), None);
     }
     out.push(b']');
+    // It may wait for long, and what counts is its length.
+    out.shrink_to_fit();
     reply::json(StatusCode::OK, out)
 }

@@ -126,14 +126,14 @@ impl Handler for DataPlane {
         {
             return reply::error(StatusCode::FORBIDDEN, OF_A_PAGE);
         }
-        let body = match route.body_bytes_max() {
+        let read = match route.body_bytes_max() {
             None => Bytes::new(),
             Some(bytes_max) => match body.read(bytes_max).await {
-                Ok(body) => body,
+                Ok(read) => read,
                 Err(problem) => return reply::no_body(&problem, bytes_max),
             },
         };
-        self.act(route, head, &body, peer).await
+        self.act(route, head, (&read, body), peer).await
     }
 
     fn panicked(&self) -> Response<Body> {
@@ -164,13 +164,13 @@ impl DataPlane {
         &self,
         route: Route,
         head: &request::Parts,
-        body: &[u8],
+        (body, request): (&[u8], &mut RequestBody),
         peer: SocketAddr,
     ) -> Response<Body> {
         let gatekeeper = &self.gatekeeper;
         match route {
             Route::Check => check::answer(self, body).await,
-            Route::Batch => batch::answer(self, body).await,
+            Route::Batch => batch::answer(self, body, request).await,
             Route::Reserve => reserve::reserve(self, body).await,
             Route::Commit => reserve::commit(gatekeeper, body).await,
             Route::Refund => reserve::refund(gatekeeper, body).await,

@@ -55,17 +55,28 @@ impl Allowance {
     fn extend(&mut self, bytes: usize) -> bool {
         let Terms { own_bytes, each_bytes_max, all_bytes_max, step_bytes: step } =
             self.common.terms;
-        while bytes >= own_bytes + self.taken {
-            if own_bytes + self.taken + step > each_bytes_max {
-                return false;
-            }
-            let room = |all: usize| (all + step <= all_bytes_max).then_some(all + step);
-            if self.common.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
-                return false;
-            }
-            self.taken += step;
+        let more = (bytes + 1 - own_bytes - self.taken).next_multiple_of(step);
+        if own_bytes + self.taken + more > each_bytes_max {
+            return false;
         }
+        let room = |all: usize| (all + more <= all_bytes_max).then_some(all + more);
+        if self.common.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+            return false;
+        }
+        self.taken += more;
         true
+    }
+
+    /// Whether so many bytes may be kept instead of what was kept before; gives back what is too much.
+    pub(crate) fn becomes(&mut self, bytes: usize) -> bool {
+        if self.taken > 0 {
+            let Terms { own_bytes, step_bytes: step, .. } = self.common.terms;
+            let needed = (bytes + 1).saturating_sub(own_bytes).next_multiple_of(step);
+            let excess = self.taken.saturating_sub(needed);
+            self.common.taken.fetch_sub(excess, Ordering::Relaxed);
+            self.taken -= excess;
+        }
+        self.covers(bytes)
     }
 
     /// Gives everything back: nothing is kept any longer.
@@ -111,6 +122,11 @@ mod tests {
         assert!(kept.iter().sum::<usize>() <= TERMS.all_bytes_max + own);
         greedy.pop();
         greedy[0].give_back();
+        let taken = common.taken.load(Ordering::Relaxed);
+        assert!(greedy[1].becomes(TERMS.own_bytes) && greedy[2].becomes(0), "less always fits");
+        assert_eq!((greedy[1].taken, greedy[2].taken), (TERMS.step_bytes, 0));
+        assert!(common.taken.load(Ordering::Relaxed) < taken);
+        assert!(!greedy[1].becomes(TERMS.each_bytes_max + 1));
         drop(greedy);
         assert_eq!(common.taken.load(Ordering::Relaxed), 0);
     }

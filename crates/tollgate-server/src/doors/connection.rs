@@ -9,21 +9,23 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, HOST, HeaderValue};
-use http::{HeaderMap, Request, Response, StatusCode, Version, request};
-use http_body::{Frame, SizeHint};
+use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::oneshot;
 
 use super::allowance::{Allowance, Common};
 use super::patrol::{Order, Patience, Pulse};
 use super::protocol::Protocol;
-use super::request_body::{BODIES, RequestBody};
+use super::request_body::{BODIES, DISCARD_BYTES_MAX, RequestBody};
+use super::response_body::Answering;
+pub(crate) use super::response_body::Body;
 use crate::metrics::responses::Responses;
 use crate::reply;
 
@@ -70,7 +72,7 @@ pub(crate) struct Site<H> {
     pub(crate) stopping: Arc<AtomicBool>,
     /// What was answered.
     responses: Arc<Responses>,
-    /// What the bodies of requests may take up.
+    /// What the bodies of requests and their replies may take up.
     bodies: Arc<Common>,
     protocols: auto::Builder<TokioExecutor>,
 }
@@ -124,7 +126,22 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
-    let io = TokioIo::new(Heard { stream, pulse: pulse.clone() });
+    let (back, mut left) = oneshot::channel();
+    let io = Heard { stream: Some(stream), pulse: pulse.clone(), back: Some(back) };
+    exchange(io, peer, &site, &pulse).await;
+    if pulse.order() == Order::CarryOn
+        && let Ok(stream) = left.try_recv()
+    {
+        Box::pin(part(stream, site.patience.head, &pulse)).await;
+    }
+}
+
+/// Takes requests and answers them until one side has enough.
+async fn exchange<S, H>(io: Heard<S>, peer: SocketAddr, site: &Arc<Site<H>>, pulse: &Arc<Pulse>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
     let service = {
         let (site, pulse) = (site.clone(), pulse.clone());
         service_fn(move |request| {
@@ -132,7 +149,7 @@ where
             answer(site.clone(), answering, request, peer)
         })
     };
-    let mut connection = pin!(site.protocols.serve_connection(io, service));
+    let mut connection = pin!(site.protocols.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
         // Before the order is looked at: an order given later finds the waker. Both happen on the
@@ -158,6 +175,29 @@ where
     .await;
 }
 
+/// Says that nothing follows, and reads on for nothing: to close with bytes unread, or still on their way,
+/// would reset the connection, and a peer that is still sending would lose the answer that came before.
+async fn part<S>(mut stream: S, patience: Duration, pulse: &Pulse)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut last = pin!(tokio::time::timeout(patience, async {
+        // hyper has done so in most cases, and once more does no harm.
+        let _ = stream.shutdown().await;
+        let (mut left, mut room) = (DISCARD_BYTES_MAX, [0; 4 << 10]);
+        while let Ok(bytes) = stream.read(&mut room).await
+            && (1..=left).contains(&bytes)
+        {
+            left -= bytes;
+        }
+    }));
+    poll_fn(|context| match pulse.order() {
+        Order::CarryOn => last.as_mut().poll(context).map(drop),
+        Order::Finish | Order::Abort => Poll::Ready(()),
+    })
+    .await;
+}
+
 async fn answer<H: Handler>(
     site: Arc<Site<H>>,
     answering: Answering,
@@ -178,19 +218,24 @@ async fn answer<H: Handler>(
         })
         .await
     };
+    let (mut allowance, rest) = body.into_parts();
+    if !allowance.becomes(response.body().len()) {
+        response = reply::no_room();
+        allowance.give_back();
+    }
     site.responses.count(response.status());
     if head.version == Version::HTTP_2 {
         // A body that is dropped half-way resets its stream, and many clients then throw away the
         // answer that came before. So the rest is read beside the answer, which does not wait for it;
         // by at most as many tasks as there may be streams. One who waits to be told to go on has sent
         // nothing.
-        if body.is_open() && !head.headers.contains_key(EXPECT) {
-            tokio::spawn(body.discard());
+        if rest.is_open() && !head.headers.contains_key(EXPECT) {
+            tokio::spawn(rest.discard());
         }
     } else if site.stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    drop(answering);
+    response.body_mut().hold(answering, allowance);
     Ok(response)
 }
 
@@ -210,75 +255,28 @@ fn host_problem(head: &request::Parts) -> Option<&'static str> {
     }
 }
 
-/// A request that is being answered; it ends also when the peer gives up.
-struct Answering(Arc<Pulse>);
-
-impl Answering {
-    fn begin(pulse: &Arc<Pulse>, version: Version) -> Answering {
-        pulse.begin(version == Version::HTTP_2);
-        Answering(pulse.clone())
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// The body of a response: all of it, at once.
-#[derive(Debug, Default)]
-pub(crate) struct Body {
-    data: Bytes,
-    /// Header fields that come last, as gRPC has them.
-    trailers: Option<HeaderMap>,
-}
-
-impl Body {
-    /// A body that has something to say at its end.
-    pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> Body {
-        Body { data, trailers: Some(trailers) }
-    }
-}
-
-impl<T: Into<Bytes>> From<T> for Body {
-    fn from(bytes: T) -> Body {
-        Body { data: bytes.into(), trailers: None }
-    }
-}
-
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !self.data.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
-        }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_empty() && self.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let mut hint = SizeHint::with_exact(self.data.len() as u64);
-        if self.trailers.is_some() {
-            // Without a `Content-Length`: some peers would see the end there, and miss what follows.
-            hint = SizeHint::default();
-        }
-        hint
-    }
-}
-
 /// A stream that tells the pulse when bytes come in.
 struct Heard<S> {
-    stream: S,
+    /// There until this is dropped.
+    stream: Option<S>,
     pulse: Arc<Pulse>,
+    /// Where the stream goes after that, unless the peer has ended it.
+    back: Option<oneshot::Sender<S>>,
+}
+
+impl<S: Unpin> Heard<S> {
+    fn stream(&mut self) -> Pin<&mut S> {
+        Pin::new(self.stream.as_mut().expect("it is there until this is dropped"))
+    }
+}
+
+impl<S> Drop for Heard<S> {
+    fn drop(&mut self) {
+        if let (Some(stream), Some(back)) = (self.stream.take(), self.back.take()) {
+            // Nobody waits for it if the whole connection is dropped.
+            let _ = back.send(stream);
+        }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
@@ -288,9 +286,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = self.stream().poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.pulse.hear();
+        } else if polled.is_ready() {
+            self.back = None;
         }
         polled
     }
@@ -302,7 +302,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.stream().poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -310,26 +310,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        self.stream().poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        self.stream().poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        self.stream().poll_shutdown(context)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::time::Duration;
 
     use super::*;
     use crate::doors::connection_caps::ConnectionCaps;

@@ -13,6 +13,7 @@ pub(crate) mod connection_caps;
 pub(crate) mod patrol;
 pub(crate) mod protocol;
 pub(crate) mod request_body;
+mod response_body;
 pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod workers;

@@ -5,7 +5,7 @@
 //! and a slow connection is noticed at most one round late.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -55,6 +55,12 @@ pub(crate) struct Pulse {
     http2: AtomicBool,
     /// Rounds since something changed.
     rounds: AtomicU32,
+    /// Replies that the peer has not taken, by the period in which they began to wait: this one, or
+    /// the one before. A period is as long as the patience for the next request.
+    waiting: [AtomicU32; 2],
+    /// Which of the two is this period's, and the rounds that it has had.
+    period: AtomicUsize,
+    period_rounds: AtomicU32,
     order: AtomicU8,
     /// Wakes the connection's task, which keeps one waker all its life.
     waker: OnceLock<Waker>,
@@ -89,6 +95,20 @@ impl Pulse {
         self.active.fetch_sub(1, Relaxed);
     }
 
+    /// A reply begins to wait; since when, for [`taken`](Pulse::taken).
+    #[inline]
+    pub(crate) fn reply(&self) -> usize {
+        let period = self.period.load(Relaxed);
+        self.waiting[period].fetch_add(1, Relaxed);
+        period
+    }
+
+    /// It has been taken, or is not wanted any longer.
+    #[inline]
+    pub(crate) fn taken(&self, period: usize) {
+        self.waiting[period].fetch_sub(1, Relaxed);
+    }
+
     #[inline]
     pub(crate) fn order(&self) -> Order {
         match self.order.load(Relaxed) {
@@ -113,7 +133,23 @@ impl Pulse {
         }
     }
 
+    /// Whatever a peer does meanwhile, more requests or a reply byte by byte: no reply waits for more
+    /// than two periods.
+    fn age_replies(&self, patience: &Patience) {
+        let rounds = self.period_rounds.load(Relaxed) + 1;
+        if rounds <= patience.rounds(patience.idle) {
+            return self.period_rounds.store(rounds, Relaxed);
+        }
+        let before = 1 - self.period.load(Relaxed);
+        if self.waiting[before].load(Relaxed) > 0 {
+            return self.give(Order::Abort);
+        }
+        self.period.store(before, Relaxed);
+        self.period_rounds.store(0, Relaxed);
+    }
+
     fn age(&self, patience: &Patience) {
+        self.age_replies(patience);
         if self.active.load(Relaxed) > 0 {
             return;
         }
@@ -261,6 +297,29 @@ mod tests {
         assert_eq!(rounds_until(&patrol, &pulse, Order::Abort), 9, "a slow second head");
         drop(watched);
         assert_eq!(patrol.len(), 2);
+    }
+
+    #[test]
+    fn replies_that_nobody_takes_end_a_connection_that_goes_on_asking() {
+        // Whether the first reply is taken | the rounds until it ends, 0: it does not
+        for (takes, ends) in [(true, 0), (false, 122)] {
+            let patrol = Arc::new(Patrol::default());
+            let watched = patrol.watch();
+            let pulse = &watched.pulse;
+            let first = pulse.reply();
+            if takes {
+                pulse.taken(first);
+            }
+            let mut last = pulse.reply();
+            let ended = (1..=1_000).find(|_| {
+                pulse.begin(true);
+                pulse.taken(std::mem::replace(&mut last, pulse.reply()));
+                pulse.end();
+                patrol.round(&PATIENCE);
+                pulse.order() == Order::Abort
+            });
+            assert_eq!(ended.unwrap_or(0), ends);
+        }
     }
 
     #[test]

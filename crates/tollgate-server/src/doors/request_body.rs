@@ -1,8 +1,9 @@
 //! The body of a request: read as far as somebody wants it, within a time, and within what all bodies
 //! together may take up.
 //!
-//! A peer may begin as many bodies as it may open streams, and finish none of them. What has arrived of
-//! them lies in memory, so all bodies of a door share an allowance.
+//! A peer may begin as many bodies as it may open streams, and finish none of them, or not read what they
+//! are answered with. What has arrived of them lies in memory, and so do the replies: all requests of a
+//! door share an allowance, which each has from its first byte to the last of its reply.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,16 +18,16 @@ use tokio::time::{Sleep, sleep};
 use super::allowance::{Allowance, Terms};
 
 /// The most bytes of a body that are read only to be thrown away.
-const DISCARD_BYTES_MAX: usize = 8 << 20;
+pub(super) const DISCARD_BYTES_MAX: usize = 8 << 20;
 
-/// Of bodies that are being read, or answered.
+/// Of bodies that are being read, or answered, and of replies until they are taken.
 pub(super) const BODIES: Terms = Terms {
     // Most are smaller, and ask nobody.
     own_bytes: 1 << 10,
-    // No door reads longer ones.
-    each_bytes_max: 8 << 20,
+    // How long a body may be, each door says itself.
+    each_bytes_max: 64 << 20,
     all_bytes_max: 64 << 20,
-    step_bytes: 16 << 10,
+    step_bytes: 1 << 10,
 };
 
 /// Why a request has no body to work with.
@@ -40,28 +41,33 @@ pub(crate) enum BodyError {
     NoRoom,
 }
 
-/// The body of a request, as far as it has not been read. All of it has one deadline.
+/// The body of a request.
 pub(crate) struct RequestBody {
+    rest: Rest,
+    /// For what was read, and then for the reply.
+    allowance: Allowance,
+}
+
+/// What has not been read of a body. All of it has one deadline.
+pub(super) struct Rest {
     incoming: Incoming,
     patience: Duration,
     /// Nearly every body comes with its head: the timer is for the others.
     timer: Option<Pin<Box<Sleep>>>,
-    /// For what was read, until the request is answered.
-    allowance: Allowance,
 }
 
 impl RequestBody {
     pub(super) fn new(incoming: Incoming, patience: Duration, allowance: Allowance) -> RequestBody {
-        RequestBody { incoming, patience, timer: None, allowance }
+        RequestBody { rest: Rest { incoming, patience, timer: None }, allowance }
     }
 
     /// The whole body, at most `bytes_max` of it.
     pub(crate) async fn read(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
-        if self.incoming.size_hint().lower() > bytes_max as u64 {
+        if self.rest.incoming.size_hint().lower() > bytes_max as u64 {
             return Err(BodyError::TooLarge);
         }
         let mut parts = Vec::new();
-        while let Some(data) = self.next().await {
+        while let Some(data) = self.rest.next().await {
             let data = data?;
             let bytes = parts.len() + data.len();
             if bytes > bytes_max {
@@ -70,7 +76,7 @@ impl RequestBody {
             if !self.allowance.covers(bytes) {
                 return Err(BodyError::NoRoom);
             }
-            if parts.is_empty() && self.incoming.is_end_stream() {
+            if parts.is_empty() && self.rest.incoming.is_end_stream() {
                 return Ok(data);
             }
             // Copied, the first as well: while others are waited for, a piece would keep all that was
@@ -80,6 +86,19 @@ impl RequestBody {
         Ok(parts.into())
     }
 
+    /// Whether there is room for a reply of about so many bytes; asked before anything is charged for it.
+    /// A reply that is not asked for beforehand may find none, and then nobody hears it.
+    pub(crate) fn has_room_for(&mut self, reply_bytes: usize) -> bool {
+        self.allowance.covers(reply_bytes)
+    }
+
+    /// For the reply, and for whoever reads the rest.
+    pub(super) fn into_parts(self) -> (Allowance, Rest) {
+        (self.allowance, self.rest)
+    }
+}
+
+impl Rest {
     /// Whether there may be more to come.
     pub(super) fn is_open(&self) -> bool {
         !self.incoming.is_end_stream()
@@ -87,7 +106,6 @@ impl RequestBody {
 
     /// Reads what is left for nothing, if that ends soon.
     pub(super) async fn discard(mut self) {
-        self.allowance.give_back();
         let mut left = DISCARD_BYTES_MAX;
         if self.incoming.size_hint().lower() > left as u64 {
             return;

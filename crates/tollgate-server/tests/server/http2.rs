@@ -1,11 +1,11 @@
-//! HTTP/2: answers arrive whole, whatever the request carries.
+//! HTTP/2: answers arrive whole, whatever the request carries, and do not pile up if nobody reads them.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use tempfile::tempdir;
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -67,4 +67,87 @@ async fn ask(server: &Server, request: Request<()>, body: Bytes) -> Result<u16, 
         Poll::Pending => Poll::Ready(Ok(status)),
     })
     .await
+}
+
+/// A client that asks and takes nothing of the answers: it lets heads pass, and no bytes of bodies.
+async fn ask_only(server: &Server) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(server.http()).await.expect("the door is open");
+    stream.set_nodelay(true).expect("a socket");
+    let mut builder = client::Builder::new();
+    let (sender, connection) =
+        builder.initial_window_size(0).handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    sender.ready().await.expect("a connection")
+}
+
+/// The head of the answer to a question, `Err` if the connection ends.
+async fn head_of(
+    sender: &mut SendRequest<Bytes>,
+    path: &str,
+    body: &str,
+) -> Result<Response<h2::RecvStream>, h2::Error> {
+    let request = Request::post(format!("http://localhost{path}")).body(()).expect("a request");
+    let mut ready = sender.clone().ready().await?;
+    let (response, mut sending) = ready.send_request(request, false)?;
+    sending.send_data(Bytes::copy_from_slice(body.as_bytes()), true)?;
+    response.await
+}
+
+/// Answers lie in the server's memory until they are taken. All of them together have a bound; beyond it
+/// nothing is decided that could not be told.
+#[test]
+fn answers_that_nobody_reads_are_bounded() {
+    const WAITING_BYTES_MAX: usize = 64 << 20;
+    // So patient that nobody is closed meanwhile.
+    let server = Server::start(&["--limit", "9000000/hour", "--idle-timeout", "10m"]);
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let batch = format!("[{}]", vec![r#"{"ip":"192.0.2.1"}"#; 1_000].join(","));
+    let look = r#"{"ip":"192.0.2.1","cost":0}"#;
+    let remaining = || server.check(look)["remaining"].as_u64().expect("a limit");
+    let before = remaining();
+    let asked = async {
+        let (mut kept, mut bytes, mut refused) = (Vec::new(), 0, 0);
+        for _ in 0..3 {
+            let mut sender = ask_only(&server).await;
+            for _ in 0..90 {
+                let answer = head_of(&mut sender, "/v1/check/batch", &batch).await.expect("a head");
+                let length = answer.headers()["content-length"].to_str().unwrap().to_string();
+                match answer.status().as_u16() {
+                    200 => bytes += length.parse::<usize>().unwrap(),
+                    503 => refused += 1,
+                    other => panic!("{other}"),
+                }
+                kept.push(answer);
+            }
+        }
+        (kept, bytes, refused)
+    };
+    let asked = async { tokio::time::timeout(4 * DEADLINE, asked).await.expect("answers") };
+    let (kept, bytes, refused) = runtime.block_on(asked);
+    assert!(refused > 0 && bytes <= WAITING_BYTES_MAX, "{bytes} bytes wait, {refused} are refused");
+    assert!(bytes > WAITING_BYTES_MAX / 2, "{bytes} bytes wait, {refused} are refused");
+    let answered = kept.iter().filter(|answer| answer.status() == 200).count() as u64;
+    assert_eq!(before - remaining(), 1_000 * answered, "a batch that is refused charges nothing");
+    // Others are answered as ever, and long again when the client has left.
+    assert_eq!(server.post("/v1/check", "{}").status, 200);
+    drop((kept, runtime));
+    testkit::wait::until_true("room", || server.post("/v1/check/batch", &batch).status == 200);
+}
+
+/// Also if it goes on asking.
+#[test]
+fn who_does_not_read_is_closed() {
+    let flags = ["--limit", "99999/hour", "--header-timeout", "100ms", "--idle-timeout", "200ms"];
+    let server = Server::start(&flags);
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let closed = async {
+        let mut sender = ask_only(&server).await;
+        let unread = head_of(&mut sender, "/v1/check", "{}").await.expect("a head");
+        // These have no body.
+        while head_of(&mut sender, "/v1/forward-auth", "").await.is_ok() {}
+        drop(unread);
+    };
+    let closed = async { tokio::time::timeout(DEADLINE, closed).await.is_ok() };
+    assert!(runtime.block_on(closed), "it is still served");
+    assert_eq!(server.post("/v1/check", "{}").status, 200, "others are served");
 }

@@ -1,0 +1,129 @@
+//! The body of a response, and what it takes up until the peer has taken it.
+//!
+//! A peer may ask on as many streams as it may open and read none of the answers. So the memory of a
+//! reply stays within the allowance of its request until its last byte has left, and the pulse of the
+//! connection knows that it waits.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Version};
+use http_body::{Frame, SizeHint};
+
+use super::allowance::Allowance;
+use super::patrol::Pulse;
+
+/// The body of a response: all of it, at once.
+#[derive(Default)]
+pub(crate) struct Body {
+    data: Data,
+    /// Header fields that come last, as gRPC has them.
+    trailers: Option<HeaderMap>,
+}
+
+impl Body {
+    /// A body that has something to say at its end.
+    pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> Body {
+        Body { data: Data { bytes: data, _held: None }, trailers: Some(trailers) }
+    }
+
+    /// The bytes that wait until the peer takes them.
+    pub(super) fn len(&self) -> usize {
+        self.data.bytes.len()
+    }
+
+    /// Keeps these until the last byte has left, or nobody wants it any longer.
+    pub(super) fn hold(&mut self, mut answering: Answering, allowance: Allowance) {
+        if self.len() > 0 {
+            answering.replied();
+            self.data._held = Some((answering, allowance));
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Body {
+        Body { data: Data { bytes: bytes.into(), _held: None }, trailers: None }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Data;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Data>, Infallible>>> {
+        if self.len() > 0 {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
+        }
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.len() == 0 && self.trailers.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::with_exact(self.len() as u64);
+        if self.trailers.is_some() {
+            // Without a `Content-Length`: some peers would see the end there, and miss what follows.
+            hint = SizeHint::default();
+        }
+        hint
+    }
+}
+
+/// The bytes of a body, wherever they wait: here, or where the protocol queues what it may not send yet.
+#[derive(Default)]
+pub(crate) struct Data {
+    bytes: Bytes,
+    _held: Option<(Answering, Allowance)>,
+}
+
+impl Buf for Data {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+/// A request that is being answered, or whose answer waits to be taken; it ends also when the peer gives
+/// up.
+pub(super) struct Answering {
+    pulse: Arc<Pulse>,
+    /// Since when its answer waits.
+    waits: Option<usize>,
+}
+
+impl Answering {
+    pub(super) fn begin(pulse: &Arc<Pulse>, version: Version) -> Answering {
+        pulse.begin(version == Version::HTTP_2);
+        Answering { pulse: pulse.clone(), waits: None }
+    }
+
+    fn replied(&mut self) {
+        self.waits = Some(self.pulse.reply());
+        self.pulse.end();
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        match self.waits {
+            Some(period) => self.pulse.taken(period),
+            None => self.pulse.end(),
+        }
+    }
+}
