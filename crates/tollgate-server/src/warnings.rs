@@ -33,6 +33,7 @@ pub(crate) struct Warnings {
     admin_refusals: AtomicU64,
     wrong_token: Sampled,
     wrong_tokens: AtomicU64,
+    too_many_numbers: Sampled,
 }
 
 impl Warnings {
@@ -46,6 +47,7 @@ impl Warnings {
             admin_refusals: AtomicU64::new(0),
             wrong_token: Sampled::default(),
             wrong_tokens: AtomicU64::new(0),
+            too_many_numbers: Sampled::default(),
         }
     }
 
@@ -105,6 +107,19 @@ impl Warnings {
             let fields: [Field<'_>; 3] =
                 [("peer", &peer), ("status", &status), ("since_last", &more)];
             self.logs.warn("a request to the admin door was refused", &fields);
+        }
+    }
+
+    /// More sets of numbers are in use at the door resp than are kept; so many calls had others since the
+    /// start.
+    #[cold]
+    pub(crate) fn too_many_numbers(&self, sets: u64, calls: u64, now: Micros) {
+        if self.too_many_numbers.is_due(now) {
+            self.logs.warn(
+                "CL.THROTTLE is called with too many different numbers: further ones are counted apart, \
+                 where there is less room for keys; use one set for each kind of limit",
+                &[("sets", &sets), ("calls", &calls)],
+            );
         }
     }
 

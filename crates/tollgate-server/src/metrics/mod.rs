@@ -239,6 +239,11 @@ impl Metrics {
         for (outcome, count) in self.resp.throttle_sums() {
             throttled.sample(&[("outcome", outcome)], count);
         }
+        let help = "Sets of numbers of CL.THROTTLE that are in use.";
+        page.family("tollgate_throttle_sets", Kind::Gauge, help).sample(&[], self.resp.sets());
+        let help = "Calls of CL.THROTTLE that were counted apart: too many sets are in use.";
+        let mut apart = page.family("tollgate_throttle_calls_apart_total", Kind::Counter, help);
+        apart.sample(&[], self.resp.apart());
     }
 }
 

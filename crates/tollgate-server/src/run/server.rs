@@ -106,7 +106,6 @@ impl<'a> Server<'a> {
             tokens,
             timing.clone(),
             patience,
-            stopping.clone(),
             Audit::new(logs, names.clone()),
         );
         let metrics = Metrics {

@@ -1,5 +1,7 @@
 //! Who may ask: tokens, before anything else is told.
 
+use testkit::wait::until_true;
+
 use crate::harness::{Server, file, text};
 use crate::wire::{Redis, Reply, command};
 
@@ -57,6 +59,25 @@ fn nothing_is_obeyed_before_a_token_is_shown() {
 }
 
 #[test]
+fn a_greeting_that_is_wrong_admits_nobody() {
+    let (_directory, server) = start(&[]);
+    let greeting = ["HELLO", "3", "AUTH", "u", "0123456789abcdef"];
+    // What follows it, and the error
+    let rows: [(&[&str], &str); 3] = [
+        (&["NOPE"], "ERR Syntax error in HELLO option 'NOPE'"),
+        (&["SETNAME"], "ERR Syntax error in HELLO option 'SETNAME'"),
+        (&["SETNAME", "a b"], "ERR Client names cannot contain spaces"),
+    ];
+    for (more, why) in rows {
+        let mut redis = Redis::connect(&server);
+        let told = redis.ask(&[&greeting, more].concat());
+        assert!(told.error().starts_with(why), "{told:?}");
+        assert_eq!(redis.say("PING").error(), NOAUTH, "{more:?}");
+        assert!(matches!(redis.ask(&greeting), Reply::Map(_)), "{more:?}");
+    }
+}
+
+#[test]
 fn a_pipeline_may_begin_with_its_token() {
     let (_directory, server) = start(&[]);
     let mut redis = Redis::connect(&server);
@@ -82,6 +103,9 @@ fn strangers_have_less_room_and_less_time() {
     }
     let mut silent = Redis::connect(&server);
     assert_eq!(silent.until_closed(), "");
+    // Empty lines say nothing either.
+    let mut stranger = Redis::connect(&server);
+    until_true("a stranger to be closed", || stranger.try_send(b"\r\n").is_err());
     let mut known = Redis::connect(&server);
     assert_eq!(known.say("AUTH 0123456789abcdef"), Reply::ok());
     // The silent one came later and is gone: the known one is not.

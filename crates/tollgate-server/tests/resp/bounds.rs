@@ -104,11 +104,25 @@ fn a_client_that_never_reads_is_closed() {
 }
 
 #[test]
+fn empty_lines_do_not_keep_a_client_that_never_reads() {
+    let server = Server::start(&["--header-timeout", "1s"]);
+    let mut redis = Redis::connect(&server);
+    // More than the kernel keeps for both, less than a client may leave unread.
+    redis.send(&command_of(&[b"ECHO", &[b'x'; 60_000]]).repeat(150));
+    until_true("it to be closed", || redis.try_send(b"\r\n").is_err());
+}
+
+#[test]
 fn half_a_command_is_not_waited_for_but_silence_is() {
     let server = Server::start(&["--header-timeout", "300ms", "--idle-timeout", "300ms"]);
     let mut idle = Redis::connect(&server);
     let mut used = Redis::connect(&server);
     assert_eq!(used.say("PING"), Reply::Simple("PONG".into()));
+    // An empty line is no part of a command.
+    let [mut blank, mut blank_later] = [(); 2].map(|()| Redis::connect(&server));
+    assert_eq!(blank_later.say("PING"), Reply::Simple("PONG".into()));
+    blank.send(b"\r\n");
+    blank_later.send(b"\n*0\r\n");
     for begun in [
         &b"*2\r\n$4\r\nEC"[..],
         b"PIN",
@@ -134,7 +148,7 @@ fn half_a_command_is_not_waited_for_but_silence_is() {
         redis.try_send(&[*drops.next().unwrap()]).is_err()
     });
     // By now either has been silent for longer than any half command may take.
-    for redis in [&mut idle, &mut used] {
+    for redis in [&mut idle, &mut used, &mut blank, &mut blank_later] {
         assert_eq!(redis.say("PING"), Reply::Simple("PONG".into()));
     }
 }

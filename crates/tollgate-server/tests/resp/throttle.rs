@@ -217,3 +217,48 @@ fn nobody_shuts_others_out_by_making_up_numbers() {
         assert_eq!(server.check(r#"{"user":"1"}"#)["allowed"], allowed);
     }
 }
+
+#[test]
+fn nobody_passes_again_by_making_up_numbers_and_keys() {
+    let server = Server::start(&[]);
+    let mut redis = Redis::connect(&server);
+    let century = 3_155_760_000_u64;
+    let thousand = |redis: &mut Redis, call: &dyn Fn(u64) -> Vec<u8>| {
+        let sent: Vec<u8> = (0..1_000).flat_map(call).collect();
+        redis.send(&sent);
+        for _ in 0..1_000 {
+            verdict(redis);
+        }
+    };
+    for first in (0..17_000).step_by(1_000) {
+        thousand(&mut redis, &|call| {
+            let period = (century - first - call).to_string();
+            command(&["CL.THROTTLE", "k", "0", "1", &period])
+        });
+    }
+    let login = command(&["CL.THROTTLE", "login", "0", "1", "3600"]);
+    redis.send(&login.repeat(2));
+    assert_eq!([verdict(&mut redis), verdict(&mut redis)], [[0, 1, 0], [1, 1, 0]]);
+    for first in (0..60_000).step_by(1_000) {
+        thousand(&mut redis, &|call| {
+            command(&["CL.THROTTLE", &(first + call).to_string(), "0", "1", "3600"])
+        });
+        redis.send(&login);
+        assert_eq!(verdict(&mut redis), [1, 1, 0], "after {first} others");
+    }
+    // The operator is told.
+    let page = server.admin_get("/metrics", &[]).body;
+    let apart = 17_000 - 16_384 + 2 + 60_060;
+    let counted = format!("tollgate_throttle_calls_apart_total {apart}");
+    for line in ["tollgate_throttle_sets 16384", &counted] {
+        assert!(
+            page.lines().any(|found| found == line),
+            "no {line} in
+{page}"
+        );
+    }
+    let ended = server.stop();
+    let warned =
+        ended.stderr.matches("CL.THROTTLE is called with too many different numbers").count();
+    assert_eq!(warned, 1, "once a minute: {}", ended.stderr);
+}

@@ -1,5 +1,5 @@
-//! What operators are told of this door: who made a caller's use forgotten, and who came with a wrong
-//! token.
+//! What operators are told of this door: who made a caller's use forgotten, who came with a wrong token,
+//! and that there are too many different numbers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tollgate::Micros;
 use tollgate_rules::Caller;
 
+use super::figures::RespFigures;
 use crate::key_names::KeyNames;
 use crate::store::{Gatekeeper, ServerStore};
 use crate::telemetry::{Field, Logs};
@@ -50,6 +51,10 @@ impl Audit {
             ("token", &token),
         ];
         self.logs.info("a key was reset", &fields);
+    }
+
+    pub(super) fn too_many_numbers(&self, figures: &RespFigures, now: Micros) {
+        self.warnings.too_many_numbers(figures.sets(), figures.apart(), now);
     }
 
     pub(super) fn wrong_token(&self, peer: SocketAddr, now: Micros) {

@@ -9,7 +9,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -26,6 +25,11 @@ const KEEP_MEMORY: Duration = Duration::from_secs(1);
 /// The most bytes that are read after the order to finish: what the client had sent by then, but not all
 /// that it goes on to send.
 const LAST_BYTES_MAX: usize = 4 << 20;
+
+/// How long is waited for bytes that were on their way when the order to finish came, and how often. A read
+/// finds none while the kernel passes them on, or before the runtime has heard of them.
+const LAST_WAIT: Duration = Duration::from_millis(10);
+const LAST_WAITS_MAX: u32 = 25;
 
 /// How long a client may take to hear that the connection ends, and the most bytes of what it says
 /// meanwhile. To close with bytes unread would take the last replies back.
@@ -50,7 +54,9 @@ pub(super) struct Connection<'d, S> {
 enum Event {
     /// There is something to obey.
     GoOn,
-    /// Everything is said.
+    /// Everything is said, and the order is to finish: more may be on its way.
+    Quiet,
+    /// Everything is said, and nothing more is heard.
     End,
     /// There is nobody to say anything to, or no time.
     Gone,
@@ -68,10 +74,16 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             self.talk.breathe();
         }
         let mut round = Round::Done;
+        let (mut silent, mut waits) = (false, 0);
         loop {
             match self.exchange(round).await {
-                Event::GoOn => {}
-                Event::End => return Box::pin(self.part(round)).await,
+                Event::GoOn => silent = false,
+                Event::Quiet if !silent && waits < LAST_WAITS_MAX => {
+                    (silent, waits) = (true, waits + 1);
+                    tokio::time::sleep(LAST_WAIT).await;
+                    continue;
+                }
+                Event::Quiet | Event::End => return Box::pin(self.part(round)).await,
                 Event::Gone => return,
             }
             round = self.talk.obey().await;
@@ -110,7 +122,8 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             Round::Full => return Poll::Pending,
             Round::Done => {}
         }
-        if !self.ended && self.last_bytes < LAST_BYTES_MAX {
+        let deaf = self.last_bytes >= LAST_BYTES_MAX;
+        if !self.ended && !deaf {
             match self.poll_read(context) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(bytes)) => {
@@ -121,12 +134,16 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 Poll::Pending => {}
             }
         }
-        // What has arrived by now is answered. While the server stops, half a command is waited for
-        // until the patrol says that it is time.
-        let stopping =
-            self.talk.door.stopping.load(Ordering::Relaxed) && self.talk.input.unread().is_empty();
-        let over = self.ended || stopping || order == Order::Finish;
-        if over && !waits { Poll::Ready(Event::End) } else { Poll::Pending }
+        // Half a command is not waited for when the order is to finish.
+        if waits {
+            Poll::Pending
+        } else if self.ended || deaf {
+            Poll::Ready(Event::End)
+        } else if order == Order::Finish {
+            Poll::Ready(Event::Quiet)
+        } else {
+            Poll::Pending
+        }
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {

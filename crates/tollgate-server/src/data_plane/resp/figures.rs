@@ -1,5 +1,7 @@
 //! What this door counts, for metrics. Nothing that a caller sends becomes a label.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tollgate_rules::stripes::Counters;
 
 use super::commands::{ALL, Command};
@@ -26,6 +28,10 @@ pub(crate) struct RespFigures {
     troubles: Counters<{ TROUBLES.len() }>,
     /// Allowed, then refused.
     throttled: Counters<2>,
+    /// Sets of numbers that are kept for it,
+    sets: AtomicU64,
+    /// and calls with others.
+    apart: AtomicU64,
 }
 
 impl RespFigures {
@@ -46,6 +52,24 @@ impl RespFigures {
                 self.throttled.add(index, count);
             }
         }
+    }
+
+    pub(super) fn sets_in_use(&self, sets: usize) {
+        self.sets.store(sets as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn decided_apart(&self) {
+        self.apart.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets of numbers of `CL.THROTTLE` that are kept.
+    pub(crate) fn sets(&self) -> u64 {
+        self.sets.load(Ordering::Relaxed)
+    }
+
+    /// Calls with numbers for which there was no room.
+    pub(crate) fn apart(&self) -> u64 {
+        self.apart.load(Ordering::Relaxed)
     }
 
     /// Each command and how often it came.

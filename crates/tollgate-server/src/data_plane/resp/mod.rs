@@ -31,7 +31,6 @@ mod throttle;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -60,8 +59,6 @@ pub(crate) struct RespDoor {
     tokens: Option<Arc<Tokens>>,
     timing: Arc<Timing>,
     patience: Patience,
-    /// Set while the server stops: no further commands are waited for.
-    stopping: Arc<AtomicBool>,
     audit: Audit,
     figures: Arc<RespFigures>,
     /// The numbers that `CL.THROTTLE` is called with.
@@ -76,18 +73,17 @@ impl RespDoor {
         tokens: Option<Arc<Tokens>>,
         timing: Arc<Timing>,
         patience: Patience,
-        stopping: Arc<AtomicBool>,
         audit: Audit,
     ) -> RespDoor {
+        let figures = Arc::<RespFigures>::default();
         RespDoor {
             gatekeeper,
             tokens,
             timing,
             patience: Patience { idle: FOR_EVER, ..patience },
-            stopping,
             audit,
-            figures: Arc::default(),
-            book: Book::default(),
+            book: Book::new(figures.clone()),
+            figures,
             waiting: Common::new(REPLIES),
         }
     }

@@ -4,16 +4,19 @@
 //! the sets that callers of this door have in use at a time are bounded, too. Whoever only asks has none
 //! in use. Those beyond the bound are counted apart, in a small store of this door's own: an error would
 //! make applications let everything pass, and one caller who makes up numbers could cause it for all.
+//! That store is bounded as every store is: whoever finds no room there shares a count with others.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Check, DecidedBy, Decision, Limit, MemoryStore, Micros};
+use tollgate::{Check, Decision, Limit, MemoryStore, Micros};
+
+use super::figures::RespFigures;
 
 /// The most sets of numbers in use at a time: a quarter of what a store knows.
 pub(super) const NUMBERS_MAX: usize = 16_384;
@@ -142,9 +145,10 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Book {
     pages: Mutex<Pages>,
-    /// Counts what the pages have no room for. Bound: [`BEYOND_KEYS_MAX`]. Its counts begin anew when
-    /// there is room again, or none here either: better that than to refuse whoever comes later.
-    beyond: Mutex<Option<Arc<MemoryStore>>>,
+    /// Counts what the pages have no room for. Bound: [`BEYOND_KEYS_MAX`]. When it is full nothing is
+    /// forgotten that is limited: else whoever is could fill it to be let pass.
+    beyond: OnceLock<MemoryStore>,
+    figures: Arc<RespFigures>,
 }
 
 /// Where a call with numbers that are not in use is to be decided.
@@ -167,6 +171,10 @@ struct Pages {
 }
 
 impl Book {
+    pub(super) fn new(figures: Arc<RespFigures>) -> Book {
+        Book { figures, ..Book::default() }
+    }
+
     /// These numbers, if they are in use.
     pub(super) fn known(&self, numbers: Numbers, now: Micros) -> Option<Arc<Entry>> {
         self.pages().known(numbers, now)
@@ -187,26 +195,15 @@ impl Book {
         }
         let entry = Arc::new(Entry::new(limit, now));
         pages.entries.insert(numbers, entry.clone());
+        self.figures.sets_in_use(pages.entries.len());
         Found::Used(entry)
     }
 
     /// Decides a call with numbers for which there is no room.
     pub(super) fn decide_beyond(&self, check: &Check<'_>, now: Micros) -> Decision {
-        let store = self.beyond(None);
-        let decision = store.decide_now(std::slice::from_ref(check), now);
-        if decision.decided_by() != DecidedBy::Overflow {
-            return decision;
-        }
-        self.beyond(Some(&store)).decide_now(std::slice::from_ref(check), now)
-    }
-
-    /// The store for those; another than the one that is full.
-    fn beyond(&self, full: Option<&Arc<MemoryStore>>) -> Arc<MemoryStore> {
-        let mut store = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
-        if full.is_some() && store.as_ref().map(Arc::as_ptr) == full.map(Arc::as_ptr) {
-            *store = None;
-        }
-        store.get_or_insert_with(|| Arc::new(MemoryStore::new(BEYOND_KEYS_MAX))).clone()
+        self.figures.decided_apart();
+        let store = self.beyond.get_or_init(|| MemoryStore::new(BEYOND_KEYS_MAX));
+        store.decide_now(std::slice::from_ref(check), now)
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -343,19 +340,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_apart_is_counted_and_never_shut() {
+    fn what_is_counted_apart_stays_counted_whoever_fills_the_store() {
         let book = Book::default();
         let now = Micros::from_secs(100);
         let century = 3_155_760_000;
-        // Each with numbers of its own, more than the store knows numbers, and none ever fades.
-        for call in 0..70_000 {
+        let allowed = |call: i64| {
             let limit = limit(numbers(0, 1, century - call));
             let key = call.to_string();
-            let check = Check::new(&limit, key.as_bytes());
-            assert!(book.decide_beyond(&check, now).allowed(), "{call} is shut out");
-            assert!(!book.decide_beyond(&check, now).allowed(), "{call} is not counted");
+            book.decide_beyond(&Check::new(&limit, key.as_bytes()), now).allowed()
+        };
+        // Each with numbers of its own, more than the store knows numbers, and none ever fades.
+        for call in 0..70_000 {
+            assert!(allowed(call) || call > 10_000, "{call} is shut out while there is room");
+            assert!(!allowed(call), "{call} is not counted");
         }
-        let slots = book.beyond(None).stats().slots;
+        for call in 0..10_000 {
+            assert!(!allowed(call), "{call} passes again because others came");
+        }
+        let slots = book.beyond.get().unwrap().stats().slots;
         assert!(slots < 60_000, "{slots}: each key may have numbers of its own");
+        assert_eq!(book.figures.apart(), 150_000);
     }
 }

@@ -117,9 +117,8 @@ impl Session {
     pub(super) fn hello(&mut self, args: Args<'_>, tokens: Option<&Tokens>, replies: &mut Replies) {
         let mut dialect = replies.dialect;
         if let Some(version) = args.get(1) {
-            let version = std::str::from_utf8(version).ok().and_then(|text| text.parse().ok());
-            dialect = match version {
-                Some(2_i64) => Dialect::Resp2,
+            dialect = match integer(version) {
+                Some(2) => Dialect::Resp2,
                 Some(3) => Dialect::Resp3,
                 Some(_) => return replies.error("NOPROTO unsupported protocol version"),
                 None => {
@@ -128,16 +127,13 @@ impl Session {
                 }
             };
         }
-        let mut name = None;
+        // All are read before one is obeyed: an error changes nothing.
+        let (mut shown, mut name) = (None, None);
         let mut options = args.from(2);
         while let Some(option) = options.next() {
             let is = |word: &str| option.eq_ignore_ascii_case(word.as_bytes());
             if is("auth") && options.len() >= 2 {
-                let user = options.next();
-                let token = options.next().unwrap_or_default();
-                if !self.admit(user, token, tokens) {
-                    return replies.error(WRONGPASS);
-                }
+                shown = options.next().zip(options.next());
             } else if is("setname") && options.len() >= 1 {
                 name = options.next();
             } else {
@@ -145,13 +141,18 @@ impl Session {
                 return replies.error(format_args!("ERR Syntax error in HELLO option '{option}'"));
             }
         }
+        if name.is_some_and(|name| !is_name(name)) {
+            return replies.error(BAD_NAME);
+        }
+        if let Some((user, token)) = shown
+            && !self.admit(Some(user), token, tokens)
+        {
+            return replies.error(WRONGPASS);
+        }
         if !self.admitted {
             return replies.error(NOAUTH_HELLO);
         }
         if let Some(name) = name {
-            if !is_name(name) {
-                return replies.error(BAD_NAME);
-            }
             self.name = name.to_vec();
         }
         replies.dialect = dialect;
@@ -236,6 +237,11 @@ impl Session {
         if self.replying != Replying::On {
             replies.mute();
         }
+        self.skip_nothing();
+    }
+
+    /// An empty line is what is not replied to, as in Redis.
+    pub(super) fn skip_nothing(&mut self) {
         if self.replying == Replying::Skip {
             self.replying = Replying::On;
         }
@@ -308,9 +314,15 @@ fn on_or_off(value: &[u8], replies: &mut Replies) {
     }
 }
 
+/// An integer as Redis reads one: as it would write it, with no plus and no zero in front.
+fn integer(text: &[u8]) -> Option<i64> {
+    let value: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (value.to_string().as_bytes() == text).then_some(value)
+}
+
 /// `SELECT index`: there is one database.
 pub(super) fn select(index: &[u8], replies: &mut Replies) {
-    match std::str::from_utf8(index).ok().and_then(|text| text.parse::<i64>().ok()) {
+    match integer(index) {
         Some(0) => replies.ok(),
         Some(_) => replies.error("ERR DB index is out of range"),
         None => replies.error("ERR value is not an integer or out of range"),

@@ -78,7 +78,10 @@ impl<'d> Talk<'d> {
             }
             match self.parser.next(self.input.unread(), !self.session.admitted) {
                 Ok(Step::More) => break Ok(Round::Done),
-                Ok(Step::Nothing(length)) => self.input.consume(length),
+                Ok(Step::Nothing(length)) => {
+                    self.input.consume(length);
+                    self.session.skip_nothing();
+                }
                 Ok(Step::Command(length)) => {
                     if commands == 0 {
                         self.pulse.begin(false);
@@ -100,6 +103,8 @@ impl<'d> Talk<'d> {
         if commands > 0 {
             self.pulse.end();
             self.listen();
+        } else if self.is_silent() {
+            self.breathe();
         }
         round.unwrap_or_else(|error| {
             self.door.figures.trouble(Trouble::Protocol);
@@ -169,6 +174,12 @@ impl<'d> Talk<'d> {
         self.pulse.begin(false);
         self.pulse.end();
         self.listen();
+    }
+
+    /// Whether what has arrived was nothing, such as an empty line, and nobody waits for more.
+    fn is_silent(&self) -> bool {
+        let nothing = self.input.unread().is_empty() && self.replies.waiting().is_empty();
+        nothing && self.session.admitted
     }
 
     /// Half a command, and a stranger's silence, are waited for less patiently.
