@@ -5,7 +5,7 @@ use std::future::Future;
 use arrayvec::ArrayVec;
 use tollgate::algorithm::State;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Check, Decision, Micros, Outcome, Store};
+use tollgate::{Check, Decision, Micros, Outcome, Receipt, Store};
 
 use crate::error::StoreError;
 
@@ -20,6 +20,9 @@ pub trait Remote: Store<Error = StoreError> + 'static {
         seen: &mut Seen,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
+    /// How often the store could not give back by itself what somebody was charged who no longer waited.
+    fn refunds_lost(&self) -> u64;
+
     /// Writes down that an instance is about to hold budget of a key that it has not spent. Charges
     /// nothing: that is the taking that follows.
     fn lend(
@@ -27,10 +30,18 @@ pub trait Remote: Store<Error = StoreError> + 'static {
         check: &Check<'_>,
         lend: Lend,
     ) -> impl Future<Output = Result<Lent, StoreError>> + Send;
+
+    /// Takes what was lent. Nobody waits for that: the answer may come later than a caller would wait.
+    fn take_lent(
+        &self,
+        check: &Check<'_>,
+        now: Micros,
+        seen: &mut Seen,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 }
 
 /// What an answer was made of: enough to go on without the store.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Seen {
     /// The instant of the answer by the store's clock.
     pub at: Micros,
@@ -39,6 +50,8 @@ pub struct Seen {
     /// A bit for each check that no node answered: its outcome and state mean nothing. The others
     /// were charged as if those had admitted.
     pub failed: u16,
+    /// What is charged and was not granted, by check: whoever asked gives it back.
+    pub back: ArrayVec<(usize, Receipt), MAX_LIMITS>,
 }
 
 /// What an instance wants to hold of a key's budget.

@@ -123,6 +123,13 @@ impl Pace {
         Pace { started: Instant::now(), offset, confirmed }
     }
 
+    /// For tests that say what time it is: nothing passes but what they say.
+    #[cfg(test)]
+    fn standing() -> Pace {
+        let tomorrow = Instant::now() + Duration::from_secs(86_400);
+        Pace { started: tomorrow, ..Pace::new() }
+    }
+
     /// A question of this instant is about to go out; what their clock shows now.
     fn saw(&self, now: Micros) -> Micros {
         self.saw_at(now, self.since())
@@ -158,6 +165,10 @@ impl<R: Remote> Shared<R> {
     ///
     /// If there is no store, or no runtime.
     pub fn start(stores: Vec<R>, max_keys: usize, time: TimeOf) -> Shared<R> {
+        Shared::start_with(stores, max_keys, time, Pace::new())
+    }
+
+    fn start_with(stores: Vec<R>, max_keys: usize, time: TimeOf, pace: Pace) -> Shared<R> {
         assert!(!stores.is_empty(), "there is a store to share");
         let secret = RandomState::new();
         let stores = stores.into_iter().map(|store| Asked { store, ahead: AtomicI64::new(0) });
@@ -175,7 +186,7 @@ impl<R: Remote> Shared<R> {
             owed: Owed::default(),
             shares: Shares::default(),
             counts: Counts::default(),
-            pace: Pace::new(),
+            pace,
             runtime: Handle::current(),
             wake: Arc::new(Notify::new()),
         });
@@ -294,7 +305,13 @@ impl<R: Remote> Inner<R> {
     fn recall(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
         let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
         let fits = cost <= check.limit().capacity();
-        fits.then(|| self.refusals.recall(tag, cost, now, check.counts_denied())).flatten()
+        // Of those that count, each is charged what was refused: only that very cost is known.
+        let larger = || {
+            let known = (!check.counts_denied()).then(|| self.glance(check, now))?;
+            let decided_by = DecidedBy::RefusalCache;
+            (!known.allowed).then_some(Outcome { decided_by, served_at: now, ..known })
+        };
+        fits.then(|| self.refusals.recall(tag, cost, now, larger)).flatten()
     }
 
     /// Decides in the table of this process; whether all pass.
@@ -369,14 +386,14 @@ impl<R: Remote> Store for Shared<R> {
     async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
         let inner = &self.inner;
         let tag = inner.tag(check);
-        inner.refusals.forget(tag);
+        inner.refusals.begin_anew(tag, now);
         inner.leases.drop_lease(tag);
         inner.sync.drop_untold(tag);
         let asked = inner.asked(check);
         let here = inner.local.reset(check.limit(), check.key(), asked.clock(now));
         let reset = asked.store.reset(check, now).await;
         // Whoever was refused meanwhile was refused for what is forgotten now.
-        inner.refusals.forget(tag);
+        inner.refusals.begin_anew(tag, now);
         Ok(reset.unwrap_or(here))
     }
 
@@ -436,13 +453,12 @@ impl<R: Remote> Inner<R> {
                 }
             }
             _ => {
+                self.tell_refusals(check, tag, now).await;
                 self.refund_copy(check, receipt.as_ref(), now);
                 *check
             }
         };
         self.refund_to_store(&check, receipt, now).await;
-        // Whoever was refused meanwhile was refused for what is given back now.
-        self.refusals.forget(tag);
     }
 
     /// Gives back in the table of this process what the store is about to. Before it: an answer of

@@ -69,6 +69,7 @@ struct Kept {
     mismatches: AtomicU64,
     retold: AtomicU64,
     unreached: AtomicU64,
+    refunds_lost: AtomicU64,
 }
 
 /// When a request is asked, and until when an answer is of use.
@@ -141,18 +142,24 @@ impl RedisStore {
             outcomes.fill(Outcome::default());
             return Ok(decision);
         }
-        Ok(self.answer(checks, now, outcomes, Partly::Fails).await?.told.decision)
+        let answer = self.answer(checks, self.when(now), outcomes, Partly::Fails).await?;
+        self.give_back(checks, answer.back, now);
+        Ok(answer.told.decision)
+    }
+
+    /// A caller waits who asked at this instant.
+    fn when(&self, now: Micros) -> When {
+        When { now, deadline: self.link.deadline() }
     }
 
     /// Answers checks, wherever their keys are. In a cluster some of the nodes may fail.
     async fn answer(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        when: When,
         outcomes: &mut [Outcome],
         partly: Partly,
     ) -> Result<Answer, StoreError> {
-        let when = When { now, deadline: self.link.deadline() };
         let limits = request::shifted(checks);
         let request = Request::new(&self.names, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
@@ -165,7 +172,7 @@ impl RedisStore {
             told => told?,
         };
         let states = request.places.iter().map(|place| states[*place].clone()).collect();
-        Ok(Answer { told: Told { decision, states }, failed: 0 })
+        Ok(Answer { told: Told { decision, states }, failed: 0, back: Vec::new() })
     }
 
     /// A request whose keys are in one slot, or need not be.
@@ -342,7 +349,7 @@ impl RedisStore {
         let limit = &*limit.for_key(key.as_bytes());
         let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
         let body = script::refund(limit, units, charged_at);
-        let when = When { now, deadline: self.link.deadline() };
+        let when = self.when(now);
         let mut reply = self.call(&keys, vec![self.describe(limit, now)], Some(body), when).await?;
         for _ in 0..ROUNDS {
             if reply.swapped || reply.refused.is_some() || reply.found == [Found::Nothing] {
@@ -385,7 +392,7 @@ impl RedisStore {
     ) -> Result<i64, StoreError> {
         let limit = &*limit.for_key(key.as_bytes());
         let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
-        let when = When { now, deadline: self.link.deadline() };
+        let when = self.when(now);
         let reply = self.call(&keys, Vec::new(), Some(script::look(1)), when).await?;
         let (seen, _) = self.open_one(limit, &reply, Purpose::Ask);
         Ok(seen.state().balance(limit, reply.now))

@@ -66,7 +66,7 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
         each.map(|(state, limit)| state.balance(limit, seen.at)).collect()
     };
     assert_eq!(left(&seen), [90, 79, 68, 57]);
-    // The third refuses: what is told is what stays, with nothing of this request.
+    // The last refuses: what is told is what stays, with nothing of this request.
     let mut checks = checks;
     checks[3] = checks[3].cost(58);
     let ask = store.decide_seen(&checks, Micros::ZERO, &mut outcomes, &mut seen);
@@ -74,6 +74,14 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
     assert_eq!((decision.allowed(), decision.binding()), (false, 3));
     assert_eq!(left(&seen), [90, 79, 68, 57]);
     assert_eq!(outcomes.map(|outcome| outcome.charged), [0; 4]);
+    // Whoever asked so gives back; it was charged before the last was asked.
+    let back: Vec<usize> = seen.back.iter().map(|(index, _)| *index).collect();
+    assert_eq!(back, [0, 2]);
+    for (index, receipt) in seen.back.drain(..) {
+        let (check, units) = (&checks[index], receipt.granted());
+        let refund = store.refund(check.limit(), check.key(), Some(receipt), units, Micros::ZERO);
+        refund.await.unwrap();
+    }
     for (check, left) in checks.iter().zip([90, 79, 68, 57]) {
         let key = std::str::from_utf8(check.key().as_bytes()).unwrap();
         shared::until_left(&store, check.limit(), key, left).await;
@@ -138,4 +146,62 @@ async fn one_node_that_fails_leaves_the_limits_of_the_others_right() {
     assert!(tokio::time::timeout(Duration::from_secs(20), ask).await.unwrap().is_err());
     shared::until_left(&there, &limits[0], &keys[0], 96).await;
     assert!(there.balance(&limits[1], Key::from(&keys[1]), Micros::ZERO).await.is_err());
+}
+
+/// Would catch: a refund that a node certainly did not make being dropped, and one that is lost being
+/// counted nowhere.
+#[tokio::test]
+async fn a_refund_that_a_node_cannot_take_waits_or_is_counted() {
+    let cluster = Cluster::launch(3, false, &Launch::new());
+    let store = store_of(&cluster).await;
+    let keys = keys_of(&cluster, &store).await;
+    let limits = [per_day("wide", 100), per_day("none", 1)];
+    let fill = [Check::new(&limits[1], &keys[1])];
+    let filled = store.decide_each(&fill, Micros::ZERO, &mut [Outcome::default()]).await;
+    assert!(filled.unwrap().allowed());
+    let there = store.clone();
+    let shared = Shared::start(vec![store], 1_000, TimeOf::Server);
+    let checks = [Check::new(&limits[0], &keys[0]), Check::new(&limits[1], &keys[1])];
+    let out_of_memory = |is: bool| {
+        let bytes = if is { "1" } else { "0" };
+        cluster.node(0).tell(&["CONFIG", "SET", "maxmemory", bytes]);
+    };
+    let charged = async || {
+        shared::until_left(&there, &limits[0], &keys[0], 99).await;
+        out_of_memory(true);
+    };
+
+    // The second node refuses, and by then the first takes nothing back.
+    cluster.node(1).freeze();
+    let mut outcomes = [Outcome::default(); 2];
+    let ask = Store::decide_each(&shared, &checks, Micros::ZERO, &mut outcomes);
+    let thaw = async {
+        charged().await;
+        cluster.node(1).thaw();
+    };
+    let (Ok(decision), ()) = tokio::join!(ask, thaw);
+    assert_eq!((decision.allowed(), decision.binding()), (false, 1));
+    shared::until("it waits", || shared.stats().owed == 1).await;
+    out_of_memory(false);
+    let back = async || there.balance(&limits[0], Key::from(&keys[0]), Micros::ZERO).await.ok();
+    let told = async {
+        while back().await != Some(100) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), told).await.expect("told when it can be");
+    assert_eq!(shared.stats().refunds_lost, 0);
+
+    // The same, and nobody waits for the answer any more.
+    shared.forget_refusals();
+    cluster.node(1).freeze();
+    tokio::select! {
+        biased;
+        decision = Store::decide_each(&shared, &checks, Micros::ZERO, &mut outcomes) => {
+            panic!("a frozen node answers: {decision:?}")
+        }
+        () = charged() => {}
+    }
+    shared::until("it is lost", || shared.stats().refunds_lost == 1).await;
+    cluster.node(1).thaw();
 }

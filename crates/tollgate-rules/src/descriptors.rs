@@ -18,9 +18,12 @@ use tollgate::{Clock, Micros};
 
 use crate::answer::Answer;
 use crate::gatekeeper::{Answering, Gatekeeper, Version};
+use crate::plan::Plan;
+use crate::rule_set::RuleSet;
 use crate::together::both;
 use asked::Asked;
 
+pub use crate::import::tree::WILDCARD_BYTES_MAX;
 pub use stated::STATED_LIMITS_MAX;
 pub(crate) use stated::StatedSets;
 pub use status::{CurrentLimit, Described, Status};
@@ -112,6 +115,20 @@ pub enum DescriptorError {
     BadLimit,
     /// It is one more different limit than the [`STATED_LIMITS_MAX`] that can be in use.
     TooManyStated,
+    /// Its values are too long for the patterns that they are compared with: see
+    /// [`WILDCARD_BYTES_MAX`].
+    TooMuchToMatch,
+    /// Its message is too long to be read: a door says so.
+    TooLong,
+}
+
+impl DescriptorError {
+    /// Whether the request is refused rather than wrong: what clients send decides how much there is to
+    /// do, and an error would be taken for yes.
+    pub fn is_refusal(self) -> bool {
+        use DescriptorError::{TooLong, TooManyLimits, TooManyStated, TooMuchToMatch};
+        matches!(self, TooManyLimits | TooManyStated | TooMuchToMatch | TooLong)
+    }
 }
 
 impl fmt::Display for DescriptorError {
@@ -134,6 +151,13 @@ impl fmt::Display for DescriptorError {
             DescriptorError::TooManyStated => {
                 "more than 1024 different limits that descriptors state are in use: state the same \
                  few numbers for many callers, not numbers of each"
+            }
+            DescriptorError::TooMuchToMatch => {
+                "its values are too long to be compared with so many values that have a part between \
+                 two `*`: send shorter values, or write fewer such parts"
+            }
+            DescriptorError::TooLong => {
+                "its message is too long to be read: send fewer or shorter entries"
             }
         })
     }
@@ -190,7 +214,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     ) -> Result<Described, DescriptorError> {
         ask.check()?;
         let of_file = rules.domain(ask.domain).is_some();
-        let mut asked = Asked::new((&rules, &self.stated), ask, now)?;
+        let mut asked = Asked::new((&rules, &self.stated), ask, now)
+            .inspect_err(|error| self.tell_undecided(&rules, *error, now))?;
         self.count(&asked.first);
         self.count(&asked.refunds);
         self.count(&asked.forces);
@@ -204,5 +229,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         drop(asked);
         let answer = Answer::new(rules, (told, entries)).stating(stated);
         Ok(Described::new(answer, statuses, of_file))
+    }
+
+    /// Tells observers of a request that is refused without asking any limit; also for doors that do not
+    /// even read it.
+    #[cold]
+    pub fn tell_undecided(&self, rules: &RuleSet, error: DescriptorError, now: Micros) {
+        if error.is_refusal() {
+            let (told, entries) = self.too_many(now);
+            self.tell(&Plan::empty(rules, true), &told, &entries);
+        }
     }
 }

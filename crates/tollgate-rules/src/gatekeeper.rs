@@ -423,7 +423,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// More enforced limits apply than one decision holds. To leave some out would be to switch
     /// them off, for whoever knows how to meet enough others.
     #[cold]
-    fn too_many(&self, now: Micros) -> (Told, Entries) {
+    pub(crate) fn too_many(&self, now: Micros) -> (Told, Entries) {
         let outcome = Outcome {
             retry_after: Wait::NEVER,
             reset_after: Wait::NEVER,

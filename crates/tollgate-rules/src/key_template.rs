@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tollgate::KeyBuf;
 
+use crate::identify::api_key::hashed;
 use crate::matcher::{parse_entry_name, parse_header_name};
 use crate::problem::Problem;
 use crate::seen::{Seen, network_of};
@@ -100,6 +101,15 @@ impl Fact {
         })
     }
 
+    /// Whether its value is an API key, which nobody is to read.
+    fn is_api_key(&self) -> bool {
+        match self {
+            Fact::ApiKey => true,
+            Fact::Entry(name) => &**name == API_KEY,
+            _ => false,
+        }
+    }
+
     /// An empty value is a value: whoever sends the entry means it.
     fn add_entry(&self, key: &mut KeyBuf, seen: &Seen<'_>) -> bool {
         let Fact::Entry(name) = self else { return false };
@@ -119,8 +129,19 @@ impl Fact {
     }
 }
 
-/// Adds an entry of a descriptor under the name that facts of that kind have.
+/// The entry whose value is a secret.
+pub(crate) const API_KEY: &str = "api_key";
+
+/// Adds an entry of a descriptor under the name that facts of that kind have. An API key is hashed, as it
+/// is everywhere: whoever reads a key must not be able to use it.
 pub(crate) fn add_entry(key: &mut KeyBuf, name: &str, value: &str) {
+    match name == API_KEY && !value.is_empty() {
+        true => add_named(key, name, &hashed(value)),
+        false => add_named(key, name, value),
+    }
+}
+
+fn add_named(key: &mut KeyBuf, name: &str, value: &str) {
     let mut fact = arrayvec::ArrayString::<64>::new();
     match write!(fact, "entry.{name}") {
         Ok(()) => key.add(&fact, value),

@@ -15,9 +15,9 @@ use tollgate::{Clock, Micros, SystemClock};
 use crate::access;
 use crate::cli::{Failure, Report};
 use crate::credentials::Credentials;
-use crate::descriptors::{self, Needed};
 use crate::key_names::Secret;
 use crate::live;
+use crate::open_files::{self, Needed};
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot;
@@ -45,7 +45,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     // Before anything that takes time: a hangup would end a process that does not expect it.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
-    descriptors::make_room(Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX), logs);
+    open_files::make_room(Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX), logs);
     let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
     let secret = secret.map_err(Failure::Input)?;
     let shared = SharedStore::open(settings, secret.as_ref());

@@ -168,6 +168,11 @@ impl FromStr for Network {
                 .filter(|prefix| *prefix <= most)
                 .ok_or_else(|| bad(format!("needs a length from 0 to {most}: {example}")))?,
         };
+        // Addresses are compared in their plain form, so networks must have it too.
+        let (address, prefix) = match (address.to_canonical(), prefix) {
+            (plain @ IpAddr::V4(_), 96..) if address.is_ipv6() => (plain, prefix - 96),
+            _ => (address, prefix),
+        };
         let network = first_bits(address, prefix);
         if network != address {
             return Err(bad(format!("has bits beyond its length: write `{network}/{prefix}`")));
@@ -257,6 +262,8 @@ mod tests {
             ("::/0", ""),
             ("192.0.2.1", ""),
             ("2001:db8::/32", ""),
+            ("::ffff:10.0.0.0/104", ""),
+            ("::ffff:10.0.0.1/104", "has bits beyond its length: write `10.0.0.0/8`"),
             ("10.0.0.1/8", "has bits beyond its length: write `10.0.0.0/8`"),
             ("10.0.0.0/33", "needs a length from 0 to 32"),
             ("2001:db8::/129", "needs a length from 0 to 128"),

@@ -2,12 +2,14 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-/// The one value of a field; `Err` if there are several different ones.
+/// The one value of a field; `Err` if there are several different ones. The host of a target is one.
 pub(crate) fn only<'a>(
     headers: &'a HeaderMap,
+    uri: &'a Uri,
     name: &HeaderName,
-) -> Result<Option<&'a HeaderValue>, ()> {
-    let mut values = headers.get_all(name).iter();
+) -> Result<Option<&'a [u8]>, ()> {
+    let fields = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut values = fields.chain(said_elsewhere(name.as_str(), uri).map(str::as_bytes));
     let first = values.next();
     if values.all(|other| Some(other) == first) { Ok(first) } else { Err(()) }
 }

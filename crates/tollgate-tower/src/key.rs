@@ -11,7 +11,7 @@ use tollgate::headers::spelt;
 
 use crate::client_ip::{TrustedProxies, first_bits};
 use crate::gate::Question;
-use crate::header_text::{only, said_elsewhere};
+use crate::header_text::only;
 
 /// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
 /// can use any address in it.
@@ -49,7 +49,8 @@ enum Kind {
     /// The field, and what its part of the key is called: no header is an `ip` or a `path`.
     Header(HeaderName, Box<str>),
     Path,
-    Named(&'static str, Box<Value>),
+    /// What its part of the key is called, likewise; and the value.
+    Named(Box<str>, Box<Value>),
     Or(Box<[KeyFrom; 2]>),
     And(Box<[KeyFrom; 2]>),
 }
@@ -92,7 +93,7 @@ impl KeyFrom {
 
     /// The value of a header field, such as an API key. An empty one is none. A request that has it twice
     /// with different values is answered with 400: the service behind might read the other one. The `host`
-    /// of an HTTP/2 request is that of its target.
+    /// of an HTTP/2 request is that of its target, and a field that says otherwise is a different value.
     ///
     /// Whatever a client can invent buys it a fresh limit: have somebody outside check the value, or limit
     /// addresses as well, in a layer around this one.
@@ -108,13 +109,13 @@ impl KeyFrom {
         KeyFrom(Kind::Path)
     }
 
-    /// A named value of your own; `None`, or an empty one: there is none. Not by a name of the parts that
-    /// are here already: `ip`, `path`, `global`.
+    /// A named value of your own; `None`, or an empty one: there is none. Whatever its name, it is none of
+    /// the parts that are here already.
     pub fn new(
-        name: &'static str,
+        name: &str,
         value: impl for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
     ) -> KeyFrom {
-        KeyFrom(Kind::Named(name, Box::new(value)))
+        KeyFrom(Kind::Named(format!("own.{name}").into(), Box::new(value)))
     }
 
     /// The other one where this one finds nothing.
@@ -142,13 +143,9 @@ impl KeyFrom {
                 add_address(key, client.unwrap_or(peer), *ipv6_prefix);
             }
             Kind::Header(name, part) => {
-                let value = only(&head.headers, name).map_err(|()| name.clone())?;
-                let value = match value {
-                    Some(value) => Some(spelt(value.as_bytes())),
-                    None => said_elsewhere(name.as_str(), &head.uri).map(Cow::Borrowed),
-                };
+                let value = only(&head.headers, &head.uri, name).map_err(|()| name.clone())?;
                 let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(false) };
-                key.add(part, &value);
+                key.add(part, &spelt(value));
             }
             Kind::Path => key.add("path", head.uri.path()),
             Kind::Named(name, value) => {
@@ -296,7 +293,8 @@ mod tests {
                 None,
                 "header.x-api-key=k path=/search",
             ),
-            (KeyFrom::new("user", |_| Some("anna".into())), None, "user=anna"),
+            (KeyFrom::new("user", |_| Some("anna".into())), None, "own.user=anna"),
+            (KeyFrom::new("ip", |_| Some("10.0.0.1".into())), None, "own.ip=10.0.0.1"),
             (KeyFrom::new("user", |_| Some("".into())), None, "none"),
             (KeyFrom::new("user", |_| None), None, "none"),
         ];
@@ -317,21 +315,25 @@ mod tests {
     #[test]
     fn the_host_of_http_2_is_part_of_the_target() {
         // Target, fields, the host that is found.
-        type Row = (&'static str, &'static [(&'static str, &'static [u8])], Option<&'static str>);
-        let rows: [Row; 5] = [
-            ("https://a.example:8443/x", &[], Some("a.example:8443")),
-            ("https://user:word@a.example/x", &[], Some("a.example")),
-            ("https://a.example/x", &[("host", b"b.example")], Some("b.example")),
-            ("/x", &[("host", b"b.example")], Some("b.example")),
-            ("/x", &[], None),
+        type Fields = &'static [(&'static str, &'static [u8])];
+        type Row = (&'static str, Fields, Result<Option<&'static str>, ()>);
+        let rows: [Row; 6] = [
+            ("https://a.example:8443/x", &[], Ok(Some("a.example:8443"))),
+            ("https://user:word@a.example/x", &[], Ok(Some("a.example"))),
+            ("https://a.example/x", &[("host", b"b.example")], Err(())),
+            ("https://a.example/x", &[("host", b"a.example")], Ok(Some("a.example"))),
+            ("/x", &[("host", b"b.example")], Ok(Some("b.example"))),
+            ("/x", &[], Ok(None)),
         ];
         for (target, fields, want) in rows {
             let mut question = question(None, fields);
             question.head.uri = target.parse().unwrap();
             let mut key = KeyBuf::new();
-            let found = header("host").write(&question, &mut key).unwrap();
-            assert_eq!(key.parts().next(), want.map(|host| ("header.host", host)), "{target}");
-            assert_eq!(found, want.is_some());
+            let found = header("host").write(&question, &mut key);
+            let twice = HeaderName::from_static("host");
+            assert_eq!(found, want.map(|host| host.is_some()).map_err(|()| twice), "{target}");
+            let host = want.unwrap_or(None);
+            assert_eq!(key.parts().next(), host.map(|host| ("header.host", host)), "{target}");
             assert_eq!(header("accept").write(&question, &mut key), Ok(false));
         }
     }

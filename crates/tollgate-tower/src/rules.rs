@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, request, response};
 use tollgate::headers::spelt;
 use tollgate::{Clock, Micros, Wait};
@@ -223,11 +224,11 @@ impl Fields<'_> {
 
     /// A field that keys are made of and that stands twice, with different values.
     fn said_twice(&self, rules: &RuleSet) -> Option<&HeaderName> {
-        // Nearly all requests have each field once.
-        if self.headers.len() == self.headers.keys_len() {
+        let unclear = |name: &HeaderName| only(self.headers, self.uri, name).is_err();
+        // Nearly all requests have each field once, and no host beside that of the target.
+        if self.headers.len() == self.headers.keys_len() && !unclear(&HOST) {
             return None;
         }
-        let unclear = |name: &HeaderName| only(self.headers, name).is_err();
         self.headers.keys().find(|name| rules.makes_keys_of(name.as_str()) && unclear(name))
     }
 }

@@ -48,8 +48,9 @@ What is measured:
   naive       a token bucket in a hash (HMGET, HMSET, EXPIRE), one EVALSHA for each request, over one
               MultiplexedConnection of the redis crate
   strict      `Shared` over `RedisStore`, every decision made by Redis; 100,000 keys, all allowed
-  half        the same at half of what naive can do at best, at random instants whatever the answers
-              do; waits count from when a question was due
+  half        both, and a PING that decides nothing, at half of what naive can do at best, at random
+              instants whatever the answers do; waits count from when a question was due. In slices
+              of a tenth of a second, 10 for each round
   hot         one key for everybody: refused, leased (1 % of the capacity), and local_sync (100 ms)
   overshoot   three instances share a leased key that is asked for more than it has: how much more
               than the limit passed, by the checker of histories

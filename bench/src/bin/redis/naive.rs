@@ -36,4 +36,10 @@ impl Naive {
         let answer: Result<(u8, i64), _> = command.query_async(&mut connection).await;
         answer.map(|(allowed, _)| allowed == 1).map_err(|error| error.to_string())
     }
+
+    /// The way to the server and back.
+    pub(crate) async fn ping(&self) -> Result<(), String> {
+        let mut connection = self.connection.clone();
+        redis::cmd("PING").exec_async(&mut connection).await.map_err(|error| error.to_string())
+    }
 }

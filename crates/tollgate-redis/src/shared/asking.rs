@@ -9,6 +9,7 @@ use crate::remote::{Remote, Seen};
 
 use super::Inner;
 use super::refusals::Unreported;
+use super::request::counted_before;
 
 impl<R: Remote> Inner<R> {
     /// Whether a check is one that goes to its store as it is: nothing was taken for it here, and
@@ -54,6 +55,41 @@ impl<R: Remote> Inner<R> {
         }
     }
 
+    /// Charges refusals that a limit counts and its store has not heard of: before anything is given
+    /// back, which may be of them.
+    pub(super) async fn tell_refusals(&self, check: &Check<'_>, tag: u64, now: Micros) {
+        if !check.counts_denied() {
+            return;
+        }
+        let mut before = self.unreported(check, tag, now);
+        if let Some(force) = counted_before(check, &before) {
+            let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
+            let store = &self.asked(check).store;
+            if store.decide_seen(&[force], now, &mut outcome, &mut seen).await.is_ok() {
+                self.copy_state(&force, &seen, 0);
+                before = before.known(now);
+            }
+        }
+        self.refusals.put_back(tag, before);
+    }
+
+    /// What this instance knows of a limit that is not asked, because it or another is known to refuse.
+    #[cold]
+    pub(super) fn glance(&self, check: &Check<'_>, now: Micros) -> Outcome {
+        let least = match check.what() {
+            Act::Take | Act::Peek => check.units(),
+            Act::UpTo => check.units().min(1),
+            Act::Force => 0,
+        };
+        let peek = Check::new(check.limit(), check.key()).act(Act::Peek);
+        let peek = if check.is_at_once() { peek.at_once() } else { peek };
+        let at = self.asked(check).clock(now);
+        let about = |cost| self.local.decide_one(&peek.cost(cost), at).outcome();
+        let asked = about(least);
+        // Nothing is charged: who admits tells how things are.
+        if asked.allowed { about(0) } else { asked }
+    }
+
     /// Puts what a store said of a check's key into the table of this process.
     pub(super) fn copy_state(&self, check: &Check<'_>, seen: &Seen, place: usize) {
         if let Some(state) = seen.states.get(place) {
@@ -70,6 +106,10 @@ impl<R: Remote> Inner<R> {
         outcome: &mut Outcome,
         before: Unreported,
     ) {
+        // Whoever was refused before was refused for less.
+        if outcome.charged > 0 || check.counts_denied() {
+            self.refusals.forget(tag);
+        }
         let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
         let blocked = outcome.decided_by == DecidedBy::Block;
         if self.time == TimeOf::Caller || !takes || check.is_shadow() || blocked {

@@ -40,14 +40,18 @@ impl Kept {
 }
 
 impl<R: Remote> Inner<R> {
-    /// Puts a check to its store without waiting for the answer.
+    /// Charges for what has happened without waiting for the store, now or when it answers again.
     pub(super) fn soon(self: &Arc<Self>, check: Check<'_>, now: Micros) {
         let (inner, kept) = (Arc::clone(self), Kept::of(&check));
         self.runtime.spawn(async move {
             let check = kept.check();
             let store = &inner.asked(&check).store;
             let mut outcome = [Outcome::default()];
-            let _ = store.decide_seen(&[check], now, &mut outcome, &mut Seen::default()).await;
+            let mut seen = Seen::default();
+            match store.decide_seen(&[check], now, &mut outcome, &mut seen).await {
+                Ok(_) => inner.refusals.forget(inner.tag(&check)),
+                Err(error) => inner.owe_charge(&check, now, &error),
+            }
         });
     }
 

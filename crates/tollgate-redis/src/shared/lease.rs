@@ -214,15 +214,7 @@ impl<R: Remote> Inner<R> {
             return;
         }
         let taking = check.cost(lent.granted).act(Act::Take);
-        let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
-        let sent = self.pace.now();
-        let taken = asked.store.decide_seen(&[taking], now, &mut outcome, &mut seen).await;
-        let [outcome] = outcome;
-        if !taken.is_ok_and(|decision| decision.allowed()) {
-            return;
-        }
-        asked.saw(seen.at, sent);
-        self.leases.lent.fetch_add(lent.granted, Ordering::Relaxed);
+        let Some(outcome) = self.take_lent(&taking, now).await else { return };
         let mut owner = place.owner();
         let Some(owner) = owner.as_mut() else { return };
         let until = now.after(Wait::from_micros(terms.lasts_us));
@@ -231,6 +223,29 @@ impl<R: Remote> Inner<R> {
         remember_charge(&mut owner.charges, (outcome.served_at, lent.granted), chunk);
         owner.expires = started + Duration::from_micros(terms.lasts_us);
         place.renew(facts(until, &outcome, now, chunk / 2), lent.granted);
+    }
+
+    /// Takes what was lent; `None`: there is nothing to spend.
+    async fn take_lent(&self, taking: &Check<'_>, now: Micros) -> Option<Outcome> {
+        let asked = self.asked(taking);
+        let (sent, mut seen) = (self.pace.now(), Seen::default());
+        match asked.store.take_lent(taking, now, &mut seen).await {
+            Ok(outcome) if outcome.allowed => {
+                asked.saw(seen.at, sent);
+                self.copy_state(taking, &seen, 0);
+                self.refusals.forget(self.tag(taking));
+                self.leases.lent.fetch_add(taking.units(), Ordering::Relaxed);
+                Some(outcome)
+            }
+            // Perhaps it is charged, and nobody will spend it.
+            Err(error) if !error.class.certainly_not_done() => {
+                for counter in [&self.leases.lent, &self.leases.unused] {
+                    counter.fetch_add(taking.units(), Ordering::Relaxed);
+                }
+                None
+            }
+            _ => None,
+        }
     }
 
     /// Gives back what is left of leases that have ended, or of all.
@@ -259,12 +274,8 @@ impl<R: Remote> Inner<R> {
             ..Outcome::default()
         };
         let check = kept.check().cost(left);
-        let refund =
-            self.asked(&check).store.refund(&check, Some(outcome.receipt()), self.pace.now());
-        let counter = match refund.await {
-            Ok(()) => &self.leases.returned,
-            Err(_) => &self.leases.unused,
-        };
+        let told = self.refund_to_store(&check, Some(outcome.receipt()), self.pace.now()).await;
+        let counter = if told { &self.leases.returned } else { &self.leases.unused };
         counter.fetch_add(left, Ordering::Relaxed);
     }
 }

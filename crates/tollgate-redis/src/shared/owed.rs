@@ -59,12 +59,15 @@ impl Owed {
         stats.charges_lost = self.charges_lost.load(Ordering::Relaxed);
     }
 
-    fn keep(&self, debt: Debt) {
+    /// Whether there is room for it.
+    fn keep(&self, debt: Debt) -> bool {
         let mut waiting = lock(&self.waiting);
-        match waiting.len() < WAITING_MAX {
+        let room = waiting.len() < WAITING_MAX;
+        match room {
             true => waiting.push_back(debt),
             false => self.lose(&debt.what),
         }
+        room
     }
 
     fn lose(&self, what: &What) {
@@ -77,19 +80,25 @@ impl Owed {
 }
 
 impl<R: Remote> Inner<R> {
-    /// Gives back to the store, now or when it answers again.
+    /// Gives back to the store, now or when it answers again; `false`: it is lost.
     pub(super) async fn refund_to_store(
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
         now: Micros,
-    ) {
+    ) -> bool {
         let charged_at = receipt.as_ref().map(Receipt::charged_at);
         let refund = || receipt.as_ref().map(copy_of);
-        if let Err(error) = self.asked(check).store.refund(check, refund(), now).await {
-            let charged_at = charged_at.unwrap_or_else(|| self.asked(check).clock(now));
-            self.owe(check, What::Refund(receipt), charged_at, &error);
-        }
+        let told = match self.asked(check).store.refund(check, refund(), now).await {
+            Ok(()) => true,
+            Err(error) => {
+                let charged_at = charged_at.unwrap_or_else(|| self.asked(check).clock(now));
+                self.owe(check, What::Refund(receipt), charged_at, &error)
+            }
+        };
+        // Whoever was refused meanwhile was refused for what is given back now.
+        self.refusals.forget(self.tag(check));
+        told
     }
 
     /// Keeps a charge for what has happened, if the store was asked for one and did not make it.
@@ -99,13 +108,16 @@ impl<R: Remote> Inner<R> {
         }
     }
 
-    fn owe(&self, check: &Check<'_>, what: What, since: Micros, error: &StoreError) {
+    /// Whether it waits; else it is lost.
+    fn owe(&self, check: &Check<'_>, what: What, since: Micros, error: &StoreError) -> bool {
         if !error.class.certainly_not_done() {
-            return self.owed.lose(&what);
+            self.owed.lose(&what);
+            return false;
         }
         let good_until = since.after(Wait::from_micros(check.limit().memory_us()));
-        self.owed.keep(Debt { kept: Kept::of(check), what, good_until });
+        let waits = self.owed.keep(Debt { kept: Kept::of(check), what, good_until });
         self.wake.notify_one();
+        waits
     }
 
     /// Tells stores what is owed to them: one thing, and if that is told, many.

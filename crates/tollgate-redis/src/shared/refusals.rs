@@ -102,27 +102,26 @@ impl Refusals {
         }
     }
 
-    /// What a key is answered without asking the store, if it is refused `cost` for certain. With
-    /// `exactly`, only the very cost that was refused counts: all refusals of the key will be charged.
+    /// What a key is answered without asking the store, if it is refused `cost` for certain. A cost above
+    /// the one that was refused has to wait longer: `larger` tells how long, if that is known.
     #[inline]
     pub(super) fn recall(
         &self,
         tag: u64,
         cost: u64,
         now: Micros,
-        exactly: bool,
+        larger: impl Fn() -> Option<Outcome>,
     ) -> Option<Outcome> {
         let entry = self.set(tag).find(tag)?;
         let mut word = entry.word.load(Ordering::Acquire);
         loop {
             let [until, least] = [&entry.until, &entry.cost].map(|one| one.load(Ordering::Relaxed));
-            let refused = if exactly { cost == least } else { cost >= least };
             let written = word & VERSION == 0 && word & HITS < HITS;
             let mine = entry.tag.load(Ordering::Relaxed) == tag;
-            if !written || !mine || !refused || until <= now.as_u64() {
+            if !written || !mine || cost < least || until <= now.as_u64() {
                 return None;
             }
-            let outcome = entry.outcome(now);
+            let outcome = if cost == least { entry.outcome(now) } else { larger()? };
             // That the word is unchanged proves that all of this is of one refusal.
             let counted = word + 1;
             match entry.word.compare_exchange_weak(
@@ -218,6 +217,14 @@ impl Refusals {
                 entry.end();
             }
         }
+    }
+
+    /// Asks the store about this key again, and charges it for no refusal up to now: those are of what is
+    /// forgotten. Whoever counts them is told all the same.
+    pub(super) fn begin_anew(&self, tag: u64, now: Micros) {
+        self.forget(tag);
+        let refused = self.drain(tag, now, 0);
+        self.put_back(tag, refused.known(now));
     }
 
     /// Asks the store about everybody again.
@@ -324,20 +331,21 @@ mod tests {
     fn costs_from_the_refused_one_on_are_refused_until_the_wait_is_over() {
         let refusals = Refusals::new();
         refusals.remember(9, 3, &refused(700), NOW);
-        // at µs, cost, exactly, wait left
-        for (micros, cost, exactly, wait) in [
-            (0, 3, false, Some(700)),
-            (0, 4, false, Some(700)),
-            (0, 2, false, None),
-            (0, 4, true, None),
-            (699, 3, true, Some(1)),
-            (700, 3, false, None),
+        // at µs, cost, what a larger one waits for, wait left
+        for (micros, cost, larger, wait) in [
+            (0, 3, None, Some(700)),
+            (0, 4, Some(900), Some(900)),
+            (0, 2, Some(900), None),
+            (0, 4, None, None),
+            (699, 3, None, Some(1)),
+            (700, 3, None, None),
+            (700, 4, Some(900), None),
         ] {
-            let outcome = refusals.recall(9, cost, at(micros), exactly);
+            let outcome = refusals.recall(9, cost, at(micros), || larger.map(refused));
             let left = outcome.and_then(|outcome| outcome.retry_after.as_micros());
             assert_eq!(left, wait, "cost {cost} after {micros} us");
         }
-        assert!(refusals.recall(10, 3, NOW, false).is_none());
+        assert!(refusals.recall(10, 3, NOW, || None).is_none());
         let drained = refusals.drain(9, NOW, 0);
         assert_eq!((drained.unknown, drained.known, drained.cost), (3, 0, 3));
         assert_eq!(refusals.drain(9, NOW, 0).recent(NOW), 0);
@@ -349,13 +357,13 @@ mod tests {
         let refusals = Refusals::new();
         refusals.remember(9, 1, &refused(60_000_000), NOW);
         // The wait that is told is the store's, however long that is.
-        let last = refusals.recall(9, 1, at(STALE_US_MAX - 1), false).unwrap();
+        let last = refusals.recall(9, 1, at(STALE_US_MAX - 1), || None).unwrap();
         let waits = [last.retry_after, last.more_after, last.reset_after];
         assert_eq!(waits, [59_000_001, 59_000_001, 119_000_001].map(Wait::from_micros));
-        assert!(refusals.recall(9, 1, at(STALE_US_MAX), false).is_none());
+        assert!(refusals.recall(9, 1, at(STALE_US_MAX), || None).is_none());
         let never = Outcome { retry_after: Wait::NEVER, ..Outcome::default() };
         refusals.remember(8, 1, &never, NOW);
-        assert!(refusals.recall(8, 1, NOW, false).is_none());
+        assert!(refusals.recall(8, 1, NOW, || None).is_none());
     }
 
     #[test]
@@ -363,13 +371,13 @@ mod tests {
         let refusals = Refusals::new();
         for tag in [7, 8] {
             refusals.remember(tag, 1, &refused(700), NOW);
-            assert!(refusals.recall(tag, 1, NOW, false).is_some());
+            assert!(refusals.recall(tag, 1, NOW, || None).is_some());
         }
         refusals.forget(7);
-        assert!(refusals.recall(7, 1, NOW, false).is_none());
-        assert!(refusals.recall(8, 1, NOW, false).is_some());
+        assert!(refusals.recall(7, 1, NOW, || None).is_none());
+        assert!(refusals.recall(8, 1, NOW, || None).is_some());
         refusals.forget_all();
-        assert!(refusals.recall(8, 1, NOW, false).is_none());
+        assert!(refusals.recall(8, 1, NOW, || None).is_none());
         let [seven, eight] = [7, 8].map(|tag| refusals.drain(tag, NOW, 0));
         assert_eq!((seven.recent(NOW), eight.unknown), (1, 2));
         refusals.put_back(8, Unreported { unknown: 1, known: 1, ..eight });
@@ -392,7 +400,7 @@ mod tests {
             let refusals = Refusals::new();
             refusals.remember(9, 1, &refused(700), NOW);
             for _ in 0..2 {
-                assert!(refusals.recall(9, 1, NOW, false).is_some());
+                assert!(refusals.recall(9, 1, NOW, || None).is_some());
             }
             let drained = refusals.drain(9, at(after), lasts);
             let got = (drained.unknown, drained.recent(at(after)));
@@ -410,9 +418,9 @@ mod tests {
         let tags = (0..10 * SET as u64).map(|key| 1 + key * SETS as u64);
         for (wait, tag) in (100..).zip(tags.clone()) {
             refusals.remember(tag, 1, &refused(wait), NOW);
-            assert!(refusals.recall(tag, 1, NOW, false).is_some());
+            assert!(refusals.recall(tag, 1, NOW, || None).is_some());
         }
-        let standing = tags.filter(|tag| refusals.recall(*tag, 1, NOW, false).is_some());
+        let standing = tags.filter(|tag| refusals.recall(*tag, 1, NOW, || None).is_some());
         assert_eq!(standing.count(), SET);
         let (answered, lost) = refusals.counts();
         assert_eq!((answered, lost), (10 * SET as u64 + SET as u64, 9 * SET as u64));
@@ -428,7 +436,7 @@ mod tests {
         let answered: usize = std::thread::scope(|scope| {
             let refusals = &refusals;
             let asking =
-                || (0..50_000).filter(|_| refusals.recall(9, 1, NOW, false).is_some()).count();
+                || (0..50_000).filter(|_| refusals.recall(9, 1, NOW, || None).is_some()).count();
             let threads: Vec<_> = (0..2).map(|_| scope.spawn(asking)).collect();
             for _ in 0..1_000 {
                 refusals.remember(9, 1, &refused(1_000_000), NOW);

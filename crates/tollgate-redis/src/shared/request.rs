@@ -13,6 +13,7 @@ use tollgate::{
     Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Outcome, Refusal, Wait,
 };
 
+use crate::level;
 use crate::options::TimeOf;
 use crate::remote::{Remote, Seen};
 
@@ -126,7 +127,7 @@ impl<R: Remote> Request<'_, R> {
             }
         }
         for index in (0..self.checks.len()).filter(|index| known != 0 && known >> index & 1 == 0) {
-            outcomes[index] = self.glance(index);
+            outcomes[index] = self.shared.glance(&self.checks[index], now);
         }
         known != 0
     }
@@ -135,15 +136,6 @@ impl<R: Remote> Request<'_, R> {
         let consistency = self.checks[index].its_terms().consistency;
         matches!(consistency, Consistency::Leased { .. })
             && self.shared.leases.covers(self.tags[index], self.checks[index].units())
-    }
-
-    /// What this instance knows of a limit that is not asked, because another refuses.
-    fn glance(&self, index: usize) -> Outcome {
-        let check = self.checks[index];
-        let at = self.shared.asked(&check).clock(self.now);
-        let seen =
-            self.shared.local.decide_one(&Check::new(check.limit(), check.key()).cost(0), at);
-        seen.outcome()
     }
 
     /// Takes what needs no store; whether nothing refuses.
@@ -234,6 +226,10 @@ impl<R: Remote> Request<'_, R> {
             return self.go_on_without(&group, outcomes);
         }
         asked.saw(seen.at, sent);
+        for (place, receipt) in std::mem::take(&mut seen.back) {
+            let check = checks[place].cost(receipt.granted());
+            shared.refund_soon(check, receipt, self.now);
+        }
         let mut unanswered = List::new();
         for (place, &index) in group.iter().enumerate() {
             let (check, tag) = (&self.checks[index], self.tags[index]);
@@ -277,7 +273,7 @@ impl<R: Remote> Request<'_, R> {
             match self.ways[index] {
                 Way::Refused => {}
                 Way::Unasked => {
-                    *outcome = self.glance(index);
+                    *outcome = self.shared.glance(&self.checks[index], self.now);
                     let counted = self.counted(index);
                     if counted > 0 {
                         self.shared
@@ -322,29 +318,18 @@ impl<R: Remote> Request<'_, R> {
         }
     }
 
-    /// Of "up to", all limits grant what the one with the least does.
+    /// Of "up to", all limits grant what the one with the least does. Nobody counts where the rule
+    /// admits without a store.
     fn level(&self, outcomes: &mut [Outcome]) {
-        let up_to = |check: &Check<'_>| check.what() == Act::UpTo;
-        if self.checks.len() == 1 || !self.checks.iter().any(up_to) {
-            return;
-        }
-        let counts = |check: &Check<'_>| {
-            !check.is_shadow() && check.what() != Act::Peek && check.units() > 0
-        };
-        // Nobody counts where the rule admits without a store.
-        let open = |outcome: &Outcome| outcome.decided_by == DecidedBy::Open;
-        let each = self.checks.iter().zip(&*outcomes);
-        let granted = each.filter(|(check, outcome)| counts(check) && !open(outcome));
-        let Some(least) = granted.map(|(_, outcome)| outcome.charged).min() else { return };
-        for index in (0..self.checks.len()).filter(|&index| up_to(&self.checks[index])) {
-            let more = outcomes[index].charged.saturating_sub(least);
+        let counts = |index: usize| outcomes[index].decided_by != DecidedBy::Open;
+        for (index, more) in level::excess(self.checks, outcomes, counts) {
             self.give_back(index, &mut outcomes[index], more);
         }
     }
 }
 
 /// Refusals that a limit counts and its store has not heard of, to be charged before the check.
-fn counted_before<'a>(check: &Check<'a>, refusals: &Unreported) -> Option<Check<'a>> {
+pub(super) fn counted_before<'a>(check: &Check<'a>, refusals: &Unreported) -> Option<Check<'a>> {
     let units = refusals.cost.saturating_mul(refusals.unknown.into()).min(MAX_EXACT);
     let force = check.cost(units).act(Act::Force);
     (check.counts_denied() && units > 0).then_some(force)

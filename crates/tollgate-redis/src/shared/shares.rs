@@ -18,13 +18,13 @@ pub(super) struct Shares {
 struct Kept {
     instances: u32,
     /// By identity and numbers. Bound: `LIMITS_MAX`.
-    limits: HashMap<[u64; 3], Arc<Limit>>,
+    limits: HashMap<(u64, u64), Arc<Limit>>,
 }
 
 impl Shares {
     /// The share of one of so many instances.
     pub(super) fn of(&self, limit: &Limit, instances: u32) -> Arc<Limit> {
-        let name = [limit.id(), limit.units(), limit.capacity()];
+        let name = (limit.id(), limit.fingerprint());
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         if kept.instances == instances
             && let Some(share) = kept.limits.get(&name)
@@ -52,6 +52,11 @@ mod tests {
         for (instances, units) in [(3, 34), (3, 34), (2, 50), (1, 100), (3, 34)] {
             let limit = "100/minute".parse().unwrap();
             assert_eq!(shares.of(&limit, instances).units(), units);
+        }
+        // The same numbers, other waits: a share of its own.
+        let leaky = || Limit::per_minute(100).algorithm(tollgate::Algorithm::LeakyBucket);
+        for limit in [leaky(), leaky().queue()].map(|one| one.build().unwrap()) {
+            assert_eq!(shares.of(&limit, 3).is_queue(), limit.is_queue());
         }
         for units in 1..=2 * LIMITS_MAX as u64 {
             shares.of(&Limit::per_minute(units).build().unwrap(), 2);

@@ -81,6 +81,8 @@ impl<R: Remote> Inner<R> {
             ..SharedStats::default()
         };
         self.owed.add_to(&mut stats);
+        stats.refunds_lost +=
+            self.stores.iter().map(|asked| asked.store.refunds_lost()).sum::<u64>();
         self.leases.add_to(&mut stats);
         self.sync.add_to(&mut stats);
         stats

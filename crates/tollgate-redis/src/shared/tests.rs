@@ -179,6 +179,10 @@ impl Remote for StandIn {
         self.answer(decision)
     }
 
+    fn refunds_lost(&self) -> u64 {
+        0
+    }
+
     async fn lend(&self, check: &Check<'_>, lend: Lend) -> Answer<Lent> {
         self.call()?;
         let name = (check.limit().id(), check.key().as_bytes().to_vec());
@@ -190,6 +194,12 @@ impl Remote for StandIn {
         let granted = if granted < lend.least { 0 } else { granted };
         held.insert(lend.instance, lend.held + granted);
         Ok(Lent { granted, outstanding: held.values().sum() })
+    }
+
+    async fn take_lent(&self, check: &Check<'_>, now: Micros, seen: &mut Seen) -> Answer<Outcome> {
+        let mut outcome = [Outcome::default()];
+        let _ = self.decide_seen(std::slice::from_ref(check), now, &mut outcome, seen).await?;
+        Ok(outcome[0])
     }
 }
 
@@ -214,6 +224,13 @@ fn failing(on_failure: OnFailure) -> Terms {
 fn shared(stores: Vec<StandIn>) -> (Shared<StandIn>, StandIn) {
     let first = stores[0].clone();
     (Shared::start(stores, 1_000, TimeOf::Server), first)
+}
+
+/// The same, with a clock that stands between questions: for waits that are not the store's own.
+fn standing() -> (Shared<StandIn>, StandIn) {
+    let store = StandIn::default();
+    let stores = vec![store.clone()];
+    (Shared::start_with(stores, 1_000, TimeOf::Server, Pace::standing()), store)
 }
 
 async fn decide(shared: &Shared<StandIn>, checks: &[Check<'_>], now: Micros) -> Decision {
@@ -251,6 +268,7 @@ fn what_was_asked_a_while_ago_does_not_turn_the_clock_back() {
     }
 }
 
+mod equal;
 mod failures;
 mod leases;
 mod refused;

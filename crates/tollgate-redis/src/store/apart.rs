@@ -2,15 +2,18 @@
 //! order of the checks. While a slot moves, its keys may be in two places: then those of each key.
 //!
 //! If one refuses, what the others were charged is given back: never above a limit, below it at most by
-//! the requests on their way. That happens apart from whoever asked: an asker who no longer waits
+//! the requests on their way. Whoever asked does that, or has it done here. An asker who no longer waits
 //! leaves nothing charged that was not granted, but for the one answer that was on its way: nobody is
 //! there to read what it charged, as with a request of one slot that its asker gives up.
+
+use std::sync::atomic::Ordering;
 
 use tollgate::algorithm::{self, State};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
 
 use crate::error::{ErrorClass, StoreError};
 use crate::keys;
+use crate::level;
 use crate::request::{self, Request};
 use crate::script;
 
@@ -22,6 +25,8 @@ pub(super) struct Answer {
     pub(super) told: Told,
     /// The checks that nobody answered, a bit for each; their states mean nothing.
     pub(super) failed: u16,
+    /// What is charged and was not granted, by check: to be given back. Bound: one for each check.
+    pub(super) back: Vec<(usize, Receipt)>,
 }
 
 /// What becomes of a request if some nodes answer and others do not.
@@ -34,7 +39,7 @@ pub(super) enum Partly {
 }
 
 /// What was charged for a request that may be refused yet: given back when this is dropped, unless it
-/// was settled before.
+/// was taken out before.
 struct Charged<'a> {
     store: &'a RedisStore,
     now: Micros,
@@ -43,30 +48,9 @@ struct Charged<'a> {
     checks: &'a [Check<'a>],
 }
 
-impl Charged<'_> {
-    fn settle(mut self) {
-        self.list.clear();
-    }
-}
-
 impl Drop for Charged<'_> {
     fn drop(&mut self) {
-        if self.list.is_empty() {
-            return;
-        }
-        let owned = std::mem::take(&mut self.list).into_iter().map(|(index, receipt)| {
-            let check = &self.checks[index];
-            (check.limit().clone(), check.key().as_bytes().to_vec(), receipt)
-        });
-        let owned: Vec<(Limit, Vec<u8>, Receipt)> = owned.collect();
-        let (store, now) = (self.store.clone(), self.now);
-        self.store.runtime.spawn(async move {
-            for (limit, key, receipt) in owned {
-                let units = receipt.granted();
-                // What cannot be given back runs out by itself.
-                let _ = store.refund(&limit, key[..].into(), Some(receipt), units, now).await;
-            }
-        });
+        self.store.give_back(self.checks, std::mem::take(&mut self.list), self.now);
     }
 }
 
@@ -117,6 +101,26 @@ impl RedisStore {
         let subject = self.names.subject(check.key().as_bytes());
         keys::slot(&self.names.key(subject, check.limit(), 0))
     }
+
+    /// Gives back without anybody waiting for it. What cannot be given back runs out by itself.
+    pub(super) fn give_back(&self, checks: &[Check<'_>], back: Vec<(usize, Receipt)>, now: Micros) {
+        if back.is_empty() {
+            return;
+        }
+        let owned = back.into_iter().map(|(index, receipt)| {
+            let check = &checks[index];
+            (check.limit().clone(), check.key().as_bytes().to_vec(), receipt)
+        });
+        let owned: Vec<(Limit, Vec<u8>, Receipt)> = owned.collect();
+        let store = self.clone();
+        self.runtime.spawn(async move {
+            for (limit, key, receipt) in owned {
+                let units = receipt.granted();
+                let back = store.refund(&limit, key[..].into(), Some(receipt), units, now).await;
+                store.kept.refunds_lost.fetch_add(u64::from(back.is_err()), Ordering::Relaxed);
+            }
+        });
+    }
 }
 
 impl Apart<'_> {
@@ -163,14 +167,16 @@ impl Apart<'_> {
             (Some(at), Some(_)) if partly == Partly::Told || self.refused => at,
             (_, error) => return Err(error.unwrap_or_else(script::not_understood)),
         };
+        let mut back = Vec::new();
         if self.refused {
             self.take_back();
+            back = std::mem::take(&mut self.charged.list);
         } else {
-            self.level(failed);
-            self.charged.settle();
+            self.charged.list.clear();
+            self.level(failed, &mut back);
         }
         let decision = Decision::of_outcomes(self.checks, self.outcomes, at);
-        Ok(Answer { told: Told { decision, states: self.states }, failed })
+        Ok(Answer { told: Told { decision, states: self.states }, failed, back })
     }
 
     /// Takes what is given back out of what the limits said.
@@ -183,7 +189,7 @@ impl Apart<'_> {
         for place in 0..self.charged.list.len() {
             let (index, receipt) = &self.charged.list[place];
             let (index, units, at) = (*index, receipt.granted(), receipt.charged_at());
-            self.give_back(index, units, at);
+            self.take_out(index, units, at);
         }
         for (index, _) in &self.charged.list {
             let (check, outcome) = (&self.checks[*index], &mut self.outcomes[*index]);
@@ -195,7 +201,7 @@ impl Apart<'_> {
     }
 
     /// Takes units out of a check's state, as all checks of that state see it.
-    fn give_back(&mut self, index: usize, units: u64, at: Micros) {
+    fn take_out(&mut self, index: usize, units: u64, at: Micros) {
         let given = &self.checks[index];
         for (check, state) in self.checks.iter().zip(&mut self.states) {
             let (one, other) = (check.limit(), given.limit());
@@ -208,34 +214,17 @@ impl Apart<'_> {
     }
 
     /// Of "up to", all limits grant what the one with the least does.
-    fn level(&mut self, failed: u16) {
-        let up_to = |check: &Check<'_>| check.what() == Act::UpTo;
-        if !self.checks.iter().any(up_to) {
-            return;
-        }
-        let counts = |index: &usize| {
-            let check = &self.checks[*index];
-            let asks = check.what() != Act::Peek && check.units() > 0;
-            !check.is_shadow() && asks && failed >> index & 1 == 0
-        };
-        let all = 0..self.checks.len();
-        let granted = all.clone().filter(counts).map(|index| self.outcomes[index].charged);
-        let Some(least) = granted.min() else { return };
-        let mut more = Vec::new();
-        for index in all.filter(|&index| up_to(&self.checks[index])) {
+    fn level(&mut self, failed: u16, back: &mut Vec<(usize, Receipt)>) {
+        let counts = |index: usize| failed >> index & 1 == 0;
+        for (index, units) in level::excess(self.checks, self.outcomes, counts) {
             let (limit, outcome) = (self.checks[index].limit(), &mut self.outcomes[index]);
-            let units = outcome.charged.saturating_sub(least);
-            if units > 0 {
-                more.push((index, Outcome { charged: units, ..*outcome }.receipt()));
-                outcome.charged = least;
-                outcome.remaining = (outcome.remaining + units).min(limit.capacity());
-            }
+            back.push((index, Outcome { charged: units, ..*outcome }.receipt()));
+            outcome.charged -= units;
+            outcome.remaining = (outcome.remaining + units).min(limit.capacity());
         }
-        for (index, receipt) in &more {
-            self.give_back(*index, receipt.granted(), receipt.charged_at());
+        for (index, receipt) in &*back {
+            self.take_out(*index, receipt.granted(), receipt.charged_at());
         }
-        let Charged { store, now, checks, .. } = self.charged;
-        drop(Charged { store, now, list: more, checks });
     }
 }
 

@@ -1,8 +1,10 @@
 //! What `Shared` needs of a store in Redis: its states, and the book of who holds what.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use redis::Value;
+use tokio::time::Instant;
 use tollgate::store::replay;
 use tollgate::{Check, Decision, Key, Micros, Outcome, Receipt, Store, Wait};
 
@@ -11,8 +13,11 @@ use crate::keys;
 use crate::remote::{LEASE_US_MAX, Lend, Lent, Remote, Seen};
 use crate::script;
 
-use super::RedisStore;
 use super::apart::{Answer, Partly};
+use super::{RedisStore, When};
+
+/// How long the answer to a taking of what was lent may take: as that of the book.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 const LEND: &str = include_str!("../lua/lease.lua");
 
@@ -82,17 +87,11 @@ impl Remote for RedisStore {
         outcomes: &mut [Outcome],
         seen: &mut Seen,
     ) -> Result<Decision, StoreError> {
-        *seen = Seen { at: now, ..Seen::default() };
-        let outcomes = &mut outcomes[..checks.len()];
-        if let Some(decision) = replay::without_asking(checks, now) {
-            outcomes.fill(Outcome::default());
-            return Ok(decision);
-        }
-        let Answer { told, failed } = self.answer(checks, now, outcomes, Partly::Told).await?;
-        seen.at = told.decision.at();
-        seen.states.extend(told.states);
-        seen.failed = failed;
-        Ok(told.decision)
+        self.decide_by(checks, self.when(now), outcomes, seen).await
+    }
+
+    fn refunds_lost(&self) -> u64 {
+        self.kept.refunds_lost.load(Ordering::Relaxed)
     }
 
     async fn lend(&self, check: &Check<'_>, lend: Lend) -> Result<Lent, StoreError> {
@@ -114,5 +113,43 @@ impl Remote for RedisStore {
             }
             _ => Err(script::not_understood()),
         }
+    }
+
+    async fn take_lent(
+        &self,
+        check: &Check<'_>,
+        now: Micros,
+        seen: &mut Seen,
+    ) -> Result<Outcome, StoreError> {
+        let mut outcome = [Outcome::default()];
+        let deadline = self.link.deadline().max(Instant::now() + PATIENCE);
+        let checks = std::slice::from_ref(check);
+        let _ = self.decide_by(checks, When { now, deadline }, &mut outcome, seen).await?;
+        Ok(outcome[0])
+    }
+}
+
+impl RedisStore {
+    /// Decides by a deadline, and says what the answer was made of.
+    async fn decide_by(
+        &self,
+        checks: &[Check<'_>],
+        when: When,
+        outcomes: &mut [Outcome],
+        seen: &mut Seen,
+    ) -> Result<Decision, StoreError> {
+        *seen = Seen { at: when.now, ..Seen::default() };
+        let outcomes = &mut outcomes[..checks.len()];
+        if let Some(decision) = replay::without_asking(checks, when.now) {
+            outcomes.fill(Outcome::default());
+            return Ok(decision);
+        }
+        let Answer { told, failed, back } =
+            self.answer(checks, when, outcomes, Partly::Told).await?;
+        seen.at = told.decision.at();
+        seen.states.extend(told.states);
+        seen.failed = failed;
+        seen.back.extend(back);
+        Ok(told.decision)
     }
 }

@@ -9,8 +9,10 @@ use testkit::wait;
 
 use super::*;
 
-/// From the moment that a server is well until it answers again.
-const HEALED: Duration = Duration::from_secs(2);
+/// From the moment that a server is well until it answers again. Two seconds are what is promised, and
+/// tests/faults of the server measures them alone on its machine; here others are at work, and an attempt
+/// that is not answered within the deadline of 10 ms has the next one come later.
+const HEALED: Duration = Duration::from_secs(10);
 
 /// Asks for a second: whatever happens, nearly all are answered or told within the deadline; all of
 /// them but for pauses that a busy machine makes. The errors, by class.

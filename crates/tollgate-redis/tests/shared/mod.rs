@@ -41,6 +41,15 @@ pub(crate) async fn until_left(store: &RedisStore, limit: &Limit, key: &str, uni
     }
 }
 
+/// Waits until something in the background has happened, at most 10 s.
+pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(tokio::time::Instant::now() < deadline, "not in 10 s: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// What Redis says to a script, as whole numbers.
 pub(crate) fn numbers(server: &Server, script: &str) -> Vec<i64> {
     let said = server.cli(&["EVAL", script, "0"]);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use tollgate::{Algorithm, Limit, OnFailure, Terms};
 
 use crate::Problem;
-use crate::descriptors::Unit;
+use crate::descriptors::{ACT, Unit};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::import::name::{Step, name};
 use crate::import::tree::{DEPTH_MAX, Tree, Written, counts_value};
@@ -124,6 +124,11 @@ impl Reader<'_, '_> {
             let problem = Problem::new("a descriptor has an empty `key`");
             self.context.error(entry.key_span, problem.hint("write `key: remote_address`"));
             return None;
+        }
+        if key == ACT {
+            let problem = format!("a descriptor with the key `{ACT}` is never met");
+            let hint = "it is an instruction of whoever asks, and no entry: leave it out";
+            self.context.warn(entry.node.span, Problem::new(problem).hint(hint));
         }
         let value = item.get("value").and_then(Node::text).filter(|value| !value.is_empty());
         Some(((key, value), entry.node.span))

@@ -6,6 +6,7 @@ use tollgate::{Algorithm, KeyBuf, Limit, Micros};
 use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit, StatedSets};
 use crate::facts::Facts;
 use crate::gatekeeper::Version;
+use crate::import::tree::{TooMuch, WILDCARD_BYTES_MAX};
 use crate::import::{Allows, Imported};
 use crate::key_template::add_entry;
 use crate::limit_spec::RuleLimit;
@@ -128,11 +129,14 @@ impl<'a> Asked<'a> {
         ask: &DescriptorAsk<'_>,
         now: Micros,
     ) -> Result<(), DescriptorError> {
+        let mut left = WILDCARD_BYTES_MAX;
         let find = |one: &Descriptor<'_>| match one.limit {
-            Some(_) => None,
-            None => domain.tree.find(one.facts()),
+            Some(_) => Ok(None),
+            None => domain.tree.find(one.facts(), &mut left),
         };
-        let found: Vec<Option<(u32, KeyBuf)>> = ask.descriptors.iter().map(find).collect();
+        let found: Result<Vec<Option<(u32, KeyBuf)>>, TooMuch> =
+            ask.descriptors.iter().map(find).collect();
+        let found = found.map_err(|TooMuch| DescriptorError::TooMuchToMatch)?;
         let imported = |rule: u32| -> Option<&'a Imported> { rules.at(rule).imported.as_deref() };
         let applying = found.iter().flatten().filter_map(|(rule, _)| imported(*rule));
         let replaced: Vec<&str> =

@@ -13,11 +13,19 @@ use super::wildcard::Wildcard;
 use crate::descriptors::Entry;
 use crate::key_template::add_entry;
 
+/// The most bytes of values that one request has searched for parts between two `*`: each value counts
+/// once for every pattern that searches it. About 2 ms of work.
+pub const WILDCARD_BYTES_MAX: usize = 1 << 20;
+
+/// More has to be searched than [`WILDCARD_BYTES_MAX`].
+#[derive(Debug)]
+pub(crate) struct TooMuch;
+
 /// The most steps from the root to a node.
 pub(crate) const DEPTH_MAX: usize = 12;
 
 /// The descriptors of a file, each node with an index of those below it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tree {
     /// The root first. Bound: the nodes of a YAML file.
     nodes: Vec<Node>,
@@ -41,13 +49,21 @@ struct Choices {
     exact: HashMap<Box<str>, u32>,
     /// In the order of the file.
     wildcards: Vec<(Wildcard, u32)>,
+    /// How many of them search a value.
+    searching: usize,
     bare: Option<u32>,
 }
 
 impl Choices {
-    fn of(&self, value: &str) -> Option<u32> {
-        let fitting = || self.wildcards.iter().find(|(wildcard, _)| wildcard.fits(value));
-        self.exact.get(value).copied().or_else(|| fitting().map(|(_, node)| *node)).or(self.bare)
+    /// The node of a value; `left` are the bytes that may still be searched.
+    fn of(&self, value: &str, left: &mut usize) -> Result<Option<u32>, TooMuch> {
+        if let Some(node) = self.exact.get(value) {
+            return Ok(Some(*node));
+        }
+        let searched = self.searching.saturating_mul(value.len());
+        *left = left.checked_sub(searched).ok_or(TooMuch)?;
+        let fitting = self.wildcards.iter().find(|(wildcard, _)| wildcard.fits(value));
+        Ok(fitting.map(|(_, node)| *node).or(self.bare))
     }
 }
 
@@ -84,6 +100,7 @@ impl Tree {
         self.nodes.push(Node { rule, counts_value, below: HashMap::new() });
         let choices = self.nodes[above as usize].below.entry(key.into()).or_default();
         if let Some(wildcard) = wildcard {
+            choices.searching += usize::from(wildcard.searches());
             choices.wildcards.push((wildcard, number));
         }
         match value {
@@ -94,23 +111,26 @@ impl Tree {
     }
 
     /// The number of the rule that a descriptor with these entries meets, and the key that it counts.
+    /// `left` are the bytes that may still be searched.
     pub(crate) fn find<'e>(
         &self,
         entries: impl Iterator<Item = Entry<'e>>,
-    ) -> Option<(u32, KeyBuf)> {
+        left: &mut usize,
+    ) -> Result<Option<(u32, KeyBuf)>, TooMuch> {
         let mut key = KeyBuf::with_capacity(64);
-        let mut node = self.nodes.first()?;
+        let mut node = &self.nodes[Tree::ROOT as usize];
         for entry in entries {
-            let next = node.below.get(entry.name)?.of(entry.value)?;
+            let Some(choices) = node.below.get(entry.name) else { return Ok(None) };
+            let Some(next) = choices.of(entry.value, left)? else { return Ok(None) };
             node = &self.nodes[next as usize];
             if node.counts_value {
                 add_entry(&mut key, entry.name, entry.value);
             }
         }
-        let rule = node.rule?;
+        let Some(rule) = node.rule else { return Ok(None) };
         if key.as_bytes().is_empty() {
             key.add("global", "");
         }
-        Some((rule, key))
+        Ok(Some((rule, key)))
     }
 }

@@ -24,6 +24,11 @@ impl Wildcard {
         })
     }
 
+    /// Whether a text has to be searched, and not only compared at its ends.
+    pub(crate) fn searches(&self) -> bool {
+        !self.between.is_empty()
+    }
+
     /// Whether a text fits. Each part is looked for once, behind the one before it: with nothing but
     /// `*` the leftmost place is always as good as any other, so that no pattern makes this slow.
     pub(crate) fn fits(&self, text: &str) -> bool {

@@ -119,7 +119,7 @@ impl KeyTemplate {
     /// What an error may show of a text: nothing that may be an API key, because errors in rules files
     /// are logged.
     fn shown<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
-        let in_key = self.parts.iter().flatten().any(|fact| *fact == Fact::ApiKey);
+        let in_key = self.parts.iter().flatten().any(Fact::is_api_key);
         let in_use =
             identify.api_key_header.is_some() || matches!(identify.user, UserFrom::ApiKey(_));
         if in_key || in_use { "…" } else { text }
@@ -165,7 +165,7 @@ impl Fact {
                 let (ip, prefix) = address_of(value.trim()).ok_or(NoAddress)?;
                 add_ip(key, identify.one_form(ip), (prefix, identify.ipv6_prefix));
             }
-            Fact::ApiKey => key.add("api_key", &hashed_once(&unescaped)),
+            fact if fact.is_api_key() => key.add(&fact.name(), &hashed_once(&unescaped)),
             fact => key.add(&fact.name(), &unescaped),
         }
         Ok(())

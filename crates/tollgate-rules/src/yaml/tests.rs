@@ -75,8 +75,9 @@ fn what_could_be_expensive_is_refused_before_it_is() {
         let took = start.elapsed();
         assert!(error.contains(want), "{name}: {error}");
         assert!(error.len() < 1_000, "{name}: {error}");
-        // Ten times what a slow machine needs.
-        assert!(took.as_millis() < 1_000, "{name} took {took:?}");
+        // A hundred times what a slow machine needs: a busy one may not get to it for a while, and work
+        // that grows with the square of the text would take minutes.
+        assert!(took.as_secs() < 10, "{name} took {took:?}");
         println!("{name}: {took:?}");
     }
 }

@@ -1,13 +1,18 @@
 //! Fields of imported files, one behaviour at a time.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Refusal};
+use tollgate_rules::descriptors::STATED_LIMITS_MAX;
 use tollgate_rules::gatekeeper::at_once;
 use tollgate_rules::keys::Leniency;
-use tollgate_rules::{Ask, DescriptorError, Facts, Source, Standing, Unit, Verdict, compile};
+use tollgate_rules::{
+    Ask, Decided, DescriptorError, Facts, Observer, Source, Standing, Unit, Verdict, compile,
+    key_text,
+};
 
 use super::gate::{D, Gate, d, rules, said};
 
@@ -253,7 +258,7 @@ fn callers_of_imported_rules_can_be_looked_at_and_helped() {
     let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
     let report = at_once(caller.report());
     assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour fixed_window"));
-    assert_eq!(tollgate_rules::key_text(caller.key()), "entry.user=a,b");
+    assert_eq!(key_text(caller.key()), "entry.user=a,b");
     assert!(at_once(caller.reset()));
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
     caller.set_override(&serde_json::json!(["9/hour"])).unwrap();
@@ -419,5 +424,55 @@ fn unlimited_minds_only_what_is_a_unit() {
         let shown = compiled.diagnostics.to_string();
         assert_eq!(compiled.rules.is_none(), errors, "{unit}: {shown}");
         assert_eq!(shown.matches("error").count(), usize::from(errors), "{shown}");
+    }
+}
+
+#[test]
+fn the_value_of_an_entry_api_key_is_kept_and_shown_hashed() {
+    let hash = "sha256:ba7816bf8f01cfea414140de5dae2223";
+    let text = file("  - { key: api_key, rate_limit: { unit: minute, requests_per_unit: 5 } }\n");
+    let seen = Arc::new(Seen::default());
+    let Gate { gatekeeper, now } = Gate::new(&[&text]);
+    let gate = Gate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
+    assert_eq!(gate.one("d", d(&[("api_key", "abc")])), "OK 5/minute 4");
+    assert_eq!(*seen.keys.lock().unwrap(), [format!("entry.api_key={hash}")]);
+    // Operators may write either.
+    for key in ["abc", hash] {
+        let key = format!("entry.api_key={key}");
+        let caller = gate.gatekeeper.caller_at("d--api_key", &key, now).unwrap();
+        assert_eq!(at_once(caller.report()).limits[0].balance, 4, "{key}");
+    }
+    // To know the hash is not to be its owner.
+    assert_eq!(gate.one("d", d(&[("api_key", hash)])), "OK 5/minute 4");
+}
+
+#[test]
+fn what_is_refused_undecided_is_told() {
+    let text = file("  - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n");
+    let seen = Arc::new(Seen::default());
+    let Gate { gatekeeper, now } = Gate::new(&[&text]);
+    let gate = Gate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
+    let many: Vec<D> = (0..=MAX_LIMITS).map(|value| d(&[("k", &value.to_string())])).collect();
+    assert!(gate.try_ask("d", &many).unwrap_err().is_refusal());
+    for units in 1..=STATED_LIMITS_MAX as u32 {
+        gate.ask("d", &[d(&[("k", "v")]).limit(units, Unit::Year)]);
+    }
+    assert!(gate.try_ask("d", &[d(&[("k", "v")]).limit(9_999, Unit::Year)]).is_err());
+    // A question that makes no sense is no refusal.
+    assert!(!gate.try_ask("d", &[]).unwrap_err().is_refusal());
+    assert_eq!(*seen.refusals.lock().unwrap(), [Refusal::TooManyLimits; 2]);
+}
+
+/// What an observer is told.
+#[derive(Default)]
+struct Seen {
+    keys: Mutex<Vec<String>>,
+    refusals: Mutex<Vec<Refusal>>,
+}
+
+impl Observer for Seen {
+    fn decided(&self, decided: &Decided<'_>) {
+        self.keys.lock().unwrap().extend(decided.by_rule().map(|one| key_text(one.key)));
+        self.refusals.lock().unwrap().extend(decided.refusal());
     }
 }

@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use tollgate_rules::DescriptorError;
+use tollgate_rules::descriptors::WILDCARD_BYTES_MAX;
+
 use super::gate::{Gate, d};
 
 #[test]
@@ -168,4 +171,30 @@ fn random_trees_are_searched_as_the_reference_does() {
         }
     }
     assert!(found > 1_000 && missed > 2_000, "{found} {missed}");
+}
+
+#[test]
+fn long_values_beside_many_stars_are_refused() {
+    const PATTERNS: usize = 900;
+    let rows: String = (0..PATTERNS)
+        .map(|n| {
+            format!(
+                "  - {{ key: k, value: '*{n}x*', rate_limit: {{ unit: hour, requests_per_unit: 9 }} }}\n"
+            )
+        })
+        .collect();
+    let ends = "  - { key: e, value: 'a*', rate_limit: { unit: hour, requests_per_unit: 9 } }\n";
+    let gate = Gate::new(&[&format!("domain: d\ndescriptors:\n{rows}{ends}")]);
+    let longest = WILDCARD_BYTES_MAX / PATTERNS;
+    let value = |length: usize| d(&[("k", &"y".repeat(length))]);
+    assert_eq!(gate.say("d", &[value(longest)]), "OK: OK");
+    // The values of a request count together.
+    for asked in [vec![value(longest + 1)], vec![value(longest / 2), value(longest / 2 + 2)]] {
+        let refused = gate.try_ask("d", &asked).unwrap_err();
+        assert_eq!(refused, DescriptorError::TooMuchToMatch);
+        assert!(refused.is_refusal() && refused.to_string().contains("shorter"));
+    }
+    // Where nothing is searched for, nothing counts: an end, or a value that is there as it is.
+    assert_eq!(gate.say("d", &[d(&[("e", &"a".repeat(1 << 20))])]), "OK: OK 9/hour 8");
+    assert_eq!(gate.say("d", &[d(&[("k", "*7x*")])]), "OK: OK 9/hour 8");
 }

@@ -74,7 +74,7 @@ impl ControlPlane {
         peer: SocketAddr,
     ) -> Response<Body> {
         match self.admit(head, peer) {
-            Ok(Admitted::ToAll(open)) => open,
+            Ok(Admitted::ToAll(open)) => *open,
             Ok(Admitted::By(route, by)) => self.answer_to((route, by), head, body).await,
             Err(refused) => {
                 self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
@@ -91,12 +91,13 @@ impl ControlPlane {
         let tokens = self.tokens.as_deref();
         guard::check_host(tokens, head)?;
         if let Some(open) = self.open_to_all(head) {
-            return Ok(Admitted::ToAll(open));
+            return Ok(Admitted::ToAll(Box::new(open)));
         }
         let by = guard::admit(tokens, head, peer)?;
         // Whoever is at the wrong door is told so, and not how to knock.
         let Some(route) = Route::of(head.uri.path()) else {
-            return Ok(Admitted::ToAll(reply::error(StatusCode::NOT_FOUND, PATHS)));
+            let missing = reply::error(StatusCode::NOT_FOUND, PATHS);
+            return Ok(Admitted::ToAll(Box::new(missing)));
         };
         guard::check_mark(tokens, head)?;
         Ok(Admitted::By(route, by))
@@ -166,7 +167,7 @@ impl ControlPlane {
 /// What became of a request at the door.
 enum Admitted<'a> {
     /// It gets what everybody gets.
-    ToAll(Response<Body>),
+    ToAll(Box<Response<Body>>),
     /// It is somebody's who may.
     By(Route<'a>, By),
 }

@@ -43,5 +43,7 @@ pub(super) async fn answer(
         write_decision(&mut out, &answer, &answer.reply(&policies), None);
     }
     out.push(b']');
+    // It may wait for long, and what counts is its length.
+    out.shrink_to_fit();
     reply::json(StatusCode::OK, out)
 }

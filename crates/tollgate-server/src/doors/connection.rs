@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::header::{CONNECTION, EXPECT, HOST, HeaderValue};
 use http::{Request, Response, StatusCode, Version, request};
@@ -16,12 +17,13 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::oneshot;
 
 use super::allowance::{Allowance, Common};
 use super::patrol::{Order, Patience, Pulse};
 use super::protocol::Protocol;
-use super::request_body::{BODIES, RequestBody};
+use super::request_body::{BODIES, DISCARD_BYTES_MAX, RequestBody};
 use super::response_body::Answering;
 pub(crate) use super::response_body::Body;
 use crate::metrics::responses::Responses;
@@ -124,7 +126,22 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
-    let io = TokioIo::new(Heard { stream, pulse: pulse.clone() });
+    let (back, mut left) = oneshot::channel();
+    let io = Heard { stream: Some(stream), pulse: pulse.clone(), back: Some(back) };
+    exchange(io, peer, &site, &pulse).await;
+    if pulse.order() == Order::CarryOn
+        && let Ok(stream) = left.try_recv()
+    {
+        Box::pin(part(stream, site.patience.head, &pulse)).await;
+    }
+}
+
+/// Takes requests and answers them until one side has enough.
+async fn exchange<S, H>(io: Heard<S>, peer: SocketAddr, site: &Arc<Site<H>>, pulse: &Arc<Pulse>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
     let service = {
         let (site, pulse) = (site.clone(), pulse.clone());
         service_fn(move |request| {
@@ -132,7 +149,7 @@ where
             answer(site.clone(), answering, request, peer)
         })
     };
-    let mut connection = pin!(site.protocols.serve_connection(io, service));
+    let mut connection = pin!(site.protocols.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
         // Before the order is looked at: an order given later finds the waker. Both happen on the
@@ -154,6 +171,29 @@ where
         // An error here is the peer's: it left, or it does not speak HTTP. A stranger can cause
         // as many as it likes, so they are not logged.
         connection.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
+/// Says that nothing follows, and reads on for nothing: to close with bytes unread, or still on their way,
+/// would reset the connection, and a peer that is still sending would lose the answer that came before.
+async fn part<S>(mut stream: S, patience: Duration, pulse: &Pulse)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut last = pin!(tokio::time::timeout(patience, async {
+        // hyper has done so in most cases, and once more does no harm.
+        let _ = stream.shutdown().await;
+        let (mut left, mut room) = (DISCARD_BYTES_MAX, [0; 4 << 10]);
+        while let Ok(bytes) = stream.read(&mut room).await
+            && (1..=left).contains(&bytes)
+        {
+            left -= bytes;
+        }
+    }));
+    poll_fn(|context| match pulse.order() {
+        Order::CarryOn => last.as_mut().poll(context).map(drop),
+        Order::Finish | Order::Abort => Poll::Ready(()),
     })
     .await;
 }
@@ -217,8 +257,26 @@ fn host_problem(head: &request::Parts) -> Option<&'static str> {
 
 /// A stream that tells the pulse when bytes come in.
 struct Heard<S> {
-    stream: S,
+    /// There until this is dropped.
+    stream: Option<S>,
     pulse: Arc<Pulse>,
+    /// Where the stream goes after that, unless the peer has ended it.
+    back: Option<oneshot::Sender<S>>,
+}
+
+impl<S: Unpin> Heard<S> {
+    fn stream(&mut self) -> Pin<&mut S> {
+        Pin::new(self.stream.as_mut().expect("it is there until this is dropped"))
+    }
+}
+
+impl<S> Drop for Heard<S> {
+    fn drop(&mut self) {
+        if let (Some(stream), Some(back)) = (self.stream.take(), self.back.take()) {
+            // Nobody waits for it if the whole connection is dropped.
+            let _ = back.send(stream);
+        }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
@@ -228,9 +286,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = self.stream().poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.pulse.hear();
+        } else if polled.is_ready() {
+            self.back = None;
         }
         polled
     }
@@ -242,7 +302,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.stream().poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -250,26 +310,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        self.stream().poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        self.stream().poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        self.stream().poll_shutdown(context)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::time::Duration;
 
     use super::*;
     use crate::doors::connection_caps::ConnectionCaps;

@@ -18,15 +18,15 @@ use tokio::time::{Sleep, sleep};
 use super::allowance::{Allowance, Terms};
 
 /// The most bytes of a body that are read only to be thrown away.
-const DISCARD_BYTES_MAX: usize = 8 << 20;
+pub(super) const DISCARD_BYTES_MAX: usize = 8 << 20;
 
 /// Of bodies that are being read, or answered, and of replies until they are taken.
 pub(super) const BODIES: Terms = Terms {
     // Most are smaller, and ask nobody.
     own_bytes: 1 << 10,
     // How long a body may be, each door says itself.
-    each_bytes_max: 128 << 20,
-    all_bytes_max: 128 << 20,
+    each_bytes_max: 64 << 20,
+    all_bytes_max: 64 << 20,
     step_bytes: 1 << 10,
 };
 

@@ -196,7 +196,8 @@ fn paid_for_afterwards(setup: &Setup) {
     for listener in [EDGE, VAULT] {
         assert_eq!(setup.ask(listener, 7, "/downloads/b", &[]).status, 429);
         let path = ["//downloads/a", "/x/..//downloads/a", "/downloads//a", "/./downloads/a"];
-        let encoded = ["/downloads%2fa", "/x%2f..%2fdownloads/a", "/%64ownloads/a", "/downloads%5Ca"];
+        let encoded =
+            ["/downloads%2fa", "/x%2f..%2fdownloads/a", "/%64ownloads/a", "/downloads%5Ca"];
         no_spelling_is_free(setup, listener, 7, &path);
         no_spelling_is_free(setup, listener, 7, &encoded);
     }

@@ -12,6 +12,7 @@ mod connections;
 mod credentials;
 #[cfg(target_os = "linux")]
 mod descriptors;
+mod early_answers;
 mod envoy;
 mod envoy_client;
 mod envoy_hostile;

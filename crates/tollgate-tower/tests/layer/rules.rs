@@ -465,11 +465,11 @@ fn the_clock_frees_rules_too() {
 #[test]
 fn rules_and_keys_agree_on_who_is_calling() {
     let identify = rules(
-        "identify: { trusted_peers: [10.0.0.0/8, 2001:db8::/32] }
+        "identify: { trusted_peers: ['::ffff:10.0.0.0/104', 2001:db8::/32] }
 rules: [{ name: all, key: '{ip}', limits: [1/s] }]",
     );
     let identify = &identify.settings().identify;
-    let proxies = TrustedProxies::new(["10.0.0.0/8", "2001:db8::/32"]).unwrap();
+    let proxies = TrustedProxies::new(["::ffff:10.0.0.0/104", "2001:db8::/32"]).unwrap();
     let pieces = [
         "203.0.113.9",
         "10.0.0.2",

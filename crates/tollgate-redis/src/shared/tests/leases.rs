@@ -148,11 +148,28 @@ async fn a_store_that_fails_leaves_what_is_borrowed_to_spend() {
     let (shared, store) = shared(vec![StandIn::default()]);
     let limit = limit("100000/day burst 100000");
     let check = Check::new(&limit, "a").terms(terms(ONE_PERCENT));
-    ask_until_lent(&shared, &check, NOW).await;
+    let asked = ask_until_lent(&shared, &check, NOW).await + 1;
     store.fail(true);
     assert_eq!(decide(&shared, &[check], NOW).await.decided_by(), DecidedBy::Lease);
     shared.settle().await;
     let stats = shared.stats();
-    assert!(stats.units_unused > 0 && stats.leases == 0, "{stats:?}");
+    assert_eq!((stats.units_unused, stats.refunds_lost, stats.leases), (0, 0, 0), "{stats:?}");
     assert_eq!(decide(&shared, &[check], NOW).await.decided_by(), DecidedBy::Local);
+    store.fail(false);
+    until(|| store.used(&check, NOW) as u64 == asked).await;
+}
+
+#[tokio::test]
+async fn what_a_store_may_have_taken_back_is_not_given_back_twice() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("100000/day burst 100000");
+    let check = Check::new(&limit, "a").terms(terms(ONE_PERCENT));
+    let asked = ask_until_lent(&shared, &check, NOW).await;
+    store.fail_as(Some(ErrorClass::Timeout));
+    shared.settle().await;
+    store.fail(false);
+    shared.settle().await;
+    let stats = shared.stats();
+    assert!(stats.units_unused > 0, "{stats:?}");
+    assert_eq!((store.used(&check, NOW) as u64, stats.refunds_lost), (asked, 1));
 }

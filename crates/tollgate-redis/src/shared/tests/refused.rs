@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_refused_key_is_refused_without_the_store_until_its_wait_is_over() {
-    let (shared, store) = shared(vec![StandIn::default()]);
+    let (shared, store) = standing();
     let limit = limit("10/second burst 10");
     let check = Check::new(&limit, "a");
     assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
@@ -14,7 +14,8 @@ async fn a_refused_key_is_refused_without_the_store_until_its_wait_is_over() {
     // at µs, cost, wait in µs, calls of the store
     for (micros, cost, wait, calls) in [
         (0, 2, 200_000, 0),
-        (0, 9, 200_000, 0),
+        // More takes longer, and no call either.
+        (0, 9, 900_000, 0),
         (199_999, 2, 1, 0),
         (0, 1, 100_000, 1),
         (50_000, 1, 50_000, 0),
@@ -118,4 +119,73 @@ async fn by_the_askers_clock_every_question_is_the_stores() {
         let _ = decide(&shared, &[check], NOW).await;
         assert_eq!(store.0.calls.load(Ordering::Relaxed), asked);
     }
+}
+
+/// Would catch: a limit that is full and was not asked counting as one that admits.
+#[tokio::test]
+async fn of_several_limits_all_that_refuse_are_named_and_the_longest_wait_is_told() {
+    let (shared, store) = standing();
+    let minute = Limit::per_minute(2).burst(2).name("minute").build().unwrap();
+    let day = Limit::per_day(2).burst(2).name("day").build().unwrap();
+    let [often, seldom] = [&minute, &day].map(|limit| Check::new(limit, "a").cost(2));
+    for check in [seldom, often] {
+        assert!(decide(&shared, &[check], NOW).await.allowed());
+    }
+    assert!(!decide(&shared, &[often], NOW).await.allowed());
+    store.calls();
+    let half_a_day = Wait::from_micros(43_200_000_000);
+    for (checks, binding) in [([often, seldom.cost(1)], 1), ([seldom.cost(1), often], 0)] {
+        let decision = decide(&shared, &checks, NOW).await;
+        assert_eq!((decision.violates(0), decision.violates(1)), (true, true));
+        assert_eq!((decision.binding(), decision.retry_after()), (binding, half_a_day));
+    }
+    // What is forced refuses nobody, and "up to" wants one at least.
+    let forced = decide(&shared, &[often, seldom.act(Act::Force)], NOW).await;
+    assert_eq!((forced.violates(1), store.calls()), (false, 0));
+    let some = decide(&shared, &[often, seldom.act(Act::UpTo)], NOW).await;
+    assert_eq!((some.retry_after(), store.calls()), (half_a_day, 0));
+}
+
+/// Would catch: a refusal that is told although a later charge here has made it another.
+#[tokio::test]
+async fn a_charge_ends_what_is_remembered_of_a_refusal() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1/hour burst 6");
+    let check = Check::new(&limit, "a");
+    assert!(decide(&shared, &[check.cost(4)], NOW).await.allowed());
+    assert!(!decide(&shared, &[check.cost(3)], NOW).await.allowed());
+    // what is charged, what is left then, hours until 3 fit
+    for (charge, left, hours) in [(check, 1, 2), (check.cost(2).act(Act::Force), 0, 4)] {
+        assert!(decide(&shared, &[charge], NOW).await.allowed());
+        for decided_by in [DecidedBy::Redis, DecidedBy::RefusalCache] {
+            let refused = decide(&shared, &[check.cost(3)], NOW).await;
+            assert_eq!((refused.allowed(), refused.remaining()), (false, left));
+            assert_eq!(refused.retry_after(), Wait::from_micros(hours * 3_600_000_000));
+            assert_eq!(refused.decided_by(), decided_by);
+        }
+    }
+    assert_eq!(store.used(&check, NOW), 7);
+}
+
+/// Would catch: refusals that count being charged after what was given back, or forgotten, since.
+#[tokio::test]
+async fn refusals_that_count_are_charged_before_anything_is_given_back() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = limit("1/hour burst 2");
+    let check = Check::new(&limit, "a").count_denied();
+    let ask_six_times = async || {
+        for number in 0..6 {
+            assert_eq!(decide(&shared, &[check], NOW).await.allowed(), number < 2);
+        }
+    };
+    ask_six_times().await;
+    assert_eq!(store.used(&check, NOW), 3, "three are not told yet");
+    let Ok(()) = shared.refund(&check.cost(5), None, NOW).await;
+    assert_eq!(store.used(&check, NOW), 1);
+    assert!(decide(&shared, &[check], NOW).await.allowed());
+    let Ok(_) = shared.reset(&check, NOW).await;
+    ask_six_times().await;
+    let Ok(_) = shared.reset(&check, NOW).await;
+    assert!(decide(&shared, &[check.cost(2)], NOW).await.allowed(), "all is forgotten");
+    assert_eq!(store.used(&check, NOW), 2);
 }

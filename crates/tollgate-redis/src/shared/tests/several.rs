@@ -53,6 +53,28 @@ async fn a_limit_that_counts_refused_requests_is_charged_whoever_refuses() {
 }
 
 #[tokio::test]
+async fn what_counts_refused_requests_is_charged_when_its_store_is_back_or_counted() {
+    let second = StandIn::default();
+    let (shared, first) = shared(vec![StandIn::default(), second.clone()]);
+    let of_second = Terms { store: 1, ..Terms::default() };
+    let limits = [("none", 1), ("wide", 100)];
+    let [none, wide] = limits.map(|(name, n)| Limit::per_hour(n).name(name).build().unwrap());
+    let counting = Check::new(&wide, "k").count_denied().terms(of_second);
+    let checks = [Check::new(&none, "k"), counting];
+    assert!(decide(&shared, &checks[..1], NOW).await.allowed());
+    // how the second store fails, charges that wait, charges that are lost
+    for (class, owed, lost) in [(ErrorClass::Oom, 1, 0), (ErrorClass::Timeout, 0, 1)] {
+        second.fail_as(Some(class));
+        assert!(!decide(&shared, &checks, NOW).await.allowed());
+        until(|| (shared.stats().owed, shared.stats().charges_lost) == (owed, lost)).await;
+        second.fail(false);
+        until(|| shared.stats().owed == 0).await;
+    }
+    until(|| second.used(&counting, NOW) == 2).await;
+    assert_eq!(first.used(&checks[0], NOW), 1);
+}
+
+#[tokio::test]
 async fn one_store_without_an_answer_leaves_the_other_right() {
     let second = StandIn::default();
     let (shared, first) = shared(vec![StandIn::default(), second.clone()]);

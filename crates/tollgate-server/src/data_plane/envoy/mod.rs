@@ -117,7 +117,7 @@ impl EnvoyDoor {
         };
         let message = match call::read(body).await {
             Err(failed) if failed == call::TOO_LONG && called == Called::ShouldRateLimit => {
-                return Ok(service::refused_unread());
+                return Ok(service::refused_unread(&self.gatekeeper, &self.warnings));
             }
             message => message?,
         };

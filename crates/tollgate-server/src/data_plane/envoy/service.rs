@@ -55,7 +55,10 @@ pub(super) async fn answer(
 
 /// The answer to a message that is too long to be read. Clients make messages long, and on an error Envoy
 /// would let them pass.
-pub(super) fn refused_unread() -> Bytes {
+pub(super) fn refused_unread(gatekeeper: &Gatekeeper, warnings: &Warnings) -> Bytes {
+    let (why, now) = (DescriptorError::TooLong, gatekeeper.now());
+    gatekeeper.tell_undecided(&gatekeeper.rules(), why, now);
+    warnings.too_many_limits(why, now);
     frame::close(RESPONSE_BYTES, |out| write_refused(out, 0))
 }
 
@@ -89,7 +92,7 @@ pub(in crate::data_plane) async fn decide(
     };
     match decided {
         Ok(described) => Ok(Decided::Described(described)),
-        Err(error @ (DescriptorError::TooManyLimits | DescriptorError::TooManyStated)) => {
+        Err(error) if error.is_refusal() => {
             warnings.too_many_limits(error, now);
             Ok(Decided::TooManyLimits(request.descriptors.len()))
         }
