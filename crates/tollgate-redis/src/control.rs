@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tollgate::{Clock, Micros};
 
 use crate::blocks::{Blocks, KeyHash};
 use crate::error::{ErrorClass, StoreError};
-use crate::link::Link;
+use crate::link::{Link, Task};
 pub use book::Act;
 use book::{Book, More, News, Sending};
 use census::Census;
@@ -124,14 +124,6 @@ pub struct Control {
     _task: Arc<Task>,
 }
 
-struct Task(AbortHandle);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 struct Shared {
     book: Mutex<Book>,
     blocks: Arc<Blocks>,
@@ -142,6 +134,8 @@ struct Shared {
     /// Calls so far; who waits for an answer looks when it grows.
     progress: watch::Sender<u64>,
     leaving: AtomicBool,
+    /// Why the last call was not answered, if it was not.
+    failed: Mutex<Option<StoreError>>,
     live: AtomicU32,
     calls: AtomicU64,
     failures: AtomicU64,
@@ -167,6 +161,7 @@ impl Control {
             wake: Notify::new(),
             progress: watch::channel(0).0,
             leaving: AtomicBool::default(),
+            failed: Mutex::default(),
             live: AtomicU32::default(),
             calls: zero(),
             failures: zero(),
@@ -175,8 +170,8 @@ impl Control {
         });
         let (keys, seen) = (Keys::new(prefix), Seen::default());
         let beat = Beat { link, keys, me: random(), shared: shared.clone(), seen };
-        let task = Arc::new(Task(tokio::spawn(beat.run()).abort_handle()));
-        Control { shared, _task: task }
+        let task = Task::spawn(&Handle::current(), beat.run());
+        Control { shared, _task: Arc::new(task) }
     }
 
     /// Blocks a key, here at once; a later end stays. `None`: there is no room, not even here.
@@ -265,6 +260,11 @@ impl Control {
         }
     }
 
+    /// Why the last call was not answered, if it was not.
+    pub fn why_failing(&self) -> Option<StoreError> {
+        self.shared.failed().clone()
+    }
+
     /// The blocks of all instances.
     pub fn blocks(&self) -> &Arc<Blocks> {
         &self.shared.blocks
@@ -294,6 +294,10 @@ impl Shared {
     fn book(&self) -> MutexGuard<'_, Book> {
         // Every change of it is whole before anything in here can panic.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Micros {
@@ -394,6 +398,7 @@ impl Beat {
         let sending = shared.book().sending(shared.now());
         let cmd = wire::command(&self.keys, &self.me, &random(), &sending);
         let reply = self.carry(cmd).await.and_then(Reply::read);
+        *shared.failed() = reply.as_ref().err().cloned();
         let outcome = match reply {
             Ok(reply) => Ok(self.heard(&sending, reply)),
             Err(error) => {

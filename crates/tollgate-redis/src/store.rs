@@ -68,6 +68,7 @@ struct Kept {
     unreadable: AtomicU64,
     mismatches: AtomicU64,
     retold: AtomicU64,
+    unreached: AtomicU64,
     refunds_lost: AtomicU64,
 }
 
@@ -88,6 +89,8 @@ pub struct RedisStats {
     pub mismatches: u64,
     /// Requests that took more than one call: numbers that changed, clocks that jumped, "up to".
     pub retold: u64,
+    /// Resets, and refunds that name no charge, which the store did not answer: it may not have them.
+    pub unreached: u64,
 }
 
 /// What a request came to, beside the outcomes.
@@ -118,6 +121,7 @@ impl RedisStore {
             unreadable: self.kept.unreadable.load(Ordering::Relaxed),
             mismatches: self.kept.mismatches.load(Ordering::Relaxed),
             retold: self.kept.retold.load(Ordering::Relaxed),
+            unreached: self.kept.unreached.load(Ordering::Relaxed),
         }
     }
 

@@ -364,6 +364,14 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
             .collect()
     }
 
+    /// Whether a count of this caller's is kept under several numbers, those of a tier or an override,
+    /// of which [`reset`](Caller::reset) and [`grant`](Caller::grant) name one to the store. What it
+    /// remembers here by the others is for whoever asks.
+    pub fn has_several_numbers(&self) -> bool {
+        let replaced = self.replaced_by().map_or(0, |other| other.limits.len());
+        self.of_all_tiers().len() + replaced > self.counts().len()
+    }
+
     /// Every count that this caller can have under the rule, each once.
     fn counts(&self) -> Vec<(&Limit, KeyBuf)> {
         let mut seen = HashSet::new();

@@ -8,6 +8,7 @@ use shared::SharedStore;
 use tollgate::{
     Check, Decision, Key, MemoryStore, Micros, Outcome, Receipt, Store, SystemClock, Wait,
 };
+use tollgate_rules::Caller;
 
 /// Decides by rules, over whichever store this server has.
 pub(crate) type Gatekeeper = tollgate_rules::Gatekeeper<ServerStore, SystemClock>;
@@ -36,6 +37,28 @@ impl ServerStore {
             ServerStore::Memory(_) => None,
             ServerStore::Shared(store) => Some(store),
         }
+    }
+
+    /// Changes what a caller has used. Also whether the store that its rule is on has it: `false` too if
+    /// only somebody else's change at the same moment did not reach that.
+    pub(crate) async fn change<T>(
+        &self,
+        caller: &Caller<'_, ServerStore>,
+        change: impl Future<Output = T>,
+    ) -> (T, bool) {
+        let unreached = || self.unreached(caller.rule().terms.store);
+        let before = unreached();
+        let done = change.await;
+        if caller.has_several_numbers() {
+            self.forget_refusals();
+        }
+        (done, unreached() == before)
+    }
+
+    /// Changes so far that did not reach a store.
+    fn unreached(&self, store: u8) -> u64 {
+        let Some(shared) = self.shared() else { return 0 };
+        shared.shared.stores().nth(usize::from(store)).map_or(0, |store| store.stats().unreached)
     }
 
     /// Rules or overrides have changed: who was refused may be admitted.

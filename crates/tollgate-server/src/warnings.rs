@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::others::Others;
 use crate::store::Gatekeeper;
 use crate::store::shared::StoreFigures;
 use tollgate::Micros;
@@ -195,6 +196,33 @@ pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
                 logs.warn("the store is set up so that limits may forget", &fields);
             }
             warned.clone_from(warning);
+        }
+    }
+}
+
+/// Looks in a row at which instances could not tell each other, before that is worth a line: a store that
+/// was restarted has a moment.
+const LOOKS_WITHOUT_OTHERS: u32 = 5;
+
+/// Warns when instances cannot tell each other what an operator does although their store answers
+/// decisions: nothing else would show it.
+pub(crate) async fn watch_others(others: Others, gatekeeper: Arc<Gatekeeper>, logs: Logs) {
+    let Some(store) = gatekeeper.limiter().store().shared() else { return };
+    let (sampled, mut without) = (Sampled::default(), 0);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(control) = others.control() else { return };
+        let up = store.figures().first().is_some_and(StoreFigures::is_up);
+        let why = control.why_failing().filter(|_| up);
+        without = if why.is_some() { without + 1 } else { 0 };
+        if let Some(why) = why.filter(|_| without >= LOOKS_WITHOUT_OTHERS)
+            && sampled.is_due(gatekeeper.now())
+        {
+            logs.warn(
+                "servers on the store cannot tell each other of blocks, overrides and rules, although \
+                 it answers: look at what it says, and at the rights of its user",
+                &[("why", &why)],
+            );
         }
     }
 }

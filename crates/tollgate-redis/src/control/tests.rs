@@ -412,6 +412,44 @@ fn what_is_not_ours_in_the_store_heals() {
     three.until_blocked(c, Some(60));
 }
 
+#[test]
+fn numbers_that_are_not_ours_stop_nobody() {
+    let (server, runtime) = (Server::start(), Runtime::start());
+    let one = Instance::start(&runtime, &server, 1_000);
+    let two = Instance::start(&runtime, &server, 2_000);
+    one.told(one.block(A, 900));
+    two.until_blocked(A, Some(900));
+    let (head, log, blocks) = ("t:1:{control}:head", "t:1:{control}:log", "t:1:{control}:blocks");
+    let (digits, name) = ("9".repeat(400), "n".repeat(16));
+    let ends_never = format!("5,{digits},+,");
+    let far_cursor = format!("b{digits}");
+    let rows: &[&[&str]] = &[
+        &["HSET", head, "version", "inf"],
+        &["HSET", head, "version", "nan"],
+        &["HSET", head, "version", "-5"],
+        &["HSET", head, "version", "1e300"],
+        // Nothing is more than this by one.
+        &["HSET", head, "version", "9007199254740993000"],
+        &["HSET", head, "heal", &far_cursor],
+        &["HSET", head, "epoch", "\u{e9}"],
+        &["ZADD", log, "inf", "bfoo"],
+        &["ZADD", log, "1e300", "bfoo"],
+        &["HSET", blocks, &name, &ends_never],
+    ];
+    for (number, words) in rows.iter().enumerate() {
+        let _ = server.cli(words);
+        let hash = [100 + number as u8; 16];
+        assert_eq!(one.told(one.block(hash, 900)), Told::Everyone, "{words:?}");
+        two.until_blocked(hash, Some(900));
+        let three = Instance::start(&runtime, &server, 3_000);
+        three.until_blocked(A, Some(900));
+        three.until_blocked(hash, Some(900));
+        drop(three);
+        let version = server.cli(&["HGET", head, "version"]);
+        assert!(version.parse::<u64>().is_ok_and(|version| version < 1 << 53), "{version}");
+    }
+}
+
 /// What a failover to a server whose clock is behind leaves: facts with stamps that are yet to come.
 #[test]
 fn a_fact_from_a_clock_ahead_can_be_changed_and_stays_changed() {

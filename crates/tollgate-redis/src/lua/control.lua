@@ -35,6 +35,8 @@ local now = time[1] * 1000000 + time[2]
 
 -- No clock is ahead by so much: such a stamp is not ours.
 local FAR = now + KEEP_MS * 1000
+-- The latest instant that there is.
+local MAX = 2 ^ 53 - 1
 
 local function text(number)
   return string.format('%.0f', number)
@@ -66,13 +68,25 @@ for index, kind in ipairs({ 'hash', 'zset', 'hash', 'hash', 'hash', 'zset', 'zse
     sound = sound and index == 2
   end
 end
+-- Nor is a number ours that could not have been counted up to: adding to it may change nothing.
+local function ours(number)
+  return number and number >= 0 and number <= FAR and number % 1 == 0
+end
 local head = redis.call('HMGET', HEAD, 'epoch', 'version', 'shape', 'heal')
-local epoch, version, was = head[1], tonumber(head[2] or ''), head[3]
+local epoch = string.match(head[1] or '', '^%x+$')
+local version, was = tonumber(head[2] or ''), head[3]
+if not ours(version) then version = nil end
+local top = tonumber(redis.call('ZREVRANGE', LOG, 0, 0, 'WITHSCORES')[2] or '0')
+if not ours(top) then
+  redis.call('UNLINK', LOG)
+  sound, top = false, 0
+end
+-- No table has more places than fit into so many digits, and a longer cursor is an error.
 local heal = string.match(head[4] or '', '^[bor]%d+$')
+if heal and #heal > 16 then sound = false end
 local changed = false
-if not (sound and epoch and version and was == shape()) then
-  local top = redis.call('ZREVRANGE', LOG, 0, 0, 'WITHSCORES')
-  epoch, version = ARGV[2], math.max(version or 0, tonumber(top[2] or '0'))
+if not (sound and epoch and version and top <= version and was == shape()) then
+  epoch, version = ARGV[2], math.max(version or 0, top)
   heal, changed = 'b0', true
 end
 
@@ -84,9 +98,9 @@ local function read(kind, name)
   local value = redis.call('HGET', FACTS[kind], name)
   if not value then return nil end
   local stamp, stop, mark = string.match(value, '^(%d+),(%d+),([+-]),')
-  stamp = tonumber(stamp or '0')
-  if stamp > FAR then stamp, mark = 0, nil end
-  return stamp, tonumber(stop or '0'), mark, value
+  stamp, stop = tonumber(stamp or '0'), tonumber(stop or '0')
+  if stamp > FAR or stop > MAX then stamp, stop, mark = 0, 0, nil end
+  return stamp, stop, mark, value
 end
 
 local function write(kind, name, stamp, stop, mark, payload)
@@ -120,8 +134,8 @@ if heal then
   local found = redis.call('HSCAN', FACTS[kind], string.sub(heal, 2), 'COUNT', HEALED_MAX)
   for at = 1, #found[2], 2 do
     local name, value = found[2][at], found[2][at + 1]
-    local member, stop = kind .. name, string.match(value, '^%d+,(%d+),[+-],')
-    if #name ~= 16 or not stop then
+    local member, stop = kind .. name, tonumber(string.match(value, '^%d+,(%d+),[+-],') or '')
+    if #name ~= 16 or not stop or stop > MAX then
       redis.call('HDEL', FACTS[kind], name)
     else
       if not redis.call('ZSCORE', LOG, member) then
@@ -129,8 +143,8 @@ if heal then
         redis.call('ZADD', LOG, text(version), member)
         keep(LOG)
       end
-      if tonumber(stop) > 0 then
-        redis.call('ZADD', ENDS, stop, member)
+      if stop > 0 then
+        redis.call('ZADD', ENDS, text(stop), member)
         keep(ENDS)
       end
     end
@@ -163,7 +177,7 @@ for at = 9, #ARGV, 8 do
   end
   local old_stamp, old_stop, old_mark, old_value = read(kind, name)
   if fresh and old_mark and old_stamp > now then stamp = old_stamp + 1 end
-  stamp = math.max(math.min(stamp, FAR), 0)
+  stamp, stop = math.max(math.min(stamp, FAR), 0), math.min(stop, MAX)
   local outcome = 1
   if mark == '~' and old_mark ~= '+' then
     outcome = 3

@@ -40,11 +40,20 @@ impl Store for RedisStore {
         now: Micros,
     ) -> Result<(), StoreError> {
         let (limit, key, units) = (check.limit(), check.key(), check.units());
-        RedisStore::refund(self, limit, key, receipt, units, now).await
+        let of_no_charge = receipt.is_none();
+        let refund = RedisStore::refund(self, limit, key, receipt, units, now).await;
+        if of_no_charge && refund.is_err() {
+            self.kept.unreached.fetch_add(1, Ordering::Relaxed);
+        }
+        refund
     }
 
     async fn reset(&self, check: &Check<'_>, _now: Micros) -> Result<bool, StoreError> {
-        RedisStore::reset(self, check.limit(), check.key()).await
+        let reset = RedisStore::reset(self, check.limit(), check.key()).await;
+        if reset.is_err() {
+            self.kept.unreached.fetch_add(1, Ordering::Relaxed);
+        }
+        reset
     }
 
     async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, StoreError> {

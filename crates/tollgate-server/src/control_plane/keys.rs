@@ -37,6 +37,16 @@ pub(super) enum Act<'a> {
     Change(&'a [u8]),
 }
 
+/// Where it was done.
+enum Done {
+    /// Here, for others to be told of.
+    Here,
+    /// In the store that the rule is on, and so for all.
+    InStore,
+    /// That did not answer.
+    NotInStore,
+}
+
 impl ControlPlane {
     /// Does it; `path` is what follows `/api/keys/`.
     pub(super) async fn key(&self, path: &str, act: Act<'_>, by: By) -> Response<Body> {
@@ -56,18 +66,20 @@ impl ControlPlane {
         match act {
             Act::Show => Ok(self.report(&caller).await),
             Act::Reset => {
-                let reset = caller.reset().await;
+                let store = self.gatekeeper.limiter().store();
+                let (reset, reached) = store.change(&caller, caller.reset()).await;
                 self.audit("a key was reset", by, &caller, &[("found", &reset)]);
                 let mut report = self.report(&caller).await;
                 report.insert("reset".into(), reset.into());
-                self.say_whether_shared(&mut report, true).await;
+                let done = if reached { Done::Here } else { Done::NotInStore };
+                self.say_whether_shared(&mut report, done).await;
                 Ok(report)
             }
             Act::Change(body) => {
-                let in_store = self.change(&caller, body, by).await?;
+                let done = self.change(&caller, body, by).await?;
                 // What was set is part of a newer version of the rules.
                 let mut report = self.report(&self.caller(path)?).await;
-                self.say_whether_shared(&mut report, in_store).await;
+                self.say_whether_shared(&mut report, done).await;
                 Ok(report)
             }
         }
@@ -75,11 +87,14 @@ impl ControlPlane {
 
     /// Whether what was done holds at all instances on the store, if there can be others. What is
     /// done in the store itself is not made up for when it is back.
-    async fn say_whether_shared(&self, report: &mut Map<String, Value>, in_store: bool) {
-        let Some(control) = self.others.control() else { return };
-        let shared = match self.others.told().await {
-            _ if in_store && !control.stats().up => "no",
-            told => told.map_or("no", others::shared),
+    async fn say_whether_shared(&self, report: &mut Map<String, Value>, done: Done) {
+        if self.others.control().is_none() {
+            return;
+        }
+        let shared = match done {
+            Done::Here => self.others.told().await.map_or("no", others::shared),
+            Done::InStore => "yes",
+            Done::NotInStore => "no",
         };
         report.insert("shared".into(), shared.into());
     }
@@ -99,13 +114,12 @@ impl ControlPlane {
         })
     }
 
-    /// Whether it is done in the store itself.
     async fn change(
         &self,
         caller: &Caller<'_, ServerStore>,
         body: &[u8],
         by: By,
-    ) -> Result<bool, Refused> {
+    ) -> Result<Done, Refused> {
         let body: Map<String, Value> = serde_json::from_slice(body).map_err(|_| bad(CHANGES))?;
         let mut fields = body.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
@@ -122,8 +136,10 @@ impl ControlPlane {
                 let units = units.ok_or_else(|| {
                     bad(&format!("A grant is a whole number from 1 to {GRANT_MAX}."))
                 })?;
-                caller.grant(units).await;
+                let store = self.gatekeeper.limiter().store();
+                let ((), reached) = store.change(caller, caller.grant(units)).await;
                 self.audit("a key was granted units", by, caller, &[("units", &units)]);
+                return Ok(if reached { Done::InStore } else { Done::NotInStore });
             }
             ("override", Value::Null) => {
                 let found = caller.remove_override();
@@ -134,7 +150,7 @@ impl ControlPlane {
             ("override", fields) => self.set_override(caller, fields, by)?,
             _ => return Err(bad(CHANGES)),
         }
-        Ok(name == "grant")
+        Ok(Done::Here)
     }
 
     async fn block(

@@ -64,6 +64,8 @@ impl Server<'_> {
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
         tokio::spawn(warnings::watch_store(gatekeeper.clone(), self.logs.clone()));
+        let others = self.others.clone();
+        tokio::spawn(warnings::watch_others(others, gatekeeper.clone(), self.logs.clone()));
         announce(addresses, settings);
 
         let signal = signals.next(&self.live).await;

@@ -6,7 +6,7 @@ use testkit::proxy::{FaultProxy, Mode};
 use testkit::redis::Server as Store;
 use testkit::wait;
 
-use crate::harness::Server;
+use crate::harness::{Server, file, text};
 use crate::wire::{Redis, Reply, command};
 
 const PATIENT: [&str; 2] = ["--store-timeout", "1s"];
@@ -82,4 +82,32 @@ fn whatever_the_store_does_there_is_an_answer_in_time() {
         // Four batches of 64 and one question, each within the deadline, on a machine that is busy.
         assert!(wait::now() - began < Duration::from_secs(5), "{mode:?}");
     }
+}
+
+#[test]
+fn a_reset_that_did_not_reach_the_store_is_an_error_and_one_that_did_counts_at_once() {
+    let mut store = Store::start();
+    let rules = "tiers: { pro: { multiplier: 5 } }\n\
+        rules: [{ name: api, key: '{user}', tiered: true, limits: [10/day] }]\n";
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = file(directory.path(), "rules.yaml", rules);
+    let flags = ["--store", &store.url(), "--rules", text(&rules)];
+    let server = Server::start(&[&flags[..], &PATIENT].concat());
+    let mut redis = Redis::connect(&server);
+    let refused = |redis: &mut Redis, cost: u32| match redis
+        .say(&format!("TG.CHECK user 1 tier pro cost {cost}"))
+    {
+        Reply::Array(parts) => parts[0] == Reply::Integer(1),
+        other => panic!("{other:?}"),
+    };
+    assert!(!refused(&mut redis, 50));
+    // The store is asked the first time, and this server remembers.
+    assert!(refused(&mut redis, 1) && refused(&mut redis, 1));
+    assert_eq!(redis.say("TG.RESET api user=1"), Reply::Integer(1));
+    assert!(!refused(&mut redis, 1));
+    store.kill();
+    let reply = redis.say("TG.RESET api user=1");
+    assert!(reply.error().starts_with("ERR the store did not answer"), "{reply:?}");
+    store.restart();
+    wait::until_true("a reset", || matches!(redis.say("TG.RESET api user=1"), Reply::Integer(_)));
 }

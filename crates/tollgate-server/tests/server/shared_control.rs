@@ -149,6 +149,16 @@ fn a_reload_at_one_server_ends_at_all_what_was_put() {
 }
 
 #[test]
+fn servers_that_cannot_tell_each_other_say_so_although_the_store_answers() {
+    let redis = Redis::start();
+    let mut fleet = Fleet::start(1, &redis.url(), RULES);
+    redis.tell(&["ACL", "SETUSER", "default", "-zadd"]);
+    let line = fleet.servers[0].wait_for_log("cannot tell each other");
+    assert!(line.contains("the shared store did not answer"), "{line}");
+    assert_eq!(fleet.servers[0].check(r#"{"user":"1"}"#)["decided_by"], "redis");
+}
+
+#[test]
 fn without_the_store_an_operator_is_told_that_others_learn_later_and_they_do() {
     let mut redis = Redis::start();
     let fleet = Fleet::start(2, &redis.url(), RULES);

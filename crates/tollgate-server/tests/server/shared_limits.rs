@@ -245,6 +245,64 @@ fn counters_outlive_all_servers_and_a_grant_at_one_counts_at_all() {
     assert!(!keys.contains("42"), "keys do not show who it is: {keys}");
 }
 
+/// A server remembers for a moment whom the store has refused, by the numbers of the caller's tier.
+#[test]
+fn a_reset_and_a_grant_count_at_once_where_they_are_made_whatever_the_tier() {
+    let redis = Redis::start();
+    let rules = "tiers: { pro: { multiplier: 5 }, max: { multiplier: 9 } }\n\
+        rules: [{ name: api, key: '{user}', tiered: true, limits: [10/day] }]\n";
+    let fleet = Fleet::start(1, &redis.url(), rules);
+    fleet.until_acquainted();
+    let server = &fleet.servers[0];
+    for (tier, all) in [("pro", 50), ("max", 90)] {
+        for (method, body) in [("DELETE", ""), ("POST", r#"{"grant":1}"#)] {
+            let user = format!("{tier}-{method}");
+            let ask = |cost: u32| {
+                let body = format!(r#"{{"user":"{user}","tier":"{tier}","cost":{cost}}}"#);
+                server.check(&body)["allowed"] == true
+            };
+            assert!(ask(all) && !ask(1) && !ask(1), "{user}");
+            let done = change(server, method, &format!("/api/keys/api/user={user}"), body);
+            assert_eq!((done.status, &done.json()["shared"]), (200, &"yes".into()), "{done:?}");
+            assert!(ask(1), "{user}");
+        }
+    }
+}
+
+#[test]
+fn what_did_not_reach_the_store_of_its_rule_is_not_said_to_be_done() {
+    let (mut redis, mut other) = (Redis::start(), Redis::start());
+    let rules = "rules:\n\
+        - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\
+        - { name: heavy, match: { path: /b }, key: '{user}', limits: [5/hour], store: big }\n";
+    let second = format!("big={}", other.url());
+    let fleet = Fleet::start_with(1, &redis.url(), rules, &["--second-store", &second]);
+    let server = &fleet.servers[0];
+    until_true("both stores to answer", || status(server)["store"]["up"] == true);
+    let shared = |rule: &str| {
+        let path = format!("/api/keys/{rule}/user=1");
+        let [reset, grant] = [("DELETE", ""), ("POST", r#"{"grant":1}"#)].map(|(method, body)| {
+            let answer = change(server, method, &path, body);
+            assert_eq!(answer.status, 200, "{answer:?}");
+            answer.json()["shared"].as_str().expect("a word").to_string()
+        });
+        [reset, grant]
+    };
+    let is_up = |number: usize| status(server)["store"]["stores"][number]["up"] == true;
+    fleet.until_acquainted();
+    assert_eq!([shared("usual"), shared("heavy")], [["yes"; 2]; 2]);
+    other.kill();
+    until_true("the second store to be missed", || !is_up(1));
+    assert_eq!([shared("usual"), shared("heavy")], [["yes"; 2], ["no"; 2]]);
+    other.restart();
+    until_true("the second store to be back", || is_up(1));
+    redis.kill();
+    until_true("the first store to be missed", || !is_up(0));
+    // Others learn later that a reset has lifted a block; its counts are in the other store.
+    until_true("it to be missed here as well", || shared("heavy") == ["later", "yes"]);
+    assert_eq!(shared("usual"), ["no", "no"]);
+}
+
 #[test]
 fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
     let (redis, other) = (Redis::start(), Redis::start());

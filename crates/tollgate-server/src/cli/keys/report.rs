@@ -42,6 +42,8 @@ pub(super) struct KeyReport {
     limits: Vec<KeyLimit>,
     /// After a reset: whether there was anything to forget.
     reset: Option<bool>,
+    /// After a change, with a shared store: whether others know.
+    shared: Option<String>,
 }
 
 fn yes() -> bool {
@@ -73,6 +75,7 @@ impl KeyReport {
             self.what_was_done(done),
             Some(self.standing()),
             self.strictness(),
+            self.not_in_store(),
             self.limits_of_its_own(done),
             self.crowded(),
         ];
@@ -102,6 +105,14 @@ impl KeyReport {
             }
             (Done::Looked | Done::Blocked | Done::OverrideSet, _) => None,
         }
+    }
+
+    fn not_in_store(&self) -> Option<String> {
+        (self.shared.as_deref() == Some("no")).then(|| {
+            "The store did not answer, so this was done at this server only: do it again when the store \
+             answers."
+                .into()
+        })
     }
 
     /// What the caller's next request meets.
@@ -502,6 +513,9 @@ In log lines the key is 1f2e3d4c5b6a7988.
         nothing.reset = Some(false);
         let text = nothing.for_people(&Done::Reset);
         assert!(text.starts_with("api remembered nothing of user=42.\nuser=42 is allowed: api"));
+        nothing.shared = Some("no".into());
+        let text = nothing.for_people(&Done::Reset);
+        assert!(text.contains("\nThe store did not answer, so this was done at this server only"));
     }
 
     #[test]

@@ -220,14 +220,21 @@ pub(super) fn reply(
 }
 
 /// `TG.RESET rule key`: forgets what a caller has used under a rule. 1 if there was anything, else 0. Blocks
-/// are an operator's, or earned: they stay.
+/// are an operator's, or earned: they stay. What did not reach the store is an error, and not 0.
 pub(super) async fn reset(door: &RespDoor, args: Args<'_>, by: By, replies: &mut Replies) {
     let text = |index: usize| spelt(args.get(index).unwrap_or_default());
     match door.gatekeeper.caller(&text(1), &text(2)) {
         Ok(caller) => {
-            let found = caller.reset_use().await;
+            let store = door.gatekeeper.limiter().store();
+            let (found, reached) = store.change(&caller, caller.reset_use()).await;
             door.audit.reset(&door.gatekeeper, &caller, found, by);
-            replies.integer(i64::from(found));
+            match reached {
+                true => replies.integer(i64::from(found)),
+                false => replies.error(format_args!(
+                    "ERR the store did not answer, and this was forgotten at this server only: ask \
+                     again when the store answers"
+                )),
+            }
         }
         Err(CallerError::NoRule(problem) | CallerError::BadKey(problem)) => {
             door.figures.trouble(Trouble::Command);
