@@ -8,8 +8,12 @@ use crate::setup::{Kind, Places, Setup};
 const NGINX: Kind = Kind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };
 
 fn start(places: &Places) -> Proxy {
+    Proxy::nginx(example(places), places.proxy)
+}
+
+fn example(places: &Places) -> Example {
     let example = places.put_into(Example::read("nginx", &["nginx.conf"]));
-    Proxy::nginx(example.put("127.0.0.1:8000", places.proxy), places.proxy)
+    example.put("127.0.0.1:8000", places.proxy)
 }
 
 #[test]
@@ -74,5 +78,17 @@ fn a_malformed_question_is_the_clients_fault() {
         let answer = answer.expect("an answer");
         assert_eq!((answer.status, answer.header("retry-after")), (400, None), "{target}");
     }
+    assert_eq!(setup.reached(), []);
+}
+
+/// Where nobody is counted because Tollgate is not where the configuration says, nobody gets in.
+#[test]
+fn a_mistyped_address_is_no_open_door() {
+    let mistyped = |places: &Places| {
+        let example = example(places).put("/v1/forward-auth/nginx", "/v1/forward-auth/ngin");
+        Proxy::nginx(example, places.proxy)
+    };
+    let setup = Setup::start(&Kind { start: mistyped, ..NGINX });
+    assert_eq!([setup.status(2, "GET", "/page"), setup.status(2, "GET", "/login")], [500, 503]);
     assert_eq!(setup.reached(), []);
 }
