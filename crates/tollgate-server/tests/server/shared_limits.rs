@@ -269,16 +269,22 @@ fn a_reset_and_a_grant_count_at_once_where_they_are_made_whatever_the_tier() {
     }
 }
 
-#[test]
-fn what_did_not_reach_the_store_of_its_rule_is_not_said_to_be_done() {
-    let (mut redis, mut other) = (Redis::start(), Redis::start());
+/// A server whose rules `usual`, of `/a`, and `heavy`, of `/b`, have a store each.
+fn with_a_second_store(redis: &Redis, other: &Redis) -> Fleet {
     let rules = "rules:\n\
         - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\
         - { name: heavy, match: { path: /b }, key: '{user}', limits: [5/hour], store: big }\n";
     let second = format!("big={}", other.url());
     let fleet = Fleet::start_with(1, &redis.url(), rules, &["--second-store", &second]);
+    until_true("both stores to answer", || status(&fleet.servers[0])["store"]["up"] == true);
+    fleet
+}
+
+#[test]
+fn what_did_not_reach_the_store_of_its_rule_is_not_said_to_be_done() {
+    let (mut redis, mut other) = (Redis::start(), Redis::start());
+    let fleet = with_a_second_store(&redis, &other);
     let server = &fleet.servers[0];
-    until_true("both stores to answer", || status(server)["store"]["up"] == true);
     let shared = |rule: &str| {
         let path = format!("/api/keys/{rule}/user=1");
         let [reset, grant] = [("DELETE", ""), ("POST", r#"{"grant":1}"#)].map(|(method, body)| {
@@ -306,13 +312,8 @@ fn what_did_not_reach_the_store_of_its_rule_is_not_said_to_be_done() {
 #[test]
 fn a_rule_goes_to_the_store_it_names_and_a_name_without_a_store_is_an_error() {
     let (redis, other) = (Redis::start(), Redis::start());
-    let rules = "rules:\n\
-        - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\
-        - { name: heavy, match: { path: /b }, key: '{user}', limits: [5/hour], store: big }\n";
-    let second = format!("big={}", other.url());
-    let fleet = Fleet::start_with(1, &redis.url(), rules, &["--second-store", &second]);
+    let fleet = with_a_second_store(&redis, &other);
     let server = &fleet.servers[0];
-    until_true("both stores to answer", || status(server)["store"]["up"] == true);
     let states = |redis: &Redis| {
         let keys = redis.cli(&["KEYS", "*"]);
         keys.lines().filter(|key| !key.contains("{control}") && !key.is_empty()).count()
