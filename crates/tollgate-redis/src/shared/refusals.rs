@@ -3,8 +3,8 @@
 //! Who was refused a cost is refused that cost and more until the wait is over, so there is nothing to
 //! ask. Another instance may give units back meanwhile: therefore nothing is remembered for longer
 //! than a second. How often somebody was refused so is told with the next question, if that comes soon:
-//! who was refused a minute ago has not been refused now. Refusals are read and counted without a lock; only a new one takes the lock of its
-//! set.
+//! who was refused a minute ago has not been refused now. Refusals are read and counted without a lock;
+//! only a new one takes the lock of its set.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -17,10 +17,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::allowance::{Allowance, Common};
+use super::farewell::farewell;
 use super::patrol::{Order, Patience, Pulse};
 use super::protocol::Protocol;
 use super::request_body::{BODIES, DISCARD_BYTES_MAX, RequestBody};
@@ -175,22 +176,13 @@ where
     .await;
 }
 
-/// Says that nothing follows, and reads on for nothing: to close with bytes unread, or still on their way,
-/// would reset the connection, and a peer that is still sending would lose the answer that came before.
+/// Parts with a peer that may still be sending, for as long as nobody wants an end.
 async fn part<S>(mut stream: S, patience: Duration, pulse: &Pulse)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut last = pin!(tokio::time::timeout(patience, async {
-        // hyper has done so in most cases, and once more does no harm.
-        let _ = stream.shutdown().await;
-        let (mut left, mut room) = (DISCARD_BYTES_MAX, [0; 4 << 10]);
-        while let Ok(bytes) = stream.read(&mut room).await
-            && (1..=left).contains(&bytes)
-        {
-            left -= bytes;
-        }
-    }));
+    let last = farewell(&mut stream, DISCARD_BYTES_MAX);
+    let mut last = pin!(tokio::time::timeout(patience, last));
     poll_fn(|context| match pulse.order() {
         Order::CarryOn => last.as_mut().poll(context).map(drop),
         Order::Finish | Order::Abort => Poll::Ready(()),

@@ -10,6 +10,7 @@ pub(crate) mod accept;
 pub(crate) mod allowance;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;
+pub(crate) mod farewell;
 pub(crate) mod patrol;
 pub(crate) mod protocol;
 pub(crate) mod request_body;

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::RespDoor;
 use super::allowance::OWN_BYTES;
 use super::talk::{Round, Talk};
+use crate::doors::farewell::farewell;
 use crate::doors::patrol::{Order, Pulse};
 
 /// How long a connection that used much memory and falls silent keeps it.
@@ -192,19 +193,8 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
 
     /// Says that nothing follows, and lets the peer hear it: what it still sends is read and not obeyed.
     async fn part(mut self, round: Round) {
-        let last = async {
-            // Of TLS this is a word of its own: without it the peer could not tell the end from a cut.
-            self.stream.shutdown().await?;
-            let (mut left, mut room) = (FAREWELL_BYTES_MAX, [0; 4 << 10]);
-            while round == Round::Over || self.last_bytes >= LAST_BYTES_MAX {
-                match self.stream.read(&mut room).await? {
-                    0 => break,
-                    bytes if bytes >= left => break,
-                    bytes => left -= bytes,
-                }
-            }
-            io::Result::Ok(())
-        };
+        let reads = round == Round::Over || self.last_bytes >= LAST_BYTES_MAX;
+        let last = farewell(&mut self.stream, if reads { FAREWELL_BYTES_MAX } else { 0 });
         let _ = tokio::time::timeout(FAREWELL, last).await;
     }
 }
