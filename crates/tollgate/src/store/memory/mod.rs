@@ -420,7 +420,8 @@ impl MemoryStore {
                 }
                 return Ok(result);
             }
-            let now = now.instant();
+            // A state may have been forgotten since the clock was read.
+            let now = now.again().instant();
             let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
             let result = act(&mut opened, now);
             let policy = self.policy(now);
