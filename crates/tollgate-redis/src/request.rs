@@ -135,7 +135,7 @@ pub(crate) fn open(limit: &Limit, found: &Found, purpose: Purpose, now: Micros) 
     };
     match stored {
         Stored::ByAsked(state) => (Seen::by_asked(state), true),
-        Stored::ByOther(state, old) => (Seen::by_other(state, &old, limit, purpose, now), true),
+        Stored::ByOther(state, old) => (Seen::by_other(state, &old, limit, now), true),
         Stored::Unreadable => (Seen::unreadable(limit, purpose), false),
     }
 }

@@ -52,14 +52,8 @@ impl Seen {
     }
 
     /// A state written by `old` numbers.
-    pub fn by_other(
-        state: State,
-        old: &Limit,
-        limit: &Limit,
-        purpose: Purpose,
-        now: Micros,
-    ) -> Seen {
-        Seen(Opened::of_other_numbers(state, (old, 0), limit, purpose, now))
+    pub fn by_other(state: State, old: &Limit, limit: &Limit, now: Micros) -> Seen {
+        Seen(Opened::of_other_numbers(state, (old, 0), limit, now))
     }
 
     /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
@@ -81,7 +75,7 @@ impl Seen {
     pub fn written(self) -> Option<(State, Option<Limit>)> {
         Some(match self.0.written()? {
             Written::ByAsked(state) => (state, None),
-            Written::Kept(kept) => (kept.state, Some(kept.numbers)),
+            Written::ByOther(state, numbers, _) => (state, Some(numbers)),
         })
     }
 }
@@ -153,8 +147,8 @@ pub fn decide(
 fn decide_one(one: &Asked<'_>, seen: &mut Seen, now: Micros) -> Decision {
     let (limit, check) = (one.limit, &one.check);
     let plan = Plan::new(seen.state(), limit, check, now);
-    if let Some(units) = plan.charge {
-        seen.0.charge(limit, units, now);
+    if let Some((units, why)) = plan.charge {
+        seen.0.charge(limit, units, why, now);
     }
     let outcome = plan.outcome_after(seen.state(), limit, check, now);
     Decision::of_one(limit, outcome, plan.granted, now)

@@ -39,7 +39,7 @@ use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::{Kind, Limit};
-use crate::store::opened::{Opened, Purpose};
+use crate::store::opened::{Charging, Opened, Purpose};
 use crate::store::plan::Plan;
 use crate::time::{Micros, Wait};
 
@@ -338,8 +338,8 @@ impl MemoryStore {
         let (place, purpose) = (Place::TableThenOverflow, Purpose::of(check));
         let decided = self.update(limit, subject, now, place, purpose, |opened, now| {
             let plan = Plan::new(opened.state(), limit, check, now);
-            if let Some(units) = plan.charge {
-                opened.charge(limit, units, now);
+            if let Some((units, why)) = plan.charge {
+                opened.charge(limit, units, why, now);
             }
             let outcome = plan.outcome_after(opened.state(), limit, check, now);
             Decision::of_one(limit, outcome, plan.granted, now)
@@ -532,7 +532,7 @@ impl MemoryStore {
                 let refused = Outcome { allowed: false, retry_after: wait, ..asked };
                 return Decision::of_one(limit, refused, 0, now);
             }
-            opened.charge(limit, cost, now);
+            opened.charge(limit, cost, Charging::Granted, now);
             let (delay, served_at) = (wait, asked.served_at);
             let after = Outcome { delay, served_at, ..opened.state().judge(limit, 0, now) };
             Decision::of_one(limit, after, cost, now)
@@ -580,8 +580,8 @@ impl MemoryStore {
             return;
         }
         let (place, purpose) = (Place::Table, Purpose::Take);
-        let _ = self.update(limit, subject, Now::at(now), place, purpose, |opened, _| {
-            opened.replace(|held| held.become_copy_of(state));
+        let _ = self.update(limit, subject, Now::at(now), place, purpose, |opened, now| {
+            opened.replace(limit, now, |held| held.become_copy_of(state));
         });
     }
 

@@ -102,10 +102,13 @@ impl MemoryStore {
         let mut asked = List::new();
         for check in checks {
             let own = if check.limit.is_staggered() { shifted.next() } else { None };
-            match self.ask(check, own.unwrap_or(check.limit), &asked, now) {
-                Ok(one) => asked.push(one),
-                Err(refused) => return refused,
-            }
+            let Some(one) = self.ask(check, own.unwrap_or(check.limit), &asked) else {
+                return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
+            };
+            asked.push(one);
+        }
+        if let Some(wait) = self.longest_block(&asked, now) {
+            return Decision::refused(Refusal::Blocked, wait, now);
         }
         if let Some(answer) = self.take_unanimous(&asked, checks, now, outcomes) {
             return answer;
@@ -127,26 +130,24 @@ impl MemoryStore {
         }
     }
 
-    /// Hashes a check's key and finds out whether it is blocked.
+    /// Until when all of the keys that are blocked are free again.
+    fn longest_block(&self, asked: &[Asked<'_>], now: Micros) -> Option<Wait> {
+        // What is forced has already happened: a block comes too late for it.
+        let stoppable = asked.iter().filter(|one| one.check.act != Act::Force);
+        stoppable.filter_map(|one| self.blocked_for(one.subject, now)).max()
+    }
+
+    /// Hashes a check's key and finds out where its state is. `None`: there is no room for its numbers.
     fn ask<'a>(
         &self,
         check: &Check<'a>,
         limit: &'a Limit,
         before: &[Asked<'a>],
-        now: Micros,
-    ) -> Result<Asked<'a>, Decision> {
+    ) -> Option<Asked<'a>> {
         let same = before.iter().find(|asked| asked.check.key == check.key);
         let subject =
             same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
-        // What is forced has already happened: a block comes too late for it.
-        if check.act != Act::Force
-            && let Some(wait) = self.blocked_for(subject, now)
-        {
-            return Err(Decision::refused(Refusal::Blocked, wait, now));
-        }
-        let Some(tag) = self.tag(check.limit) else {
-            return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
-        };
+        let tag = self.tag(check.limit)?;
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers
         // would share one too; within one request that is never meant, so each gets its own.
         let (mut twin, mut others) = (None, 0_u64);
@@ -159,7 +160,7 @@ impl MemoryStore {
         let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let key = twin.unwrap_or_else(|| slot_key(subject ^ salt, check.limit));
         self.keys.prefetch(key);
-        Ok(Asked { check: *check, limit, tag, subject, key })
+        Some(Asked { check: *check, limit, tag, subject, key })
     }
 
     /// The answer, if nothing has to be written for it: an enforced limit refuses, or nothing was to
@@ -222,7 +223,7 @@ impl MemoryStore {
             Ok(slot) => Ok(Target { slot, key, decided_by: DecidedBy::Overflow }),
             Err(wait) => {
                 let soonest = wait.min(in_table);
-                Err(Decision::refused(Refusal::OverLimit, soonest, policy.meaning.now))
+                Err(Decision::no_room(soonest, policy.meaning.now))
             }
         }
     }
