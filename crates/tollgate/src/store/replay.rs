@@ -24,6 +24,8 @@ pub struct Asked<'a> {
     pub check: Check<'a>,
     /// The limit as it applies to the key, see [`Limit::for_key`].
     pub limit: &'a Limit,
+    /// Which of the states of its id and key it is about: see [`Outcome::twin`].
+    pub twin: u8,
 }
 
 impl Asks for Asked<'_> {
@@ -138,8 +140,8 @@ pub fn decide(
     }
     let checks: ArrayVec<Check<'_>, MAX_LIMITS> = asked.iter().map(|one| one.check).collect();
     let violated = together::decide(asked, places, seen, now, outcomes);
-    for outcome in &mut *outcomes {
-        outcome.decided_by = DecidedBy::Redis;
+    for (outcome, one) in outcomes.iter_mut().zip(asked) {
+        (outcome.decided_by, outcome.twin) = (DecidedBy::Redis, one.twin);
     }
     Decision::of_all(&checks, outcomes, violated, now).by(DecidedBy::Redis)
 }

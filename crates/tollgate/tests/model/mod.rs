@@ -316,10 +316,12 @@ impl Subject for Model {
         self.follow(now.as_u64().into());
         let at = self.mark.max(now.as_u64().into());
         let (left, old) = (self.remaining(at), self.capacity);
+        let in_use = self.in_use(at);
+        let owed_too = first(|units| units * self.period >= in_use);
         let mut renumbered = Model::fresh(new, Micros::new(at as u64));
         let capacity = renumbered.capacity;
         let used = match new.on_change() {
-            OnChange::Keep => capacity.min(old - left),
+            OnChange::Keep => capacity.min(owed_too),
             OnChange::Reset => 0,
             OnChange::Scale => capacity - left * capacity / old,
         };

@@ -41,11 +41,10 @@ proptest! {
         rate in rates(),
         numbers in prop::collection::vec(prop_oneof![1..=12u64, any_size(1 << 40)], 2..=3),
         steps in prop::collection::vec((0..3usize, 0..=4u64, 0..8u8, forward()), 1..=24),
-        on_change in select(vec![OnChange::Keep, OnChange::Keep, OnChange::Reset, OnChange::Scale]),
     ) {
         let first = limit(kind, rate, None, 0);
         let limits: Vec<Limit> =
-            numbers.iter().map(|units| renumbered(&first, *units, on_change)).collect();
+            numbers.iter().map(|units| renumbered(&first, *units, OnChange::Keep)).collect();
         let (mut table, mut model) = (InTable::new(), Keyed::<Model>::new());
         let start = Trace { limit: first, start: 1_700_000_000 * SECOND, steps: Vec::new() };
         let mut course = Course::of(&start);

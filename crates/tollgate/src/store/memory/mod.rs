@@ -484,22 +484,18 @@ impl MemoryStore {
         if key.is_empty() {
             return;
         }
-        let (units, charged_at, place) = match &receipt {
-            None => (units, None, Place::Table),
-            Some(receipt) => (
-                units.min(receipt.granted),
-                Some(receipt.charged_at),
-                match receipt.decided_by {
-                    DecidedBy::Overflow => Place::Overflow,
-                    _ => Place::Table,
-                },
-            ),
-        };
+        let units = receipt.as_ref().map_or(units, |receipt| units.min(receipt.granted));
+        let charged_at = receipt.as_ref().map(|receipt| receipt.charged_at);
         if units == 0 {
             return;
         }
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
+        let (place, subject) = match receipt {
+            None => (Place::Table, subject),
+            Some(Receipt { decided_by: DecidedBy::Overflow, .. }) => (Place::Overflow, subject),
+            Some(Receipt { twin, .. }) => (Place::Table, twin_subject(subject, twin)),
+        };
         // A key that has no state has nothing to give back.
         let state = match place {
             Place::Overflow => self.overflow().find(overflow_key(subject, limit)),
@@ -648,6 +644,13 @@ impl Policy for Meaning<'_> {
 #[inline]
 fn slot_key(subject: u64, limit: &Limit) -> u64 {
     (subject ^ limit.id()).max(1)
+}
+
+/// The subject of one of several limits of a request that differ only in their numbers: each has a
+/// state of its own. See [`Outcome::twin`].
+#[inline]
+fn twin_subject(subject: u64, twin: u8) -> u64 {
+    subject ^ u64::from(twin).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 #[inline]

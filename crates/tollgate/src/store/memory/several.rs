@@ -20,7 +20,7 @@ use crate::time::{Micros, Wait};
 use super::held::Held;
 use super::slot::{Locked, Record, Slot};
 use super::table::{Inserted, Policy, Table, Worth};
-use super::{Meaning, MemoryStore, overflow_key, slot_key};
+use super::{Meaning, MemoryStore, overflow_key, slot_key, twin_subject};
 
 /// Something of each check, without allocating.
 type List<T> = ArrayVec<T, MAX_LIMITS>;
@@ -33,6 +33,8 @@ pub(super) struct Asked<'a> {
     pub(super) tag: u32,
     subject: u64,
     pub(super) key: u64,
+    /// Which of the states of its id and key it is: see [`Outcome::twin`].
+    pub(super) twin: u8,
 }
 
 impl Asks for Asked<'_> {
@@ -118,7 +120,11 @@ impl MemoryStore {
         }
         loop {
             match self.targets(&asked, now) {
-                Err(refused) => return refused,
+                Err(refused) => {
+                    // None was asked: no limit has refused for what the key itself has done.
+                    outcomes.fill(refused.outcome());
+                    return refused;
+                }
                 Ok(targets) => {
                     if let Some(decision) =
                         self.charge_locked(&asked, checks, &targets, asked_at, outcomes)
@@ -150,17 +156,17 @@ impl MemoryStore {
         let tag = self.tag(check.limit)?;
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers
         // would share one too; within one request that is never meant, so each gets its own.
-        let (mut twin, mut others) = (None, 0_u64);
+        let (mut same, mut others) = (None, 0);
         for asked in before {
             if asked.subject == subject && asked.limit.id() == check.limit.id() {
                 others += 1;
-                twin = twin.or((asked.tag == tag).then_some(asked.key));
+                same = same.or((asked.tag == tag).then_some(asked.twin));
             }
         }
-        let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let key = twin.unwrap_or_else(|| slot_key(subject ^ salt, check.limit));
+        let twin = same.unwrap_or(others);
+        let key = slot_key(twin_subject(subject, twin), check.limit);
         self.keys.prefetch(key);
-        Some(Asked { check: *check, limit, tag, subject, key })
+        Some(Asked { check: *check, limit, tag, subject, key, twin })
     }
 
     /// The answer, if nothing has to be written for it: an enforced limit refuses, or nothing was to
@@ -291,8 +297,8 @@ impl MemoryStore {
             .collect();
 
         let violated = together::decide(asked, &places, &mut states, now, outcomes);
-        for (outcome, target) in outcomes.iter_mut().zip(targets) {
-            outcome.decided_by = target.decided_by;
+        for ((outcome, target), one) in outcomes.iter_mut().zip(targets).zip(asked) {
+            (outcome.decided_by, outcome.twin) = (target.decided_by, one.twin);
         }
         for ((&index, locked), opened) in order.iter().zip(&mut locked).zip(states) {
             let one = &asked[index];

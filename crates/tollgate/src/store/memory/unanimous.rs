@@ -79,7 +79,7 @@ impl MemoryStore {
         }
         match outcome.allowed {
             true => {
-                let outcome = Outcome { charged: check.cost, ..outcome };
+                let outcome = Outcome { charged: check.cost, twin: one.twin, ..outcome };
                 Some((outcome, Some(Charge { slot, seen, record })))
             }
             // In shadow, and so without a say; what it would refuse is not charged to it.
