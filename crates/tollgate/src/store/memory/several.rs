@@ -186,7 +186,7 @@ impl MemoryStore {
                 return None;
             }
             violated |= u16::from(refuses && !one.check.shadow) << index;
-            outcomes[index] = outcome;
+            outcomes[index] = Outcome { twin: one.twin, ..outcome };
         }
         if violated != 0 {
             outcomes.iter_mut().for_each(|outcome| outcome.delay = Wait::ZERO);

@@ -77,9 +77,10 @@ impl MemoryStore {
         if check.at_once && !(outcome.allowed && outcome.delay.is_zero()) {
             return None;
         }
+        let outcome = Outcome { twin: one.twin, ..outcome };
         match outcome.allowed {
             true => {
-                let outcome = Outcome { charged: check.cost, twin: one.twin, ..outcome };
+                let outcome = Outcome { charged: check.cost, ..outcome };
                 Some((outcome, Some(Charge { slot, seen, record })))
             }
             // In shadow, and so without a say; what it would refuse is not charged to it.
