@@ -47,7 +47,7 @@ use held::{Compact, Held};
 use numbers::{BLOCK_TAG, Numbers};
 use secret::Secret;
 use slot::Record;
-use table::{Inserted, Policy, Table, Worth};
+use table::{Inserted, Policy, Table, UsedShare, Victims, Worth};
 
 pub use snapshot::{Restored, SnapshotError};
 
@@ -417,7 +417,7 @@ impl MemoryStore {
                 // A question about a key that would find no room is one about the overflow state.
                 return table.room(key, &policy).map(|()| result);
             };
-            match table.insert(key, record, &policy) {
+            match table.insert(key, record, Victims::Unlimited, &policy) {
                 Inserted::New => {
                     table.sweep(&policy);
                     return Ok(result);
@@ -556,18 +556,40 @@ impl MemoryStore {
 
     /// Puts a state that another store holds in the place of a key's own, under the numbers of
     /// `limit`: whoever takes over when that store fails begins where it was. A key without room
-    /// stays without a state.
+    /// stays without a state: a copy takes no place of a state that has used a larger share.
     pub fn seed(&self, limit: &Limit, key: Key<'_>, state: &State, now: Micros) {
         let limit = &*limit.for_key(key.as_bytes());
-        let subject = self.secret.hash(key.as_bytes());
+        let key_hash = slot_key(self.secret.hash(key.as_bytes()), limit);
         if key.is_empty() || algorithm::judge(limit, state, 0, now).reset_after.is_zero() {
-            self.keys.remove(slot_key(subject, limit), &self.policy(now));
+            self.keys.remove(key_hash, &self.policy(now));
             return;
         }
-        let (place, purpose) = (Place::Table, Purpose::Take);
-        let _ = self.update(limit, subject, now, place, purpose, |opened| {
-            opened.replace(|held| held.become_copy_of(state));
-        });
+        let Some(tag) = self.tag(limit) else { return };
+        loop {
+            if let Some(slot) = self.keys.find(key_hash) {
+                let mut locked = slot.lock();
+                let seen = locked.seen();
+                if seen.key != key_hash {
+                    continue;
+                }
+                let mut opened = self.open(limit, tag, seen.record(), Purpose::Take, now);
+                opened.replace(|held| held.become_copy_of(state));
+                if let Some(record) = self.close(opened, limit, tag) {
+                    locked.write(record);
+                }
+                return;
+            }
+            let mut copy = Held::fresh(limit, now, &self.arena);
+            if !copy.become_copy_of(state) {
+                return;
+            }
+            let (record, policy) = (copy.close(limit, tag, &self.arena), self.policy(now));
+            match self.keys.insert(key_hash, record, Victims::WorthLess, &policy) {
+                Inserted::New => return self.keys.sweep(&policy),
+                Inserted::NoRoom(_) => return,
+                Inserted::Exists => {}
+            }
+        }
     }
 
     /// Forgets a key's state: it starts fresh. Whether there was one.
@@ -613,7 +635,14 @@ impl Policy for Meaning<'_> {
             let present = state.judge(limit, 0, self.now);
             match present.reset_after {
                 Wait::ZERO => Worth::Nothing,
-                reset if present.remaining > 0 => Worth::Open(reset),
+                reset_after if present.remaining > 0 => {
+                    let capacity = limit.capacity();
+                    Worth::Open(UsedShare {
+                        used: capacity - present.remaining,
+                        capacity,
+                        reset_after,
+                    })
+                }
                 reset => Worth::Limited(reset),
             }
         })

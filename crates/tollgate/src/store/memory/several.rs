@@ -18,7 +18,7 @@ use crate::time::{Micros, Wait};
 
 use super::held::Held;
 use super::slot::{Locked, Record, Slot};
-use super::table::{Inserted, Policy, Table, Worth};
+use super::table::{Inserted, Policy, Table, Victims, Worth};
 use super::{Meaning, MemoryStore, overflow_key, slot_key};
 
 /// Something of each check, without allocating.
@@ -240,7 +240,7 @@ impl MemoryStore {
             let fresh = Held::fresh(one.limit, Micros::ZERO, &self.arena);
             let fresh = fresh.close(one.limit, one.tag, &self.arena);
             table.sweep(policy);
-            if let Inserted::NoRoom(wait) = table.insert(key, fresh, policy) {
+            if let Inserted::NoRoom(wait) = table.insert(key, fresh, Victims::Unlimited, policy) {
                 return Err(wait);
             }
         }

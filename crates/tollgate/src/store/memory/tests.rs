@@ -2,6 +2,7 @@
 
 mod blocks;
 mod calendars;
+mod eviction;
 mod other_numbers;
 mod queues;
 mod several;
