@@ -1,9 +1,10 @@
 //! The limiter on its table against a map of pure states.
 //!
-//! While there is room every answer is equal to the map's. Under pressure a state that was not
-//! limited may have made room, so an answer is that of the state as it was or that of a fresh one;
-//! a limited state is always still there.
+//! While there is room every answer is equal to the map's. Under pressure a state may have made room,
+//! and then a fresh one answers; but only if it was not limited and enough others had used as large a
+//! share of their capacity to fill all places of a key.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use tollgate::algorithm::{self, State};
@@ -198,6 +199,7 @@ pub fn table_with_room(bytes: &[u8]) {
     let stats = run.limiter.store().stats();
     assert_eq!((stats.evicted, stats.overflowed), (0, 0), "there was room");
     assert!(stats.keys <= KEYS * run.limits.len(), "{stats:?}");
+    forget_every_log(&run.limiter, KEYS, run.limits.iter().flatten(), run.now);
 }
 
 struct Room {
@@ -395,6 +397,9 @@ impl Room {
     }
 }
 
+/// The fewest places of a key: 16 slots of one bucket, where both of its buckets are the same one.
+const PLACES_LEAST: usize = 16;
+
 /// More keys than slots: answers are of the state as it was, or of a fresh one where it may have
 /// made room; a limited state is always there.
 pub fn table_under_pressure(bytes: &[u8]) {
@@ -402,19 +407,64 @@ pub fn table_under_pressure(bytes: &[u8]) {
     let limiter = Limiter::with_capacity(source.below(3) * 20);
     let limits: Vec<Limit> = limits().into_iter().map(|[few, _]| few).collect();
     let keys = 3 * limiter.store().stats().slots;
-    let mut run = Pressure { limiter, limits, known: HashMap::new(), now: Micros::new(START) };
+    let now = Micros::new(START);
+    let mut run = Pressure { limiter, limits, known: HashMap::new(), evicted: 0, now };
     while !source.is_empty() {
         let key = usize::from(source.byte()) * 7 % keys;
         run.step(key, &mut source);
     }
+    run.forget_everything(keys);
 }
 
 struct Pressure {
     limiter: Limiter,
     limits: Vec<Limit>,
-    /// What the state of a key may be; nothing known means fresh.
-    known: HashMap<(usize, usize), Vec<State>>,
+    /// What is known of the state of a key; nothing known means fresh.
+    known: HashMap<(usize, usize), KnownState>,
+    /// States that had to make room so far.
+    evicted: usize,
     now: Micros,
+}
+
+/// What the state of a key may be.
+#[derive(Default)]
+struct KnownState {
+    /// What it is if it is still there: at least one.
+    either: Vec<State>,
+    /// It may have made room.
+    may_be_gone: bool,
+}
+
+/// The order in which states make room: those that are not limited, by the share of the capacity that
+/// they have used, then by when they are fresh.
+#[derive(Clone, Copy)]
+struct EvictionRank {
+    limited: bool,
+    used: u64,
+    capacity: u64,
+    reset_after: Wait,
+}
+
+impl EvictionRank {
+    fn of(limit: &Limit, state: &State, now: Micros) -> EvictionRank {
+        let present = algorithm::judge(limit, state, 0, now);
+        let (limited, capacity) = (present.remaining == 0, limit.capacity());
+        let (used, reset_after) = (capacity - present.remaining, present.reset_after);
+        EvictionRank { limited, used, capacity, reset_after }
+    }
+
+    fn compare(&self, other: &EvictionRank) -> Ordering {
+        let used = |one: &EvictionRank, other: &EvictionRank| {
+            u128::from(one.used) * u128::from(other.capacity)
+        };
+        let open = used(self, other)
+            .cmp(&used(other, self))
+            .then(self.reset_after.cmp(&other.reset_after));
+        match self.limited || other.limited {
+            true => self.limited.cmp(&other.limited),
+            false => open,
+        }
+    }
 }
 
 impl Pressure {
@@ -440,29 +490,86 @@ impl Pressure {
         let stats = self.limiter.store().stats();
         assert!(stats.keys <= stats.slots, "{stats:?}");
         assert!(got.remaining() <= limit.capacity());
+        if stats.evicted > self.evicted {
+            self.evicted = stats.evicted;
+            self.suspect((key, which));
+        }
         self.learn((key, which), ask, &got);
+    }
+
+    /// One state has made room for that of `newcomer`: marks those that it may have been. All places of
+    /// the newcomer were taken, and none of the states there ranked below the one that left.
+    fn suspect(&mut self, newcomer: (usize, usize)) {
+        let (limits, now) = (&self.limits, self.now);
+        let mut ranks = Vec::with_capacity(self.known.len());
+        self.known.retain(|place, known| {
+            let limit = &limits[place.1];
+            let each = known.either.iter().map(|state| EvictionRank::of(limit, state, now));
+            let highest = each.max_by(EvictionRank::compare).expect("one at least");
+            let fresh = highest.reset_after.is_zero();
+            if !fresh && *place != newcomer {
+                ranks.push(highest);
+            }
+            !fresh
+        });
+        // The one that left is among them.
+        assert!(ranks.len() >= PLACES_LEAST, "a state left although there was room");
+        let (_, least, _) =
+            ranks.select_nth_unstable_by(PLACES_LEAST - 1, |one, other| other.compare(one));
+        let may_be_victim = |limit: &Limit, state: &State| {
+            let rank = EvictionRank::of(limit, state, now);
+            !rank.limited && rank.compare(least).is_le()
+        };
+        for (place, known) in self.known.iter_mut().filter(|(place, _)| **place != newcomer) {
+            let limit = &limits[place.1];
+            known.may_be_gone |= known.either.iter().any(|state| may_be_victim(limit, state));
+        }
     }
 
     /// What the answer says about the state; fails if no state that may be there gives it.
     fn learn(&mut self, place: (usize, usize), (what, cost): (Act, u64), got: &Decision) {
         let (limit, now) = (&self.limits[place.1], self.now);
-        let known = self.known.remove(&place).unwrap_or_default();
-        let is_limited = |state: &State| !algorithm::judge(limit, state, 1, now).allowed;
-        let always_limited = !known.is_empty() && known.iter().all(is_limited);
+        let KnownState { either, may_be_gone } = self.known.remove(&place).unwrap_or_default();
+        let is_fresh = |state: &State| algorithm::judge(limit, state, 0, now).reset_after.is_zero();
+        let may_be_gone = may_be_gone || either.iter().all(is_fresh);
         if got.decided_by() == DecidedBy::Overflow {
-            assert!(!always_limited, "{limit}: a limited state made room");
+            assert!(may_be_gone, "{limit}: a state made room that ranks above others");
             return;
         }
-        // A state that is not limited may have made room: then a fresh one answers.
-        let fresh = (!always_limited).then(|| State::fresh(limit, now));
+        let fresh = may_be_gone.then(|| State::fresh(limit, now));
         let mut left: Vec<State> = Vec::new();
-        for mut state in known.into_iter().chain(fresh) {
+        for mut state in either.into_iter().chain(fresh) {
             let (answer, _) = act(limit, &mut state, what, cost, now);
             if answer == answer_of(got) && !left.contains(&state) {
                 left.push(state);
             }
         }
         assert!(!left.is_empty(), "{limit}: nothing answers {what:?} {cost} with {got:?}");
-        self.known.insert(place, left);
+        // Who only asked has no state for it.
+        let wrote = got.granted() > 0;
+        self.known.insert(place, KnownState { either: left, may_be_gone: may_be_gone && !wrote });
     }
+
+    /// Once no key has a state, logs take no memory. (Overflow states cannot be forgotten on purpose.)
+    fn forget_everything(&self, keys: usize) {
+        let store = self.limiter.store();
+        if store.stats().overflowed == 0 {
+            forget_every_log(&self.limiter, keys, self.limits.iter(), self.now);
+        }
+    }
+}
+
+fn forget_every_log<'a>(
+    limiter: &Limiter,
+    keys: usize,
+    limits: impl Iterator<Item = &'a Limit> + Clone,
+    now: Micros,
+) {
+    for key in 0..keys {
+        for limit in limits.clone() {
+            limiter.at(now).reset(limit, &name(key));
+        }
+    }
+    let stats = limiter.store().stats();
+    assert_eq!((stats.keys, stats.log_bytes), (0, 0), "{stats:?}");
 }

@@ -20,6 +20,7 @@ mod blocks;
 mod held;
 mod numbers;
 mod opened;
+mod page_set;
 mod pages;
 mod secret;
 mod several;
@@ -59,6 +60,8 @@ const LOG_BYTES: usize = 64 << 20;
 const SIDE_SHARE: usize = 64;
 /// but at least so many.
 const SIDE_LEAST: usize = 4_096;
+/// Lines of the table swept for each log that could not grow.
+const LOG_SWEEP_LINES: usize = 16;
 /// How many keys are hashed and prefetched ahead in a batch.
 const BATCH: usize = 16;
 
@@ -96,7 +99,7 @@ pub struct MemoryStats {
     pub overflowed: u64,
     /// Keys under a block, or under one that has ended and whose place nobody needed yet.
     pub blocked: usize,
-    /// Bytes of log entries.
+    /// Bytes of the pages that hold entries of logs; a page is 256 KiB.
     pub log_bytes: usize,
 }
 
@@ -378,7 +381,10 @@ impl MemoryStore {
                 _ => (&self.keys, slot_key(subject, limit)),
             };
             match self.update_at(table, key, limit, tag, now, purpose, &mut act) {
-                Ok(result) => return Ok((result, decided_by)),
+                Ok(result) => {
+                    self.free_idle_logs(now);
+                    return Ok((result, decided_by));
+                }
                 Err(wait) => soonest = soonest.min(wait),
             }
         }
@@ -438,6 +444,14 @@ impl MemoryStore {
                 records.map(|(_, seen)| seen.record().tag).collect::<HashSet<u32>>()
             })
         })
+    }
+
+    /// Sweeps a little when a log could not grow: logs that nobody asks about any more hold their
+    /// blocks until they are swept. Call without a lock.
+    fn free_idle_logs(&self, now: Micros) {
+        if self.arena.was_short() {
+            self.keys.sweep_lines(LOG_SWEEP_LINES, &self.policy(now));
+        }
     }
 
     fn overflow(&self) -> &Table {
@@ -577,7 +591,8 @@ impl MemoryStore {
                 if let Some(record) = self.close(opened, limit, tag) {
                     locked.write(record);
                 }
-                return;
+                drop(locked);
+                return self.free_idle_logs(now);
             }
             let mut copy = Held::fresh(limit, now, &self.arena);
             if !copy.become_copy_of(state) {

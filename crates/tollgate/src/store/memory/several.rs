@@ -296,6 +296,7 @@ impl MemoryStore {
             }
         }
         drop(locked);
+        self.free_idle_logs(now);
         let decision = Decision::of_all(checks, outcomes, violated, now);
         self.count_overflow(decision.decided_by);
         Some(decision)

@@ -471,6 +471,7 @@ impl<'a> Reader<'a> {
         }
         let fresh = Held::fresh(limit, Micros::new(mark), &store.arena);
         let Held::Log(mut log) = fresh else { unreachable!("the limit keeps a log") };
+        log.entries.reserve(count as usize);
         let mut last = Entry::default();
         for index in 0..count {
             let (at, units) = (self.exact()?, self.exact()?);

@@ -416,7 +416,7 @@ impl Table {
     }
 
     /// Empties the slots of the next `lines` lines whose states are fresh.
-    fn sweep_lines(&self, lines: usize, policy: &impl Policy) {
+    pub(crate) fn sweep_lines(&self, lines: usize, policy: &impl Policy) {
         let from = self.cursor.fetch_add(lines, Ordering::Relaxed);
         for line in from..from + lines.min(self.lines.len()) {
             for slot in &self.lines[line % self.lines.len()].0 {

@@ -3,6 +3,7 @@
 mod blocks;
 mod calendars;
 mod eviction;
+mod log_blocks;
 mod other_numbers;
 mod queues;
 mod several;
