@@ -5,7 +5,7 @@
 //! share of their capacity to fill all places of a key.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tollgate::algorithm::{self, State};
 use tollgate::{
@@ -199,7 +199,8 @@ pub fn table_with_room(bytes: &[u8]) {
     let stats = run.limiter.store().stats();
     assert_eq!((stats.evicted, stats.overflowed), (0, 0), "there was room");
     assert!(stats.keys <= KEYS * run.limits.len(), "{stats:?}");
-    forget_every_log(&run.limiter, KEYS, run.limits.iter().flatten(), run.now);
+    let every = |key| run.limits.iter().map(move |[limit, _]| (key, limit));
+    forget_all(&run.limiter, (0..KEYS).flat_map(every), run.now);
 }
 
 struct Room {
@@ -408,12 +409,13 @@ pub fn table_under_pressure(bytes: &[u8]) {
     let limits: Vec<Limit> = limits().into_iter().map(|[few, _]| few).collect();
     let keys = 3 * limiter.store().stats().slots;
     let now = Micros::new(START);
-    let mut run = Pressure { limiter, limits, known: HashMap::new(), evicted: 0, now };
+    let (known, asked) = (HashMap::new(), HashSet::new());
+    let mut run = Pressure { limiter, limits, known, asked, evicted: 0, now };
     while !source.is_empty() {
         let key = usize::from(source.byte()) * 7 % keys;
         run.step(key, &mut source);
     }
-    run.forget_everything(keys);
+    run.forget_everything();
 }
 
 struct Pressure {
@@ -421,6 +423,8 @@ struct Pressure {
     limits: Vec<Limit>,
     /// What is known of the state of a key; nothing known means fresh.
     known: HashMap<(usize, usize), KnownState>,
+    /// Every key with the limits it was asked about.
+    asked: HashSet<(usize, usize)>,
     /// States that had to make room so far.
     evicted: usize,
     now: Micros,
@@ -484,6 +488,7 @@ impl Pressure {
             3 => (Act::Take, 4),
             _ => (Act::Take, 1),
         };
+        self.asked.insert((key, which));
         let (limit, name) = (&self.limits[which], name(key));
         let check = Check::new(limit, &name).cost(ask.1).act(ask.0);
         let got = self.limiter.at(self.now).decide(&[check]);
@@ -550,25 +555,23 @@ impl Pressure {
         self.known.insert(place, KnownState { either: left, may_be_gone: may_be_gone && !wrote });
     }
 
-    /// Once no key has a state, logs take no memory. (Overflow states cannot be forgotten on purpose.)
-    fn forget_everything(&self, keys: usize) {
-        let store = self.limiter.store();
-        if store.stats().overflowed == 0 {
-            forget_every_log(&self.limiter, keys, self.limits.iter(), self.now);
+    /// Forgets what was asked about. (Overflow states cannot be forgotten on purpose.)
+    fn forget_everything(&self) {
+        if self.limiter.store().stats().overflowed == 0 {
+            let asked = self.asked.iter().map(|(key, which)| (*key, &self.limits[*which]));
+            forget_all(&self.limiter, asked, self.now);
         }
     }
 }
 
-fn forget_every_log<'a>(
+/// Forgets every state: once no key has one, logs take no memory.
+fn forget_all<'a>(
     limiter: &Limiter,
-    keys: usize,
-    limits: impl Iterator<Item = &'a Limit> + Clone,
+    states: impl Iterator<Item = (usize, &'a Limit)>,
     now: Micros,
 ) {
-    for key in 0..keys {
-        for limit in limits.clone() {
-            limiter.at(now).reset(limit, &name(key));
-        }
+    for (key, limit) in states {
+        limiter.at(now).reset(limit, &name(key));
     }
     let stats = limiter.store().stats();
     assert_eq!((stats.keys, stats.log_bytes), (0, 0), "{stats:?}");

@@ -60,6 +60,36 @@ fn copies_that_find_no_room_take_no_memory() {
     assert_eq!(admitted.count(), 100);
 }
 
+/// A log that never becomes a record gives back what it took, and leaves alone what its record names.
+#[test]
+fn a_log_that_is_dropped_gives_back_what_it_took() {
+    let limit = log(2_000);
+    let store = MemoryStore::new(100);
+    for instants in [1, 2, 4, 5, 17, 300] {
+        let mut dropped = Held::fresh(&limit, at(7_200), &store.arena);
+        assert!(dropped.become_copy_of(&charged(&limit, instants)));
+        drop(dropped);
+        assert_accounted(&store);
+    }
+    store.seed(&limit, "anna".into(), &charged(&limit, 4), at(8_000));
+    let slot = store.keys.find(slot_key(store.secret.hash(b"anna"), &limit)).unwrap();
+    let mut locked = slot.lock();
+    let record = locked.seen().record();
+    let grown = || {
+        let mut held = Held::open(&limit, record, &store.arena).unwrap();
+        (0..40).for_each(|nth| held.charge(&limit, 1, at(8_000 + nth)));
+        held
+    };
+    drop(grown());
+    store.arena.assert_only([record].into_iter());
+    assert_eq!(Held::open(&limit, record, &store.arena).unwrap().used(&limit, at(8_000)), 4);
+    locked.write(grown().close(&limit, record.tag, &store.arena));
+    drop(locked);
+    assert_accounted(&store);
+    assert_eq!(store.balance(&limit, "anna".into(), at(8_040)), 2_000 - 44);
+    assert_returned(&store);
+}
+
 /// Pages whose small blocks are all free serve large ones, and the other way round.
 #[test]
 fn a_page_that_nobody_uses_serves_logs_of_any_size() {
