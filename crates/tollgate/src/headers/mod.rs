@@ -246,13 +246,11 @@ impl<'a> Reply<'a> {
     /// several keys, the binding one speaks for all of them.
     fn named(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
         let reply = *self;
-        let is_first = move |index: usize, policy: &Policy<'_>| {
-            !reply.policies[..index].iter().any(|before| before.name.is(policy.name))
+        let is_first = move |(index, policy): &(usize, &Policy<'_>)| {
+            !reply.policies[..*index].iter().any(|before| before.name.is(policy.name))
         };
-        let policies = self.policies.iter().enumerate();
-        policies.filter_map(move |(index, policy)| {
-            is_first(index, policy).then(|| reply.binding_of(index, policy))
-        })
+        let first = self.policies.iter().enumerate().filter(is_first);
+        first.map(move |(index, policy)| reply.binding_of(index, policy))
     }
 
     /// Of the policies from `index` on that are called like `first`, the one that refuses for longest or
