@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn names_are_what_the_documents_say() {
-        let options = Options { prefix: "tg".into(), ..Options::default() };
+        let options = Options { prefix: "tg".parse().unwrap(), ..Options::default() };
         let limit = Limit::per_minute(100).burst(20).name("api").build().unwrap();
         let names = Names::new(&options);
         // printf user:42 | sha256sum | cut -c-32 | xxd -r -p | basenc --base64url

@@ -107,7 +107,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
-            instances: Arc::new(Instances::new(&options.prefix)),
+            instances: Arc::new(Instances::new(options.prefix.as_str())),
             names: Arc::new(Names::new(options)),
             time: options.time,
             kept: Arc::default(),

@@ -159,6 +159,7 @@ impl<'a> Held<'a> {
             (Held::Log(log), State::Log(other)) => {
                 (log.mark, log.base) = (other.mark, other.base);
                 log.entries.remove_oldest(log.entries.len());
+                log.entries.reserve(other.entries.len());
                 other.entries.iter().for_each(|entry| log.append(*entry));
             }
             _ => return false,

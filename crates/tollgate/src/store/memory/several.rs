@@ -19,7 +19,7 @@ use crate::time::{Micros, Wait};
 
 use super::held::Held;
 use super::slot::{Locked, Record, Slot};
-use super::table::{Inserted, Policy, Table, Worth};
+use super::table::{Inserted, Policy, Table, Victims, Worth};
 use super::{Meaning, MemoryStore, overflow_key, slot_key, twin_subject};
 
 /// Something of each check, without allocating.
@@ -249,7 +249,7 @@ impl MemoryStore {
             let fresh = Held::fresh(one.limit, Micros::ZERO, &self.arena);
             let fresh = fresh.close(one.limit, one.tag, &self.arena);
             table.sweep(policy);
-            if let Inserted::NoRoom(wait) = table.insert(key, fresh, policy) {
+            if let Inserted::NoRoom(wait) = table.insert(key, fresh, Victims::Unlimited, policy) {
                 return Err(wait);
             }
         }
@@ -307,6 +307,7 @@ impl MemoryStore {
             }
         }
         drop(locked);
+        self.free_idle_logs(now);
         let decision = Decision::of_all(checks, outcomes, violated, now);
         self.count_overflow(decision.decided_by);
         Some(decision)
