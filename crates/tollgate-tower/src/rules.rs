@@ -77,6 +77,7 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
         facts: facts(&question.head, &fields, &identity),
         cost: question.cost,
         cannot_wait: question.max_wait.is_none(),
+        ..Ask::default()
     };
     let settles = question.settles || question.max_wait.is_some();
     let mut reserved = gatekeeper.admit_by(rules, &ask, settles, now).await;

@@ -412,7 +412,7 @@ impl Request<'_> {
             headers: Some(&self.headers),
             ..Facts::default()
         };
-        Ask { facts, cost: self.cost, cannot_wait: self.cannot_wait }
+        Ask { facts, cost: self.cost, cannot_wait: self.cannot_wait, ..Ask::default() }
     }
 }
 

@@ -181,7 +181,7 @@ impl<'a> Asked<'a> {
         let known = stated.headers.map(|_| Arc::clone(&rules));
         let identity = facts::identity(known.as_deref(), &stated, now);
         let facts = identity.complete(stated);
-        let ask = Ask { facts, cost: self.cost, cannot_wait: true };
+        let ask = Ask { facts, cost: self.cost, cannot_wait: true, ..Ask::default() };
         Ok(match peek {
             true => gatekeeper.peek_by(rules, &ask, now).await,
             false => timing.of(gatekeeper.decide_by(rules, &ask, now)).await,
