@@ -128,6 +128,11 @@ impl Answer {
         self.skipped.map(|skipped| skipped.facts(&self.rules))
     }
 
+    /// The same, where the asker [needs](crate::Ask::needs_facts) them: there is no answer.
+    pub fn unanswered(&self) -> Option<MissingFacts<'_>> {
+        self.missing_facts().filter(|_| !self.allowed())
+    }
+
     /// Whether anybody knows what is left: not where the store does not answer.
     pub fn is_known(&self) -> bool {
         self.told.refusal != Some(Refusal::StoreUnavailable)

@@ -164,6 +164,7 @@ fn by_rule<'a, 'o>(
         .expect("a rule that applies has limits");
     let verdict = match planned.standing {
         _ if outcome.allowed => Verdict::Allowed,
+        _ if !outcome.is_known() => Verdict::Unavailable,
         Standing::Enforced => Verdict::Refused,
         Standing::Shadow => Verdict::Shadow,
         Standing::Soft => Verdict::Soft,

@@ -1,5 +1,7 @@
 //! What one request is to be asked: from facts to checks.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
@@ -343,6 +345,11 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn limit(&self, planned: &Planned) -> &Limit {
+        self.shared_limit(planned)
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn shared_limit(&self, planned: &Planned) -> &Arc<Limit> {
         &planned.place.limit(self.rules, &self.stated).limit
     }
 

@@ -87,9 +87,9 @@ pub(crate) struct Reservations {
 /// What one limit was charged.
 #[derive(Debug)]
 struct Charge {
-    /// As it was when it charged. Not the rules it is of: those may be replaced many times before a
+    /// As it was when it charged. Not all the rules it is of: those may be replaced many times before a
     /// reservation ends.
-    limit: Limit,
+    limit: Arc<Limit>,
     /// One copy for all limits of a reservation that count it: keys can be long.
     key: Arc<KeyBuf>,
     receipt: Receipt,
@@ -399,7 +399,7 @@ fn charges<'o>(
     let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
     charged
         .map(|(planned, outcome)| Charge {
-            limit: plan.limit(planned).clone(),
+            limit: Arc::clone(plan.shared_limit(planned)),
             key: key_of(plan.key_for(planned)),
             receipt: outcome.receipt(),
             settled: settled(planned),

@@ -247,7 +247,7 @@ impl Headers for Fields<'_> {
 
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
-        let first = std::str::from_utf8(values.next()?).ok()?;
-        values.next().is_none().then_some(Cow::Borrowed(first))
+        let first = spelt(values.next()?);
+        values.next().is_none().then_some(first)
     }
 }
