@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tollgate::{
-    Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Outcome, Receipt, Refusal, Terms, Wait,
+    Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Now, Outcome, Receipt, Refusal, Terms,
+    Wait,
 };
 
 use crate::answer::{Answer, Binding, Entries, Told};
@@ -141,7 +142,8 @@ impl Reservations {
 impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
     pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, ReserveError> {
-        self.reserve_at(ask, expires_in, self.now())
+        let now = self.as_read(self.now());
+        at_once(self.reserve_by(self.rules(), ask, expires_in, now))
     }
 
     /// The same at an instant of your choosing.
@@ -157,7 +159,7 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Settles a reservation with the true cost: what was too much is given back, what was too
     /// little is charged, if need be into debt.
     pub fn commit(&self, id: ReservationId, cost: u64) -> Result<(), SettleError> {
-        self.commit_at(id, cost, self.now())
+        at_once(self.commit_by(id, cost, self.as_read(self.now())))
     }
 
     /// The same at an instant of your choosing.
@@ -178,13 +180,15 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
 
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps what was charged open to be settled.
-    pub async fn reserve_by(
+    pub async fn reserve_by<'n>(
         &self,
         rules: Version,
         ask: &Ask<'_>,
         expires_in: Duration,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Result<Reserved, ReserveError> {
+        let asked_at = now.into();
+        let now = asked_at.instant();
         if ask.cost == Some(0) {
             return Err(ReserveError::NoCost);
         }
@@ -192,7 +196,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
         let (told, entries, id) = if plan.limits.is_empty() {
             // Nothing is charged, so that nothing is kept: the name itself says when it ends.
-            let (told, entries) = self.ask(&plan, Act::Take, now).await;
+            let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
             let name = || self.reservations.secrets.name_of_nothing(deadline);
             let id = told.refusal.is_none().then(name);
             (told, entries, id)
@@ -202,7 +206,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
                 Err(NoPlace::Busy(busy)) => Err(busy),
                 Err(NoPlace::Full) => return Err(ReserveError::TableFull),
             };
-            self.ask_held(&plan, held, ask, now).await
+            self.ask_held(&plan, held, ask, asked_at).await
         };
         let skipped = plan.skipped;
         drop(plan);
@@ -211,26 +215,27 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
     /// little is charged, if need be into debt.
-    pub async fn commit_by(
+    pub async fn commit_by<'n>(
         &self,
         id: ReservationId,
         cost: u64,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
-        let charges = self.reservations.close(id, now)?;
+        let now = now.into();
+        let charges = self.reservations.close(id, now.instant())?;
         let settled = charges.into_iter().filter(|charge| charge.settled);
         together(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
         Ok(())
     }
 
     /// Gives back or charges what the true cost differs by.
-    async fn settle_charge(&self, charge: Charge, cost: u64, now: Micros) {
+    async fn settle_charge(&self, charge: Charge, cost: u64, now: Now<'_>) {
         let store = self.limiter().store();
         let check = Check::new(&charge.limit, &*charge.key).terms(charge.terms);
         let estimate = charge.receipt.granted();
         if cost < estimate {
             let back = check.cost(estimate - cost);
-            let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
+            let Ok(()) = store.refund(&back, Some(charge.receipt), now.instant()).await;
         } else if cost > estimate {
             let force = [check.cost(cost - estimate).act(Act::Force)];
             let Ok(_) = store.decide_each(&force, now, &mut [Outcome::default()]).await;
@@ -242,13 +247,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// and a cost that the response tells waits for [`Gatekeeper::due`]. Without such a rule there is no
     /// `id` and nothing left to do, unless the asker `settles` everything itself; without any rule there is
     /// neither. If the table is full, too much is going on.
-    pub async fn admit_by(
+    pub async fn admit_by<'n>(
         &self,
         rules: Version,
         ask: &Ask<'_>,
         settles: bool,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Reserved {
+        let asked_at = now.into();
+        let now = asked_at.instant();
         let plan = Plan::new(&rules, ask, now);
         let ends = |planned| {
             let Rule { concurrency, cost, .. } = plan.rule(planned);
@@ -263,9 +270,9 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
                 NoPlace::Busy(busy) => busy,
                 NoPlace::Full => Busy::FULL,
             });
-            self.ask_held(&plan, held, ask, now).await
+            self.ask_held(&plan, held, ask, asked_at).await
         } else {
-            let (told, entries) = self.ask(&plan, Act::Take, now).await;
+            let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
             (told, entries, None)
         };
         let skipped = plan.skipped;
@@ -279,7 +286,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         plan: &Plan<'_>,
         held: Result<HeldPlace<'_>, Busy>,
         ask: &Ask<'_>,
-        now: Micros,
+        now: Now<'_>,
     ) -> (Told, Entries, Option<ReservationId>) {
         match held {
             Err(busy) => {
@@ -321,8 +328,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Gives back what was too much and charges what was too little, if need be into debt.
-    pub async fn settle_by(&self, due: Due, now: Micros) {
-        let settled = due.0.into_iter();
+    pub async fn settle_by<'n>(&self, due: Due, now: impl Into<Now<'n>>) {
+        let (settled, now) = (due.0.into_iter(), now.into());
         together(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
@@ -334,7 +341,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Gives back all that a reservation charged: the work did not happen.
     pub async fn cancel_by(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
         let charges = self.reservations.close(id, now)?;
-        together(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now))).await;
+        together(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now.into()))).await;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{
-    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Outcome, Receipt, Refusal,
+    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Now, Outcome, Receipt, Refusal,
     Store, SystemClock, Wait,
 };
 use tollgate_rules::{Ask, Facts, Gatekeeper, Source, at_once, compile};
@@ -24,7 +24,7 @@ impl Store for Alone {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         let down = self.down.load(Ordering::Relaxed);
@@ -33,11 +33,11 @@ impl Store for Alone {
             let retry_after = Wait::from_micros(1_000_000);
             let decided_by = DecidedBy::Closed;
             outcomes.fill(Outcome { retry_after, decided_by, ..Outcome::default() });
-            return Ok(Decision::of_outcomes(checks, outcomes, now));
+            return Ok(Decision::of_outcomes(checks, outcomes, now.instant()));
         }
         let _ = self.table.decide_each(checks, now, outcomes);
         outcomes.iter_mut().for_each(|outcome| outcome.decided_by = decided_by);
-        Ok(Decision::of_outcomes(checks, outcomes, now))
+        Ok(Decision::of_outcomes(checks, outcomes, now.instant()))
     }
 
     async fn refund(
