@@ -197,7 +197,10 @@ fn connections_are_counted_by_door() {
         serve(RULES, &["--max-connections", "2", "--max-connections-per-ip", "2"]);
     let mut held = [Client::connect(server.http()), Client::connect(server.http())];
     for client in &mut held {
-        assert_eq!(client.request("POST", "/v1/check", &[], "").status, 200);
+        assert_eq!(
+            client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
+            200
+        );
     }
     assert!(Client::connect(server.http()).until_closed().contains("503"));
     let page = metrics(&server);
