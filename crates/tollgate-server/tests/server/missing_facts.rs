@@ -65,7 +65,7 @@ fn a_question_that_names_nobody_is_an_error() {
     let line = server.wait_for_log("rule=daily");
     assert!(line.contains("user,header.x-tenant"), "{line}");
     let log = server.stop().stderr;
-    assert_eq!(log.matches("lacks facts").count(), 0, "{log}");
+    assert_eq!(log.matches("lacks facts").count(), 2, "{log}");
 }
 
 #[test]
