@@ -56,7 +56,7 @@ impl MissingCount {
             // The answers are out; a closed standard error is no reason to fail.
             let _ = writeln!(
                 io::stderr(),
-                "warning: {requests} requests passed because they lack facts; the first: {first}\n\
+                "warning: requests that passed because they lack facts: {requests}; the first: {first}\n\
                  hint: /v1/check answers 400 to such questions, unless the server is started with \
                  --missing-facts allow"
             );
