@@ -48,7 +48,7 @@ impl Names {
 
     /// The key of a limit's state. Limits of one id that differ in their numbers are told apart by
     /// `twin` within one request; the first of them has 0.
-    pub(crate) fn key(&self, subject: Subject, limit: &Limit, twin: usize) -> Vec<u8> {
+    pub(crate) fn key(&self, subject: Subject, limit: &Limit, twin: u8) -> Vec<u8> {
         let mut id = [0; 11];
         base64url(&limit.id().to_be_bytes(), &mut id);
         let mut key = Vec::with_capacity(self.prefix.len() + 40);

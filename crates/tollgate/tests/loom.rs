@@ -306,3 +306,44 @@ fn two_requests_lock_two_slots_in_the_order_of_addresses() {
         assert_eq!(slots.each_ref().map(|slot| slot.read().record()), [record(2); 2]);
     });
 }
+
+/// Two callers read a clock that runs, and charge a slot with what they read. One that finds a mark
+/// ahead of its reading takes that for a clock that went back, unless it reads it again: under the lock,
+/// or just before it takes the lock.
+fn a_clock_runs(read_again_under_the_lock: bool) {
+    explore(3, move || {
+        let (slot, clock) = (slot(), Arc::new(AtomicU64::new(MARK)));
+        let charge = move |slot: Arc<Slot>, clock: Arc<AtomicU64>| {
+            clock.fetch_add(1, Ordering::Relaxed);
+            let mut now = clock.load(Ordering::Relaxed);
+            if !read_again_under_the_lock && slot.read().record().mark > now {
+                now = clock.load(Ordering::Relaxed);
+            }
+            let mut locked = slot.lock();
+            let mark = locked.seen().record().mark;
+            if read_again_under_the_lock && mark > now {
+                now = clock.load(Ordering::Relaxed);
+            }
+            assert!(mark <= now, "the clock went back");
+            locked.write(Record { mark: now, ..record(1) });
+        };
+        let other = {
+            let (slot, clock) = (Arc::clone(&slot), Arc::clone(&clock));
+            thread::spawn(move || charge(slot, clock))
+        };
+        charge(slot, clock);
+        other.join().unwrap();
+    });
+}
+
+/// Would catch: a thread that was paused and is taken for a clock that went back.
+#[test]
+fn a_clock_read_again_under_the_lock_is_not_behind() {
+    a_clock_runs(true);
+}
+
+#[test]
+#[should_panic = "the clock went back"]
+fn a_clock_read_again_before_the_lock_may_be_behind() {
+    a_clock_runs(false);
+}

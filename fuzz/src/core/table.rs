@@ -109,18 +109,6 @@ struct Model {
 }
 
 impl Model {
-    /// The state of a key, carried over to these numbers; whether it is in the map.
-    fn open(&mut self, place: (usize, usize), limit: &Limit, now: Micros) -> (State, bool) {
-        let Some((old, state)) = self.states.get_mut(&place) else {
-            return (State::fresh(limit, now), false);
-        };
-        if old != limit {
-            algorithm::renumber(state, old, limit, now);
-            *old = limit.clone();
-        }
-        (state.clone(), true)
-    }
-
     fn act(
         &mut self,
         place: (usize, usize),
@@ -128,8 +116,8 @@ impl Model {
         (what, cost): (Act, u64),
         now: Micros,
     ) -> Answer {
-        // Only who takes carries the state over: who asks writes nothing, and what is forced is moved
-        // under the numbers that wrote the state.
+        // Only who is granted units carries the state over: who asks or is refused writes nothing, and
+        // what is forced is moved under the numbers that wrote the state.
         if what == Act::Peek || cost == 0 {
             let mut state = self.seen(place, limit, now);
             return act(limit, &mut state, what, cost, now).0;
@@ -145,7 +133,7 @@ impl Model {
             let after = self.seen(place, limit, now);
             return answer(&algorithm::judge(limit, &after, 0, now), cost);
         }
-        let (mut state, _) = self.open(place, limit, now);
+        let mut state = self.seen(place, limit, now);
         let (answer, wrote) = act(limit, &mut state, what, cost, now);
         if wrote {
             self.states.insert(place, (limit.clone(), state));
@@ -235,7 +223,7 @@ impl Room {
             }
             12 => {
                 let had = self.limiter.at(self.now).reset(&limit, &name(key));
-                let (state, _) = self.model.open((key, which), &limit, self.now);
+                let state = self.model.seen((key, which), &limit, self.now);
                 self.model.states.remove(&(key, which));
                 // A fresh state may be there or not.
                 let fresh = algorithm::judge(&limit, &state, 0, self.now).reset_after.is_zero();
@@ -330,7 +318,7 @@ impl Room {
         let mut outcomes = vec![Outcome::default(); checks.len()];
         let got = self.limiter.at(self.now).decide_each(&checks, &mut outcomes);
         let now = self.now;
-        let blocked = asked.iter().find_map(|(key, _)| self.model.blocked(*key, now));
+        let blocked = asked.iter().filter_map(|(key, _)| self.model.blocked(*key, now)).max();
         if let Some(wait) = blocked {
             assert_eq!((got.refusal(), got.retry_after()), (Some(Refusal::Blocked), wait));
             return;
@@ -347,18 +335,14 @@ impl Room {
         outcomes: &[Outcome],
     ) {
         let now = self.now;
-        let judge = |model: &mut Model, judged: u64| -> Vec<Outcome> {
+        let judge = |model: &Model, judged: u64| -> Vec<Outcome> {
             let each = asked.iter().zip(limits);
             each.map(|(place, limit)| {
-                let state = match cost {
-                    0 => model.seen(*place, limit, now),
-                    _ => model.open(*place, limit, now).0,
-                };
-                algorithm::judge(limit, &state, judged, now)
+                algorithm::judge(limit, &model.seen(*place, limit, now), judged, now)
             })
             .collect()
         };
-        let judged = judge(&mut self.model, cost);
+        let judged = judge(&self.model, cost);
         let allowed = judged.iter().all(|outcome| outcome.allowed);
         assert_eq!(got.allowed(), allowed, "{limits:?} cost {cost}");
         if allowed {
@@ -369,7 +353,7 @@ impl Room {
         let refused = judged.iter().filter(|outcome| !outcome.allowed);
         let retry = refused.map(|outcome| outcome.retry_after).max().unwrap_or(Wait::ZERO);
         assert_eq!(got.retry_after(), retry, "{limits:?} cost {cost}");
-        let present = judge(&mut self.model, 0);
+        let present = judge(&self.model, 0);
         for (index, (got, want)) in outcomes.iter().zip(&present).enumerate() {
             assert_eq!(got.remaining, want.remaining, "{} cost {cost}", limits[index]);
             assert_eq!(got.reset_after, want.reset_after, "{} cost {cost}", limits[index]);

@@ -31,7 +31,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Served, Strategy, used_after_change};
+use super::{Served, Strategy, keeps_state, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Limit, Precision};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -407,9 +407,11 @@ impl<E: Entries> Strategy for State<E> {
         }
     }
 
-    /// What the new limit has no room for is forgotten oldest first; what grows with the limit
-    /// counts as charged last.
+    /// What shrinks with the limit is forgotten oldest first; what grows with it counts as charged last.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        if keeps_state(new) {
+            return;
+        }
         let view = self.view(old, now);
         self.settle(&view);
         if view.moved > 0 {

@@ -207,6 +207,9 @@ impl Strategy for Held<'_> {
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         dispatch!(self, state => state.charge(limit, cost, now));
     }
+    fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge_refused(limit, cost, now));
+    }
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         dispatch!(self, state => state.refund(limit, units, charged_at, now));
     }

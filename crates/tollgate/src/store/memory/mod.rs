@@ -40,7 +40,7 @@ use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::{Kind, Limit};
-use crate::store::opened::{Opened, Purpose};
+use crate::store::opened::{Charging, Opened, Purpose};
 use crate::store::plan::Plan;
 use crate::time::{Micros, Wait};
 
@@ -341,8 +341,8 @@ impl MemoryStore {
         let (place, purpose) = (Place::TableThenOverflow, Purpose::of(check));
         let decided = self.update(limit, subject, now, place, purpose, |opened, now| {
             let plan = Plan::new(opened.state(), limit, check, now);
-            if let Some(units) = plan.charge {
-                opened.charge(limit, units, now);
+            if let Some((units, why)) = plan.charge {
+                opened.charge(limit, units, why, now);
             }
             let outcome = plan.outcome_after(opened.state(), limit, check, now);
             Decision::of_one(limit, outcome, plan.granted, now)
@@ -426,7 +426,8 @@ impl MemoryStore {
                 }
                 return Ok(result);
             }
-            let now = now.instant();
+            // A state may have been forgotten since the clock was read.
+            let now = now.again().instant();
             let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
             let result = act(&mut opened, now);
             let policy = self.policy(now);
@@ -497,22 +498,18 @@ impl MemoryStore {
         if key.is_empty() {
             return;
         }
-        let (units, charged_at, place) = match &receipt {
-            None => (units, None, Place::Table),
-            Some(receipt) => (
-                units.min(receipt.granted),
-                Some(receipt.charged_at),
-                match receipt.decided_by {
-                    DecidedBy::Overflow => Place::Overflow,
-                    _ => Place::Table,
-                },
-            ),
-        };
+        let units = receipt.as_ref().map_or(units, |receipt| units.min(receipt.granted));
+        let charged_at = receipt.as_ref().map(|receipt| receipt.charged_at);
         if units == 0 {
             return;
         }
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
+        let (place, subject) = match receipt {
+            None => (Place::Table, subject),
+            Some(Receipt { decided_by: DecidedBy::Overflow, .. }) => (Place::Overflow, subject),
+            Some(Receipt { twin, .. }) => (Place::Table, twin_subject(subject, twin)),
+        };
         // A key that has no state has nothing to give back.
         let state = match place {
             Place::Overflow => self.overflow().find(overflow_key(subject, limit)),
@@ -545,7 +542,7 @@ impl MemoryStore {
                 let refused = Outcome { allowed: false, retry_after: wait, ..asked };
                 return Decision::of_one(limit, refused, 0, now);
             }
-            opened.charge(limit, cost, now);
+            opened.charge(limit, cost, Charging::Granted, now);
             let (delay, served_at) = (wait, asked.served_at);
             let after = Outcome { delay, served_at, ..opened.state().judge(limit, 0, now) };
             Decision::of_one(limit, after, cost, now)
@@ -601,7 +598,7 @@ impl MemoryStore {
                     continue;
                 }
                 let mut opened = self.open(limit, tag, seen.record(), Purpose::Take, now);
-                opened.replace(|held| held.become_copy_of(state));
+                opened.replace(limit, now, |held| held.become_copy_of(state));
                 if let Some(record) = self.close(opened, limit, tag) {
                     locked.write(record);
                 }
@@ -691,6 +688,13 @@ impl Policy for Meaning<'_> {
 #[inline]
 fn slot_key(subject: u64, limit: &Limit) -> u64 {
     (subject ^ limit.id()).max(1)
+}
+
+/// The subject of one of several limits of a request that differ only in their numbers: each has a
+/// state of its own. See [`Outcome::twin`].
+#[inline]
+fn twin_subject(subject: u64, twin: u8) -> u64 {
+    subject ^ u64::from(twin).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 #[inline]
