@@ -110,7 +110,7 @@ rules:
             ("hard", [3, 1, 0, 0, 0]),
             ("shadow", [2, 0, 2, 0, 0]),
             ("soft", [1, 0, 0, 3, 0]),
-            ("other", [0; 4])
+            ("other", [0; 5])
         ]
     );
     let seen = seen.0.lock().unwrap();

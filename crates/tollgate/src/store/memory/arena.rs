@@ -119,6 +119,7 @@ impl Ledger {
 
     fn begin_anew(&mut self, size: usize) {
         self.returned.clear();
+        self.returned.reserve(blocks_per_page(size));
         (self.size, self.untouched) = (size, 0);
     }
 
