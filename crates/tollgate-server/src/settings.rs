@@ -57,6 +57,21 @@ pub(crate) struct Flags {
     )]
     pub(crate) rules_watch: WatchMode,
 
+    /// What to answer a question when a rule needs a fact that it does not have
+    ///
+    /// A rule whose key needs a user does not apply where there is none. If that leaves no rule that could
+    /// refuse, `refuse` answers an error that says what is missing, `allow` lets the question pass. Of
+    /// /v1/check, /v1/reserve, /v1/refund, TG.CHECK and TG.PEEK; forward-auth and Envoy always let it pass,
+    /// and the log warns.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "TOLLGATE_MISSING_FACTS",
+        default_value = "refuse",
+        help_heading = "Rules"
+    )]
+    pub(crate) missing_facts: OnMissingFacts,
+
     /// The check API and forward-auth; port 0 is any free one, `none` is off
     #[arg(
         long,
@@ -280,6 +295,15 @@ pub(crate) struct Flags {
     /// How long a connection may be idle
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, hide = true)]
     pub(crate) idle_timeout: Duration,
+}
+
+/// What becomes of a question when facts are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnMissingFacts {
+    /// An error says what is missing
+    Refuse,
+    /// It passes, as if no rule applied
+    Allow,
 }
 
 /// The settings of a run.

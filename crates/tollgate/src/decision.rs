@@ -42,6 +42,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Whether anybody knows what is left: not where the shared store does not answer and the limit
+    /// refuses for that.
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        self.allowed || !matches!(self.decided_by, DecidedBy::Closed)
+    }
+
     /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
     pub fn receipt(&self) -> Receipt {
         let Outcome { charged: granted, served_at: charged_at, decided_by, twin, .. } = *self;
@@ -118,6 +125,35 @@ pub enum Refusal {
     /// More than [`MAX_LIMITS`] limits were asked at once, or limits with more than 65,535
     /// different sets of numbers are in use.
     TooManyLimits,
+    /// The shared store does not answer, and the limit refuses then: not the caller's doing, and
+    /// nobody knows what is left.
+    StoreUnavailable,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Refusal; 7] = [
+        Refusal::OverLimit,
+        Refusal::NeverFits,
+        Refusal::Blocked,
+        Refusal::EmptyKey,
+        Refusal::Busy,
+        Refusal::TooManyLimits,
+        Refusal::StoreUnavailable,
+    ];
+
+    /// The word used in answers, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refusal::OverLimit => "over_limit",
+            Refusal::NeverFits => "never_fits",
+            Refusal::Blocked => "blocked",
+            Refusal::EmptyKey => "empty_key",
+            Refusal::Busy => "busy",
+            Refusal::TooManyLimits => "too_many_limits",
+            Refusal::StoreUnavailable => "store_unavailable",
+        }
+    }
 }
 
 /// The answer to one request over one or several limits.
@@ -258,14 +294,19 @@ impl Decision {
         // `min_by_key` and, reversed, `max_by_key` both settle ties for the first.
         let binding = match violated {
             0 => indices.clone().filter(enforced).min_by_key(|index| outcomes[*index].remaining),
+            // A limit that was judged is a better reason than a store that does not answer.
             _ => indices
                 .clone()
                 .rev()
                 .filter(is_violated)
-                .max_by_key(|index| outcomes[*index].retry_after),
+                .max_by_key(|index| (outcomes[*index].is_known(), outcomes[*index].retry_after)),
         };
         let Some(binding) = binding else { return Decision::unlimited(at) };
         let mut outcome = outcomes[binding];
+        if violated != 0 {
+            let waits = indices.clone().filter(is_violated).map(|one| outcomes[one].retry_after);
+            outcome.retry_after = waits.max().unwrap_or_default();
+        }
         let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
         outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
         // What was not decided as usual shows, wherever it was; else who answered for the binding one.
@@ -336,6 +377,7 @@ impl Decision {
 pub(crate) fn refusal_of(outcome: &Outcome) -> Option<Refusal> {
     match outcome.allowed {
         true => None,
+        false if !outcome.is_known() => Some(Refusal::StoreUnavailable),
         false if outcome.retry_after.is_never() => Some(Refusal::NeverFits),
         false => Some(Refusal::OverLimit),
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sfv::{List, ListEntry, Parser};
-use tollgate::headers::{Dialect, Policy, PolicyName, Problem, Reply};
+use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit, Limiter, Micros, Outcome, Refusal, Wait};
@@ -96,7 +96,7 @@ fn replies_have_the_fields_of_the_worked_cases() {
             .map(|(name, limit, outcome)| Policy { name, limit, outcome: *outcome })
             .collect();
         let reply = reply(&policies, Micros::ZERO);
-        assert_eq!(reply.refusal.is_some(), row[1] == u64::from(Problem::STATUS), "{row}");
+        assert_eq!(reply.refusal.is_some(), row[1] == 429, "{row}");
         let mut found: serde_json::Map<_, _> = reply
             .headers(&[Dialect::Draft])
             .map(|(name, value)| (name.to_string(), Value::from(value.to_string())))
@@ -360,6 +360,7 @@ fn read_back_problem(reply: &Reply<'_>) {
         "detail",
         "error",
         "message",
+        "reason",
         "retryAfter",
         "status",
         "title",
@@ -367,7 +368,8 @@ fn read_back_problem(reply: &Reply<'_>) {
         "violated-policies",
     ];
     assert_eq!(members, sorted);
-    assert_eq!(body["type"], Problem::TYPE);
+    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    assert_eq!((&body["type"], &body["reason"]), (&kind.into(), &problem.reason().into()));
     assert_eq!((&body["status"], &body["error"]), (&429.into(), &"Too Many Requests".into()));
     assert!(body["message"].as_str().unwrap().starts_with("Rate limit exceeded."));
     assert_eq!(body["detail"], problem.detail().to_string());

@@ -45,7 +45,7 @@ fn wrong_settings_are_told_with_their_line() {
         (
             "http: 127.0.0.1:0\nhtpp: x\n",
             ":2: there is no setting \"htpp\"",
-            "write any of rules, limit, rules-watch, http",
+            "write any of rules, limit, rules-watch, missing-facts, http",
         ),
         ("limit: 5\n", ":1: ", "write `100/minute`"),
         ("max-keys: 0\n", ":1: ", "max-keys"),

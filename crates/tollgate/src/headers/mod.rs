@@ -225,9 +225,11 @@ impl<'a> Reply<'a> {
     }
 
     /// Capacity and remaining of the binding limit. A block stands above all limits and has none
-    /// of its own, so it speaks for the first.
+    /// of its own, so it speaks for the first. Nobody knows what is left while the store does not
+    /// answer.
     fn binding(&self) -> Option<(u64, u64)> {
         match self.capacity {
+            _ if self.refusal == Some(Refusal::StoreUnavailable) => None,
             0 if self.refusal.is_some() => Some((self.policies.first()?.limit.capacity(), 0)),
             0 => None,
             capacity => Some((capacity, self.remaining)),
@@ -279,6 +281,6 @@ impl<'a> Reply<'a> {
 
     fn violates(&self, policy: &Policy<'_>) -> bool {
         let by_limits = matches!(self.refusal, Some(Refusal::OverLimit | Refusal::NeverFits));
-        by_limits && !policy.outcome.allowed
+        by_limits && !policy.outcome.allowed && policy.outcome.is_known()
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use super::problem::write_json;
 use super::*;
+use crate::check::Check;
+use crate::decision::DecidedBy;
 use crate::limit::CalendarUnit;
 
 const EVERY: [Dialect; 3] = Dialect::ALL;
@@ -294,7 +296,9 @@ fn problems_name_the_limits_and_the_way_out() {
             detail,
             r#"","violated-policies":"#,
             violated,
-            r#","error":"Too Many Requests","message":"Rate limit exceeded. "#,
+            r#","reason":""#,
+            decision.refusal().unwrap().name(),
+            r#"","error":"Too Many Requests","message":"Rate limit exceeded. "#,
             advice,
             r#"","retryAfter":"#,
             retry_after,
@@ -303,6 +307,41 @@ fn problems_name_the_limits_and_the_way_out() {
         assert_eq!(problem.to_string(), want.concat());
     }
     assert!(Reply::new(&Decision::unlimited(at), &[]).problem().is_none());
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_not_blamed_on_the_caller() {
+    let limits = [limit("5/minute", "login"), limit("10/minute", "api")];
+    let names = [&limits[0], &limits[1]].map(PolicyName::of);
+    let unknown = Outcome { decided_by: DecidedBy::Closed, ..outcome(0, 1_000_000, 1, 1) };
+    let reply_to = |outcomes: [Outcome; 2]| {
+        let checks = [0, 1].map(|index| Check::new(&limits[index], "k"));
+        let decision = Decision::of_outcomes(&checks, &outcomes, Micros::from_secs(100));
+        let policy =
+            |one: usize| Policy { name: &names[one], limit: &limits[one], outcome: outcomes[one] };
+        let policies = [policy(0), policy(1)];
+        let reply = Reply::new(&decision, &policies);
+        (decision, shown(&reply, &EVERY), reply.problem().unwrap().to_string())
+    };
+    let room = outcome(3, 0, 1, 1);
+    let (decision, lines, problem) = reply_to([unknown, room]);
+    assert_eq!(decision.refusal(), Some(Refusal::StoreUnavailable));
+    let policies = r#"RateLimit-Policy: "login-1m";q=5;w=60, "api-1m";q=10;w=60"#;
+    assert_eq!(lines, [policies, "Retry-After: 1", "Cache-Control: no-store"]);
+    let want = concat!(
+        r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+        r#""title":"Temporary reduced capacity","status":503,"#,
+        r#""detail":"The store of the rate limits does not answer. Retry in 1 s.","#,
+        r#""violated-policies":[],"reason":"store_unavailable","error":"Service Unavailable","#,
+        r#""message":"The store of the rate limits does not answer. Retry in 1 s.","retryAfter":1}"#,
+    );
+    assert_eq!(problem, want);
+    // Another limit has judged, and refuses: that is the reason, however short its own wait is.
+    let (decision, lines, problem) = reply_to([unknown, outcome(0, 200_000, 1, 1)]);
+    assert_eq!((decision.refusal(), decision.binding()), (Some(Refusal::OverLimit), 1));
+    assert_eq!(decision.retry_after(), Wait::from_micros(1_000_000), "both have to pass");
+    assert!(lines.contains(&r#"RateLimit: "api-1m";r=0;t=1"#.into()), "{lines:?}");
+    assert!(problem.contains(r#""violated-policies":["api-1m"],"reason":"over_limit""#));
 }
 
 #[test]

@@ -13,7 +13,7 @@ async fn each_policy_answers_in_its_own_way() {
     store.fail(true);
     let closed = decide(&shared, &[check(OnFailure::Closed)], NOW).await;
     assert_eq!((closed.allowed(), closed.decided_by()), (false, DecidedBy::Closed));
-    assert_eq!(closed.refusal(), Some(Refusal::OverLimit));
+    assert_eq!(closed.refusal(), Some(Refusal::StoreUnavailable));
     assert!(closed.retry_after() <= Wait::from_micros(1_000_000), "{}", closed.retry_after());
     for _ in 0..20 {
         let open = decide(&shared, &[check(OnFailure::Open)], NOW).await;
