@@ -78,6 +78,7 @@ struct OtherNumbers<S> {
 }
 
 /// What has to be written.
+#[expect(clippy::large_enum_variant, reason = "read at once, and nothing is to be allocated")]
 pub(crate) enum Written<S> {
     /// A state by the numbers of the limit asked.
     ByAsked(S),
