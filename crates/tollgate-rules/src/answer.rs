@@ -192,11 +192,17 @@ impl Answer {
         self.judged.iter().map(|entry| self.judged(entry))
     }
 
-    /// The policy names of soft limits that are exceeded.
+    /// The policy names of soft limits that are exceeded, each once.
     pub fn warnings(&self) -> impl Iterator<Item = &PolicyName> {
-        self.limits()
-            .filter(|one| one.standing == Standing::Soft && !one.outcome.allowed)
-            .map(|one| one.policy)
+        let exceeded = |one: &Judged<'_>| one.standing == Standing::Soft && !one.outcome.allowed;
+        let is_new = move |(index, one): &(usize, Judged<'_>)| {
+            !self
+                .limits()
+                .take(*index)
+                .any(|before| exceeded(&before) && before.policy == one.policy)
+        };
+        let exceeded_limits = self.limits().enumerate().filter(move |(_, one)| exceeded(one));
+        exceeded_limits.filter(is_new).map(|(_, one)| one.policy)
     }
 
     /// How the rules want clients to be told.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
+use tollgate_redis::KeyPrefix;
 
 use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
@@ -190,10 +191,9 @@ pub(crate) struct Flags {
         value_name = "PREFIX",
         env = "TOLLGATE_KEY_PREFIX",
         default_value = "tollgate",
-        value_parser = store::prefix,
         help_heading = "State"
     )]
-    pub(crate) key_prefix: String,
+    pub(crate) key_prefix: KeyPrefix,
 
     /// How many keys are remembered, at about 40 bytes each
     #[arg(

@@ -28,6 +28,9 @@ pub struct Outcome {
     pub charged: u64,
     /// Who answered for this limit.
     pub decided_by: DecidedBy,
+    /// Which state was asked: limits of one request that have the same id and key and other numbers have
+    /// one each, and these are numbered. 0 for the first, and for limits without such a twin.
+    pub twin: u8,
     /// The instant that the answer is of, and that a charge carries: not before the last charge.
     pub served_at: Micros,
     /// Refusals that were answered without asking the shared store since it was last asked: whoever
@@ -48,7 +51,8 @@ impl Outcome {
 
     /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
     pub fn receipt(&self) -> Receipt {
-        Receipt { granted: self.charged, charged_at: self.served_at, decided_by: self.decided_by }
+        let Outcome { charged: granted, served_at: charged_at, decided_by, twin, .. } = *self;
+        Receipt { granted, charged_at, decided_by, twin }
     }
 }
 
@@ -365,8 +369,7 @@ impl Decision {
 
     /// Refused because every state that could have answered is taken by a limited key.
     pub(crate) fn no_room(soonest: Wait, at: Micros) -> Decision {
-        let decided_by = DecidedBy::Overflow;
-        Decision { decided_by, ..Decision::refused(Refusal::OverLimit, soonest, at) }
+        Decision::refused(Refusal::OverLimit, soonest, at).by(DecidedBy::Overflow)
     }
 }
 
@@ -387,6 +390,8 @@ pub struct Receipt {
     pub(crate) charged_at: Micros,
     /// Whose state was charged.
     pub(crate) decided_by: DecidedBy,
+    /// Which of its states: see [`Outcome::twin`].
+    pub(crate) twin: u8,
 }
 
 impl Receipt {
@@ -403,5 +408,10 @@ impl Receipt {
     /// Who charged it: only there can it be given back.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
+    }
+
+    /// Which state was charged: see [`Outcome::twin`].
+    pub fn twin(&self) -> u8 {
+        self.twin
     }
 }

@@ -68,7 +68,7 @@ fn wrong_settings_are_told_with_their_line() {
 
 #[test]
 fn wrong_flags_say_what_to_write() {
-    let rows: [(&[&str], &str); 14] = [
+    let rows: [(&[&str], &str); 15] = [
         (&["--http", "here"], "such as 127.0.0.1:8080"),
         (&["--grpc", "here"], "such as 127.0.0.1:8080"),
         (&["--resp", "127.0.0.1"], "such as 127.0.0.1:8080"),
@@ -79,6 +79,7 @@ fn wrong_flags_say_what_to_write() {
         (&["--store", "redis://h", "--second-store", "redis://h"], "write NAME=URL"),
         (&["--store-timeout", "2s"], "write 1ms to 1s"),
         (&["--key-prefix", "a b"], "without spaces"),
+        (&["--key-prefix", "a{b}"], "without spaces and braces"),
         (&["--store", "disk"], "there is no such store"),
         (&["--limit", "fast"], "fast"),
         (&["--limit", "1/s", "--rules", "x"], "exclude each other"),
