@@ -95,7 +95,7 @@ mod lints;
 mod plan;
 mod seen;
 mod shape;
-mod suggest;
+pub mod suggest;
 mod yaml;
 
 pub use answer::{Answer, Judged, Policies};

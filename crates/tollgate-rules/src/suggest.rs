@@ -1,7 +1,7 @@
 //! "Did you mean …?"
 
 /// The name among `known` that `given` was most likely meant to be.
-pub(crate) fn suggest<'a>(
+pub fn suggest<'a>(
     given: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
