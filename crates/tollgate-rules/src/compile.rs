@@ -240,11 +240,11 @@ impl Files<'_, '_> {
         let unread = |node: &Node| node.get("user").is_some() && !settings.identify.finds_users();
         let identified = identify.is_some_and(|node| !unread(node));
         lints::check(&rules, &tiers.names(), identified, &settings);
-        if identify.is_none() {
-            each().for_each(|(context, root)| short::warn_unidentified(context, root));
-        }
         if self.shared.found.borrow().has_errors() {
             return None;
+        }
+        if identify.is_none() {
+            each().for_each(|(context, root)| short::warn_unidentified(context, root));
         }
         let overrides = overrides.into_iter().map(|written| written.one).collect();
         let ours = rules.iter().map(|written| written.rule.clone());

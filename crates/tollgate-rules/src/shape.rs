@@ -324,7 +324,9 @@ fn whole(value: &Value, from: u64, to: u64) -> Result<u64, String> {
         return Err(format!("is {text:?}; it should be a whole number"));
     }
     if has_leading_zero(digits) {
-        return Err(format!("is {text}, and readers disagree what a number with a 0 in front means"));
+        return Err(format!(
+            "is {text}, and readers disagree what a number with a 0 in front means"
+        ));
     }
     match text.parse::<u64>() {
         Ok(number) if number < from => Err(format!("is {number}; it should be at least {from}")),

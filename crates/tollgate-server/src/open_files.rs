@@ -119,13 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_needed_and_what_fits() {
-        let needed = Needed {
-            data_doors: 3,
-            wanted: 10_000,
-            least: 1_000,
-            is_default: true,
-            beside: 400,
-        };
+        let needed =
+            Needed { data_doors: 3, wanted: 10_000, least: 1_000, is_default: true, beside: 400 };
         assert_eq!((needed.files(needed.wanted), needed.files(needed.least)), (30_400, 3_400));
         // files | connections that fit, that are let in by default, that are let in if asked for
         let rows = [

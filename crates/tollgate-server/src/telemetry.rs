@@ -14,11 +14,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use tollgate::store::memory::SnapshotError;
 use tollgate::{Clock, Micros, SystemClock, Wait};
-use tollgate_redis::StoreUrl;
+use tollgate_redis::{StoreError, StoreUrl};
 use tollgate_rules::descriptors::DescriptorError;
 
 use crate::cli::Report;
+use crate::live::Cause;
 use crate::settings::StoreChoice;
 
 /// The most characters of one value.
@@ -78,8 +80,14 @@ macro_rules! texts {
 }
 
 json_values!(bool, u16, u32, u64, usize, i32);
-texts!(str, String, Box<str>, IpAddr, SocketAddr, io::Error, std::path::Display<'_>);
-texts!(Wait, DescriptorError, StoreUrl, StoreChoice, Report);
+texts!(str, String, Box<str>, Arc<str>, IpAddr, SocketAddr, io::Error, std::path::Display<'_>);
+texts!(Wait, DescriptorError, SnapshotError, StoreError, StoreUrl, StoreChoice, Report, Cause);
+
+impl LogValue for serde_json::Value {
+    fn is_json(&self) -> bool {
+        !self.is_string()
+    }
+}
 
 impl<T: LogValue + ?Sized> LogValue for &T {
     fn is_json(&self) -> bool {

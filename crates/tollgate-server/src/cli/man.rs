@@ -31,7 +31,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     written.and_then(|()| clap_mangen::generate_to(Cli::command(), dir)).map_err(|error| {
         let dir = dir.display();
         let report = Report::new(format!("cannot write manual pages into {dir}: {error}"));
-        Failure::Input(report.hint("--dir names a directory that can be written; it is made if it is missing"))
+        Failure::Input(
+            report.hint("--dir names a directory that can be written; it is made if it is missing"),
+        )
     })
 }
 

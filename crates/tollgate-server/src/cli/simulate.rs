@@ -122,10 +122,11 @@ impl Args {
             return Report::new("--rules says how to decide, and there is nothing to decide")
                 .hint("add --trace FILE, or look at the rules alone with `tollgate check`");
         }
-        Report::new("`simulate` needs a trace of requests: --trace FILE, or - for standard input").hint(
-            "it prints a decision for each: \
+        Report::new("`simulate` needs a trace of requests: --trace FILE, or - for standard input")
+            .hint(
+                "it prints a decision for each: \
              echo '{\"at\":0}' | tollgate simulate --rate 10/1s --trace -",
-        )
+            )
     }
 }
 

@@ -55,7 +55,9 @@ impl<'a> Host<'a> {
 /// Whether this is nothing, or a colon and a port.
 fn is_port(text: &str) -> bool {
     let Some(port) = text.strip_prefix(':') else { return text.is_empty() };
-    !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+    !port.is_empty()
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && port.parse::<u16>().is_ok()
 }
 
 /// The text that says whom a request is for. `None`: nothing does, or two that differ.
@@ -63,7 +65,9 @@ pub(crate) fn named_by(head: &request::Parts) -> Option<&str> {
     let field = only(&head.headers, &HOST);
     match (head.uri.authority(), field) {
         (Some(authority), Ok(None)) => Some(authority.as_str()),
-        (Some(authority), Ok(Some(field))) if field.eq_ignore_ascii_case(authority.as_str()) => Some(field),
+        (Some(authority), Ok(Some(field))) if field.eq_ignore_ascii_case(authority.as_str()) => {
+            Some(field)
+        }
         (None, Ok(field)) => field,
         _ => None,
     }

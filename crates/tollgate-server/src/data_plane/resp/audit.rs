@@ -80,7 +80,8 @@ impl Audit {
             };
             let fields: [Field<'_>; 4] =
                 [("resets", &more.resets), ("found", &more.found), ("by", &by), ("token", &token)];
-            self.logs.warn("more keys were reset within a second than are logged one by one", &fields);
+            self.logs
+                .warn("more keys were reset within a second than are logged one by one", &fields);
         }
     }
 

@@ -143,7 +143,7 @@ mod tests {
     fn one_client_does_not_hide_another_and_many_are_bounded() {
         let resets = Resets::default();
         let now = Micros::new(5);
-        let mut count = |ip, port| resets.count(by(ip, port), true, now).0;
+        let count = |ip, port| resets.count(by(ip, port), true, now).0;
         let lines = |lines: &mut dyn Iterator<Item = bool>| lines.filter(|line| *line).count();
         assert_eq!(lines(&mut (0..1_000).map(|port| count([192, 0, 2, 1], port))), 10);
         assert!(count([192, 0, 2, 2], 1), "another client");
