@@ -325,7 +325,7 @@ fn whole(value: &Value, from: u64, to: u64) -> Result<u64, String> {
     }
     if has_leading_zero(digits) {
         return Err(format!(
-            "is {text}, and readers disagree what a number with a 0 in front means"
+            "is {text}, and a number with a 0 in front is octal to readers of YAML 1.1"
         ));
     }
     match text.parse::<u64>() {

@@ -103,7 +103,7 @@ fn the_admin_door_takes_no_field_twice() {
     let tokened = ["--limit", "9/hour", "--admin-token-file", text(&tokens)];
     for (flags, authorization) in [(&tokened[..2], None), (&tokened, Some(bearer.as_str()))] {
         let server = Server::start(flags);
-        let mut send = |fields: &[(&str, &str)], body: &str| {
+        let send = |fields: &[(&str, &str)], body: &str| {
             let mut headers = vec![("x-tollgate-admin", "1")];
             headers.extend(authorization.map(|value| ("authorization", value)));
             headers.extend_from_slice(fields);

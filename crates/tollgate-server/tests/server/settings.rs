@@ -263,3 +263,22 @@ fn the_readme_names_every_page() {
         }
     }
 }
+
+/// The page about HTTP explains every word that `decided_by` can be.
+#[test]
+fn the_reference_has_everybody_who_decides() {
+    let reference = include_str!("../../../../docs/reference/http.md");
+    let (_, section) = reference.split_once("### Who decided\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let document = Server::start(&["--limit", "9/hour"]).get("/openapi.json").json();
+    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    let words = schemas.values().find_map(|schema| {
+        schema["properties"]["decided_by"]["enum"].as_array().cloned()
+    });
+    let words = words.expect("the words");
+    assert!(words.len() >= 9, "{words:?}");
+    for word in words {
+        let word = word.as_str().expect("text").to_string();
+        assert!(section.contains(&format!("`{word}`")), "{word}");
+    }
+}
