@@ -255,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_connections_make_room_and_busy_ones_do_not() {
-        let caps = ConnectionCaps::evicting(3, 2);
+        let caps = ConnectionCaps::evicting(4, 2);
         let [ours, other] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
         let busy = caps.admit(ours).await.unwrap();
         busy.pulse.begin(false);
@@ -263,8 +263,7 @@ mod tests {
         let stranger = caps.admit(other).await.unwrap();
         {
             let mut newcomer = pin!(caps.admit(ours));
-            let waker = Context::from_waker(Waker::noop());
-            let mut context = waker;
+            let mut context = Context::from_waker(Waker::noop());
             assert!(newcomer.as_mut().poll(&mut context).is_pending(), "until one has left");
             assert_eq!(idle.pulse.order(), Order::Abort);
             assert_eq!(stranger.pulse.order(), Order::CarryOn, "there is room for others in total");

@@ -220,7 +220,7 @@ impl<'a> Door<'a> {
                 report.hint(format!("if that port speaks TLS, write {option} https://…"))
             }
             (io::ErrorKind::InvalidData, true) => {
-                report.hint(match error.to_string().contains("NotValidForName") {
+                report.hint(match error.to_string().contains("not valid for name") {
                     true => "the certificate is for other names: ask for one of them, or let it have this one \
                              (openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS)",
                     false => "--ca-file names the certificates that vouch for the server: your own \
