@@ -94,6 +94,7 @@ impl<'a> Server<'a> {
             warnings: Warnings::new(logs),
             timing: timing.clone(),
             can_be_rebound: tokens.is_none() && certificate.is_none(),
+            missing_facts: settings.missing_facts,
         };
         let envoy = EnvoyDoor {
             gatekeeper: gatekeeper.clone(),
@@ -109,6 +110,7 @@ impl<'a> Server<'a> {
             timing.clone(),
             patience,
             Audit::new(logs, names.clone()),
+            settings.missing_facts,
         );
         let metrics = Metrics {
             gatekeeper: gatekeeper.clone(),

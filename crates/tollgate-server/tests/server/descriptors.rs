@@ -43,7 +43,7 @@ fn a_start_takes_what_it_may_and_says_what_is_missing() {
         let at = format!("{soft} {hard}");
         let server = start(soft, hard, &["--max-connections", "100"]);
         assert_eq!(soft_limit(&server), afterwards, "{at}");
-        assert_eq!(server.post("/v1/check", "{}").status, 200, "{at}");
+        assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200, "{at}");
         let told = server.stop().stderr;
         let line = |text: &str| told.lines().find(|line| line.contains(text)).unwrap_or_default();
         let say = format!(" open_files_max={hard} needed={needed}");
@@ -74,7 +74,7 @@ fn by_default_connections_fit_into_the_files_there_are() {
     for (hard, flags, warned) in rows {
         let server = start(200, hard, flags);
         assert_eq!(soft_limit(&server), hard);
-        assert_eq!(server.post("/v1/check", "{}").status, 200);
+        assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
         let told = server.stop().stderr;
         assert_eq!(told.contains(TOO_FEW), warned, "{hard} {flags:?}: {told}");
     }
@@ -86,7 +86,10 @@ fn by_default_connections_fit_into_the_files_there_are() {
     let mut clients: Vec<_> =
         (0..4).map(|_| crate::harness::Client::connect(server.http())).collect();
     for client in &mut clients[..3] {
-        assert_eq!(client.request("POST", "/v1/check", &[], "{}").status, 200);
+        assert_eq!(
+            client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
+            200
+        );
     }
     assert_eq!(clients[3].receive(true).unwrap().status, 503);
 }

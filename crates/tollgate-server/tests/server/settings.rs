@@ -45,7 +45,7 @@ fn wrong_settings_are_told_with_their_line() {
         (
             "http: 127.0.0.1:0\nhtpp: x\n",
             ":2: there is no setting \"htpp\"",
-            "write any of rules, limit, rules-watch, http",
+            "write any of rules, limit, rules-watch, missing-facts, http",
         ),
         ("limit: 5\n", ":1: ", "write `100/minute`"),
         ("max-keys: 0\n", ":1: ", "max-keys"),
@@ -68,7 +68,7 @@ fn wrong_settings_are_told_with_their_line() {
 
 #[test]
 fn wrong_flags_say_what_to_write() {
-    let rows: [(&[&str], &str); 18] = [
+    let rows: [(&[&str], &str); 19] = [
         (&["--limit", "-5/minute"], "invalid value '-5/minute' for '--limit <RATE>'"),
         (&["--store-timeout", "-5ms"], "invalid value '-5ms' for '--store-timeout <TIME>'"),
         (&["--max-keys", "-5"], "invalid value '-5' for '--max-keys <N>'"),
@@ -83,6 +83,7 @@ fn wrong_flags_say_what_to_write() {
         (&["--store", "redis://h", "--second-store", "redis://h"], "write NAME=URL"),
         (&["--store-timeout", "2s"], "write 1ms to 1s"),
         (&["--key-prefix", "a b"], "without spaces"),
+        (&["--key-prefix", "a{b}"], "without spaces and braces"),
         (&["--store", "disk"], "there is no such store"),
         (&["--limit", "fast"], "fast"),
         (&["--limit", "1/s", "--rules", "x"], "exclude each other"),
@@ -272,9 +273,9 @@ fn the_reference_has_everybody_who_decides() {
     let (section, _) = section.split_once("\n## ").expect("its end");
     let document = Server::start(&["--limit", "9/hour"]).get("/openapi.json").json();
     let schemas = document["components"]["schemas"].as_object().expect("schemas");
-    let words = schemas.values().find_map(|schema| {
-        schema["properties"]["decided_by"]["enum"].as_array().cloned()
-    });
+    let words = schemas
+        .values()
+        .find_map(|schema| schema["properties"]["decided_by"]["enum"].as_array().cloned());
     let words = words.expect("the words");
     assert!(words.len() >= 9, "{words:?}");
     for word in words {
