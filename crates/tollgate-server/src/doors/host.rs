@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn pages_are_told_by_the_name_they_came_from() {
         // First line's authority, fields | may be a page's
-        let rows: [(Option<&str>, &[(&str, &str)], bool); 12] = [
+        type Fields = &'static [(&'static str, &'static str)];
+        let rows: [(Option<&str>, Fields, bool); 12] = [
             (None, &[], false),
             (None, &[("host", "127.0.0.1:8080")], false),
             (None, &[("host", "192.0.2.1:8080")], false),

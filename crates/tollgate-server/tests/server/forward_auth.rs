@@ -47,7 +47,7 @@ fn nothing_is_taken_from_the_query() {
 
 #[test]
 fn a_user_whose_name_is_no_text_is_a_user() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let rules = "identify: { user: { header: x-user }, tier: { header: x-tier } }\n\
         rules: [{ name: users, key: '{user}', limits: [2/hour] }]";
     let rules = file(directory.path(), "rules.yaml", rules);
