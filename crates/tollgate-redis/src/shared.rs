@@ -23,6 +23,7 @@ mod request;
 mod shares;
 mod sketch;
 mod stats;
+mod sync;
 #[cfg(test)]
 mod tests;
 
