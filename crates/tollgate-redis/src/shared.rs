@@ -42,7 +42,7 @@ use tollgate::{
 };
 
 use crate::options::TimeOf;
-use crate::remote::Remote;
+use crate::remote::{Remote, When};
 
 use lease::Leases;
 use local_sync::{SyncBook, copy_of};
@@ -100,7 +100,7 @@ struct Inner<R> {
 #[derive(Debug)]
 struct Asked<R> {
     store: R,
-    /// How far its clock was ahead of the asker's at its last answer, in microseconds.
+    /// How far its clock was ahead of the asker's at its last answer, at least, in microseconds.
     ahead: AtomicI64,
 }
 
@@ -272,10 +272,16 @@ impl<R: Remote> Inner<R> {
         (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
     }
 
-    /// The store that a check is about; a number that no store has is the first's.
+    /// The store that a check is about.
     #[inline]
     fn asked(&self, check: &Check<'_>) -> &Asked<R> {
-        self.stores.get(usize::from(check.its_terms().store)).unwrap_or(&self.stores[0])
+        self.store_of(check.its_terms().store)
+    }
+
+    /// The store of a number; one that no store has is the first's.
+    #[inline]
+    fn store_of(&self, number: u8) -> &Asked<R> {
+        self.stores.get(usize::from(number)).unwrap_or(&self.stores[0])
     }
 
     /// The answer to a usual question that needs no store.
@@ -301,18 +307,19 @@ impl<R: Remote> Inner<R> {
         self.recall(check, tag, now)
     }
 
-    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so.
+    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so, and
+    /// where refusals count, each is charged.
     #[inline]
     fn recall(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
         let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
-        let fits = cost <= check.limit().capacity();
-        // Of those that count, each is charged what was refused: only that very cost is known.
-        let larger = || {
-            let known = (!check.counts_denied()).then(|| self.glance(check, now))?;
+        if check.counts_denied() || cost > check.limit().capacity() {
+            return None;
+        }
+        self.refusals.recall(tag, cost, now, || {
+            let known = self.glance(check, now);
             let decided_by = DecidedBy::RefusalCache;
             (!known.allowed).then_some(Outcome { decided_by, served_at: now, ..known })
-        };
-        fits.then(|| self.refusals.recall(tag, cost, now, larger)).flatten()
+        })
     }
 
     /// Decides in the table of this process; whether all pass.
@@ -348,9 +355,18 @@ impl<R> Asked<R> {
         Micros::new(now.as_u64().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    /// Its clock showed `at` when that of the asker showed `sent` or a little more.
-    fn saw(&self, at: Micros, sent: Micros) {
-        self.ahead.store(at.as_u64().wrapping_sub(sent.as_u64()) as i64, Ordering::Relaxed);
+    /// Its clock showed `at` when that of the asker showed `answered` or a little less. So what is taken
+    /// for its clock is never ahead of it: waits that are counted from that are not too short.
+    fn saw(&self, at: Micros, answered: Micros) {
+        self.ahead.store(at.as_u64().wrapping_sub(answered.as_u64()) as i64, Ordering::Relaxed);
+    }
+}
+
+impl<R: Remote> Asked<R> {
+    /// The moment of an operation on it that began at `started`: however many questions it takes, all of
+    /// them have one deadline.
+    fn when(&self, now: Micros, started: Instant) -> When {
+        When { now, deadline: started + self.store.timeout() }
     }
 }
 
@@ -380,21 +396,21 @@ impl<R: Remote> Store for Shared<R> {
         receipt: Option<Receipt>,
         now: Micros,
     ) -> Result<(), Infallible> {
-        self.inner.refund(check, receipt, now).await;
+        self.inner.refund(check, receipt, now, Instant::now()).await;
         Ok(())
     }
 
     async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
         let inner = &self.inner;
         let tag = inner.tag(check);
-        inner.refusals.begin_anew(tag, now);
+        inner.refusals.forget(tag);
         inner.leases.drop_lease(tag);
         inner.sync.drop_untold(tag);
         let asked = inner.asked(check);
         let here = inner.local.reset(check.limit(), check.key(), asked.clock(now));
         let reset = asked.store.reset(check, now).await;
         // Whoever was refused meanwhile was refused for what is forgotten now.
-        inner.refusals.begin_anew(tag, now);
+        inner.refusals.forget(tag);
         Ok(reset.unwrap_or(here))
     }
 
@@ -436,7 +452,13 @@ impl<R: Remote> Store for Shared<R> {
 
 impl<R: Remote> Inner<R> {
     /// Gives back where it was charged, and in the copy of that here.
-    async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) {
+    async fn refund(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Micros,
+        started: Instant,
+    ) {
         let tag = self.tag(check);
         self.refusals.forget(tag);
         let charged_by = receipt.as_ref().map(Receipt::decided_by);
@@ -454,12 +476,14 @@ impl<R: Remote> Inner<R> {
                 }
             }
             _ => {
-                self.tell_refusals(check, tag, now).await;
                 self.refund_copy(check, receipt.as_ref(), now);
                 *check
             }
         };
-        self.refund_to_store(&check, receipt, now).await;
+        let debt = self.refund_debt(&check, receipt.as_ref());
+        let when = self.asked(&check).when(now, started);
+        // By itself: whoever waits for it may go.
+        let _ = self.tell_soon(debt, when).await;
     }
 
     /// Gives back in the table of this process what the store is about to. Before it: an answer of

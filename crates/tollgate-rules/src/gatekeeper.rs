@@ -383,28 +383,24 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             if last.replace(counted) == Some(counted) {
                 continue;
             }
-            let refusals = 1 + u64::from(outcome.unreported);
             let check = plan.check(planned, Act::Take);
             let (caller, terms) = (plan.caller(planned), check.its_terms());
-            longest =
-                longest.max(self.count_refusals(rule, ban, caller, (refusals, terms), now).await);
+            longest = longest.max(self.count_refusal(rule, ban, caller, terms, now).await);
         }
         longest
     }
 
     /// How long the key is blocked now, if this refusal was one too many.
-    async fn count_refusals(
+    async fn count_refusal(
         &self,
         rule: &Rule,
         ban: &Ban,
         key: &KeyBuf,
-        (refusals, terms): (u64, Terms),
+        terms: Terms,
         now: Micros,
     ) -> Option<Wait> {
         let counted_under = rule.scoped("refusals", key);
-        // Of several as many as there is room for: more than the capacity never fits.
-        let act = if refusals > 1 { Act::UpTo } else { Act::Take };
-        let check = Check::new(&ban.refusals, &counted_under).act(act).cost(refusals);
+        let check = Check::new(&ban.refusals, &counted_under);
         let terms = Terms { consistency: Consistency::Strict, ..terms };
         let store = self.limiter.store();
         let Ok(counted): Result<Decision, Infallible> =
@@ -458,11 +454,10 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 }
 
 /// Whether a refusal is the key's own doing. A state that strangers share refuses for what they did; where
-/// a store does not answer, an instance refuses whoever is over its share, or everybody; and what the
-/// store is not asked about it counts later.
+/// a store does not answer, an instance refuses whoever is over its share, or everybody.
 fn counts_towards_bans(decided_by: DecidedBy) -> bool {
-    use DecidedBy::{Lease, Memory, Redis};
-    matches!(decided_by, Memory | Redis | Lease)
+    use DecidedBy::{Lease, Memory, Redis, RefusalCache};
+    matches!(decided_by, Memory | Redis | Lease | RefusalCache)
 }
 
 /// What a limit says of a key that is blocked under its rule.

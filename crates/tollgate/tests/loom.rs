@@ -40,7 +40,7 @@ mod shared {
                     places.find(KEY).is_some_and(|place| place.add(KEY, 1, |_| true))
                 })
             };
-            let released = places.release(KEY);
+            let released = places.release(KEY, |()| true);
             let next = released.then(|| places.claim(STRANGER, || ()).expect("there is room"));
             let added = adding.join().unwrap();
             assert_eq!(
@@ -68,9 +68,9 @@ mod shared {
             };
             let told = std::cell::Cell::new(0);
             let owner = place.owner();
-            place.renew([1, 0, 0, 0, 0, 0], |left| {
+            place.renew(|left, _| {
                 told.set(left);
-                0
+                ([1, 0, 0, 0, 0, 0], 0)
             });
             drop(owner);
             let added = adding.join().unwrap();

@@ -133,11 +133,11 @@ impl<T> Places<T> {
         self.tags[number].store(tag, Ordering::Release);
     }
 
-    /// Takes a key's place away, if it holds no units; whether it is gone.
-    pub(super) fn release(&self, tag: u64) -> bool {
+    /// Takes a key's place away, if it holds no units and its owner is `done`; whether it is gone.
+    pub(super) fn release(&self, tag: u64, done: impl FnOnce(&T) -> bool) -> bool {
         let _alone = lock(&self.claiming[self.set(tag)]);
         let Some(number) = self.number(tag, tag) else { return true };
-        let gone = self.places[number].empty();
+        let gone = self.places[number].empty(done);
         if gone {
             self.tags[number].store(0, Ordering::Release);
         }
@@ -236,18 +236,22 @@ impl<T> Place<T> {
         }
     }
 
-    /// Gives it new facts, and units made of those it has. Call under the lock of its owner.
-    pub(super) fn renew(&self, facts: [u64; FACTS], units: impl FnOnce(u64) -> u64) {
+    /// Gives it new facts and units, made of those it has. Call under the lock of its owner.
+    pub(super) fn renew(&self, make: impl FnOnce(u64, &[AtomicU64; FACTS]) -> ([u64; FACTS], u64)) {
         let left = self.close();
+        let (facts, units) = make(left, &self.facts);
         for (place, fact) in self.facts.iter().zip(facts) {
             place.store(fact, Ordering::Relaxed);
         }
-        self.open(units(left).min(UNITS_MAX));
+        self.open(units.min(UNITS_MAX));
     }
 
-    /// Makes it nobody's, if it holds no units.
-    fn empty(&self) -> bool {
+    /// Makes it nobody's, if it holds no units and its owner is `done`.
+    fn empty(&self, done: impl FnOnce(&T) -> bool) -> bool {
         let mut owner = self.owner();
+        if !owner.as_ref().is_none_or(done) {
+            return false;
+        }
         let word = self.word.load(Ordering::Acquire);
         let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
         // Closed before anything else changes: whoever adds meanwhile has either added to this word, so
@@ -301,9 +305,10 @@ mod tests {
         assert!(places.claim(1, || ()).is_some(), "whoever has one keeps it");
         let place = places.find(1).unwrap();
         assert!(place.add(1, 5, |_| true));
-        assert!(!places.release(1), "units are never lost");
+        assert!(!places.release(1, |_| true), "units are never lost");
         assert_eq!((place.drain(2), place.drain(1)), (0, 5));
-        assert!(places.release(1) && places.release(1));
+        assert!(!places.release(1, |_| false), "its owner is not done");
+        assert!(places.release(1, |_| true) && places.release(1, |_| true));
         assert!(places.find(1).is_none() && !place.add(1, 5, |_| true));
         assert!(place.owner().is_none());
         assert!(places.claim(100, || ()).is_some());
@@ -314,13 +319,13 @@ mod tests {
     fn what_was_read_before_the_place_changed_buys_nothing() {
         let places = Places::new(SET);
         let place = places.claim(7, || ()).unwrap();
-        place.renew([1, 0, 0, 0, 0, 0], |_| 10);
+        place.renew(|_, _| ([1, 0, 0, 0, 0, 0], 10));
         let renewed = std::cell::Cell::new(false);
         let (fact, left) = place
             .spend(7, 3, |facts| {
                 let fact = facts[0].load(Ordering::Relaxed);
                 if !renewed.replace(true) {
-                    place.renew([2, 0, 0, 0, 0, 0], |left| left);
+                    place.renew(|left, _| ([2, 0, 0, 0, 0, 0], left));
                 }
                 Some(fact)
             })
@@ -353,7 +358,7 @@ mod tests {
             for _ in 0..5_000 {
                 for (tag, place) in places.taken() {
                     if place.make_busy() {
-                        places.release(tag);
+                        places.release(tag, |_| true);
                         place.rest();
                     }
                 }
@@ -361,7 +366,7 @@ mod tests {
         });
         assert!(places.places.iter().all(|place| !place.busy.load(Ordering::Acquire)));
         for (tag, _) in places.taken() {
-            assert!(places.release(tag));
+            assert!(places.release(tag, |_| true));
         }
         let again: Vec<_> = (1..=SET as u64).map(|tag| places.claim_busy(tag, || tag)).collect();
         assert!(again.iter().all(Option::is_some));
@@ -397,7 +402,7 @@ mod tests {
                 for tag in tags.clone() {
                     if let Some(place) = places.find(tag) {
                         check(tag, place.drain(tag));
-                        places.release(tag);
+                        places.release(tag, |_| true);
                     }
                 }
             }
@@ -414,7 +419,7 @@ mod tests {
             let threads: Vec<_> =
                 (0..3).map(|_| scope.spawn(move || spending().count() as u64)).collect();
             for _ in 0..500 {
-                place.renew([0; FACTS], |left| left + 20);
+                place.renew(|left, _| ([0; FACTS], left + 20));
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });

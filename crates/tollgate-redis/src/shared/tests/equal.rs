@@ -62,8 +62,7 @@ fn check<'a>(limit: &'a Limit, random: &mut Random) -> Check<'a> {
 
 /// What an answer says beside who made it.
 fn said(outcomes: &[Outcome], decision: &Decision) -> (Vec<Outcome>, Vec<bool>, usize, Wait) {
-    let by_nobody =
-        |one: &Outcome| Outcome { decided_by: DecidedBy::Memory, unreported: 0, ..*one };
+    let by_nobody = |one: &Outcome| Outcome { decided_by: DecidedBy::Memory, ..*one };
     let violates = (0..outcomes.len()).map(|index| decision.violates(index)).collect();
     let each = outcomes.iter().map(by_nobody).collect();
     (each, violates, decision.binding(), decision.retry_after())
