@@ -14,6 +14,7 @@
 mod asking;
 mod failing;
 mod kept;
+mod lasting;
 mod lease;
 mod local_sync;
 mod owed;
@@ -37,7 +38,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Key, MemoryStore, Micros, Outcome, Receipt,
+    Act, Check, Consistency, DecidedBy, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt,
     Store, Wait,
 };
 
@@ -229,7 +230,7 @@ impl<R: Remote> Shared<R> {
     /// Gives back what is borrowed and tells what is to be told: before the program ends.
     pub async fn settle(&self) {
         self.inner.return_leases(true).await;
-        self.inner.tell(true).await;
+        self.inner.tell_synced(true).await;
         self.inner.tell_owed().await;
     }
 }
@@ -239,7 +240,7 @@ async fn work<R: Remote>(inner: std::sync::Weak<Inner<R>>, wake: Arc<Notify>) {
     loop {
         let Some(shared) = inner.upgrade() else { return };
         shared.return_leases(false).await;
-        shared.tell(false).await;
+        shared.tell_synced(false).await;
         shared.tell_owed().await;
         let idle = shared.leases.is_empty() && shared.sync.is_empty() && shared.owed.is_empty();
         drop(shared);
@@ -286,7 +287,8 @@ impl<R: Remote> Inner<R> {
 
     /// The answer to a usual question that needs no store.
     #[inline]
-    fn at_once(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Option<Outcome> {
+    fn at_once(self: &Arc<Self>, check: &Check<'_>, asked_at: Now<'_>) -> Option<Outcome> {
+        let now = asked_at.instant();
         let usual = check.what() == Act::Take && check.units() > 0 && !check.key().is_empty();
         if !usual || check.is_shadow() || check.is_at_once() || self.time == TimeOf::Caller {
             return None;
@@ -302,28 +304,29 @@ impl<R: Remote> Inner<R> {
                     return Some(outcome);
                 }
             }
-            Consistency::LocalSync { .. } => return self.decide_alone(check, tag, now),
+            Consistency::LocalSync { .. } => return self.decide_alone(check, tag, asked_at),
         }
-        self.recall(check, tag, now)
+        self.recall(check, tag, asked_at)
     }
 
     /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so, and
     /// where refusals count, each is charged.
     #[inline]
-    fn recall(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+    fn recall(&self, check: &Check<'_>, tag: u64, asked_at: Now<'_>) -> Option<Outcome> {
+        let now = asked_at.instant();
         let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
         if check.counts_denied() || cost > check.limit().capacity() {
             return None;
         }
         self.refusals.recall(tag, cost, now, || {
-            let known = self.glance(check, now);
+            let known = self.glance(check, asked_at);
             let decided_by = DecidedBy::RefusalCache;
             (!known.allowed).then_some(Outcome { decided_by, served_at: now, ..known })
         })
     }
 
     /// Decides in the table of this process; whether all pass.
-    fn decide_in_table(&self, checks: &[Check<'_>], at: Micros, outcomes: &mut [Outcome]) -> bool {
+    fn decide_in_table(&self, checks: &[Check<'_>], at: Now<'_>, outcomes: &mut [Outcome]) -> bool {
         let decision = self.local.decide_each(checks, at, outcomes);
         let asked = outcomes[..checks.len()].iter().any(|one| *one != Outcome::default());
         if !decision.allowed() && !asked {
@@ -355,6 +358,12 @@ impl<R> Asked<R> {
         Micros::new(now.as_u64().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
+    /// The same of a reading of the asker's clock.
+    #[inline]
+    fn clock_now<'n>(&self, now: Now<'n>) -> Now<'n> {
+        now.ahead(self.ahead.load(Ordering::Relaxed))
+    }
+
     /// Its clock showed `at` when that of the asker showed `answered` or a little less. So what is taken
     /// for its clock is never ahead of it: waits that are counted from that are not too short.
     fn saw(&self, at: Micros, answered: Micros) {
@@ -363,10 +372,11 @@ impl<R> Asked<R> {
 }
 
 impl<R: Remote> Asked<R> {
-    /// The moment of an operation on it that began at `started`: however many questions it takes, all of
-    /// them have one deadline.
-    fn when(&self, now: Micros, started: Instant) -> When {
-        When { now, deadline: started + self.store.timeout() }
+    /// The moment of a question, and of others that belong to it: however many they are, all of them have
+    /// one deadline.
+    fn when(&self, now: Now<'_>) -> When {
+        let began = now.began().map_or_else(Instant::now, Instant::from_std);
+        When { now: now.instant(), deadline: began + self.store.timeout() }
     }
 }
 
@@ -377,14 +387,14 @@ impl<R: Remote> Store for Shared<R> {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         if let [check] = checks
             && let Some(outcome) = self.inner.at_once(check, now)
         {
             outcomes[0] = outcome;
-            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now));
+            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now.instant()));
         }
         // Apart and in a box: what is answered at once does not carry it around.
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
@@ -394,9 +404,9 @@ impl<R: Remote> Store for Shared<R> {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), Infallible> {
-        self.inner.refund(check, receipt, now, Instant::now()).await;
+        self.inner.refund(check, receipt, now).await;
         Ok(())
     }
 
@@ -456,9 +466,9 @@ impl<R: Remote> Inner<R> {
         self: &Arc<Self>,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
-        started: Instant,
+        asked_at: Now<'_>,
     ) {
+        let now = asked_at.instant();
         let tag = self.tag(check);
         self.refusals.forget(tag);
         let charged_by = receipt.as_ref().map(Receipt::decided_by);
@@ -481,9 +491,8 @@ impl<R: Remote> Inner<R> {
             }
         };
         let debt = self.refund_debt(&check, receipt.as_ref());
-        let when = self.asked(&check).when(now, started);
-        // By itself: whoever waits for it may go.
-        let _ = self.tell_soon(debt, when).await;
+        let when = self.asked(&check).when(asked_at);
+        self.tell(debt, when).await;
     }
 
     /// Gives back in the table of this process what the store is about to. Before it: an answer of

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Outcome};
+use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Now, Outcome};
 
 use crate::options::TimeOf;
 use crate::remote::{LateKind, Remote, Seen};
@@ -22,11 +21,12 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Asks about one simple check: most of what is asked.
-    pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
+    pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, asked_at: Now<'_>) -> Outcome {
+        let now = asked_at.instant();
         let (asked, tag) = (self.asked(check), self.tag(check));
-        let when = asked.when(now, Instant::now());
+        let when = asked.when(asked_at);
         self.tell_before(check, tag, when).await;
-        let sent = self.pace.saw(now);
+        self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
         let answer = asked.store.decide_seen(checks, when, &mut outcome, &mut seen).await;
@@ -37,9 +37,10 @@ impl<R: Remote> Inner<R> {
                 self.owe(self.debt(check, LateKind::Charge, check.units(), at), now, &error);
             }
             let share = self.shares.of(check.limit(), self.live());
-            self.decide_without(checks, &[share], asked.clock(now), &mut outcome);
+            let at = asked.clock_now(asked_at.again());
+            self.decide_without(checks, &[share], at, &mut outcome);
         } else {
-            let answered = self.answered(now, sent);
+            let answered = asked_at.again().instant();
             asked.saw(seen.at, answered);
             self.copy_state(check, &seen, 0);
             self.learn(check, tag, (now, answered), &outcome[0]);
@@ -47,14 +48,9 @@ impl<R: Remote> Inner<R> {
         outcome[0]
     }
 
-    /// What the asker's clock shows when an answer is there.
-    pub(super) fn answered(&self, now: Micros, sent: Micros) -> Micros {
-        self.pace.now().max(sent).max(now)
-    }
-
     /// What this instance knows of a limit that is not asked, because it or another is known to refuse.
     #[cold]
-    pub(super) fn glance(&self, check: &Check<'_>, now: Micros) -> Outcome {
+    pub(super) fn glance(&self, check: &Check<'_>, now: Now<'_>) -> Outcome {
         let least = match check.what() {
             Act::Take | Act::Peek => check.units(),
             Act::UpTo => check.units().min(1),
@@ -62,7 +58,7 @@ impl<R: Remote> Inner<R> {
         };
         let peek = Check::new(check.limit(), check.key()).act(Act::Peek);
         let peek = if check.is_at_once() { peek.at_once() } else { peek };
-        let at = self.asked(check).clock(now);
+        let at = self.asked(check).clock_now(now);
         let about = |cost| self.local.decide_one(&peek.cost(cost), at).outcome();
         let asked = about(least);
         // Nothing is charged: who admits tells how things are.

@@ -232,10 +232,10 @@ impl<R: Remote> Inner<R> {
     /// Takes what was lent; `None`: there is nothing to spend.
     async fn take_lent(&self, taking: &Check<'_>, now: Micros) -> Option<Outcome> {
         let asked = self.asked(taking);
-        let (sent, mut seen) = (self.pace.now(), Seen::default());
+        let mut seen = Seen::default();
         match asked.store.take_lent(taking, now, &mut seen).await {
             Ok(outcome) if outcome.allowed => {
-                asked.saw(seen.at, self.answered(now, sent));
+                asked.saw(seen.at, self.pace.now());
                 self.copy_state(taking, &seen, 0);
                 self.refusals.forget(self.tag(taking));
                 self.leases.lent.fetch_add(taking.units(), Ordering::Relaxed);
@@ -272,9 +272,9 @@ impl<R: Remote> Inner<R> {
 
     async fn give_back_lease(self: &Arc<Self>, kept: &Kept, left: u64, charged_at: Micros) {
         let check = kept.check();
-        let when = self.asked(&check).when(self.pace.now(), Instant::now());
+        let when = self.asked(&check).when(self.pace.now().into());
         let debt = self.debt(&check, LateKind::Refund, left, charged_at);
-        let told = self.tell_soon(debt, when).await.unwrap_or(false);
+        let told = self.tell(debt, when).await;
         let counter = if told { &self.leases.returned } else { &self.leases.unused };
         counter.fetch_add(left, Ordering::Relaxed);
     }

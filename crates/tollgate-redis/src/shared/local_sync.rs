@@ -17,12 +17,13 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::{Algorithm, Check, Consistency, Limit, Micros, Outcome, Precision, Receipt};
+use tollgate::{Algorithm, Check, Consistency, Limit, Micros, Now, Outcome, Precision, Receipt};
 
 use crate::late;
 use crate::remote::{LateKind, LateUnits, Remote, When};
 
 use super::kept::Kept;
+use super::lasting::LastingWork;
 use super::places::{FACTS, Place, Places, UNITS_MAX};
 use super::{Inner, SharedStats, TICK};
 
@@ -252,22 +253,27 @@ fn begin_stretch(place: &Place<Owner>, tag: u64, stretch: Stretch) -> bool {
 impl<R: Remote> Inner<R> {
     /// Decides a usual take here, if its key is one that is decided here.
     #[inline]
-    pub(super) fn decide_alone(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+    pub(super) fn decide_alone(
+        &self,
+        check: &Check<'_>,
+        tag: u64,
+        now: Now<'_>,
+    ) -> Option<Outcome> {
         if !self.sync.is_ready(tag, check.limit()) {
             return None;
         }
-        let at = self.asked(check).clock(now);
+        let at = self.asked(check).clock_now(now);
         let outcome = self.local.decide_one(check, at).outcome();
         let units = match outcome.allowed {
             true => outcome.charged,
             false if check.counts_denied() => check.units(),
             false => 0,
         };
-        let stretch = || Stretch::of(check.limit(), &outcome, at, units);
+        let stretch = || Stretch::of(check.limit(), &outcome, at.instant(), units);
         if units > 0 && !self.sync.add(tag, stretch()) {
             // The place was given up in this very moment: the store decides.
             let receipt = Outcome { charged: units, ..outcome }.receipt();
-            self.local.refund(check.limit(), check.key(), Some(receipt), units, at);
+            self.local.refund(check.limit(), check.key(), Some(receipt), units, at.instant());
             return None;
         }
         Some(outcome)
@@ -318,7 +324,7 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Tells the store what was decided here, of keys whose interval is over or of all.
-    pub(super) async fn tell(self: &Arc<Self>, all: bool) {
+    pub(super) async fn tell_synced(self: &Arc<Self>, all: bool) {
         let mut telling = JoinSet::new();
         let now = Instant::now();
         for (_, place) in self.sync.places.taken() {
@@ -359,10 +365,10 @@ impl<R: Remote> Inner<R> {
         let Some((before, passed)) = changed else { return };
         self.refusals.forget(tag);
         if !passed.is_empty() {
-            // By itself: whoever waits for it may go, and what passed has to be told all the same.
+            // Whoever waits for it may go, and what passed has to be told all the same.
             let inner = Arc::clone(self);
             let telling = async move { inner.tell_one(tag, &before, passed, Some(when)).await };
-            let _ = self.runtime.spawn(telling).await;
+            LastingWork::new(&self.runtime, telling).await;
         }
     }
 
@@ -373,7 +379,7 @@ impl<R: Remote> Inner<R> {
         let limit = check.limit().for_key(check.key().as_bytes());
         let late: ArrayVec<LateUnits, { 2 * STRETCHES as usize }> =
             passed.iter().map(|stretch| stretch.late(&limit)).collect();
-        let when = when.unwrap_or_else(|| asked.when(self.pace.now(), Instant::now()));
+        let when = when.unwrap_or_else(|| asked.when(self.pace.now().into()));
         let key = asked.store.hash(check.key());
         match asked.store.settle(key, &limit, &late, when).await {
             Ok(Some((mut state, at))) => {

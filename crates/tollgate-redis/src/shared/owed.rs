@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
+use tokio::task::JoinSet;
 use tollgate::{Check, Limit, Micros, Receipt, Wait};
 
 use crate::blocks::KeyHash;
@@ -17,6 +16,7 @@ use crate::error::StoreError;
 use crate::remote::{LateKind, LateUnits, Remote, When};
 
 use super::Inner;
+use super::lasting::LastingWork;
 use super::places::lock;
 use super::stats::SharedStats;
 
@@ -112,17 +112,17 @@ impl<R: Remote> Inner<R> {
         }
     }
 
-    /// Tells the store, now or when it answers again, whether or not anybody waits for that. It answers
-    /// `false` if it is lost.
-    pub(super) fn tell_soon(self: &Arc<Self>, debt: Debt, when: When) -> JoinHandle<bool> {
+    /// Tells the store, now or when it answers again, whether or not whoever asked for that waits. It
+    /// answers `false` if it is lost.
+    pub(super) fn tell(self: &Arc<Self>, debt: Debt, when: When) -> LastingWork<bool> {
         let inner = Arc::clone(self);
-        self.runtime.spawn(async move { inner.tell_now(debt, when).await })
+        LastingWork::new(&self.runtime, async move { inner.tell_now(debt, when).await })
     }
 
     /// Charges for what has happened, as of the asker's instant.
     pub(super) fn charge_soon(self: &Arc<Self>, check: &Check<'_>, units: u64, when: When) {
         let at = self.asked(check).clock(when.now);
-        self.tell_soon(self.debt(check, LateKind::Charge, units, at), when);
+        drop(self.tell(self.debt(check, LateKind::Charge, units, at), when));
     }
 
     /// Tells the store now, or keeps it until it answers again; `false`: it is lost.
@@ -178,7 +178,7 @@ impl<R: Remote> Inner<R> {
         if asked.clock(now) >= debt.good_until() {
             return true;
         }
-        let when = asked.when(now, Instant::now());
+        let when = asked.when(now.into());
         match asked.store.settle(debt.key, &debt.limit, &[debt.late], when).await {
             Ok(_) => self.refusals.forget(debt.tag),
             Err(error) if error.certainly_not_done() => {

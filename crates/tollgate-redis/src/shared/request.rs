@@ -7,10 +7,9 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use tokio::time::Instant;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Outcome, Refusal, Wait,
+    Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Now, Outcome, Refusal, Wait,
 };
 
 use crate::level;
@@ -45,7 +44,8 @@ struct Request<'a, R: Remote> {
     shared: &'a Arc<Inner<R>>,
     checks: &'a [Check<'a>],
     now: Micros,
-    started: Instant,
+    /// The clock that `now` was read from.
+    asked_at: Now<'a>,
     tags: List<u64>,
     ways: List<Way>,
     /// What each limit has said so far.
@@ -71,15 +71,16 @@ impl<R: Remote> Inner<R> {
     pub(super) async fn decide(
         self: &Arc<Self>,
         checks: &[Check<'_>],
-        now: Micros,
+        asked_at: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Decision {
+        let now = asked_at.instant();
         let outcomes = &mut outcomes[..checks.len().min(MAX_LIMITS)];
         outcomes.fill(Outcome::default());
         let empty = checks.iter().any(|check| check.key().is_empty());
         if checks.is_empty() || checks.len() > MAX_LIMITS || empty {
             // The table of this process says why not as well as any store.
-            return self.local.decide_each(checks, now, outcomes);
+            return self.local.decide_each(checks, asked_at, outcomes);
         }
         if self.any_block(now) {
             let waits = checks.iter().filter(|check| check.what() != Act::Force);
@@ -91,7 +92,7 @@ impl<R: Remote> Inner<R> {
         if let [check] = checks
             && self.is_simple(check)
         {
-            outcomes[0] = self.ask_one(check, now).await;
+            outcomes[0] = self.ask_one(check, asked_at).await;
             return Decision::of_outcomes(checks, outcomes, now);
         }
         let tags = checks.iter().map(|check| self.tag(check)).collect();
@@ -99,7 +100,8 @@ impl<R: Remote> Inner<R> {
             shared: self,
             checks,
             now,
-            started: Instant::now(),
+            // However many stores it asks, all of them have one deadline.
+            asked_at: asked_at.begin(),
             tags,
             ways: checks.iter().map(|_| Way::Unasked).collect(),
             outcomes: checks.iter().map(|_| Outcome::default()).collect(),
@@ -141,7 +143,7 @@ impl<R: Remote> Request<'_, R> {
 
     /// Whether a limit is known to refuse; then `outcomes` say so.
     fn recall(&mut self) -> bool {
-        let (shared, now) = (self.shared, self.now);
+        let (shared, now) = (self.shared, self.asked_at);
         let counting = |check: &Check<'_>| check.counts_denied();
         // Of several limits, those that count refused requests have to be told of each.
         if self.checks.len() > 1 && self.checks.iter().any(counting) {
@@ -192,14 +194,14 @@ impl<R: Remote> Request<'_, R> {
         }
         let checks: List<Check<'_>> = alone.iter().map(|&index| self.checks[index]).collect();
         let Some(first) = checks.first() else { return true };
-        let at = shared.asked(first).clock(self.now);
+        let at = shared.asked(first).clock_now(self.asked_at);
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let admitted = shared.decide_in_table(&checks, at, &mut answers);
         let way = if admitted { Way::Alone } else { Way::Refused };
         for (&index, answer) in alone.iter().zip(answers) {
             (self.outcomes[index], self.ways[index]) = (answer, way.clone());
             let units = if admitted { answer.charged } else { self.counted(index) };
-            let stretch = || Stretch::of(self.checks[index].limit(), &answer, at, units);
+            let stretch = || Stretch::of(self.checks[index].limit(), &answer, at.instant(), units);
             // A place that was given up meanwhile is told now.
             if units > 0 && !shared.sync.add(self.tags[index], stretch()) {
                 self.charge_soon(index, units);
@@ -221,7 +223,7 @@ impl<R: Remote> Request<'_, R> {
     /// Charges for what has happened without waiting for the store.
     fn charge_soon(&self, index: usize, units: u64) {
         let check = &self.checks[index];
-        let when = self.shared.asked(check).when(self.now, self.started);
+        let when = self.shared.asked(check).when(self.asked_at);
         self.shared.charge_soon(check, units, when);
     }
 
@@ -237,23 +239,23 @@ impl<R: Remote> Request<'_, R> {
         if group.is_empty() {
             return true;
         }
-        let when = asked.when(self.now, self.started);
+        let when = asked.when(self.asked_at);
         for &index in &group {
             shared.tell_before(&self.checks[index], self.tags[index], when).await;
         }
         let checks: List<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
-        let sent = shared.pace.saw(self.now);
+        shared.pace.saw(self.now);
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let mut seen = Seen::default();
         let answer = asked.store.decide_seen(&checks, when, &mut answers, &mut seen).await;
         if answer.is_err() {
             return self.go_on_without(&group);
         }
-        let answered = shared.answered(self.now, sent);
+        let answered = self.asked_at.again().instant();
         asked.saw(seen.at, answered);
         for (place, receipt) in std::mem::take(&mut seen.back) {
             let check = checks[place].cost(receipt.granted());
-            shared.tell_soon(shared.refund_debt(&check, Some(&receipt)), when);
+            drop(shared.tell(shared.refund_debt(&check, Some(&receipt)), when));
         }
         let mut unanswered = List::new();
         for (place, &index) in group.iter().enumerate() {
@@ -282,7 +284,7 @@ impl<R: Remote> Request<'_, R> {
     /// Decides the checks of a store that does not answer; whether nothing refuses.
     fn go_on_without(&mut self, group: &[usize]) -> bool {
         let checks: List<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
-        let at = self.shared.asked(&checks[0]).clock(self.now);
+        let at = self.shared.asked(&checks[0]).clock_now(self.asked_at.again());
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let answers = &mut answers[..checks.len()];
         let share = |check: &Check<'_>| self.shared.shares.of(check.limit(), self.shared.live());
@@ -301,7 +303,7 @@ impl<R: Remote> Request<'_, R> {
             match self.ways[index] {
                 Way::Refused => {}
                 Way::Unasked => {
-                    self.outcomes[index] = self.shared.glance(&self.checks[index], self.now);
+                    self.outcomes[index] = self.shared.glance(&self.checks[index], self.asked_at);
                     let counted = self.counted(index);
                     if counted > 0 {
                         self.charge_soon(index, counted);
@@ -327,10 +329,10 @@ impl<R: Remote> Request<'_, R> {
         outcome.remaining = (outcome.remaining + units).min(check.limit().capacity());
         let receipt = Outcome { charged: units, ..charged }.receipt();
         let asked = shared.asked(check);
-        let when = asked.when(self.now, self.started);
+        let when = asked.when(self.asked_at);
         let tell = |units: u64| {
             let debt = shared.refund_debt(&check.cost(units), Some(&receipt));
-            shared.tell_soon(debt, when);
+            drop(shared.tell(debt, when));
         };
         match &self.ways[index] {
             Way::Lease if shared.leases.put_back(tag, units) => {}

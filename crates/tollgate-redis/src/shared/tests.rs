@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::algorithm::{self, State};
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, Micros, OnFailure, Outcome, Receipt,
-    Refusal, Store, Terms, Wait,
+    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, Micros, Now, OnFailure, Outcome,
+    Receipt, Refusal, Store, Terms, Wait,
 };
 
 use super::*;
@@ -116,16 +116,21 @@ impl Store for StandIn {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Answer<Decision> {
-        let when = When { now, deadline: Instant::now() + self.timeout() };
+        let when = When { now: now.instant(), deadline: Instant::now() + self.timeout() };
         self.decide_seen(checks, when, outcomes, &mut Seen::default()).await
     }
 
-    async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) -> Answer<()> {
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Now<'_>,
+    ) -> Answer<()> {
         self.call()?;
-        let now = self.clock(now);
+        let now = self.clock(now.instant());
         let units = receipt.as_ref().map_or(u64::MAX, Receipt::granted).min(check.units());
         let at = receipt.map(|receipt| receipt.charged_at());
         self.on(check, now, |state| algorithm::refund(check.limit(), state, units, at, now));
@@ -289,7 +294,7 @@ fn standing() -> (Shared<StandIn>, StandIn) {
 }
 
 async fn decide(shared: &Shared<StandIn>, checks: &[Check<'_>], now: Micros) -> Decision {
-    let Ok(decision) = shared.decide_each(checks, now, &mut [Outcome::default(); 16]).await;
+    let Ok(decision) = shared.decide_each(checks, now.into(), &mut [Outcome::default(); 16]).await;
     decision
 }
 

@@ -7,7 +7,7 @@ use redis::Value;
 use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::store::replay;
-use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt, Store, Wait};
+use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
 
 use crate::blocks::KeyHash;
 use crate::error::StoreError;
@@ -29,19 +29,19 @@ impl Store for RedisStore {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, StoreError> {
-        RedisStore::decide_each(self, checks, now, outcomes).await
+        RedisStore::decide_each(self, checks, now.instant(), outcomes).await
     }
 
     async fn refund(
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), StoreError> {
-        let (limit, key, units) = (check.limit(), check.key(), check.units());
+        let (now, limit, key, units) = (now.instant(), check.limit(), check.key(), check.units());
         let of_no_charge = receipt.is_none();
         let refund = RedisStore::refund(self, limit, key, receipt, units, now).await;
         if of_no_charge && refund.is_err() {

@@ -35,7 +35,7 @@ async fn what_others_give_back_is_known_within_a_second() {
     let check = Check::new(&limit, "hot");
     assert!(decide(&all[0], &[check.cost(5)]).await.allowed());
     assert!(!decide(&all[1], &[check]).await.allowed());
-    let Ok(()) = all[0].refund(&check.cost(5), None, now()).await;
+    let Ok(()) = all[0].refund(&check.cost(5), None, now().into()).await;
     let back = now().as_u64();
     loop {
         let asked = now().as_u64();

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act, Check, Clock, Micros, Outcome, Refusal, Wait};
+use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 
 use super::asked::One;
 use crate::answer::{Answer, Binding, Entries, Told};
@@ -17,17 +17,20 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         &self,
         plan: &mut Plan<'_>,
         each: &[One],
-        now: Micros,
+        asked_at: Now<'_>,
     ) -> (Told, Entries) {
+        // What is given back after all is given back within the deadline of the decision.
+        let asked_at = asked_at.begin();
+        let now = asked_at.instant();
         self.enforce_blocked(plan, now);
         plan.refused = is_closed(plan);
-        let (mut told, mut entries) = self.ask_store(plan, Act::Take, now).await;
+        let (mut told, mut entries) = self.ask_store(plan, Act::Take, asked_at).await;
         refuse_debtors(plan, each, &mut entries);
         enforce_quotas(plan, &mut entries);
         let passed = told.refusal.is_none();
         settle(plan, &entries, &mut told, now);
         if passed && told.refusal.is_some() {
-            self.take_back(plan, &mut entries, now).await;
+            self.take_back(plan, &mut entries, asked_at).await;
         }
         if !plan.only_asks {
             self.tell(plan, &told, &entries);
@@ -37,7 +40,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back what the store has charged for a request that it let pass and that is refused after
     /// all. Only where it was charged: a store that did not answer is not waited for again.
-    async fn take_back(&self, plan: &Plan<'_>, entries: &mut Entries, now: Micros) {
+    async fn take_back(&self, plan: &Plan<'_>, entries: &mut Entries, now: Now<'_>) {
         let store = self.limiter().store();
         let charged: ArrayVec<(&Planned, Outcome), MAX_LIMITS> = plan
             .limits
@@ -80,16 +83,16 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Gives back what is to be given back; what is there after that, of each limit.
-    pub(super) async fn give_back(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
+    pub(super) async fn give_back(&self, plan: &Plan<'_>, asked_at: Now<'_>) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.limiter().store();
             let checks = plan.checks(Act::Take);
-            let back = together(checks.iter().map(|check| store.refund(check, None, now)));
+            let back = together(checks.iter().map(|check| store.refund(check, None, asked_at)));
             let nothing = |one: &Planned| plan.check(one, Act::Peek).cost(0);
             let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
             // A store is asked in this order, and waited for once.
-            let look = async { store.decide_each(&asked, now, &mut outcomes).await };
+            let look = async { store.decide_each(&asked, asked_at, &mut outcomes).await };
             let (_, Ok(_)) = both(back, look).await;
         }
         outcomes
@@ -97,7 +100,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Charges what is forced, and tells of it: it is use like any other. What is there after that, of
     /// each limit.
-    pub(super) async fn force(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
+    pub(super) async fn force(&self, plan: &Plan<'_>, now: Now<'_>) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.limiter().store();

@@ -1,5 +1,7 @@
 //! The refusal cache, from outside.
 
+use tollgate::ManualClock;
+
 use super::*;
 
 #[tokio::test]
@@ -41,7 +43,7 @@ async fn giving_back_or_forgetting_asks_the_store_again() {
     let charged = decide(&shared, &[check.cost(2)], NOW).await;
     assert!(!decide(&shared, &[check], NOW).await.allowed());
     assert_eq!(decide(&shared, &[check], NOW).await.decided_by(), DecidedBy::RefusalCache);
-    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW.into()).await;
     assert!(decide(&shared, &[check], NOW).await.allowed());
     assert!(!decide(&shared, &[check], NOW).await.allowed());
     let Ok(_) = shared.reset(&check, NOW).await;
@@ -151,11 +153,12 @@ async fn whoever_waits_as_told_is_admitted_however_late_the_store_answered() {
     assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
     // Asked at 0, judged at 20 ms and answered at 40 ms: one more fits at 100 ms.
     store.0.hangs.store(true, Ordering::Release);
-    let asked = [check];
-    let (first, ()) = tokio::join!(decide(&shared, &asked, NOW), async {
+    let (clock, asked, outcomes) = (ManualClock::new(NOW), [check], &mut [Outcome::default()]);
+    let asking = shared.decide_each(&asked, Now::live(&clock), outcomes);
+    let (Ok(first), ()) = tokio::join!(asking, async {
         tokio::task::yield_now().await;
         store.0.ahead.store(20_000, Ordering::Release);
-        shared.inner.pace.saw(at(40_000));
+        clock.set(at(40_000));
         store.0.hangs.store(false, Ordering::Release);
     });
     store.0.ahead.store(0, Ordering::Release);
