@@ -160,3 +160,115 @@ fn refund_of_no_charge(limit: &Limit, state: &mut State, units: u64, at: Micros,
         algorithm::refund(limit, state, taken, Some(instant(limit, tick)), now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate::Algorithm;
+
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    fn limit(algorithm: Algorithm) -> Limit {
+        Limit::per(10, std::time::Duration::from_secs(10)).algorithm(algorithm).build().unwrap()
+    }
+
+    /// Units that a limit of 10 in 10 s has used.
+    fn used(limit: &Limit, state: &State, at: u64) -> i64 {
+        10 - state.balance(limit, Micros::new(at))
+    }
+
+    #[test]
+    fn late_units_are_charged_where_they_belong() {
+        use Algorithm::*;
+        // 3 units charged at 25 s; 2 are told at an instant for another; used at a third
+        for (algorithm, at, told, looked, expected) in [
+            (FixedWindow, 19 * S, 26 * S, 26 * S, 3),
+            (FixedWindow, 20 * S, 26 * S, 26 * S, 5),
+            (FixedWindow, 26 * S, 29 * S, 29 * S, 5),
+            (FixedWindow, 26 * S, 31 * S, 31 * S, 0),
+            (SlidingWindowCounter, 9 * S, 26 * S, 26 * S, 3),
+            // All of the window before counts at its end, half of it in the middle of this one.
+            (SlidingWindowCounter, 19 * S, 25 * S, 25 * S, 4),
+            (SlidingWindowCounter, 21 * S, 26 * S, 26 * S, 5),
+            (SlidingWindowCounter, 26 * S, 30 * S, 30 * S, 5),
+            (SlidingWindowLog, 15 * S, 25 * S, 25 * S, 3),
+            (SlidingWindowLog, 16 * S, 25 * S, 25 * S, 5),
+            (SlidingWindowLog, 16 * S, 25 * S, 26 * S, 3),
+            (SlidingWindowLog, 25 * S, 34 * S, 34 * S, 5),
+            (SlidingWindowLog, 26 * S, 36 * S, 36 * S, 0),
+            (TokenBucket, 15 * S, 25 * S, 25 * S, 3),
+            (TokenBucket, 16 * S, 25 * S, 25 * S, 5),
+            (TokenBucket, 26 * S, 27 * S, 27 * S, 3),
+            (TokenBucket, 26 * S, 40 * S, 40 * S, 0),
+        ] {
+            let limit = limit(algorithm);
+            let mut state = State::fresh(&limit, Micros::ZERO);
+            algorithm::charge(&limit, &mut state, 3, Micros::new(25 * S));
+            let late = LateUnits { units: 2, at: Micros::new(at), kind: LateKind::Charge };
+            apply(&limit, &mut state, late, Micros::new(told));
+            let case = format!("{algorithm}: of {at}, told at {told}");
+            assert_eq!(used(&limit, &state, looked), expected, "{case}");
+            assert!(state.is_possible(&limit), "{case}");
+        }
+    }
+
+    /// Told late or in time, in any order: a log is the same.
+    #[test]
+    fn a_log_takes_entries_between_others() {
+        for buckets in [None, Some(7)] {
+            let builder = Limit::per(100, std::time::Duration::from_secs(10));
+            let limit = match buckets {
+                None => builder.algorithm(Algorithm::SlidingWindowLog),
+                Some(buckets) => builder.buckets(buckets),
+            };
+            let limit = limit.build().unwrap();
+            let mut random = testkit::random::Random::seeded(7);
+            let mut charges: Vec<(u64, u64)> =
+                (0..40).map(|_| (random.below(10 * S), random.between(1, 3))).collect();
+            let mut late = State::fresh(&limit, Micros::ZERO);
+            for &(at, units) in &charges {
+                let one = LateUnits { units, at: Micros::new(at), kind: LateKind::Charge };
+                apply(&limit, &mut late, one, Micros::new(10 * S));
+            }
+            charges.sort_unstable();
+            let mut in_time = State::fresh(&limit, Micros::ZERO);
+            for (at, units) in charges {
+                algorithm::charge(&limit, &mut in_time, units, Micros::new(at));
+            }
+            for at in 10..21 {
+                assert_eq!(used(&limit, &late, at * S), used(&limit, &in_time, at * S), "at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_log_takes_late_units_onto_a_later_entry() {
+        let limit = Limit::per(9_000, std::time::Duration::from_secs(10));
+        let limit = limit.algorithm(Algorithm::SlidingWindowLog).build().unwrap();
+        let mut state = State::fresh(&limit, Micros::ZERO);
+        for number in 0..5_000_u64 {
+            let at = Micros::new(number * 7_919 % 4_999 * 1_000 + 1);
+            let one = LateUnits { units: 1, at, kind: LateKind::Charge };
+            assert!(apply(&limit, &mut state, one, Micros::new(5 * S)));
+            assert!(state.is_possible(&limit));
+        }
+        assert_eq!(9_000 - state.balance(&limit, Micros::new(5 * S)), 5_000);
+    }
+
+    #[test]
+    fn what_is_given_back_late_is_of_its_own_time() {
+        let limit = limit(Algorithm::SlidingWindowLog);
+        let mut state = State::fresh(&limit, Micros::ZERO);
+        for (at, units) in [(1, 2), (3, 2), (5, 2)] {
+            algorithm::charge(&limit, &mut state, units, Micros::new(at * S));
+        }
+        let kind = LateKind::RefundOfNoCharge;
+        let late = LateUnits { units: 3, at: Micros::new(4 * S), kind };
+        apply(&limit, &mut state, late, Micros::new(6 * S));
+        // 1 of 1 s and 2 of 5 s are left.
+        for (at, left) in [(6, 3), (11, 2), (15, 0)] {
+            assert_eq!(used(&limit, &state, at * S), left, "at {at} s");
+        }
+    }
+}

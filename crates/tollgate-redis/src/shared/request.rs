@@ -86,7 +86,11 @@ impl<R: Remote> Inner<R> {
             let waits = checks.iter().filter(|check| check.what() != Act::Force);
             let wait = waits.filter_map(|check| self.blocked(check.key(), now)).max();
             if let Some(wait) = wait {
-                return Decision::refused(Refusal::Blocked, wait, now);
+                let decision = Decision::refused(Refusal::Blocked, wait, now);
+                if let [outcome] = outcomes {
+                    *outcome = decision.outcome();
+                }
+                return decision;
             }
         }
         if let [check] = checks

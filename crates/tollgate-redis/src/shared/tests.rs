@@ -32,6 +32,8 @@ struct Table {
     /// How it fails, if it does. What may have been done by a store that fails so, it does.
     fails: Mutex<Option<ErrorClass>>,
     calls: AtomicU64,
+    /// The deadlines of what it was asked.
+    deadlines: Mutex<Vec<Instant>>,
     /// Whether it keeps its answers to itself for now.
     hangs: AtomicBool,
     /// How far its clock is ahead, in microseconds.
@@ -192,6 +194,7 @@ impl Remote for StandIn {
         late: &[LateUnits],
         when: When,
     ) -> Answer<Option<(State, Micros)>> {
+        self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
         self.wait().await;
         let now = self.clock(when.now);
@@ -211,6 +214,7 @@ impl Remote for StandIn {
         outcomes: &mut [Outcome],
         seen: &mut Seen,
     ) -> Answer<Decision> {
+        self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
         self.wait().await;
         let now = self.clock(when.now);
@@ -328,8 +332,28 @@ fn what_was_asked_a_while_ago_does_not_turn_the_clock_back() {
     }
 }
 
+/// Begins something and does not wait for its end: the store hangs meanwhile.
+async fn begin_and_go<T>(store: &StandIn, work: impl Future<Output = T>) {
+    store.0.hangs.store(true, Ordering::Release);
+    {
+        let mut work = std::pin::pin!(work);
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(work.as_mut().poll(context).is_pending())
+        });
+        assert!(polled.await, "the store does not answer yet");
+    }
+    store.0.hangs.store(false, Ordering::Release);
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+}
+
 mod equal;
 mod failures;
+mod gone;
 mod leases;
 mod refused;
 mod several;

@@ -132,18 +132,6 @@ async fn a_charge_ends_what_is_remembered_of_a_refusal() {
     assert_eq!(store.used(&check, NOW), 7);
 }
 
-/// Would catch: a refusal that is remembered for one check's own cost, though two of one state were
-/// judged for what they ask together.
-#[tokio::test]
-async fn what_two_checks_of_one_state_were_refused_says_nothing_about_one() {
-    let (shared, _) = standing();
-    let limit = limit("1/hour burst 10");
-    let check = Check::new(&limit, "a");
-    assert!(decide(&shared, &[check.cost(3)], NOW).await.allowed());
-    assert!(!decide(&shared, &[check.cost(5), check.cost(5)], NOW).await.allowed());
-    assert!(decide(&shared, &[check.cost(5)], NOW).await.allowed(), "5 of 7 are left");
-}
-
 /// Would catch: waits that are counted from the question, of a store that took its time to answer.
 #[tokio::test]
 async fn whoever_waits_as_told_is_admitted_however_late_the_store_answered() {
