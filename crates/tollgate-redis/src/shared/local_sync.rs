@@ -320,6 +320,10 @@ impl<R: Remote> Inner<R> {
             charged_at.is_none_or(|at| present(facts, 0).holds(at)).then_some(())
         };
         let taken = place.spend(tag, untold, of_it).map_or(0, |_| untold);
+        if taken > 0 && place.units() == 0 {
+            // The next charge may open a window of its own.
+            end_stretch(place, owner, None);
+        }
         units - taken - owner.take_back(units - taken, charged_at)
     }
 

@@ -87,7 +87,7 @@ impl<R: Remote> Inner<R> {
             let wait = waits.filter_map(|check| self.blocked(check.key(), now)).max();
             if let Some(wait) = wait {
                 let decision = Decision::refused(Refusal::Blocked, wait, now);
-                if let [outcome] = outcomes {
+                if let ([outcome], false) = (outcomes, checks[0].is_shadow()) {
                     *outcome = decision.outcome();
                 }
                 return decision;
@@ -361,6 +361,13 @@ impl<R: Remote> Request<'_, R> {
     /// Of "up to", all limits grant what the one with the least does. Nobody counts where the rule
     /// admits without a store.
     fn level(&mut self) {
+        // One store that decides about all of them has done it.
+        let first = self.shared.asked(&self.checks[0]);
+        let by_first = |check: &Check<'_>| std::ptr::eq(self.shared.asked(check), first);
+        if self.ways.iter().all(|way| matches!(way, Way::Store)) && self.checks.iter().all(by_first)
+        {
+            return;
+        }
         let counts = |index: usize| self.outcomes[index].decided_by != DecidedBy::Open;
         for (index, more) in level::excess(self.checks, &self.outcomes, counts) {
             self.give_back(index, more);

@@ -56,7 +56,8 @@ fn check<'a>(limit: &'a Limit, random: &mut Random) -> Check<'a> {
     };
     let check = Check::new(limit, *random.pick(&KEYS)).cost(cost).act(act);
     let check = if random.one_in(12) { check.at_once() } else { check };
-    let check = if random.one_in(3) { check.count_denied() } else { check };
+    let counts = limit.units() == 5 || random.one_in(20);
+    let check = if counts { check.count_denied() } else { check };
     if random.one_in(12) { check.shadow() } else { check }
 }
 
@@ -64,7 +65,7 @@ fn check<'a>(limit: &'a Limit, random: &mut Random) -> Check<'a> {
 fn next(random: &mut Random, now: Micros) -> Micros {
     let now = now.as_u64();
     let end_of = |period: u64| (now / period + 1) * period;
-    Micros::new(match random.below(12) {
+    Micros::new(match random.below(80) {
         0 => now + random.below(2_000_000),
         1 | 2 => now + random.below(200_000),
         3 => end_of(1_000_000) - 1,
@@ -136,7 +137,7 @@ async fn what_is_remembered_of_refusals_changes_no_answer() {
         }
     }
     let stats = shared.stats();
-    assert!(stats.refusals_cached > STEPS as u64 / 20, "{stats:?}");
+    assert!(stats.refusals_cached > STEPS as u64 / 50, "{stats:?}");
     assert_eq!((stats.degraded_local, stats.refunds_lost), (0, 0));
 }
 
