@@ -45,7 +45,7 @@ use crate::time::{Micros, Wait};
 
 use arena::Arena;
 use held::{Compact, Held};
-use numbers::{BLOCK_TAG, Numbers};
+use numbers::{BLOCK_TAG, Numbers, TagsHeld};
 use secret::Secret;
 use slot::Record;
 use table::{Inserted, Policy, Table, Worth};
@@ -372,7 +372,9 @@ impl MemoryStore {
         purpose: Purpose,
         mut act: impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
-        let Some(tag) = self.tag(limit) else {
+        let held = self.hold_tags(std::iter::once(limit));
+        let tag = held.as_ref().and_then(|_| self.numbers.tag(limit));
+        let Some(tag) = tag else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now.instant()));
         };
         let places: &[DecidedBy] = match place {
@@ -435,6 +437,26 @@ impl MemoryStore {
                 }
                 Inserted::Exists => {}
                 Inserted::NoRoom(wait) => return Err(wait),
+            }
+        }
+    }
+
+    /// Gives all of these limits tags that can be written into slots as long as this is held. `None`:
+    /// there are too many limits.
+    #[inline]
+    fn hold_tags<'l>(
+        &self,
+        limits: impl Iterator<Item = &'l Limit> + Clone,
+    ) -> Option<TagsHeld<'_>> {
+        loop {
+            let held = self.numbers.hold();
+            if limits.clone().all(|limit| self.numbers.tag(limit).is_some()) {
+                return Some(held);
+            }
+            // To make room for a tag takes what is held.
+            drop(held);
+            for limit in limits.clone() {
+                self.tag(limit)?;
             }
         }
     }

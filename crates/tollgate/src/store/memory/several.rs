@@ -94,6 +94,8 @@ impl MemoryStore {
         if checks.is_empty() {
             return Decision::unlimited(now);
         }
+        // Without it, whoever has no tag is refused below, if nothing else refuses before.
+        let _held = self.hold_tags(checks.iter().map(|check| check.limit));
         // Apart from the list of what is asked: limits are large, and this one is nearly always empty.
         let staggered = checks.iter().filter(|check| check.limit.is_staggered());
         let shifted: List<Limit> =
@@ -144,7 +146,7 @@ impl MemoryStore {
         {
             return Err(Decision::refused(Refusal::Blocked, wait, now));
         }
-        let Some(tag) = self.tag(check.limit) else {
+        let Some(tag) = self.numbers.tag(check.limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
         };
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers

@@ -263,3 +263,40 @@ fn a_seeded_state_answers_as_where_it_came_from() {
         store.seed(&limit, "".into(), &elsewhere, later);
     }
 }
+
+/// Would catch: numbers that are forgotten while their tag is on its way into a slot, so that what was
+/// charged under them is forgotten as well.
+#[test]
+fn numbers_are_not_forgotten_while_their_tag_is_written() {
+    const ROUNDS: u64 = 3 * numbers::MAX_NUMBERS as u64 / 128;
+    let store = MemoryStore::new(20_000);
+    let now = Micros::from_secs(1_795_000_000);
+    let twice = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (store, twice) = (&store, &twice);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let first = (thread * ROUNDS + round) * 128 + 2;
+                    let limits: Vec<Limit> = (first..first + 128)
+                        .map(|units| Limit::per_hour(units).burst(units).build().unwrap())
+                        .collect();
+                    // A question gives numbers a tag, and a full index looks through all slots; a take
+                    // writes the tag into a slot.
+                    for limit in &limits {
+                        let _ = store.decide_one(&Check::new(limit, "peek").act(Act::Peek), now);
+                    }
+                    for limit in limits.iter().step_by(32) {
+                        let key = format!("{}", limit.units());
+                        let check = Check::new(limit, &key).cost(limit.units());
+                        let taken = [0; 2].map(|_| store.decide_one(&check, now).allowed());
+                        let both = taken == [true; 2];
+                        twice.fetch_add(u64::from(both), Ordering::Relaxed);
+                        store.reset(limit, Key::from(&key), now);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(twice.into_inner(), 0, "keys that were admitted twice");
+}
