@@ -223,4 +223,37 @@ mod tests {
         }
         assert_eq!(numbers.tag(&limit(1)), Some(first));
     }
+
+    /// Would catch: numbers that are forgotten while their tag is on its way into a slot, so that what is
+    /// charged under them is forgotten as well.
+    #[test]
+    fn numbers_are_not_forgotten_while_their_tag_is_written() {
+        use std::sync::{Mutex, mpsc};
+        let (numbers, slots) = (Numbers::new(), Mutex::new(HashSet::new()));
+        for units in 1..=MAX_NUMBERS as u64 {
+            numbers.register(&limit(units), || unreachable!("there is room")).unwrap();
+        }
+        let (looked_up, is_looked_up) = mpsc::channel();
+        let (scanning, is_scanning) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let held = numbers.hold();
+                let tag = numbers.tag(&limit(1)).unwrap();
+                looked_up.send(()).unwrap();
+                // Nobody looks through the slots until the tag is written: then this waits in vain.
+                let _ = is_scanning.recv_timeout(std::time::Duration::from_millis(100));
+                slots.lock().unwrap().insert(tag);
+                drop(held);
+            });
+            is_looked_up.recv().unwrap();
+            let in_use = || {
+                let found = slots.lock().unwrap().clone();
+                let _ = scanning.send(());
+                found
+            };
+            assert!(numbers.register(&limit(1 << 20), in_use).is_some());
+        });
+        let tag = slots.into_inner().unwrap().into_iter().next().unwrap();
+        numbers.with(tag, |found| assert_eq!(found.map(Limit::units), Some(1)));
+    }
 }
