@@ -34,7 +34,7 @@ pub trait Remote: Store<Error = StoreError> + 'static {
     /// refund.
     fn settle(
         &self,
-        key: KeyHash,
+        state: StateName,
         limit: &Limit,
         late: &[LateUnits],
         when: When,
@@ -67,6 +67,15 @@ pub struct When {
     pub now: Micros,
     /// Then nobody waits any more.
     pub deadline: Instant,
+}
+
+/// Which state of a limit it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateName {
+    /// Whose.
+    pub key: KeyHash,
+    /// Which one of those that limits of one request have: see [`Outcome::twin`].
+    pub twin: u8,
 }
 
 /// Units that a store is told of later than they were moved.

@@ -28,7 +28,7 @@ use crate::error::{ErrorClass, StoreError};
 use crate::keys::{self, Names};
 use crate::link::Link;
 use crate::options::{Options, TimeOf};
-use crate::remote::When;
+use crate::remote::{StateName, When};
 use crate::request::{self, Request};
 use crate::script::{self, Reply, Write};
 use crate::stats::LinkStats;
@@ -101,7 +101,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
-            instances: Arc::new(Instances::new(&options.prefix)),
+            instances: Arc::new(Instances::new(options.prefix.as_str())),
             names: Arc::new(Names::new(options)),
             time: options.time,
             kept: Arc::default(),
@@ -339,10 +339,11 @@ impl RedisStore {
         if key.is_empty() || units == 0 {
             return Ok(());
         }
+        let twin = receipt.as_ref().map_or(0, Receipt::twin);
         let charged_at = receipt.map(|receipt| receipt.charged_at());
         let limit = &*limit.for_key(key.as_bytes());
-        let key = self.names.hash(key.as_bytes());
-        self.refund_by(key, limit, units, charged_at, self.when(now)).await
+        let state = StateName { key: self.names.hash(key.as_bytes()), twin };
+        self.refund_by(state, limit, units, charged_at, self.when(now)).await
     }
 
     fn open_one(&self, limit: &Limit, reply: &Reply, purpose: Purpose) -> (Seen, bool) {

@@ -1,5 +1,7 @@
 //! What one request is to be asked: from facts to checks.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
@@ -8,6 +10,7 @@ use crate::descriptors::Unit;
 use crate::facts::Facts;
 use crate::gatekeeper::Ask;
 use crate::limit_spec::RuleLimit;
+use crate::missing_facts::{SkippedRule, can_refuse};
 use crate::rule::{Cost, Rule};
 use crate::rule_set::RuleSet;
 use crate::seen::Seen;
@@ -37,6 +40,10 @@ pub(crate) struct Plan<'a> {
     pub(crate) closed: ArrayVec<Closed, MAX_LIMITS>,
     /// Rules that did not apply because a fact of their key is missing.
     pub(crate) without_fact: u32,
+    /// Where that leaves no rule that could refuse: the first of those that were skipped.
+    pub(crate) skipped: Option<SkippedRule>,
+    /// The asker wants an error where a rule was skipped and no other could refuse.
+    pub(crate) needs_facts: bool,
     /// Limits that do not refuse and found no room in the decision.
     pub(crate) left_out: u32,
     /// A limit that does found none: the request cannot be decided.
@@ -125,6 +132,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
         let mut plan = Plan::empty(rules, ask.cannot_wait);
         plan.only_asks = ask.cost == Some(0);
+        plan.needs_facts = ask.needs_facts;
         plan.add_facts(&ask.facts, (0, ask.cost), now);
         plan
     }
@@ -142,9 +150,16 @@ impl<'a> Plan<'a> {
             stated: Vec::new(),
             closed: ArrayVec::new(),
             without_fact: 0,
+            skipped: None,
+            needs_facts: false,
             left_out: 0,
             too_many: false,
         }
+    }
+
+    /// Whether the asker gets an error: no rule could be asked.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.needs_facts && self.skipped.is_some()
     }
 
     /// Adds the limits of all rules that apply to these facts.
@@ -163,15 +178,21 @@ impl<'a> Plan<'a> {
         let selected = rules.select(&seen);
         let request = Request { seen, of, explicit_cost, now };
         let mut enforced_match = false;
+        let mut asked = AskedRules::default();
         for &number in selected.iter().filter(|number| !rules.at(**number).fallback) {
             let standing = self.add(number, &request);
             let rule = rules.at(number);
+            asked.note(number, rule, standing);
             enforced_match |= rule.when.is_some() && standing == Some(Standing::Enforced);
         }
         if !enforced_match {
             for &number in selected.iter().filter(|number| rules.at(**number).fallback) {
-                self.add(number, &request);
+                let standing = self.add(number, &request);
+                asked.note(number, rules.at(number), standing);
             }
+        }
+        if let (false, Some(number)) = (asked.can_refuse, asked.skipped) {
+            self.skipped.get_or_insert(SkippedRule::new(rules, number, &request.seen));
         }
     }
 
@@ -324,6 +345,11 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn limit(&self, planned: &Planned) -> &Limit {
+        self.shared_limit(planned)
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn shared_limit(&self, planned: &Planned) -> &Arc<Limit> {
         &planned.place.limit(self.rules, &self.stated).limit
     }
 
@@ -388,6 +414,23 @@ pub(crate) enum DirectLimit {
     Stated(Box<RuleLimit>),
     /// Nothing in this time.
     Closed(Unit),
+}
+
+/// The rules of one request that could refuse it: whether one was asked, and the first that was skipped.
+#[derive(Default)]
+struct AskedRules {
+    can_refuse: bool,
+    skipped: Option<u32>,
+}
+
+impl AskedRules {
+    fn note(&mut self, number: u32, rule: &Rule, standing: Option<Standing>) {
+        match standing {
+            Some(Standing::Enforced) => self.can_refuse = true,
+            None if can_refuse(rule) => self.skipped = self.skipped.or(Some(number)),
+            _ => {}
+        }
+    }
 }
 
 /// What is the same for all rules of one request.

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tollgate::{Algorithm, Check, Consistency, Limit, Micros, Now, Outcome, Precision, Receipt};
 
 use crate::late;
-use crate::remote::{LateKind, LateUnits, Remote, When};
+use crate::remote::{LateKind, LateUnits, Remote, StateName, When};
 
 use super::kept::Kept;
 use super::lasting::LastingWork;
@@ -384,8 +384,8 @@ impl<R: Remote> Inner<R> {
         let late: ArrayVec<LateUnits, { 2 * STRETCHES as usize }> =
             passed.iter().map(|stretch| stretch.late(&limit)).collect();
         let when = when.unwrap_or_else(|| asked.when(self.pace.now().into()));
-        let key = asked.store.hash(check.key());
-        match asked.store.settle(key, &limit, &late, when).await {
+        let state = StateName { key: asked.store.hash(check.key()), twin: 0 };
+        match asked.store.settle(state, &limit, &late, when).await {
             Ok(Some((mut state, at))) => {
                 // What passed while the store was being told is not in its state yet.
                 for stretch in self.untold_of(tag) {
@@ -476,6 +476,7 @@ pub(super) fn copy_of(receipt: &Receipt) -> Receipt {
         charged: receipt.granted(),
         served_at: receipt.charged_at(),
         decided_by: receipt.decided_by(),
+        twin: receipt.twin(),
         ..Outcome::default()
     }
     .receipt()

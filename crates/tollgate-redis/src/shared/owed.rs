@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tollgate::{Check, Limit, Micros, Receipt, Wait};
 
-use crate::blocks::KeyHash;
 use crate::error::StoreError;
-use crate::remote::{LateKind, LateUnits, Remote, When};
+use crate::remote::{LateKind, LateUnits, Remote, StateName, When};
 
 use super::Inner;
 use super::lasting::LastingWork;
@@ -42,7 +41,7 @@ pub(super) struct Owed {
 pub(super) struct Debt {
     /// The number of the store.
     store: u8,
-    key: KeyHash,
+    state: StateName,
     /// The limit as it applies to the key.
     limit: Limit,
     /// What the refusal cache knows the key by.
@@ -96,7 +95,7 @@ impl<R: Remote> Inner<R> {
         let key = check.key();
         Debt {
             store: check.its_terms().store,
-            key: self.asked(check).store.hash(key),
+            state: StateName { key: self.asked(check).store.hash(key), twin: 0 },
             limit: check.limit().for_key(key.as_bytes()).into_owned(),
             tag: self.tag(check),
             late: LateUnits { units, at, kind },
@@ -107,7 +106,11 @@ impl<R: Remote> Inner<R> {
     pub(super) fn refund_debt(&self, check: &Check<'_>, receipt: Option<&Receipt>) -> Debt {
         let units = receipt.map_or(u64::MAX, Receipt::granted).min(check.units());
         match receipt {
-            Some(receipt) => self.debt(check, LateKind::Refund, units, receipt.charged_at()),
+            Some(receipt) => {
+                let mut debt = self.debt(check, LateKind::Refund, units, receipt.charged_at());
+                debt.state.twin = receipt.twin();
+                debt
+            }
             None => self.debt(check, LateKind::RefundOfNoCharge, units, LateUnits::NOW),
         }
     }
@@ -128,7 +131,7 @@ impl<R: Remote> Inner<R> {
     /// Tells the store now, or keeps it until it answers again; `false`: it is lost.
     async fn tell_now(&self, debt: Debt, when: When) -> bool {
         let asked = self.store_of(debt.store);
-        let told = asked.store.settle(debt.key, &debt.limit, &[debt.late], when).await;
+        let told = asked.store.settle(debt.state, &debt.limit, &[debt.late], when).await;
         let (tag, kept) = (debt.tag, told.is_ok());
         let kept = kept || told.is_err_and(|error| self.owe(debt, when.now, &error));
         // Whoever was refused meanwhile was refused for what is given back now.
@@ -179,7 +182,7 @@ impl<R: Remote> Inner<R> {
             return true;
         }
         let when = asked.when(now.into());
-        match asked.store.settle(debt.key, &debt.limit, &[debt.late], when).await {
+        match asked.store.settle(debt.state, &debt.limit, &[debt.late], when).await {
             Ok(_) => self.refusals.forget(debt.tag),
             Err(error) if error.certainly_not_done() => {
                 self.owed.keep(debt);
@@ -202,7 +205,7 @@ mod tests {
             let kind = if number % 2 == 0 { LateKind::Refund } else { LateKind::Charge };
             owed.keep(Debt {
                 store: 0,
-                key: [0; 16],
+                state: StateName { key: [0; 16], twin: 0 },
                 limit: "1/hour".parse().unwrap(),
                 tag: number,
                 late: LateUnits { units: 1, at: Micros::ZERO, kind },

@@ -15,7 +15,7 @@ use tollgate::{
 use super::*;
 use crate::blocks::KeyHash;
 use crate::error::{ErrorClass, StoreError};
-use crate::remote::{LateUnits, Lend, Lent, Remote, Seen, When};
+use crate::remote::{LateUnits, Lend, Lent, Remote, Seen, StateName, When};
 
 /// The store that instances share in these tests.
 #[derive(Clone, Debug, Default)]
@@ -189,7 +189,7 @@ impl Remote for StandIn {
 
     async fn settle(
         &self,
-        key: KeyHash,
+        state: StateName,
         limit: &Limit,
         late: &[LateUnits],
         when: When,
@@ -198,7 +198,7 @@ impl Remote for StandIn {
         self.call()?;
         self.wait().await;
         let now = self.clock(when.now);
-        let state = self.on_hash(limit, key, now, |state| {
+        let state = self.on_hash(limit, state.key, now, |state| {
             for one in late {
                 crate::late::apply(limit, state, *one, now);
             }

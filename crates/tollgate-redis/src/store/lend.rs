@@ -12,7 +12,7 @@ use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store
 use crate::blocks::KeyHash;
 use crate::error::StoreError;
 use crate::keys;
-use crate::remote::{LEASE_US_MAX, LateKind, LateUnits, Lend, Lent, Remote, Seen, When};
+use crate::remote::{LEASE_US_MAX, LateKind, LateUnits, Lend, Lent, Remote, Seen, StateName, When};
 use crate::script;
 
 use super::RedisStore;
@@ -102,7 +102,7 @@ impl Remote for RedisStore {
 
     async fn settle(
         &self,
-        key: KeyHash,
+        state: StateName,
         limit: &Limit,
         late: &[LateUnits],
         when: When,
@@ -112,9 +112,9 @@ impl Remote for RedisStore {
             [LateUnits { units, at: LateUnits::NOW, kind: LateKind::RefundOfNoCharge }] => {
                 (units, None)
             }
-            _ => return self.settle_by(key, limit, late, when).await.map(Some),
+            _ => return self.settle_by(state, limit, late, when).await.map(Some),
         };
-        let refund = self.refund_by(key, limit, units, charged_at, when).await;
+        let refund = self.refund_by(state, limit, units, charged_at, when).await;
         if charged_at.is_none() && refund.is_err() {
             self.kept.unreached.fetch_add(1, Ordering::Relaxed);
         }

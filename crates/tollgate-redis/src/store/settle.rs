@@ -5,10 +5,9 @@ use tollgate::algorithm::State;
 use tollgate::store::replay::Purpose;
 use tollgate::{Limit, Micros};
 
-use crate::blocks::KeyHash;
 use crate::error::StoreError;
 use crate::late;
-use crate::remote::{LateUnits, When};
+use crate::remote::{LateUnits, StateName, When};
 use crate::request;
 use crate::script::{self, Found};
 
@@ -19,13 +18,13 @@ impl RedisStore {
     /// `limit` is the one that applies to the key.
     pub(super) async fn refund_by(
         &self,
-        key: KeyHash,
+        state: StateName,
         limit: &Limit,
         units: u64,
         charged_at: Option<Micros>,
         when: When,
     ) -> Result<(), StoreError> {
-        let keys = [self.names.key(self.names.subject_of(&key), limit, 0)];
+        let keys = [self.names.key(self.names.subject_of(&state.key), limit, state.twin)];
         let body = script::refund(limit, units, charged_at);
         let described = vec![self.describe(limit, when.now)];
         let mut reply = self.call(&keys, described, Some(body), when).await?;
@@ -49,12 +48,12 @@ impl RedisStore {
     /// server's clock.
     pub(super) async fn settle_by(
         &self,
-        key: KeyHash,
+        state: StateName,
         limit: &Limit,
         moved: &[LateUnits],
         when: When,
     ) -> Result<(State, Micros), StoreError> {
-        let keys = [self.names.key(self.names.subject_of(&key), limit, 0)];
+        let keys = [self.names.key(self.names.subject_of(&state.key), limit, state.twin)];
         let looked = self.call(&keys, Vec::new(), Some(script::look(1)), when).await;
         let mut reply = looked.map_err(StoreError::undone)?;
         for _ in 0..ROUNDS {
