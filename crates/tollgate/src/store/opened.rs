@@ -143,6 +143,19 @@ impl<S: Apart> Opened<S> {
         self.write(limit, now, |state, limit| state.refund(limit, units, at, now));
     }
 
+    /// Changes the state under the numbers that wrote it; `act` says whether it did.
+    pub(crate) fn change(
+        &mut self,
+        limit: &Limit,
+        now: Micros,
+        act: impl FnOnce(&mut S, &Limit) -> bool,
+    ) {
+        let before = self.wrote;
+        let mut changed = false;
+        self.write(limit, now, |state, limit| changed = act(state, limit));
+        self.wrote = before || changed;
+    }
+
     /// Puts another state of the same kind in its place, by the numbers of the limit asked; `replace`
     /// says whether it could.
     pub(crate) fn replace(
