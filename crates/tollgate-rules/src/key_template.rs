@@ -213,12 +213,6 @@ impl KeyTemplate {
         self.parts.is_empty()
     }
 
-    /// Whether a key belongs to somebody who has a tier: a user or a program. An address has as many
-    /// tiers as there are people behind it.
-    pub(crate) fn is_of_a_caller(&self) -> bool {
-        self.parts.iter().flatten().any(|fact| matches!(fact, Fact::User | Fact::ApiKey))
-    }
-
     /// Whether the address is part of some of its keys.
     pub(crate) fn has_ip(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == Fact::Ip)

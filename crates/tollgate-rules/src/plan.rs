@@ -91,7 +91,9 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug)]
 enum List {
-    /// Of the rule, for a tier.
+    /// Of the rule, for callers without a tier and for tiers without numbers of their own.
+    Plain,
+    /// Of the rule, for the tier at this place.
     Tier(u16),
     /// Of an override.
     Override(u32),
@@ -114,7 +116,8 @@ impl Place {
     pub(crate) fn limit<'r>(self, rules: &'r RuleSet, stated: &'r [RuleLimit]) -> &'r RuleLimit {
         let limits = match self.list {
             List::Stated => stated,
-            List::Tier(list) => rules.at(self.rule).limits.of(list.into()),
+            List::Plain => rules.at(self.rule).limits.plain(),
+            List::Tier(tier) => rules.at(self.rule).limits.of(Some(tier.into())).0,
             List::Override(number) => rules.limits_of_override(number),
         };
         &limits[usize::from(self.index)]
@@ -193,9 +196,10 @@ impl<'a> Plan<'a> {
         {
             Some(one) => (List::Override(one), self.rules.limits_of_override(one).len(), false),
             None => {
-                let list = rule.limits.list(self.rules.tier_index(request.seen.tier));
-                let by_tier = self.rules.counts_by_tier(number);
-                (List::Tier(list as u16), rule.limits.of(list).len(), by_tier)
+                let tier = self.rules.tier_index(request.seen.tier);
+                let (limits, own) = rule.limits.of(tier);
+                let list = tier.filter(|_| own).map_or(List::Plain, |tier| List::Tier(tier as u16));
+                (list, limits.len(), own)
             }
         };
         let key = if by_tier { self.key_of(number, true, request)? } else { caller };
@@ -255,9 +259,7 @@ impl<'a> Plan<'a> {
                 let key = number;
                 return self.push(Planned { place, key, caller: key, cost, standing, of, quota });
             }
-            (None, DirectLimit::OfRule) => {
-                (List::Tier(0), self.rules.at(rule).limits.plain().len())
-            }
+            (None, DirectLimit::OfRule) => (List::Plain, self.rules.at(rule).limits.plain().len()),
         };
         for index in 0..limits as u8 {
             let (place, key) = (Place { rule, list, index }, number);
@@ -274,7 +276,7 @@ impl<'a> Plan<'a> {
             let prefix = self.rules.settings().identify.ipv6_prefix;
             let whole = self.rules.at(rule).key.write(&mut key, &request.seen, prefix);
             if by_tier {
-                key.add("tier", request.seen.tier.unwrap_or_default());
+                key.add(TIER, request.seen.tier.unwrap_or_default());
             }
             self.keys.push(Made { of, template, by_tier, key: whole.then_some(key) });
             self.keys.len() - 1
@@ -368,6 +370,15 @@ impl<'a> Plan<'a> {
         let all = explicit_cost || !self.limits.iter().any(reserves);
         move |planned| all || reserves(planned)
     }
+}
+
+/// The part of a key that keeps the counts of tiers apart.
+const TIER: &str = "tier";
+
+/// The key that is counted for a tier with numbers of its own. A caller may switch between tiers: if they
+/// shared a count, every switch would fit what was used to other numbers.
+pub(crate) fn tier_key(caller: &KeyBuf, tier: &str) -> KeyBuf {
+    caller.clone().with(TIER, tier)
 }
 
 /// A rule that is known to apply, without asking when.

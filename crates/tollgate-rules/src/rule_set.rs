@@ -59,10 +59,6 @@ struct Book {
 struct Indexed {
     rule: Rule,
     rest: Option<Condition>,
-    /// Whether each tier counts on its own. Callers of one tier under one key share what is used,
-    /// also when their tier changes; but tiers that meet by chance under one key, such as a free and
-    /// a paying user behind one address, must not cut each other's counts to their own size.
-    by_tier: bool,
     /// The number of its key's template among the different ones.
     template: u16,
     tally: Arc<Tally>,
@@ -81,7 +77,7 @@ pub(crate) struct DomainOf {
 impl Indexed {
     /// One that nothing leads to but its number.
     fn alone(rule: Rule) -> Indexed {
-        Indexed { rule, rest: None, by_tier: false, template: 0, tally: Arc::default() }
+        Indexed { rule, rest: None, template: 0, tally: Arc::default() }
     }
 }
 
@@ -292,11 +288,6 @@ impl RuleSet {
         self.book.rules[number as usize].template
     }
 
-    /// Whether each tier counts on its own under this rule.
-    pub(crate) fn counts_by_tier(&self, number: u32) -> bool {
-        self.book.rules[number as usize].by_tier
-    }
-
     pub(crate) fn at(&self, number: u32) -> &Rule {
         &self.indexed(number).rule
     }
@@ -424,14 +415,13 @@ impl Book {
         } else {
             self.without_path.push(number);
         }
-        let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
         if !matches!(rule.mode, Mode::Shadow | Mode::Off) && !rule.soft {
             let api_keys = self.settings.identify.api_key_headers();
             self.key_headers.extend(rule.key.headers().chain(api_keys).map(Box::from));
         }
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);
-        self.rules.push(Indexed { rule, rest, by_tier, template, tally: Arc::default() });
+        self.rules.push(Indexed { rule, rest, template, tally: Arc::default() });
     }
 }
 

@@ -316,8 +316,7 @@ impl<'a, 'w> Search<'a, 'w> {
     /// The most limits that these rules have for one caller, by tier or with one override.
     fn most(&self, numbers: &[u32]) -> (usize, Whose) {
         let rules = || numbers.iter().map(|number| &self.rules[*number as usize]);
-        let count =
-            |tier| rules().map(|one| one.rule.limits.of(one.rule.limits.list(tier)).len()).sum();
+        let count = |tier| rules().map(|one| one.rule.limits.of(tier).0.len()).sum();
         let mut most: (usize, Whose) = (count(None), String::new());
         for (index, tier) in self.tiers.iter().enumerate() {
             let count: usize = count(Some(index));
