@@ -12,6 +12,7 @@ use tollgate::KeyBuf;
 
 use crate::identify::api_key::hashed;
 use crate::matcher::{parse_entry_name, parse_header_name};
+use crate::path::Spelling;
 use crate::problem::Problem;
 use crate::seen::{Seen, network_of};
 
@@ -51,6 +52,16 @@ const FACTS: [(&str, Fact); 7] = [
     ("domain", Fact::Domain),
 ];
 
+/// What the key of a request is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyFacts<'a> {
+    pub(crate) seen: &'a Seen<'a>,
+    /// The number of the path's spelling.
+    pub(crate) spelling: usize,
+    /// Of IPv6 addresses so many bits are one caller.
+    pub(crate) ipv6_prefix: u8,
+}
+
 impl Fact {
     fn parse(name: &str) -> Result<Fact, Problem> {
         if let Some(header) = name.strip_prefix("header.") {
@@ -80,7 +91,8 @@ impl Fact {
     }
 
     /// Adds its value to the key, or says that there is none.
-    fn add_to(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
+    fn add_to(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
+        let KeyFacts { seen, spelling, ipv6_prefix } = *of;
         let (name, value) = match self {
             Fact::User => ("user", seen.user()),
             Fact::Ip => {
@@ -90,7 +102,7 @@ impl Fact {
             Fact::ApiKey => ("api_key", seen.hashed_api_key()),
             Fact::Tier => ("tier", seen.tier),
             Fact::Method => ("method", seen.method()),
-            Fact::Path => ("path", seen.key_path()),
+            Fact::Path => ("path", seen.spelling(spelling).map(Spelling::text)),
             Fact::Domain => ("domain", seen.facts.domain),
             Fact::Header(_) => return self.add_header(key, seen),
             Fact::Entry(_) => return self.add_entry(key, seen),
@@ -223,6 +235,11 @@ impl KeyTemplate {
         self.parts.iter().flatten().any(|fact| *fact == Fact::Tier)
     }
 
+    /// Whether the path is part of some of its keys.
+    pub(crate) fn has_path(&self) -> bool {
+        self.parts.iter().flatten().any(|fact| *fact == Fact::Path)
+    }
+
     /// The headers that are part of its keys.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().flatten().filter_map(|fact| match fact {
@@ -238,11 +255,11 @@ impl KeyTemplate {
     }
 
     /// Writes the key of a request; `false` if a fact is missing.
-    pub(crate) fn write(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
+    pub(crate) fn write(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
         if self.parts.is_empty() {
             key.add("global", "");
         }
-        self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, seen, ipv6_prefix)))
+        self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, of)))
     }
 }
 
@@ -268,7 +285,8 @@ mod tests {
     fn key(template: &str, facts: &Facts<'_>) -> Option<KeyBuf> {
         let mut key = KeyBuf::new();
         let template = KeyTemplate::parse(template).unwrap();
-        template.write(&mut key, &Seen::new(facts, None), 64).then_some(key)
+        let seen = &Seen::new(facts, None);
+        template.write(&mut key, &KeyFacts { seen, spelling: 0, ipv6_prefix: 64 }).then_some(key)
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::import::Imported;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
+use crate::path::{SpellingSet, each_of};
 use crate::pattern::ByEndpoint;
 use crate::seen::Seen;
 
@@ -69,15 +70,20 @@ impl Rule {
         }
     }
 
-    /// What a request costs under this rule, if nobody says otherwise.
-    pub(crate) fn cost_of(&self, seen: &Seen<'_>) -> u64 {
+    /// What a request costs under this rule, if nobody says otherwise; the rule applies to these
+    /// spellings of its path.
+    pub(crate) fn cost_of(&self, seen: &Seen<'_>, spellings: SpellingSet) -> u64 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
             Cost::Reserve { reserve, .. } => *reserve,
             Cost::PerEndpoint { default, endpoints } => {
-                // Of two spellings the dearer: servers disagree about which it is.
-                let costs = seen.paths().filter_map(|path| endpoints.find(seen.method(), path));
-                costs.copied().max().unwrap_or(*default)
+                let cost = |number| {
+                    let path = seen.spelling(number)?.text();
+                    endpoints.find(seen.method(), path).copied()
+                };
+                // Of several spellings the dearest: servers disagree about which it is.
+                let costs = each_of(spellings).map(|number| cost(number).unwrap_or(*default));
+                costs.max().unwrap_or(*default)
             }
         }
     }
