@@ -36,7 +36,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Key, MemoryStore, Micros, Outcome, Receipt,
+    Act, Check, Consistency, DecidedBy, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt,
     Store, Wait,
 };
 
@@ -279,7 +279,8 @@ impl<R: Remote> Inner<R> {
 
     /// The answer to a usual question that needs no store.
     #[inline]
-    fn at_once(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Option<Outcome> {
+    fn at_once(self: &Arc<Self>, check: &Check<'_>, asked_at: Now<'_>) -> Option<Outcome> {
+        let now = asked_at.instant();
         let usual = check.what() == Act::Take && check.units() > 0 && !check.key().is_empty();
         if !usual || check.is_shadow() || check.is_at_once() || self.time == TimeOf::Caller {
             return None;
@@ -295,19 +296,20 @@ impl<R: Remote> Inner<R> {
                     return Some(outcome);
                 }
             }
-            Consistency::LocalSync { .. } => return self.decide_alone(check, tag, now),
+            Consistency::LocalSync { .. } => return self.decide_alone(check, tag, asked_at),
         }
-        self.recall(check, tag, now)
+        self.recall(check, tag, asked_at)
     }
 
     /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so.
     #[inline]
-    fn recall(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+    fn recall(&self, check: &Check<'_>, tag: u64, asked_at: Now<'_>) -> Option<Outcome> {
+        let now = asked_at.instant();
         let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
         let fits = cost <= check.limit().capacity();
         // Of those that count, each is charged what was refused: only that very cost is known.
         let larger = || {
-            let known = (!check.counts_denied()).then(|| self.glance(check, now))?;
+            let known = (!check.counts_denied()).then(|| self.glance(check, asked_at))?;
             let decided_by = DecidedBy::RefusalCache;
             (!known.allowed).then_some(Outcome { decided_by, served_at: now, ..known })
         };
@@ -315,7 +317,7 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Decides in the table of this process; whether all pass.
-    fn decide_in_table(&self, checks: &[Check<'_>], at: Micros, outcomes: &mut [Outcome]) -> bool {
+    fn decide_in_table(&self, checks: &[Check<'_>], at: Now<'_>, outcomes: &mut [Outcome]) -> bool {
         let decision = self.local.decide_each(checks, at, outcomes);
         let asked = outcomes[..checks.len()].iter().any(|one| *one != Outcome::default());
         if !decision.allowed() && !asked {
@@ -347,6 +349,12 @@ impl<R> Asked<R> {
         Micros::new(now.as_u64().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
+    /// The same of a reading of the asker's clock.
+    #[inline]
+    fn clock_now<'n>(&self, now: Now<'n>) -> Now<'n> {
+        now.ahead(self.ahead.load(Ordering::Relaxed))
+    }
+
     /// Its clock showed `at` when that of the asker showed `sent` or a little more.
     fn saw(&self, at: Micros, sent: Micros) {
         self.ahead.store(at.as_u64().wrapping_sub(sent.as_u64()) as i64, Ordering::Relaxed);
@@ -360,14 +368,14 @@ impl<R: Remote> Store for Shared<R> {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         if let [check] = checks
             && let Some(outcome) = self.inner.at_once(check, now)
         {
             outcomes[0] = outcome;
-            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now));
+            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now.instant()));
         }
         // Apart and in a box: what is answered at once does not carry it around.
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)

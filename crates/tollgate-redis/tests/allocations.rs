@@ -16,7 +16,7 @@ use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
 async fn decide(shared: &Shared<RedisStore>, check: Check<'_>) -> Decision {
     let mut outcome = [Outcome::default()];
     let now = SystemClock.now();
-    let Ok(decision) = shared.decide_each(&[check], now, &mut outcome).await;
+    let Ok(decision) = shared.decide_each(&[check], now.into(), &mut outcome).await;
     decision
 }
 

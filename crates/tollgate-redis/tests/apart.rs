@@ -127,7 +127,8 @@ async fn one_node_that_fails_leaves_the_limits_of_the_others_right() {
         let gone = Check::new(&limits[1], &keys[1]).terms(Terms { on_failure, ..Terms::default() });
         let checks = [Check::new(&limits[0], &keys[0]), gone];
         let mut outcomes = [Outcome::default(); 2];
-        let Ok(decision) = Store::decide_each(&shared, &checks, Micros::ZERO, &mut outcomes).await;
+        let Ok(decision) =
+            Store::decide_each(&shared, &checks, Micros::ZERO.into(), &mut outcomes).await;
         (decision.allowed(), outcomes.map(|outcome| outcome.decided_by))
     };
     for allowed in [true, true, true, false] {
@@ -174,7 +175,7 @@ async fn a_refund_that_a_node_cannot_take_waits_or_is_counted() {
     // The second node refuses, and by then the first takes nothing back.
     cluster.node(1).freeze();
     let mut outcomes = [Outcome::default(); 2];
-    let ask = Store::decide_each(&shared, &checks, Micros::ZERO, &mut outcomes);
+    let ask = Store::decide_each(&shared, &checks, Micros::ZERO.into(), &mut outcomes);
     let thaw = async {
         charged().await;
         cluster.node(1).thaw();
@@ -197,7 +198,7 @@ async fn a_refund_that_a_node_cannot_take_waits_or_is_counted() {
     cluster.node(1).freeze();
     tokio::select! {
         biased;
-        decision = Store::decide_each(&shared, &checks, Micros::ZERO, &mut outcomes) => {
+        decision = Store::decide_each(&shared, &checks, Micros::ZERO.into(), &mut outcomes) => {
             panic!("a frozen node answers: {decision:?}")
         }
         () = charged() => {}

@@ -14,7 +14,7 @@ mod unit;
 
 use std::fmt;
 
-use tollgate::{Clock, Micros};
+use tollgate::{Clock, Micros, Now};
 
 use crate::answer::Answer;
 use crate::gatekeeper::{Answering, Gatekeeper, Version};
@@ -206,12 +206,14 @@ impl<'a> Descriptor<'a> {
 
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides a request of descriptors under this version of the rules: one status for each, in order.
-    pub async fn decide_descriptors_by(
+    pub async fn decide_descriptors_by<'n>(
         &self,
         rules: Version,
         ask: &DescriptorAsk<'_>,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Result<Described, DescriptorError> {
+        let asked_at = now.into();
+        let now = asked_at.instant();
         ask.check()?;
         let of_file = rules.domain(ask.domain).is_some();
         let mut asked = Asked::new((&rules, &self.stated), ask, now)
@@ -221,8 +223,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         self.count(&asked.forces);
         let Asked { first, refunds, forces, each, .. } = &mut asked;
         // A store is asked in this order, and waited for once: each wait is as long as its deadline.
-        let take = self.take_asked(first, each, now);
-        let after = both(self.give_back(refunds, now), self.force(forces, now));
+        let take = self.take_asked(first, each, asked_at);
+        let after = both(self.give_back(refunds, asked_at), self.force(forces, asked_at));
         let ((told, entries), (given_back, forced)) = both(take, after).await;
         let statuses = asked.statuses(&entries, (&given_back, &forced), now);
         let stated = std::mem::take(&mut asked.first.stated);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{
-    Act, Check, Clock, Consistency, DecidedBy, Decision, KeyBuf, Limiter, MemoryStore, Micros,
+    Act, Check, Clock, Consistency, DecidedBy, Decision, KeyBuf, Limiter, MemoryStore, Micros, Now,
     Outcome, Refusal, Store, SystemClock, Terms, Wait,
 };
 
@@ -110,7 +110,7 @@ pub fn at_once<T>(future: impl Future<Output = T>) -> T {
 impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides a request under all rules that apply to it: all limits are charged, or none is.
     pub fn decide(&self, ask: &Ask<'_>) -> Answer {
-        self.decide_at(ask, self.now())
+        at_once(self.decide_by(self.rules(), ask, self.as_read(self.now())))
     }
 
     /// The same at an instant of your choosing.
@@ -120,13 +120,13 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
 
     /// What [`Gatekeeper::decide`] would answer; charges nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Answer {
-        at_once(self.peek_by(self.rules(), ask, self.now()))
+        at_once(self.peek_by(self.rules(), ask, self.as_read(self.now())))
     }
 
     /// Gives back what a request like this one costs, as if charged now; the answer tells what is
     /// there after that.
     pub fn refund(&self, ask: &Ask<'_>) -> Answer {
-        self.refund_at(ask, self.now())
+        at_once(self.refund_by(self.rules(), ask, self.as_read(self.now())))
     }
 
     /// The same at an instant of your choosing.
@@ -224,18 +224,35 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Decides a request under the version of the rules that its facts were read by: one request sees
     /// one version, from who is calling to what is answered.
-    pub async fn decide_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.act_by(rules, ask, Act::Take, now).await
+    pub async fn decide_by<'n>(
+        &self,
+        rules: Version,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Answer {
+        self.act_by(rules, ask, Act::Take, now.into()).await
     }
 
     /// What [`decide_by`](Gatekeeper::decide_by) would answer; charges nothing.
-    pub async fn peek_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.act_by(rules, ask, Act::Peek, now).await
+    pub async fn peek_by<'n>(
+        &self,
+        rules: Version,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Answer {
+        self.act_by(rules, ask, Act::Peek, now.into()).await
     }
 
     /// Gives back what a request like this one costs, as if charged now; the answer tells what is
     /// there after that.
-    pub async fn refund_by(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
+    pub async fn refund_by<'n>(
+        &self,
+        rules: Version,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Answer {
+        let asked_at = now.into();
+        let now = asked_at.instant();
         let mut plan = Plan::new(&rules, ask, now);
         let store = self.limiter.store();
         let checks = plan.checks(Act::Take);
@@ -250,13 +267,13 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         drop(checks);
         // The same limits, asked for nothing.
         plan.limits.iter_mut().for_each(|planned| planned.cost = 0);
-        let answer = self.ask(&plan, Act::Peek, now).await;
+        let answer = self.ask(&plan, Act::Peek, asked_at).await;
         drop(plan);
         Answer::new(rules, answer)
     }
 
-    async fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Micros) -> Answer {
-        let plan = Plan::new(&rules, ask, now);
+    async fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
+        let plan = Plan::new(&rules, ask, now.instant());
         let answer = self.ask(&plan, act, now).await;
         drop(plan);
         Answer::new(rules, answer)
@@ -264,7 +281,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Puts a plan to the store, and tells whoever wants to know.
     #[inline]
-    pub(crate) async fn ask(&self, plan: &Plan<'_>, act: Act, now: Micros) -> (Told, Entries) {
+    pub(crate) async fn ask(&self, plan: &Plan<'_>, act: Act, now: Now<'_>) -> (Told, Entries) {
         self.count(plan);
         let (told, entries) = self.ask_store(plan, act, now).await;
         if act == Act::Take && !plan.only_asks {
@@ -286,13 +303,13 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         &self,
         plan: &Plan<'_>,
         act: Act,
-        now: Micros,
+        now: Now<'_>,
     ) -> (Told, Entries) {
         if plan.too_many {
-            return self.too_many(now);
+            return self.too_many(now.instant());
         }
         let store = self.limiter.store();
-        if store.any_block(now)
+        if store.any_block(now.instant())
             && let Some(refusal) = self.blocked(plan, now).await
         {
             return refusal;
@@ -304,7 +321,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
                 let check = [plan.check(only, act)];
                 let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
                 let told = Told::new(&decision, Some(Binding::Limit(0)));
-                self.settle(plan, (told, act), &[decision.outcome()]).await
+                self.settle(plan, (told, act), &[decision.outcome()], now).await
             }
             several => {
                 let mut outcomes = [Outcome::default(); MAX_LIMITS];
@@ -313,7 +330,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
                 let enforced = several.iter().any(|one| one.standing == Standing::Enforced);
                 let binding = enforced.then_some(Binding::Limit(decision.binding()));
                 let told = Told::new(&decision, binding);
-                self.settle(plan, (told, act), outcomes).await
+                self.settle(plan, (told, act), outcomes, now).await
             }
         }
     }
@@ -325,10 +342,11 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         plan: &Plan<'_>,
         (mut told, act): (Told, Act),
         outcomes: &[Outcome],
+        now: Now<'_>,
     ) -> (Told, Entries) {
         if told.refusal == Some(Refusal::OverLimit)
             && act == Act::Take
-            && let Some(block) = self.ban(plan, outcomes, told.at).await
+            && let Some(block) = self.ban(plan, outcomes, now).await
         {
             told.outcome.retry_after = told.outcome.retry_after.max(block);
         }
@@ -337,8 +355,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// The refusal, if the caller is blocked under one of the rules.
     #[cold]
-    async fn blocked(&self, plan: &Plan<'_>, now: Micros) -> Option<(Told, Entries)> {
-        let store = self.limiter.store();
+    async fn blocked(&self, plan: &Plan<'_>, asked_at: Now<'_>) -> Option<(Told, Entries)> {
+        let (store, now) = (self.limiter.store(), asked_at.instant());
         let mut waits = [None; MAX_LIMITS];
         for (planned, wait) in plan.limits.iter().zip(&mut waits) {
             if planned.standing == Standing::Enforced {
@@ -351,7 +369,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let wait = waits[binding]?;
         let mut outcomes = [Outcome::default(); MAX_LIMITS];
         let outcomes = &mut outcomes[..plan.limits.len()];
-        let Ok(_) = store.decide_each(&plan.checks(Act::Peek), now, outcomes).await;
+        let Ok(_) = store.decide_each(&plan.checks(Act::Peek), asked_at, outcomes).await;
         for (outcome, wait) in outcomes.iter_mut().zip(waits) {
             if let Some(wait) = wait {
                 *outcome = block_outcome(wait, now);
@@ -370,7 +388,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Counts a refusal towards the bans of the rules that refused; the longest block that it earned.
     #[cold]
-    async fn ban(&self, plan: &Plan<'_>, outcomes: &[Outcome], now: Micros) -> Option<Wait> {
+    async fn ban(&self, plan: &Plan<'_>, outcomes: &[Outcome], now: Now<'_>) -> Option<Wait> {
         let mut last = None;
         let mut longest = None;
         for (planned, outcome) in plan.limits.iter().zip(outcomes) {
@@ -399,7 +417,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         ban: &Ban,
         key: &KeyBuf,
         (refusals, terms): (u64, Terms),
-        now: Micros,
+        now: Now<'_>,
     ) -> Option<Wait> {
         let counted_under = rule.scoped("refusals", key);
         // Of several as many as there is room for: more than the capacity never fits.
@@ -412,7 +430,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         if !counts_towards_bans(counted.decided_by()) || counted.remaining() > 0 {
             return None;
         }
-        let wait = Wait::at_least(ban.block);
+        let (wait, now) = (Wait::at_least(ban.block), counted.at());
         let block = rule.scoped("block", key);
         let Ok(blocked) = store.block((&block).into(), now.after(wait), now).await;
         let counter = if blocked { &self.counts.bans } else { &self.counts.bans_without_room };
@@ -454,6 +472,11 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Reads the clock, for several questions about one instant.
     pub fn now(&self) -> Micros {
         self.limiter.clock().now()
+    }
+
+    /// An instant that was read from the gatekeeper's clock, as against one of the caller's choosing.
+    pub fn as_read(&self, now: Micros) -> Now<'_> {
+        Now::read(now, self.limiter.clock())
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use tollgate::{
-    Act, Check, Clock, Decision, KeyBuf, Limit, MemoryStore, Micros, Outcome, SystemClock, Wait,
+    Act, Check, Clock, Decision, KeyBuf, Limit, MemoryStore, Micros, Now, Outcome, SystemClock,
+    Wait,
 };
 
 use crate::compile::read_overrides;
@@ -33,7 +34,7 @@ pub struct Caller<'a, S = MemoryStore, C = SystemClock> {
     rules: Version,
     rule: u32,
     key: KeyBuf,
-    now: Micros,
+    now: Now<'a>,
 }
 
 /// What a caller has used under a rule.
@@ -88,16 +89,16 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// A caller by the name of a rule and its key as people write it: `user=42`, or `42` where that can
     /// mean only one thing.
     pub fn caller(&self, rule: &str, key: &str) -> Result<Caller<'_, S, C>, CallerError> {
-        self.caller_at(rule, key, self.now())
+        self.caller_at(rule, key, self.as_read(self.now()))
     }
 
     /// The same at an instant of your choosing.
-    pub fn caller_at(
-        &self,
+    pub fn caller_at<'a>(
+        &'a self,
         rule: &str,
         key: &str,
-        now: Micros,
-    ) -> Result<Caller<'_, S, C>, CallerError> {
+        now: impl Into<Now<'a>>,
+    ) -> Result<Caller<'a, S, C>, CallerError> {
         let rules = self.rules();
         let names = || rules.rules().map(|rule| &*rule.name);
         let Some(number) = names().position(|name| name == rule) else {
@@ -112,7 +113,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let number = number as u32;
         let identify = &rules.settings().identify;
         let key = rules.at(number).key.parse_key(key, identify).map_err(CallerError::BadKey)?;
-        Ok(Caller { gatekeeper: self, rules, rule: number, key, now })
+        Ok(Caller { gatekeeper: self, rules, rule: number, key, now: now.into() })
     }
 }
 
@@ -138,7 +139,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
 
     /// The instant that is spoken of.
     pub fn at(&self) -> Micros {
-        self.now
+        self.now.instant()
     }
 
     /// What is used.
@@ -148,7 +149,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
             limits.push(self.report_of(one).await);
         }
         KeyReport {
-            blocked_for: self.store().blocked((&self.block_key()).into(), self.now),
+            blocked_for: self.store().blocked((&self.block_key()).into(), self.at()),
             replaced_by: self.replaced_by().cloned(),
             at_run_time: self.override_number().is_some_and(|one| self.rules.is_run_time(one)),
             lenient: self.lenient(),
@@ -162,7 +163,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
         let check = self.check(limit, &one.key).act(Act::Peek);
         let outcome = &mut [Outcome::default()];
         let Ok(decision) = self.store().decide_each(&[check], self.now, outcome).await;
-        let Ok(balance) = self.store().balance(&check, self.now).await;
+        let Ok(balance) = self.store().balance(&check, self.at()).await;
         KeyLimit {
             tier: one.tier.map(Box::from),
             limit: one.limit.text.clone(),
@@ -224,13 +225,13 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     pub async fn reset_use(&self) -> bool {
         let mut found = false;
         for (limit, key) in self.counts() {
-            let Ok(reset) = self.store().reset(&self.check(limit, &key), self.now).await;
+            let Ok(reset) = self.store().reset(&self.check(limit, &key), self.at()).await;
             found |= reset;
         }
         if let Some(ban) = &self.rule().ban {
             let refusals = self.rule().scoped("refusals", &self.key);
             let check = self.check(&ban.refusals, &refusals);
-            let Ok(reset) = self.store().reset(&check, self.now).await;
+            let Ok(reset) = self.store().reset(&check, self.at()).await;
             found |= reset;
         }
         found
@@ -240,21 +241,21 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     pub async fn grant(&self, units: u64) {
         for (limit, key) in self.counts() {
             let check = self.check(limit, &key).cost(units);
-            let Ok(()) = self.store().refund(&check, None, self.now).await;
+            let Ok(()) = self.store().refund(&check, None, self.at()).await;
         }
     }
 
     /// Refuses everything under this rule, for so long; a longer block stays. `false`: the bounded
     /// table of blocks is full.
     pub async fn block(&self, duration: Duration) -> bool {
-        let until = self.now.after(Wait::at_least(duration));
-        let Ok(blocked) = self.store().block((&self.block_key()).into(), until, self.now).await;
+        let until = self.at().after(Wait::at_least(duration));
+        let Ok(blocked) = self.store().block((&self.block_key()).into(), until, self.at()).await;
         blocked
     }
 
     /// Lifts a block, also one that refusals have earned. Whether there was one.
     pub async fn unblock(&self) -> bool {
-        let Ok(found) = self.store().unblock((&self.block_key()).into(), self.now).await;
+        let Ok(found) = self.store().unblock((&self.block_key()).into(), self.at()).await;
         found
     }
 
@@ -262,7 +263,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     /// have `until`. They take the place of any set before.
     pub fn set_override(&self, fields: &Value) -> Result<Arc<Override>, OverrideError> {
         let one = self.read_override(fields).map_err(OverrideError::Wrong)?;
-        self.gatekeeper.change_overrides(self.now, |overrides| {
+        self.gatekeeper.change_overrides(self.at(), |overrides| {
             overrides.retain(|other| !self.is_mine(other));
             if overrides.len() >= RUN_TIME_OVERRIDES_MAX {
                 return Err(OverrideError::TooMany);
@@ -274,7 +275,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
 
     /// Takes back what [`set_override`](Caller::set_override) set. Whether there was one.
     pub fn remove_override(&self) -> bool {
-        let removed = self.gatekeeper.change_overrides(self.now, |overrides| {
+        let removed = self.gatekeeper.change_overrides(self.at(), |overrides| {
             let before = overrides.len();
             overrides.retain(|other| !self.is_mine(other));
             Ok::<bool, OverrideError>(overrides.len() < before)
@@ -305,7 +306,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
         }
         let text = json!({ "overrides": [entry] }).to_string();
         let source = Source::from_text("override", &for_yaml(&text));
-        let mut read = read_overrides(&source, &self.rules, self.now)?;
+        let mut read = read_overrides(&source, &self.rules, self.at())?;
         let one = read.pop().expect("an entry without errors is an override");
         Ok(Arc::new(Override {
             rule: self.rule().name.as_ref().into(),
@@ -319,7 +320,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     }
 
     fn override_number(&self) -> Option<u32> {
-        self.rules.override_of(self.rule, &self.key, self.now)
+        self.rules.override_of(self.rule, &self.key, self.at())
     }
 
     fn block_key(&self) -> KeyBuf {

@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tollgate::{
-    Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Outcome, Receipt, Refusal, Terms, Wait,
+    Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Now, Outcome, Receipt, Refusal, Terms,
+    Wait,
 };
 
 use crate::answer::{Answer, Binding, Entries, Told};
@@ -174,7 +175,8 @@ impl Names {
 impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
     pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, TableFull> {
-        self.reserve_at(ask, expires_in, self.now())
+        let now = self.as_read(self.now());
+        at_once(self.reserve_by(self.rules(), ask, expires_in, now))
     }
 
     /// The same at an instant of your choosing.
@@ -190,7 +192,7 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Settles a reservation with the true cost: what was too much is given back, what was too
     /// little is charged, if need be into debt.
     pub fn commit(&self, id: ReservationId, cost: u64) -> Result<(), SettleError> {
-        self.commit_at(id, cost, self.now())
+        at_once(self.commit_by(id, cost, self.as_read(self.now())))
     }
 
     /// The same at an instant of your choosing.
@@ -211,30 +213,33 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
 
 impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps what was charged open to be settled.
-    pub async fn reserve_by(
+    pub async fn reserve_by<'n>(
         &self,
         rules: Version,
         ask: &Ask<'_>,
         expires_in: Duration,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Result<Reserved, TableFull> {
+        let asked_at = now.into();
+        let now = asked_at.instant();
         let plan = Plan::new(&rules, ask, now);
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
         let held = self.reservations.hold(&plan, deadline, now)?;
-        let (told, entries, id) = self.ask_held(&plan, held, ask, now).await;
+        let (told, entries, id) = self.ask_held(&plan, held, ask, asked_at).await;
         drop(plan);
         Ok(Reserved { answer: Answer::new(rules, (told, entries)), id })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
     /// little is charged, if need be into debt.
-    pub async fn commit_by(
+    pub async fn commit_by<'n>(
         &self,
         id: ReservationId,
         cost: u64,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
-        let open = self.reservations.table().close(id, now)?;
+        let now = now.into();
+        let open = self.reservations.table().close(id, now.instant())?;
         for charge in open.charges.into_iter().filter(|charge| charge.settled) {
             self.settle_charge(charge, cost, now).await;
         }
@@ -242,13 +247,13 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Gives back or charges what the true cost differs by.
-    async fn settle_charge(&self, charge: Charge, cost: u64, now: Micros) {
+    async fn settle_charge(&self, charge: Charge, cost: u64, now: Now<'_>) {
         let store = self.limiter().store();
         let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
         let estimate = charge.receipt.granted();
         if cost < estimate {
             let back = check.cost(estimate - cost);
-            let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
+            let Ok(()) = store.refund(&back, Some(charge.receipt), now.instant()).await;
         } else if cost > estimate {
             let force = [check.cost(cost - estimate).act(Act::Force)];
             let Ok(_) = store.decide_each(&force, now, &mut [Outcome::default()]).await;
@@ -260,13 +265,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// and a cost that the response tells waits for [`Gatekeeper::due`]. Without such a rule there is no
     /// `id` and nothing left to do, unless the asker `settles` everything itself; without any rule there is
     /// neither. If the table is full, too much is going on.
-    pub async fn admit_by(
+    pub async fn admit_by<'n>(
         &self,
         rules: Version,
         ask: &Ask<'_>,
         settles: bool,
-        now: Micros,
+        now: impl Into<Now<'n>>,
     ) -> Reserved {
+        let asked_at = now.into();
+        let now = asked_at.instant();
         let plan = Plan::new(&rules, ask, now);
         let ends = |planned| {
             let Rule { concurrency, cost, .. } = plan.rule(planned);
@@ -277,9 +284,9 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let (told, entries, id) = if keeps_open {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
             let held = self.reservations.hold(&plan, deadline, now);
-            self.ask_held(&plan, held.unwrap_or(Err(Busy::FULL)), ask, now).await
+            self.ask_held(&plan, held.unwrap_or(Err(Busy::FULL)), ask, asked_at).await
         } else {
-            let (told, entries) = self.ask(&plan, Act::Take, now).await;
+            let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
             (told, entries, None)
         };
         drop(plan);
@@ -292,7 +299,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         plan: &Plan<'_>,
         held: Result<HeldPlace<'_>, Busy>,
         ask: &Ask<'_>,
-        now: Micros,
+        now: Now<'_>,
     ) -> (Told, Entries, Option<ReservationId>) {
         match held {
             Err(busy) => {
@@ -334,7 +341,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Gives back what was too much and charges what was too little, if need be into debt.
-    pub async fn settle_by(&self, due: Due, now: Micros) {
+    pub async fn settle_by<'n>(&self, due: Due, now: impl Into<Now<'n>>) {
+        let now = now.into();
         for (charge, cost) in due.0 {
             self.settle_charge(charge, cost, now).await;
         }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{
-    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Outcome, Receipt, Store,
+    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Now, Outcome, Receipt, Store,
     SystemClock, Wait,
 };
 use tollgate_rules::{Ask, Facts, Gatekeeper, Source, at_once, compile};
@@ -22,14 +22,14 @@ impl Store for Alone {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         let down = self.down.load(Ordering::Relaxed);
         let decided_by = if down { DecidedBy::Local } else { DecidedBy::Redis };
         let _ = self.table.decide_each(checks, now, outcomes);
         outcomes.iter_mut().for_each(|outcome| outcome.decided_by = decided_by);
-        Ok(Decision::of_outcomes(checks, outcomes, now))
+        Ok(Decision::of_outcomes(checks, outcomes, now.instant()))
     }
 
     async fn refund(

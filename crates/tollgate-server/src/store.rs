@@ -6,7 +6,7 @@ use std::convert::Infallible;
 
 use shared::SharedStore;
 use tollgate::{
-    Check, Decision, Key, MemoryStore, Micros, Outcome, Receipt, Store, SystemClock, Wait,
+    Check, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt, Store, SystemClock, Wait,
 };
 use tollgate_rules::Caller;
 
@@ -76,7 +76,7 @@ impl Store for ServerStore {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         match self {

@@ -1,6 +1,7 @@
 //! `simulate --store`: a trace through the real scripts gives what it gives in memory.
 
 mod command;
+mod gatekeepers;
 
 use std::fmt::Write as _;
 

@@ -79,7 +79,8 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
         cannot_wait: question.max_wait.is_none(),
     };
     let settles = question.settles || question.max_wait.is_some();
-    let mut reserved = gatekeeper.admit_by(rules, &ask, settles, now).await;
+    let read = gatekeeper.as_read(now);
+    let mut reserved = gatekeeper.admit_by(rules, &ask, settles, read).await;
     if let (Some(version), Some(max_wait)) = (version, question.max_wait)
         && reserved.answer.delay() > Wait::at_least(max_wait)
     {
@@ -88,7 +89,7 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
             let _ = gatekeeper.cancel_by(id, now).await;
         }
         let ask = Ask { cannot_wait: true, ..ask };
-        reserved = gatekeeper.admit_by(Version::from_inner(version), &ask, settles, now).await;
+        reserved = gatekeeper.admit_by(Version::from_inner(version), &ask, settles, read).await;
     }
     let pass = reserved.id.map(|id| Box::new(RulesPass { gatekeeper, id }) as Box<dyn Pass>);
     tell(question, &reserved.answer).holding(pass).warning(warning)
@@ -179,7 +180,7 @@ impl<S: Answering + 'static, C: Clock + 'static> Pass for RulesPass<S, C> {
         let due = self.gatekeeper.due(self.id, cost, header, now).ok()?;
         let gatekeeper = Arc::clone(&self.gatekeeper);
         let mut settling: BoxFuture<()> =
-            Box::pin(async move { gatekeeper.settle_by(due, now).await });
+            Box::pin(async move { gatekeeper.settle_by(due, gatekeeper.as_read(now)).await });
         let done = settling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
         (!done).then_some(settling)
     }

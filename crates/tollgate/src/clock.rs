@@ -21,10 +21,12 @@
 //!   distance. Wall time that flips to and fro leads to one jump, not to many.
 //! * **The tick counter restarted**, as some do when the machine sleeps: anchored anew, forward.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::algorithm::JUMP_US_MIN;
 use crate::time::Micros;
 
 /// Tells the time in Unix microseconds.
@@ -44,6 +46,99 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     #[inline]
     fn now(&self) -> Micros {
         (**self).now()
+    }
+}
+
+/// The instant of a question, and the clock it was read from, if there is one.
+///
+/// A thread may pause between reading the clock and deciding. Whoever then finds a state that is far
+/// ahead of its instant cannot tell that from a clock that went back, unless it reads the clock
+/// [again](Now::again).
+///
+/// ```
+/// use tollgate::clock::{ManualClock, Now};
+/// use tollgate::Micros;
+///
+/// let clock = ManualClock::new(Micros::from_secs(5));
+/// let (read, chosen) = (Now::live(&clock), Now::at(Micros::from_secs(5)));
+/// clock.set(Micros::from_secs(7));
+/// assert_eq!(read.instant(), chosen.instant());
+/// assert_eq!(read.again().instant(), Micros::from_secs(7));
+/// assert_eq!(chosen.again().instant(), Micros::from_secs(5));
+/// ```
+#[derive(Clone, Copy)]
+pub struct Now<'a> {
+    instant: Micros,
+    /// Where to read it again; `None` for an instant of the caller's choosing.
+    clock: Option<&'a dyn Clock>,
+    /// Microseconds by which the instant is ahead of that clock.
+    ahead: i64,
+}
+
+impl<'a> Now<'a> {
+    /// An instant of the caller's choosing: reading it again tells the same.
+    #[inline]
+    pub const fn at(instant: Micros) -> Now<'a> {
+        Now { instant, clock: None, ahead: 0 }
+    }
+
+    /// The present instant of a clock.
+    #[inline]
+    pub fn live(clock: &'a dyn Clock) -> Now<'a> {
+        Now::read(clock.now(), clock)
+    }
+
+    /// An instant that was read from this clock a moment ago.
+    #[inline]
+    pub const fn read(instant: Micros, clock: &'a dyn Clock) -> Now<'a> {
+        Now { instant, clock: Some(clock), ahead: 0 }
+    }
+
+    /// The instant.
+    #[inline]
+    pub const fn instant(self) -> Micros {
+        self.instant
+    }
+
+    /// The same moment by a clock that is ahead by so many microseconds.
+    #[inline]
+    #[must_use]
+    pub fn ahead(self, micros: i64) -> Now<'a> {
+        let instant = Micros::new(self.instant.as_u64().saturating_add_signed(micros));
+        Now { instant, ahead: self.ahead.saturating_add(micros), ..self }
+    }
+
+    /// What the clock shows by now.
+    #[must_use]
+    pub fn again(self) -> Now<'a> {
+        match self.clock {
+            None => self,
+            Some(clock) => Now::live(clock).ahead(self.ahead),
+        }
+    }
+
+    /// The moment at which to decide about a state that was last charged at `mark`. Call it under
+    /// the state's lock: then nobody charges after the clock is read, and a mark that is far ahead
+    /// even so means that the clock went back.
+    #[inline]
+    pub(crate) fn not_paused(self, mark: u64) -> Now<'a> {
+        match mark.saturating_sub(self.instant.as_u64()) > JUMP_US_MIN {
+            true => self.again(),
+            false => self,
+        }
+    }
+}
+
+impl<'a> From<Micros> for Now<'a> {
+    #[inline]
+    fn from(instant: Micros) -> Now<'a> {
+        Now::at(instant)
+    }
+}
+
+impl fmt::Debug for Now<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Now").field("instant", &self.instant).finish_non_exhaustive()
     }
 }
 

@@ -98,7 +98,7 @@ mod sync;
 
 pub use algorithm::Algorithm;
 pub use check::{Act, Check, Consistency, Key, KeyBuf, OnFailure, Terms};
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, Now, SystemClock};
 pub use decision::{DecidedBy, Decision, Outcome, Receipt, Refusal};
 pub use limit::{
     Align, Calendar, CalendarUnit, Limit, LimitBuilder, LimitError, OnChange, Precision,

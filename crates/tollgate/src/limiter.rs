@@ -1,6 +1,7 @@
 //! `Limiter`: a store and a clock, the interface that a program embeds.
 //!
-//! Every operation reads the clock once. [`Limiter::at`] gives the same operations at an instant
+//! Every operation reads the clock once, and once more only if a state is so far ahead of it that the
+//! clock may have gone back. [`Limiter::at`] gives the same operations at an instant
 //! of the caller's choosing, for tests, simulation and replies that must agree on one time.
 
 use std::fmt;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::check::{Act, Check, Key};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Now, SystemClock};
 use crate::decision::{Decision, Outcome, Receipt};
 use crate::limit::Limit;
 use crate::observer::Observer;
@@ -98,13 +99,13 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// The same operations at an instant of your choosing.
     #[inline]
     pub fn at(&self, now: Micros) -> Moment<'_, C> {
-        Moment { limiter: self, now }
+        Moment { limiter: self, instant: now, read: false }
     }
 
     /// The same operations at this instant, however many there are.
     #[inline]
     pub fn now(&self) -> Moment<'_, C> {
-        self.at(self.clock.now())
+        Moment { limiter: self, instant: self.clock.now(), read: true }
     }
 
     /// Takes one unit, or refuses.
@@ -212,8 +213,10 @@ impl<C: Clock> Limiter<MemoryStore, C> {
 /// A limiter at one instant; made by [`Limiter::at`].
 #[derive(Debug)]
 pub struct Moment<'a, C = SystemClock> {
-    pub(crate) limiter: &'a Limiter<MemoryStore, C>,
-    pub(crate) now: Micros,
+    limiter: &'a Limiter<MemoryStore, C>,
+    instant: Micros,
+    /// Whether the instant was read from the limiter's clock, and is not of the caller's choosing.
+    read: bool,
 }
 
 impl<C> Clone for Moment<'_, C> {
@@ -244,7 +247,7 @@ impl<'a, C: Clock> Moment<'a, C> {
 
     /// See [`Limiter::balance`].
     pub fn balance<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> i64 {
-        self.limiter.store.balance(limit, key.into(), self.now)
+        self.limiter.store.balance(limit, key.into(), self.instant)
     }
 
     /// See [`Limiter::take_up_to`].
@@ -264,7 +267,7 @@ impl<'a, C: Clock> Moment<'a, C> {
 
     #[inline]
     fn ask_located(self, check: &Check<'_>, located: Located) -> Decision {
-        let decision = self.limiter.store.decide_located(check, located, self.now);
+        let decision = self.limiter.store.decide_located(check, located, self.now());
         if self.limiter.observer.is_some() {
             self.tell_one(*check, decision);
         }
@@ -278,15 +281,15 @@ impl<'a, C: Clock> Moment<'a, C> {
     }
 
     /// Books for a waiter; see the store.
-    pub(crate) fn book(self, check: &Check<'_>, max_wait: Wait) -> Decision {
-        let decision = self.limiter.store.book(check, max_wait, self.now);
+    pub(crate) fn book(self, check: &Check<'_>, deadline: Micros) -> Decision {
+        let decision = self.limiter.store.book(check, deadline, self.now());
         self.tell(std::slice::from_ref(check), &decision);
         decision
     }
 
     /// See [`Limiter::decide`].
     pub fn decide(self, checks: &[Check<'_>]) -> Decision {
-        let decision = self.limiter.store.decide_now(checks, self.now);
+        let decision = self.limiter.store.decide_now(checks, self.now());
         self.tell(checks, &decision);
         decision
     }
@@ -297,14 +300,14 @@ impl<'a, C: Clock> Moment<'a, C> {
     ///
     /// If `outcomes` is shorter than `checks`.
     pub fn decide_each(self, checks: &[Check<'_>], outcomes: &mut [Outcome]) -> Decision {
-        let decision = self.limiter.store.decide_each(checks, self.now, outcomes);
+        let decision = self.limiter.store.decide_each(checks, self.now(), outcomes);
         self.tell(checks, &decision);
         decision
     }
 
     /// See [`Limiter::decide_batch`].
     pub fn decide_batch(self, checks: &[Check<'_>], decisions: &mut Vec<Decision>) {
-        self.limiter.store.decide_batch(checks, self.now, decisions);
+        self.limiter.store.decide_batch(checks, self.now(), decisions);
         if self.limiter.observer.is_some() {
             for (check, decision) in checks.iter().zip(decisions) {
                 self.tell(std::slice::from_ref(check), decision);
@@ -314,12 +317,12 @@ impl<'a, C: Clock> Moment<'a, C> {
 
     /// See [`Limiter::refund`].
     pub fn refund<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, receipt: Receipt, units: u64) {
-        self.limiter.store.refund(limit, key.into(), Some(receipt), units, self.now);
+        self.limiter.store.refund(limit, key.into(), Some(receipt), units, self.instant);
     }
 
     /// See [`Limiter::grant`].
     pub fn grant<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, units: u64) {
-        self.limiter.store.refund(limit, key.into(), None, units, self.now);
+        self.limiter.store.refund(limit, key.into(), None, units, self.instant);
     }
 
     /// See [`Limiter::reserve`].
@@ -340,42 +343,51 @@ impl<'a, C: Clock> Moment<'a, C> {
             limit,
             key,
             receipt: Some(decision.receipt()),
-            expires: self.now.after(Wait::at_least(expires_in)),
+            expires: self.instant.after(Wait::at_least(expires_in)),
             decision,
         })
     }
 
     /// See [`Limiter::reset`].
     pub fn reset<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> bool {
-        self.limiter.store.reset(limit, key.into(), self.now)
+        self.limiter.store.reset(limit, key.into(), self.instant)
     }
 
     /// See [`Limiter::block`]; until an instant.
     pub fn block<'k>(self, key: impl Into<Key<'k>>, until: Micros) -> bool {
-        self.limiter.store.block(key.into(), until, self.now)
+        self.limiter.store.block(key.into(), until, self.instant)
     }
 
     /// See [`Limiter::unblock`].
     pub fn unblock<'k>(self, key: impl Into<Key<'k>>) -> bool {
-        self.limiter.store.unblock(key.into(), self.now)
+        self.limiter.store.unblock(key.into(), self.instant)
     }
 
     /// See [`Limiter::blocked_for`].
     #[inline]
     pub fn blocked_for<'k>(self, key: impl Into<Key<'k>>) -> Option<Wait> {
-        self.limiter.store.blocked(key.into(), self.now)
+        self.limiter.store.blocked(key.into(), self.instant)
     }
 
     /// Whether any key may be blocked: spares making keys to ask about when none is.
     #[inline]
     pub fn any_blocked(self) -> bool {
-        self.limiter.store.any_block(self.now)
+        self.limiter.store.any_block(self.instant)
+    }
+
+    /// The instant, and the clock to read again if it was read from the limiter's.
+    #[inline]
+    pub fn now(self) -> Now<'a> {
+        match self.read {
+            true => Now::read(self.instant, &self.limiter.clock),
+            false => Now::at(self.instant),
+        }
     }
 
     /// The instant.
     #[inline]
     pub fn instant(self) -> Micros {
-        self.now
+        self.instant
     }
 
     fn tell(self, checks: &[Check<'_>], decision: &Decision) {
@@ -423,20 +435,20 @@ impl<C: Clock> Permit<'_, C> {
     }
 
     /// Settles with the true cost.
-    pub fn commit(self, actual: u64) {
-        let now = self.limiter.clock.now();
-        self.commit_at(actual, now);
+    pub fn commit(mut self, actual: u64) {
+        let moment = self.limiter.now();
+        self.settle(actual, moment);
     }
 
     /// Settles with the true cost, at an instant of your choosing.
     pub fn commit_at(mut self, actual: u64, now: Micros) {
-        self.settle(actual, now);
+        let moment = self.limiter.at(now);
+        self.settle(actual, moment);
     }
 
-    fn settle(&mut self, actual: u64, now: Micros) {
+    fn settle(&mut self, actual: u64, moment: Moment<'_, C>) {
         let Some(receipt) = self.receipt.take() else { return };
-        let moment = self.limiter.at(now);
-        if now >= self.expires {
+        if moment.instant() >= self.expires {
             return;
         }
         let estimate = receipt.granted();
@@ -451,8 +463,8 @@ impl<C: Clock> Permit<'_, C> {
 impl<C: Clock> Drop for Permit<'_, C> {
     fn drop(&mut self) {
         if self.receipt.is_some() {
-            let now = self.limiter.clock.now();
-            self.settle(0, now);
+            let moment = self.limiter.now();
+            self.settle(0, moment);
         }
     }
 }

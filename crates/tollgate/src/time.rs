@@ -36,6 +36,12 @@ impl Micros {
         self.0
     }
 
+    /// How long it is until a later instant; zero if that has passed.
+    #[inline]
+    pub const fn until(self, later: Micros) -> Wait {
+        Wait(later.0.saturating_sub(self.0))
+    }
+
     /// The instant `wait` later; [`Wait::NEVER`] leads to [`Micros::MAX`].
     #[inline]
     pub const fn after(self, wait: Wait) -> Micros {

@@ -89,7 +89,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         let place = self.turnstile.join(&check).ok_or(NotReady::LineFull)?;
         let now = self.clock().now();
         let wait = self.store().wait_in_line(&check, &place.costs_up_to_here(), now);
-        if wait > until(deadline, now) {
+        if wait > now.until(deadline) {
             return Err(NotReady::TooLong(wait));
         }
         place.head_of_line().await;
@@ -108,14 +108,13 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         deadline: Micros,
         sleep: impl Fn(Duration) -> F,
     ) -> Result<(), NotReady> {
-        let now = self.clock().now();
-        let booked = self.at(now).book(check, until(deadline, now));
+        let booked = self.now().book(check, deadline);
         if !booked.allowed() {
             return Err(not_ready(booked));
         }
         place.is_paid();
         let booking = Booking { limiter: self, check, receipt: Some(booked.receipt()) };
-        sleep_until(self.clock(), now.after(booked.delay()), sleep).await;
+        sleep_until(self.clock(), booked.at().after(booked.delay()), sleep).await;
         booking.keep();
         Ok(())
     }
@@ -128,14 +127,13 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         sleep: impl Fn(Duration) -> F,
     ) -> Result<(), NotReady> {
         loop {
-            let now = self.clock().now();
-            let decision = self.at(now).take(check.limit, check.key, check.cost);
+            let decision = self.now().take(check.limit, check.key, check.cost);
             if decision.allowed() {
                 return Ok(());
             }
-            let wait = decision.retry_after();
+            let (now, wait) = (decision.at(), decision.retry_after());
             let blocked = decision.refusal() == Some(Refusal::Blocked);
-            if blocked || wait > until(deadline, now) {
+            if blocked || wait > now.until(deadline) {
                 return Err(not_ready(decision));
             }
             sleep_until(self.clock(), now.after(wait), &sleep).await;
@@ -150,10 +148,6 @@ fn not_ready(decision: Decision) -> NotReady {
     }
 }
 
-fn until(deadline: Micros, now: Micros) -> Wait {
-    Wait::from_micros(deadline.as_u64().saturating_sub(now.as_u64()))
-}
-
 /// Sleeps until the limiter's own clock has reached `ready`: a runtime's timer may fire early, and
 /// its clock may run at another speed.
 async fn sleep_until<F: Future<Output = ()>>(
@@ -162,7 +156,7 @@ async fn sleep_until<F: Future<Output = ()>>(
     sleep: impl Fn(Duration) -> F,
 ) {
     loop {
-        let left = until(ready, clock.now());
+        let left = clock.now().until(ready);
         match left.duration() {
             Some(left) if !left.is_zero() => sleep(left).await,
             _ => return,
@@ -188,7 +182,7 @@ impl<C: Clock> Drop for Booking<'_, C> {
         if let Some(mut receipt) = self.receipt.take() {
             let (units, moment) = (receipt.granted(), self.limiter.now());
             // However long ago it was booked, until it is ready all of it is still owed.
-            receipt.charged_at = moment.now;
+            receipt.charged_at = moment.instant();
             moment.refund(self.check.limit, self.check.key, receipt, units);
         }
     }

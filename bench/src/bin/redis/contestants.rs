@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::{
-    Algorithm, Check, Clock, Consistency, DecidedBy, Limit, Outcome, Store, SystemClock, Terms,
+    Algorithm, Check, Consistency, DecidedBy, Limit, Now, Outcome, Store, SystemClock, Terms,
 };
 use tollgate_redis::{Options, RedisStore, Shared, SharedStats, StoreUrl, TimeOf};
 
@@ -115,7 +115,7 @@ impl Contestant {
                 let mut outcome = [Outcome::default()];
                 let check = [Check::new(limit, key).terms(*terms)];
                 let Ok(decision) =
-                    shared.decide_each(&check, SystemClock.now(), &mut outcome).await;
+                    shared.decide_each(&check, Now::live(&SystemClock), &mut outcome).await;
                 match decision.decided_by() {
                     DecidedBy::Local | DecidedBy::Open | DecidedBy::Closed => {
                         Err("Redis did not answer".into())

@@ -14,6 +14,8 @@ local sub, byte, fmod = string.sub, string.byte, math.fmod
 local pack, unpack = struct.pack, struct.unpack
 
 local ODD, MOST = -1, 9007199254740991
+-- A mark that is no further ahead of now than this, or than a limit's horizon, is no jump of the clock.
+local JUMP_MIN = 1000000
 -- A state is three numbers, 7 bytes each, and the suffix that tells which numbers wrote it.
 local STATE, SUFFIX_AT = '<I7I7I7', 22
 -- Bytes of the longest log: 1,024 entries, and what comes before them. Longer values are of others.

@@ -44,7 +44,7 @@ local function machine()
     if value == '' then return algorithm.open(limit, place, now, 0, 0) end
     if sub(value, SUFFIX_AT) ~= limit.suffix then return false end
     local mark, a, b = unpack(STATE, value)
-    if mark - now > limit.horizon then return false end
+    if mark - now > math.max(limit.horizon, JUMP_MIN) then return false end
     return algorithm.open(limit, place, mark, a, b)
   end
 

@@ -19,14 +19,14 @@ end
 -- Takes one unit, the most usual request: the same as below in one piece.
 local function fixed_window_taker(blob)
   local _, suffix, ttl, memory, horizon, period, full, align, from, till = unpack(WINDOW, blob)
-  local length = SUFFIX_AT - 1 + #suffix
+  local length, lag = SUFFIX_AT - 1 + #suffix, math.max(horizon, JUMP_MIN)
   return function(key)
     local value, mark, count, left = pcall('GET', key), now, 0, 0
     if value then
       if value.err then return { ODD, 0 } end
       if #value ~= length or sub(value, SUFFIX_AT) ~= suffix then return odd(value) end
       mark, count, left = unpack(STATE, value)
-      if count > MOST or left > horizon or mark - now > horizon then return { ODD, value } end
+      if count > MOST or left > horizon or mark - now > lag then return { ODD, value } end
       if mark < now then
         left = left - (now - mark)
         mark = now

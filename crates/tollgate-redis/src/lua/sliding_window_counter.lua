@@ -38,7 +38,7 @@ end
 -- Takes one unit, the most usual request: the same as below in one piece.
 local function sliding_window_counter_taker(blob)
   local _, suffix, ttl, memory, period, full = unpack(COUNTER, blob)
-  local length = SUFFIX_AT - 1 + #suffix
+  local length, lag = SUFFIX_AT - 1 + #suffix, math.max(period, JUMP_MIN)
   return function(key)
     local value, at, current, previous = pcall('GET', key), now, 0, 0
     local elapsed
@@ -47,7 +47,7 @@ local function sliding_window_counter_taker(blob)
       if #value ~= length or sub(value, SUFFIX_AT) ~= suffix then return odd(value) end
       local mark
       mark, current, previous = unpack(STATE, value)
-      if current > MOST or previous > MOST or mark - now > period then return { ODD, value } end
+      if current > MOST or previous > MOST or mark - now > lag then return { ODD, value } end
       if mark > now then at = mark end
       elapsed = fmod(at, period)
       local since = at - mark

@@ -104,7 +104,7 @@ local function sliding_window_log()
         return false
       end
       mark, base = unpack(ENTRY, value)
-      if mark - now > limit.horizon or base > MOST then return false end
+      if mark - now > math.max(limit.horizon, JUMP_MIN) or base > MOST then return false end
       count = entries / SIZE
     end
     place.value, place.count, place.base, place.mark = value, count, base, mark

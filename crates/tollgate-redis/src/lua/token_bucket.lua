@@ -35,7 +35,7 @@ end
 local function token_bucket_taker(blob)
   local _, suffix, ttl, memory, horizon, drain, unit, unit_part, full, full_part, most =
     unpack(BUCKET, blob)
-  local length = SUFFIX_AT - 1 + #suffix
+  local length, lag = SUFFIX_AT - 1 + #suffix, math.max(horizon, JUMP_MIN)
   return function(key)
     local value, mark, whole, part = pcall('GET', key), now, 0, 0
     if value then
@@ -47,7 +47,7 @@ local function token_bucket_taker(blob)
         whole = whole - (now - mark)
         if whole < 0 then whole, part = 0, 0 end
         mark = now
-      elseif mark - now > horizon then
+      elseif mark - now > lag then
         return { ODD, value }
       end
     else

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Outcome};
+use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Now, Outcome};
 
 use crate::options::TimeOf;
 use crate::remote::{Remote, Seen};
@@ -23,7 +23,8 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Asks about one simple check: most of what is asked.
-    pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, now: Micros) -> Outcome {
+    pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, asked_at: Now<'_>) -> Outcome {
+        let now = asked_at.instant();
         let (asked, tag) = (self.asked(check), self.tag(check));
         self.tell_before(check, tag).await;
         let before = self.unreported(check, tag, now);
@@ -35,7 +36,8 @@ impl<R: Remote> Inner<R> {
             self.owe_charge(check, now, &error);
             self.refusals.put_back(tag, before);
             let share = self.shares.of(check.limit(), self.live());
-            self.decide_without(checks, &[share], asked.clock(now), &mut outcome);
+            let at = asked.clock_now(asked_at.again());
+            self.decide_without(checks, &[share], at, &mut outcome);
         } else {
             asked.saw(seen.at, sent);
             self.copy_state(check, &seen, 0);
@@ -75,7 +77,7 @@ impl<R: Remote> Inner<R> {
 
     /// What this instance knows of a limit that is not asked, because it or another is known to refuse.
     #[cold]
-    pub(super) fn glance(&self, check: &Check<'_>, now: Micros) -> Outcome {
+    pub(super) fn glance(&self, check: &Check<'_>, now: Now<'_>) -> Outcome {
         let least = match check.what() {
             Act::Take | Act::Peek => check.units(),
             Act::UpTo => check.units().min(1),
@@ -83,7 +85,7 @@ impl<R: Remote> Inner<R> {
         };
         let peek = Check::new(check.limit(), check.key()).act(Act::Peek);
         let peek = if check.is_at_once() { peek.at_once() } else { peek };
-        let at = self.asked(check).clock(now);
+        let at = self.asked(check).clock_now(now);
         let about = |cost| self.local.decide_one(&peek.cost(cost), at).outcome();
         let asked = about(least);
         // Nothing is charged: who admits tells how things are.

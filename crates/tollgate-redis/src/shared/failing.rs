@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act, Check, DecidedBy, Limit, Micros, OnFailure, Outcome, Wait};
+use tollgate::{Act, Check, DecidedBy, Limit, Micros, Now, OnFailure, Outcome, Wait};
 
 use crate::remote::Remote;
 
@@ -15,14 +15,16 @@ const CLOSED_RETRY: Wait = Wait::from_micros(1_000_000);
 
 impl<R: Remote> Inner<R> {
     /// Decides the checks of a store that does not answer; whether all enforced ones admit. `shares` are
-    /// the limits that this instance decides by, `at` is the store's clock.
+    /// the limits that this instance decides by, `at` is what the store's clock shows now: whoever has
+    /// waited for its answer reads it again.
     pub(super) fn decide_without(
         &self,
         checks: &[Check<'_>],
         shares: &[Arc<Limit>],
-        at: Micros,
+        at: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> bool {
+        let instant = at.instant();
         let policy = |check: &Check<'_>| check.its_terms().on_failure;
         let closed = |check: &Check<'_>| policy(check) == OnFailure::Closed;
         let refused = checks.iter().any(|check| closed(check) && refuses(check));
@@ -37,8 +39,8 @@ impl<R: Remote> Inner<R> {
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
             self.counts.degraded(policy(check));
             *outcome = match policy(check) {
-                OnFailure::Closed if refuses(check) || check.is_shadow() => closed_outcome(at),
-                _ => open_outcome(check, at),
+                OnFailure::Closed if refuses(check) || check.is_shadow() => closed_outcome(instant),
+                _ => open_outcome(check, instant),
             };
         }
         for ((index, (check, _)), answer) in local().zip(answers) {

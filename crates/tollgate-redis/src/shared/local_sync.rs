@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::{Act, Check, Consistency, Limit, Micros, Outcome, Receipt, algorithm};
+use tollgate::{Act, Check, Consistency, Limit, Micros, Now, Outcome, Receipt, algorithm};
 
 use crate::remote::{Remote, Seen};
 
@@ -102,11 +102,16 @@ impl SyncBook {
 impl<R: Remote> Inner<R> {
     /// Decides a usual take here, if its key is one that is decided here.
     #[inline]
-    pub(super) fn decide_alone(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+    pub(super) fn decide_alone(
+        &self,
+        check: &Check<'_>,
+        tag: u64,
+        now: Now<'_>,
+    ) -> Option<Outcome> {
         if !self.sync.is_ready(tag, check.limit()) {
             return None;
         }
-        let at = self.asked(check).clock(now);
+        let at = self.asked(check).clock_now(now);
         let outcome = self.local.decide_one(check, at).outcome();
         let units = match outcome.allowed {
             true => outcome.charged,
@@ -116,7 +121,7 @@ impl<R: Remote> Inner<R> {
         if units > 0 && !self.sync.add(tag, units) {
             // The place was given up in this very moment: the store decides.
             let receipt = Outcome { charged: units, ..outcome }.receipt();
-            self.local.refund(check.limit(), check.key(), Some(receipt), units, at);
+            self.local.refund(check.limit(), check.key(), Some(receipt), units, at.instant());
             return None;
         }
         Some(outcome)

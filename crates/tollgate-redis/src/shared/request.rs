@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::time::MAX_EXACT;
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Outcome, Refusal, Wait,
+    Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Now, Outcome, Refusal, Wait,
 };
 
 use crate::level;
@@ -45,6 +45,8 @@ struct Request<'a, R> {
     shared: &'a Arc<Inner<R>>,
     checks: &'a [Check<'a>],
     now: Micros,
+    /// The clock that `now` was read from.
+    asked_at: Now<'a>,
     tags: List<u64>,
     ways: List<Way>,
 }
@@ -54,9 +56,10 @@ impl<R: Remote> Inner<R> {
     pub(super) async fn decide(
         self: &Arc<Self>,
         checks: &[Check<'_>],
-        now: Micros,
+        asked_at: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Decision {
+        let now = asked_at.instant();
         let outcomes = &mut outcomes[..checks.len().min(MAX_LIMITS)];
         outcomes.fill(Outcome::default());
         let empty = checks.iter().any(|check| check.key().is_empty());
@@ -74,12 +77,12 @@ impl<R: Remote> Inner<R> {
         if let [check] = checks
             && self.is_simple(check)
         {
-            outcomes[0] = self.ask_one(check, now).await;
+            outcomes[0] = self.ask_one(check, asked_at).await;
             return Decision::of_outcomes(checks, outcomes, now);
         }
         let tags = checks.iter().map(|check| self.tag(check)).collect();
         let ways = checks.iter().map(|_| Way::Unasked).collect();
-        let mut request = Request { shared: self, checks, now, tags, ways };
+        let mut request = Request { shared: self, checks, now, asked_at, tags, ways };
         request.decide(outcomes).await;
         Decision::of_outcomes(checks, outcomes, now)
     }
@@ -110,7 +113,7 @@ impl<R: Remote> Request<'_, R> {
 
     /// Whether a limit is known to refuse; then `outcomes` say so.
     fn recall(&self, outcomes: &mut [Outcome]) -> bool {
-        let (shared, now) = (self.shared, self.now);
+        let (shared, now) = (self.shared, self.asked_at);
         let counting = |check: &Check<'_>| check.counts_denied();
         // Of several limits, those that count refused requests have to be told of each.
         if self.checks.len() > 1 && self.checks.iter().any(counting) {
@@ -161,7 +164,7 @@ impl<R: Remote> Request<'_, R> {
         }
         let checks: List<Check<'_>> = alone.iter().map(|&index| self.checks[index]).collect();
         let Some(first) = checks.first() else { return true };
-        let at = shared.asked(first).clock(self.now);
+        let at = shared.asked(first).clock_now(self.asked_at);
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let admitted = shared.decide_in_table(&checks, at, &mut answers);
         let way = if admitted { Way::Alone } else { Way::Refused };
@@ -254,7 +257,7 @@ impl<R: Remote> Request<'_, R> {
     /// Decides the checks of a store that does not answer; whether nothing refuses.
     fn go_on_without(&mut self, group: &[usize], outcomes: &mut [Outcome]) -> bool {
         let checks: List<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
-        let at = self.shared.asked(&checks[0]).clock(self.now);
+        let at = self.shared.asked(&checks[0]).clock_now(self.asked_at.again());
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let answers = &mut answers[..checks.len()];
         let share = |check: &Check<'_>| self.shared.shares.of(check.limit(), self.shared.live());
@@ -273,7 +276,7 @@ impl<R: Remote> Request<'_, R> {
             match self.ways[index] {
                 Way::Refused => {}
                 Way::Unasked => {
-                    *outcome = self.shared.glance(&self.checks[index], self.now);
+                    *outcome = self.shared.glance(&self.checks[index], self.asked_at);
                     let counted = self.counted(index);
                     if counted > 0 {
                         self.shared

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::algorithm::{self, State};
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, Micros, OnFailure, Outcome, Receipt,
-    Refusal, Store, Terms, Wait,
+    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, Micros, Now, OnFailure, Outcome,
+    Receipt, Refusal, Store, Terms, Wait,
 };
 
 use super::*;
@@ -97,10 +97,10 @@ impl Store for StandIn {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Answer<Decision> {
-        self.decide_seen(checks, now, outcomes, &mut Seen::default()).await
+        self.decide_seen(checks, now.instant(), outcomes, &mut Seen::default()).await
     }
 
     async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) -> Answer<()> {
@@ -234,7 +234,7 @@ fn standing() -> (Shared<StandIn>, StandIn) {
 }
 
 async fn decide(shared: &Shared<StandIn>, checks: &[Check<'_>], now: Micros) -> Decision {
-    let Ok(decision) = shared.decide_each(checks, now, &mut [Outcome::default(); 16]).await;
+    let Ok(decision) = shared.decide_each(checks, now.into(), &mut [Outcome::default(); 16]).await;
     decision
 }
 

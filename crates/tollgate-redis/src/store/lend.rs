@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::Instant;
 use tollgate::store::replay;
-use tollgate::{Check, Decision, Key, Micros, Outcome, Receipt, Store, Wait};
+use tollgate::{Check, Decision, Key, Micros, Now, Outcome, Receipt, Store, Wait};
 
 use crate::error::StoreError;
 use crate::keys;
@@ -27,10 +27,10 @@ impl Store for RedisStore {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, StoreError> {
-        RedisStore::decide_each(self, checks, now, outcomes).await
+        RedisStore::decide_each(self, checks, now.instant(), outcomes).await
     }
 
     async fn refund(

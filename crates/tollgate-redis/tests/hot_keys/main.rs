@@ -51,7 +51,7 @@ async fn decide(shared: &Shared<RedisStore>, checks: &[Check<'_>]) -> Decision {
 }
 
 async fn decide_at(shared: &Shared<RedisStore>, checks: &[Check<'_>], now: Micros) -> Decision {
-    let Ok(decision) = shared.decide_each(checks, now, &mut [Outcome::default(); 16]).await;
+    let Ok(decision) = shared.decide_each(checks, now.into(), &mut [Outcome::default(); 16]).await;
     decision
 }
 

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Act, Check, Clock, Micros, Outcome, Refusal, Wait};
+use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 
 use super::asked::One;
 use crate::answer::{Answer, Binding, Entries, Told};
@@ -17,11 +17,12 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         &self,
         plan: &mut Plan<'_>,
         each: &[One],
-        now: Micros,
+        asked_at: Now<'_>,
     ) -> (Told, Entries) {
+        let now = asked_at.instant();
         self.enforce_blocked(plan, now);
         plan.refused = is_closed(plan);
-        let (mut told, mut entries) = self.ask_store(plan, Act::Take, now).await;
+        let (mut told, mut entries) = self.ask_store(plan, Act::Take, asked_at).await;
         refuse_debtors(plan, each, &mut entries);
         enforce_quotas(plan, &mut entries);
         let passed = told.refusal.is_none();
@@ -80,7 +81,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Gives back what is to be given back; what is there after that, of each limit.
-    pub(super) async fn give_back(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
+    pub(super) async fn give_back(&self, plan: &Plan<'_>, asked_at: Now<'_>) -> Vec<Outcome> {
+        let now = asked_at.instant();
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.limiter().store();
@@ -89,7 +91,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             let nothing = |one: &Planned| plan.check(one, Act::Peek).cost(0);
             let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
             // A store is asked in this order, and waited for once.
-            let look = async { store.decide_each(&asked, now, &mut outcomes).await };
+            let look = async { store.decide_each(&asked, asked_at, &mut outcomes).await };
             let (_, Ok(_)) = both(back, look).await;
         }
         outcomes
@@ -97,7 +99,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Charges what is forced, and tells of it: it is use like any other. What is there after that, of
     /// each limit.
-    pub(super) async fn force(&self, plan: &Plan<'_>, now: Micros) -> Vec<Outcome> {
+    pub(super) async fn force(&self, plan: &Plan<'_>, now: Now<'_>) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.limiter().store();

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tollgate::{Check, Decision, Key, MemoryStore, Micros, Outcome, Receipt, Store, Wait};
+use tollgate::{Check, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt, Store, Wait};
 
 use super::gate::{D, Gate, NOON, d, said};
 
@@ -45,7 +45,7 @@ impl Store for Later {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        _: Micros,
+        _: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         self.travel(self.table.decide_each(checks, self.now(), outcomes)).await

@@ -144,7 +144,7 @@ impl Handler for DataPlane {
 impl DataPlane {
     /// Decides under the rules that the facts were read by.
     pub(super) async fn decide(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.timing.of(self.gatekeeper.decide_by(rules, ask, now)).await
+        self.timing.of(self.gatekeeper.decide_by(rules, ask, self.gatekeeper.as_read(now))).await
     }
 
     /// Decides what a body of JSON asks.

@@ -32,7 +32,8 @@ pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
     let (stated, identifying) = (stated(&asked), identifying(&rules, &asked));
     let identity = identity(identifying.as_deref(), &stated, now);
     let ask = Ask { facts: identity.complete(stated), cost: asked.cost, ..Ask::default() };
-    let reserving = plane.gatekeeper.reserve_by(rules, &ask, expires_in, now);
+    let reserving =
+        plane.gatekeeper.reserve_by(rules, &ask, expires_in, plane.gatekeeper.as_read(now));
     match plane.timing.of(reserving).await {
         Ok(reserved) => reply::no_store(answer::decision(&reserved.answer, reserved.id)),
         Err(_full) => {
@@ -54,7 +55,7 @@ pub(super) async fn commit(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Bod
     };
     let now = gatekeeper.now();
     let outcome = match reservation.parse::<ReservationId>() {
-        Ok(id) => gatekeeper.commit_by(id, cost, now).await,
+        Ok(id) => gatekeeper.commit_by(id, cost, gatekeeper.as_read(now)).await,
         Err(error) => Err(error),
     };
     settled(outcome, cost)
@@ -83,7 +84,7 @@ pub(super) async fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Bod
     let (stated, identifying) = (stated(&asked), identifying(&rules, &asked));
     let identity = identity(identifying.as_deref(), &stated, now);
     let ask = Ask { facts: identity.complete(stated), cost: asked.cost, ..Ask::default() };
-    answer::decision(&gatekeeper.refund_by(rules, &ask, now).await, None)
+    answer::decision(&gatekeeper.refund_by(rules, &ask, gatekeeper.as_read(now)).await, None)
 }
 
 fn settled(outcome: Result<(), SettleError>, cost: u64) -> Response<Body> {

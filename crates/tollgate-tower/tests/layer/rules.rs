@@ -11,8 +11,8 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use tollgate::store::Store;
 use tollgate::{
-    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, Refusal,
-    Wait,
+    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt,
+    Refusal, Wait,
 };
 use tollgate_rules::{Answering, Ask, Facts, Gatekeeper, RuleSet, Source, compile};
 use tollgate_tower::{GateDecision, RateLimitLayer, TrustedProxies, Warning};
@@ -364,7 +364,7 @@ impl Store for Later {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         self.wait().await;

@@ -9,9 +9,10 @@
 //!
 //! * A caller whose clock is behind the state's last charge (its *mark*) is served as of the mark;
 //!   its waits count from its own clock.
-//! * A mark more than one horizon (a period, or a full refill) ahead of now means that the clock
-//!   jumped: the state moves to now with its level kept. This is the one thing that a refusal or a
-//!   peek may write, and it is written as a charge of 0.
+//! * A mark more than one horizon (a period, or a full refill) and more than one second ahead of now
+//!   means that the clock jumped: the state moves to now with its level kept. This is the one thing
+//!   that a refusal or a peek may write, and it is written as a charge of 0. The caller has made sure
+//!   that `now` is not merely old: see [`Now`](crate::clock::Now).
 //! * Otherwise only a charge moves the mark: neither peeks nor refusals nor refunds do.
 //! * Cost 0 is a peek: allowed and free. A cost above the capacity never passes.
 
@@ -239,6 +240,17 @@ pub fn renumber(state: &mut State, old: &Limit, new: &Limit, now: Micros) {
     state.renumber(old, new, now);
 }
 
+/// A mark that is no further ahead of now than this is no jump of the clock, however short a limit's
+/// horizon: threads pause, and the clocks of machines differ.
+pub const JUMP_US_MIN: u64 = 1_000_000;
+
+/// How far ahead of now the mark of a state may be before that means that the clock jumped, if its
+/// limit forgets after `horizon_us`.
+#[inline]
+pub const fn lag_us_max(horizon_us: u64) -> u64 {
+    if horizon_us > JUMP_US_MIN { horizon_us } else { JUMP_US_MIN }
+}
+
 /// When a question is answered: not before the state's mark.
 #[derive(Clone, Copy)]
 pub(crate) struct Served {
@@ -256,7 +268,7 @@ impl Served {
         let now = now.as_u64();
         if mark <= now {
             Served { at: now, lag: 0, moved: 0 }
-        } else if mark - now <= horizon {
+        } else if mark - now <= lag_us_max(horizon) {
             Served { at: mark, lag: mark - now, moved: 0 }
         } else {
             Served { at: now, lag: 0, moved: mark - now }

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::{Future, ready};
 
 use crate::check::{Check, Key};
+use crate::clock::Now;
 use crate::decision::{Decision, Outcome, Receipt};
 use crate::time::{Micros, Wait};
 
@@ -21,7 +22,9 @@ mod together;
 
 pub use memory::MemoryStore;
 
-/// What answers checks. `now` is the asker's clock; a shared store goes by its own.
+/// What answers checks. `now` is the asker's clock; a shared store goes by its own. Whoever decides
+/// in this process reads it [again](Now::again) before it takes a state that is far ahead for a sign
+/// that the clock went back.
 pub trait Store: Send + Sync {
     /// Why there is no answer. Never a refusal, which is one.
     type Error;
@@ -31,7 +34,7 @@ pub trait Store: Send + Sync {
     fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 
@@ -86,7 +89,7 @@ impl Store for MemoryStore {
     fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Infallible>> + Send {
         ready(Ok(match checks {

@@ -10,8 +10,8 @@
 //!
 //! * The mark is the instant of the last charge. An earlier caller is served as of the mark and
 //!   its waits count from its own clock.
-//! * A mark more than a horizon ahead means a clock that jumped: the charges move with it, so that
-//!   what is in use stays in use, and even a refusal leaves them moved.
+//! * A mark more than a horizon and more than a second ahead means a clock that jumped: the charges
+//!   move with it, so that what is in use stays in use, and even a refusal leaves them moved.
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
@@ -58,7 +58,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// How far a clock may be behind before it has jumped: a period, or a full refill.
+    /// How long a state remembers: a period, or a full refill.
     pub(crate) fn horizon(&self) -> i128 {
         match self.kind {
             Kind::Bucket => first(|wait| wait * self.rate >= self.capacity * self.period),
@@ -150,7 +150,8 @@ impl Model {
 
     /// Follows a clock that jumped back: what is in use at the mark is in use now.
     fn follow(&mut self, now: i128) -> bool {
-        if self.mark - now <= self.horizon() {
+        let ahead = self.mark - now;
+        if ahead <= self.horizon() || ahead <= 1_000_000 {
             return false;
         }
         let back = self.file(self.mark) - self.file(now);

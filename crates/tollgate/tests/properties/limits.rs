@@ -101,7 +101,7 @@ pub(crate) fn limits(kinds: &'static [Kind]) -> impl Strategy<Value = Limit> {
         .prop_map(|(kind, rate, burst, odd)| limit(kind, rate, burst, odd))
 }
 
-/// A period, or a full refill: how long a state remembers, and how late a caller may be.
+/// A period, or a full refill: how long a state remembers.
 pub(crate) fn horizon(limit: &Limit) -> u64 {
     let period = limit.period().as_micros();
     let horizon = match limit.algorithm().is_bucket() {
@@ -109,6 +109,11 @@ pub(crate) fn horizon(limit: &Limit) -> u64 {
         false => period,
     };
     horizon as u64
+}
+
+/// How late a caller may be before its clock has jumped: a horizon, and at least a second.
+pub(crate) fn lateness(limit: &Limit) -> u64 {
+    horizon(limit).max(1_000_000)
 }
 
 pub(crate) fn numbers(limit: &Limit) -> (i128, i128, i128) {

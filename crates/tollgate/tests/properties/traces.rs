@@ -17,7 +17,7 @@ pub(crate) enum When {
     Retry(i64),
     More(i64),
     Reset(i64),
-    /// So many thousandths of the horizon before the last charge: a caller with a late clock.
+    /// So many thousandths of what a caller may be late before the last charge.
     Late(u64),
     /// Further back than that: the clock jumped.
     Jump(u64),
@@ -162,6 +162,7 @@ impl Course {
     pub(crate) fn advance(&mut self, when: When) -> Micros {
         let (now, period) = (i128::from(self.now), self.limit.period().as_micros() as i128);
         let (mark, horizon) = (i128::from(self.mark), i128::from(self.horizon));
+        let late = i128::from(lateness(&self.limit));
         let after = |wait: Wait, off: i64| {
             let wait = wait.as_micros().map_or(0, i128::from);
             now + (wait + i128::from(off)).max(0)
@@ -178,10 +179,10 @@ impl Course {
             When::Retry(off) => after(self.last.retry_after, off),
             When::More(off) => after(self.last.more_after, off),
             When::Reset(off) => after(self.last.reset_after, off),
-            When::Late(part) => now.min(mark - horizon * i128::from(part) / 1_000),
+            When::Late(part) => now.min(mark - late * i128::from(part) / 1_000),
             // Not to before what is remembered: a log knows no instant before the epoch.
             When::Jump(part) => {
-                let at = mark - horizon - 1 - horizon * i128::from(part) / 1_000;
+                let at = mark - late - 1 - horizon * i128::from(part) / 1_000;
                 if at < horizon { now } else { at }
             }
         };

@@ -98,8 +98,9 @@ async fn what_is_remembered_of_refusals_changes_no_answer() {
             let Ok(_) = shared.reset(&checks[0], now).await;
         }
         let (mut here, mut there) = ([Outcome::default(); 5], [Outcome::default(); 5]);
-        let Ok(wanted) = Store::decide_each(&memory, &checks, now, &mut here[..several]).await;
-        let Ok(got) = shared.decide_each(&checks, now, &mut there[..several]).await;
+        let Ok(wanted) =
+            Store::decide_each(&memory, &checks, now.into(), &mut here[..several]).await;
+        let Ok(got) = shared.decide_each(&checks, now.into(), &mut there[..several]).await;
         let (wanted, got) = (said(&here[..several], &wanted), said(&there[..several], &got));
         assert_eq!(got, wanted, "step {step}: {checks:#?}");
         let charged = (0..several).find(|index| here[*index].charged > 0 && receipts.len() < 8);

@@ -200,7 +200,7 @@ async fn mistakes_are_answered_as_in_memory() {
     assert_eq!(refusal(decide(&shared, &empty, NOW).await), Some(Refusal::EmptyKey));
     let many = [Check::new(&limit, "a"); 17];
     let mut outcomes = [Outcome::default(); 17];
-    let Ok(decision) = shared.decide_each(&many, NOW, &mut outcomes).await;
+    let Ok(decision) = shared.decide_each(&many, NOW.into(), &mut outcomes).await;
     assert_eq!(refusal(decision), Some(Refusal::TooManyLimits));
     let Ok(blocked) = shared.block("a".into(), at(5_000_000), NOW).await;
     assert!(blocked && shared.any_block(NOW));

@@ -24,7 +24,7 @@ async fn a_refusal_gives_back_what_other_stores_were_charged() {
         store.calls();
     }
     let mut outcomes = [Outcome::default(); 2];
-    let Ok(decision) = shared.decide_each(&checks, NOW, &mut outcomes).await;
+    let Ok(decision) = shared.decide_each(&checks, NOW.into(), &mut outcomes).await;
     assert_eq!((decision.allowed(), first.calls(), second.calls()), (false, 0, 0));
     assert_eq!((outcomes[0].allowed, outcomes[1].allowed), (true, false));
 }
@@ -111,7 +111,7 @@ async fn of_several_stores_up_to_grants_what_the_least_does() {
         Check::new(&limits[1], "k").cost(10).act(Act::UpTo).terms(of_second),
     ];
     let mut outcomes = [Outcome::default(); 2];
-    let Ok(decision) = shared.decide_each(&checks, NOW, &mut outcomes).await;
+    let Ok(decision) = shared.decide_each(&checks, NOW.into(), &mut outcomes).await;
     assert!(decision.allowed());
     assert_eq!((outcomes[0].charged, outcomes[1].charged), (4, 4));
     until(|| first.used(&checks[0], NOW) == 4).await;

@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), Failure> {
         let cost = request.cost.unwrap_or(1);
         let check = [Check::new(&limit, key.as_bytes()).cost(cost)];
         let mut outcome = [Outcome::default()];
-        let decision = store.wait(store.decide_each(&check, request.at, &mut outcome))?;
+        let decision = store.wait(store.decide_each(&check, request.at.into(), &mut outcome))?;
         let Ok(decision) = decision;
         print(request.at, &key, cost, &decision, answers).map_err(Failure::from_output)
     })?;

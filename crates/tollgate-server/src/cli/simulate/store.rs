@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{
-    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, Store, Wait,
+    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt, Store,
+    Wait,
 };
 use tollgate_redis::{Options, RedisStore, StoreError, TimeOf};
 use tollgate_rules::at_once;
@@ -139,15 +140,15 @@ impl Store for SimStore {
     async fn decide_each(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         match self {
             SimStore::Memory(store) => Store::decide_each(&**store, checks, now, outcomes).await,
             SimStore::Redis(redis) => {
                 let none = vec![Outcome::default(); checks.len()];
-                let other = || Decision::of_outcomes(checks, &none, now);
-                redis.or(redis.store.decide_each(checks, now, outcomes), other).await
+                let other = || Decision::of_outcomes(checks, &none, now.instant());
+                redis.or(redis.store.decide_each(checks, now.instant(), outcomes), other).await
             }
         }
     }

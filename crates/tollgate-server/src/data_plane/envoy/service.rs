@@ -84,9 +84,14 @@ pub(in crate::data_plane) async fn decide(
     // What a decision needs on its way is large, and all that a call keeps while it waits is copied when
     // its task is made. In memory nothing waits; otherwise the decision has a place of its own.
     let decided = match gatekeeper.limiter().store().shared() {
-        None => at_once(timing.of(gatekeeper.decide_descriptors_by(rules, &ask, now))),
+        None => at_once(timing.of(gatekeeper.decide_descriptors_by(
+            rules,
+            &ask,
+            gatekeeper.as_read(now),
+        ))),
         Some(_) => {
-            let deciding = Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, now));
+            let deciding =
+                Box::pin(gatekeeper.decide_descriptors_by(rules, &ask, gatekeeper.as_read(now)));
             timing.of(deciding).await
         }
     };

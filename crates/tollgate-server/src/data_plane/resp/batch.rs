@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use tollgate::{Check, Decision, Limit, Micros, Outcome, Store};
+use tollgate::{Check, Decision, Limit, Micros, Now, Outcome, Store};
 
 use super::RespDoor;
 use super::commands::Command;
@@ -150,14 +150,15 @@ impl Batch {
             [] => {}
             // Most clients send one call and wait: no room is made for others.
             [call] => {
-                let decision = store.decide_one(&self.check(call, base), now);
+                let decision =
+                    store.decide_one(&self.check(call, base), door.gatekeeper.as_read(now));
                 self.answer(door, &[decision], replies);
             }
             calls => {
                 let mut checks = ArrayVec::<_, BATCH_MAX>::new_const();
                 checks.extend(calls.iter().map(|call| self.check(call, base)));
                 let mut decisions = DECISIONS.take();
-                store.decide_batch(&checks, now, &mut decisions);
+                store.decide_batch(&checks, door.gatekeeper.as_read(now), &mut decisions);
                 self.answer(door, &decisions, replies);
                 DECISIONS.set(decisions);
             }
@@ -173,6 +174,7 @@ impl Batch {
         self.stay_known(door, now);
         let store = door.gatekeeper.limiter().store();
         let checks: Vec<_> = self.calls.iter().map(|call| self.check(call, base)).collect();
+        let now = door.gatekeeper.as_read(now);
         let asked = checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect();
         let decisions = all(asked).await;
         drop(checks);
@@ -218,11 +220,11 @@ impl Batch {
 
 /// Decides one call that is not put together with others.
 pub(super) async fn decide_alone(door: &RespDoor, check: &Check<'_>) -> Decision {
-    let now = door.gatekeeper.now();
+    let now = door.gatekeeper.as_read(door.gatekeeper.now());
     Box::pin(decide_one(door.gatekeeper.limiter().store(), check, now)).await
 }
 
-async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Micros) -> Decision {
+async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Now<'_>) -> Decision {
     let outcomes = &mut [Outcome::default()];
     let Ok(decision) = store.decide_each(std::slice::from_ref(check), now, outcomes).await;
     decision

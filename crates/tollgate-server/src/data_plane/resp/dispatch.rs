@@ -103,7 +103,7 @@ async fn throttle_one(door: &RespDoor, batch: &mut Batch, args: Args<'_>, replie
         Ok((call, Added::Beyond(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
             let now = door.gatekeeper.now();
-            let decision = door.book.decide_beyond(&check, now);
+            let decision = door.book.decide_beyond(&check, door.gatekeeper.as_read(now));
             door.audit.too_many_numbers(&door.figures, now);
             Ok(throttle::reply(limit.capacity(), &decision))
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Check, Decision, Limit, MemoryStore, Micros};
+use tollgate::{Check, Decision, Limit, MemoryStore, Micros, Now};
 
 use super::figures::RespFigures;
 
@@ -200,7 +200,7 @@ impl Book {
     }
 
     /// Decides a call with numbers for which there is no room.
-    pub(super) fn decide_beyond(&self, check: &Check<'_>, now: Micros) -> Decision {
+    pub(super) fn decide_beyond(&self, check: &Check<'_>, now: Now<'_>) -> Decision {
         self.figures.decided_apart();
         let store = self.beyond.get_or_init(|| MemoryStore::new(BEYOND_KEYS_MAX));
         store.decide_now(std::slice::from_ref(check), now)
@@ -347,7 +347,7 @@ mod tests {
         let allowed = |call: i64| {
             let limit = limit(numbers(0, 1, century - call));
             let key = call.to_string();
-            book.decide_beyond(&Check::new(&limit, key.as_bytes()), now).allowed()
+            book.decide_beyond(&Check::new(&limit, key.as_bytes()), now.into()).allowed()
         };
         // Each with numbers of its own, more than the store knows numbers, and none ever fades.
         for call in 0..70_000 {

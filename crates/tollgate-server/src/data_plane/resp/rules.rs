@@ -173,7 +173,7 @@ impl<'a> Asked<'a> {
             let hits = hits.map(Hits::Take);
             let descriptors = &[Descriptor { entries: &entries, hits, limit: None }];
             let ask = DescriptorAsk { domain, descriptors };
-            let asked = gatekeeper.decide_descriptors_by(rules, &ask, now);
+            let asked = gatekeeper.decide_descriptors_by(rules, &ask, gatekeeper.as_read(now));
             return Ok(timing.of(Box::pin(asked)).await?.into_answer());
         }
         let stated = self.stated(&entries);
@@ -183,8 +183,8 @@ impl<'a> Asked<'a> {
         let facts = identity.complete(stated);
         let ask = Ask { facts, cost: self.cost, cannot_wait: true };
         Ok(match peek {
-            true => gatekeeper.peek_by(rules, &ask, now).await,
-            false => timing.of(gatekeeper.decide_by(rules, &ask, now)).await,
+            true => gatekeeper.peek_by(rules, &ask, gatekeeper.as_read(now)).await,
+            false => timing.of(gatekeeper.decide_by(rules, &ask, gatekeeper.as_read(now))).await,
         })
     }
 }

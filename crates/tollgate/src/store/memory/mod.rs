@@ -36,6 +36,7 @@ use crate::algorithm::{
     self, State, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
 };
 use crate::check::{Act, Check, Key};
+use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::{Kind, Limit};
 use crate::store::opened::{Opened, Purpose};
@@ -140,8 +141,8 @@ impl MemoryStore {
 
     /// Decides one check.
     #[inline]
-    pub fn decide_one(&self, check: &Check<'_>, now: Micros) -> Decision {
-        self.decide_located(check, self.locate(check), now)
+    pub fn decide_one<'n>(&self, check: &Check<'_>, now: impl Into<Now<'n>>) -> Decision {
+        self.decide_located(check, self.locate(check), now.into())
     }
 
     /// Hashes a check's key and asks the memory for its place: what can be done before the time is
@@ -155,12 +156,12 @@ impl MemoryStore {
 
     /// As [`MemoryStore::decide_one`], after [`MemoryStore::locate`].
     #[inline]
-    pub(crate) fn decide_located(&self, check: &Check<'_>, at: Located, now: Micros) -> Decision {
+    pub(crate) fn decide_located(&self, check: &Check<'_>, at: Located, now: Now<'_>) -> Decision {
         self.decide_subject(check, at.0, now, |decision| decision)
     }
 
     /// Decides several checks as one request: all pass and are charged, or none is charged.
-    pub fn decide_now(&self, checks: &[Check<'_>], now: Micros) -> Decision {
+    pub fn decide_now<'n>(&self, checks: &[Check<'_>], now: impl Into<Now<'n>>) -> Decision {
         match checks {
             [check] => self.decide_one(check, now),
             _ => self.decide_each(checks, now, &mut [Outcome::default(); MAX_LIMITS]),
@@ -172,18 +173,24 @@ impl MemoryStore {
     /// # Panics
     ///
     /// If `outcomes` is shorter than `checks`.
-    pub fn decide_each(
+    pub fn decide_each<'n>(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        now: impl Into<Now<'n>>,
         outcomes: &mut [Outcome],
     ) -> Decision {
-        self.decide_several(checks, now, &mut outcomes[..checks.len().min(MAX_LIMITS)])
+        self.decide_several(checks, now.into(), &mut outcomes[..checks.len().min(MAX_LIMITS)])
     }
 
     /// Decides many independent requests of one check each, as if in order at one instant.
     /// `decisions` is emptied and filled in the same order.
-    pub fn decide_batch(&self, checks: &[Check<'_>], now: Micros, decisions: &mut Vec<Decision>) {
+    pub fn decide_batch<'n>(
+        &self,
+        checks: &[Check<'_>],
+        now: impl Into<Now<'n>>,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let now = now.into();
         decisions.clear();
         decisions.reserve(checks.len());
         // A small table is in the cache anyway.
@@ -202,7 +209,7 @@ impl MemoryStore {
                 }
             }
             let start = decisions.len();
-            decisions.resize(start + checks.len(), Decision::unlimited(now));
+            decisions.resize(start + checks.len(), Decision::unlimited(now.instant()));
             let places = &mut decisions[start..];
             for ((check, subject), place) in checks.iter().zip(subjects).zip(places) {
                 self.decide_subject(check, subject, now, |decision| *place = decision);
@@ -218,12 +225,12 @@ impl MemoryStore {
         &self,
         check: &Check<'_>,
         subject: u64,
-        now: Micros,
+        now: Now<'_>,
         answer: impl FnOnce(Decision) -> T,
     ) -> T {
         let usual = !check.count_denied & !check.shadow & !check.at_once;
         let plain = check.act == Act::Take && usual;
-        if !plain || self.blocked_for(subject, now).is_some() {
+        if !plain || self.blocked_for(subject, now.instant()).is_some() {
             return answer(self.decide_slow(check, subject, now));
         }
         match check.limit.kind {
@@ -245,10 +252,10 @@ impl MemoryStore {
         &self,
         check: &Check<'_>,
         subject: u64,
-        now: Micros,
+        now: Now<'_>,
         answer: impl FnOnce(Decision) -> T,
     ) -> T {
-        let (limit, cost) = (check.limit, check.cost);
+        let (limit, cost, instant) = (check.limit, check.cost, now.instant());
         let key = slot_key(subject, limit);
         let (Some(tag), Some(slot)) = (self.numbers.cached_tag(limit), self.keys.find(key)) else {
             return answer(self.decide_slow(check, subject, now));
@@ -259,16 +266,16 @@ impl MemoryStore {
             if seen.key != key || record.tag != tag {
                 return answer(self.decide_slow(check, subject, now));
             }
-            let Some((outcome, charged)) = S::unpack(record).take(limit, cost, now) else {
+            let Some((outcome, charged)) = S::unpack(record).take(limit, cost, instant) else {
                 return answer(self.decide_slow(check, subject, now));
             };
             if !outcome.allowed || cost == 0 {
-                return answer(Decision::of_one(limit, outcome, 0, now));
+                return answer(Decision::of_one(limit, outcome, 0, instant));
             }
             if let Some(mut locked) = slot.lock_if(&seen) {
                 locked.write(charged.pack(tag));
                 drop(locked);
-                return answer(Decision::of_one(limit, outcome, cost, now));
+                return answer(Decision::of_one(limit, outcome, cost, instant));
             }
         }
     }
@@ -276,7 +283,7 @@ impl MemoryStore {
     /// Everything that the hot path leaves out.
     #[cold]
     #[inline(never)]
-    fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Micros) -> Decision {
+    fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Now<'_>) -> Decision {
         if check.shadow {
             return self.decide_several(
                 std::slice::from_ref(check),
@@ -284,16 +291,17 @@ impl MemoryStore {
                 &mut [Outcome::default()],
             );
         }
+        let instant = now.instant();
         if check.key.is_empty() {
-            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, instant);
         }
         if check.act != Act::Force
-            && let Some(wait) = self.blocked_for(subject, now)
+            && let Some(wait) = self.blocked_for(subject, instant)
         {
-            return Decision::refused(Refusal::Blocked, wait, now);
+            return Decision::refused(Refusal::Blocked, wait, instant);
         }
         let limit = check.limit.for_key(check.key.as_bytes());
-        self.read_only(check, &limit, subject, now)
+        self.read_only(check, &limit, subject, instant)
             .unwrap_or_else(|| self.decide_locked(check, &limit, subject, now))
     }
 
@@ -325,10 +333,10 @@ impl MemoryStore {
         check: &Check<'_>,
         limit: &Limit,
         subject: u64,
-        now: Micros,
+        now: Now<'_>,
     ) -> Decision {
         let (place, purpose) = (Place::TableThenOverflow, Purpose::of(check));
-        let decided = self.update(limit, subject, now, place, purpose, |opened| {
+        let decided = self.update(limit, subject, now, place, purpose, |opened, now| {
             let plan = Plan::new(opened.state(), limit, check, now);
             if let Some(units) = plan.charge {
                 opened.charge(limit, units, now);
@@ -351,20 +359,21 @@ impl MemoryStore {
         }
     }
 
-    /// Runs `act` on the state of a key, under its lock. A key without a state gets one only if
-    /// `act` writes. `Err` is the answer when there is no room for another state.
+    /// Runs `act` on the state of a key, under its lock, and tells it the instant to act at. A key
+    /// without a state gets one only if `act` writes. `Err` is the answer when there is no room for
+    /// another state.
     #[expect(clippy::too_many_arguments, reason = "which state, what for, and the act")]
     fn update<T>(
         &self,
         limit: &Limit,
         subject: u64,
-        now: Micros,
+        now: Now<'_>,
         place: Place,
         purpose: Purpose,
-        mut act: impl FnMut(&mut Opened<Held<'_>>) -> T,
+        mut act: impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
         let Some(tag) = self.tag(limit) else {
-            return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
+            return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now.instant()));
         };
         let places: &[DecidedBy] = match place {
             Place::TableThenOverflow => &[DecidedBy::Memory, DecidedBy::Overflow],
@@ -382,7 +391,7 @@ impl MemoryStore {
                 Err(wait) => soonest = soonest.min(wait),
             }
         }
-        Err(Decision::no_room(soonest, now))
+        Err(Decision::no_room(soonest, now.instant()))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one place, used once")]
@@ -392,9 +401,9 @@ impl MemoryStore {
         key: u64,
         limit: &Limit,
         tag: u32,
-        now: Micros,
+        now: Now<'_>,
         purpose: Purpose,
-        act: &mut impl FnMut(&mut Opened<Held<'_>>) -> T,
+        act: &mut impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
     ) -> Result<T, Wait> {
         loop {
             if let Some(slot) = table.find(key) {
@@ -403,15 +412,17 @@ impl MemoryStore {
                 if seen.key != key {
                     continue;
                 }
+                let now = now.not_paused(seen.record().mark).instant();
                 let mut opened = self.open(limit, tag, seen.record(), purpose, now);
-                let result = act(&mut opened);
+                let result = act(&mut opened, now);
                 if let Some(record) = self.close(opened, limit, tag) {
                     locked.write(record);
                 }
                 return Ok(result);
             }
+            let now = now.instant();
             let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
-            let result = act(&mut opened);
+            let result = act(&mut opened, now);
             let policy = self.policy(now);
             let Some(record) = self.close(opened, limit, tag) else {
                 // A question about a key that would find no room is one about the overflow state.
@@ -452,7 +463,8 @@ impl MemoryStore {
     pub fn balance(&self, limit: &Limit, key: Key<'_>, now: Micros) -> i64 {
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
-        let used = self.update(limit, subject, now, Place::Table, Purpose::Ask, |opened| {
+        let now = Now::at(now);
+        let used = self.update(limit, subject, now, Place::Table, Purpose::Ask, |opened, now| {
             opened.state().used(limit, now)
         });
         limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
@@ -493,7 +505,8 @@ impl MemoryStore {
             _ => self.keys.find(slot_key(subject, limit)),
         };
         if state.is_some() {
-            let _ = self.update(limit, subject, now, place, Purpose::Settle, |opened| {
+            let now = Now::at(now);
+            let _ = self.update(limit, subject, now, place, Purpose::Settle, |opened, now| {
                 opened.refund(limit, units, charged_at, now);
             });
         }
@@ -501,20 +514,20 @@ impl MemoryStore {
 
     /// Books `cost` for a caller who will wait: charges it now, perhaps into debt. The decision's
     /// delay is how long the caller has to wait until the debt before it is paid. Only buckets carry
-    /// debt over. Refused if the wait would be longer than `max_wait`.
-    pub(crate) fn book(&self, check: &Check<'_>, max_wait: Wait, now: Micros) -> Decision {
+    /// debt over. Refused if that would be after `deadline`.
+    pub(crate) fn book(&self, check: &Check<'_>, deadline: Micros, now: Now<'_>) -> Decision {
         let (limit, cost) = (check.limit, check.cost);
         let subject = self.secret.hash(check.key.as_bytes());
-        if let Some(wait) = self.blocked_for(subject, now) {
-            return Decision::refused(Refusal::Blocked, wait, now);
+        if let Some(wait) = self.blocked_for(subject, now.instant()) {
+            return Decision::refused(Refusal::Blocked, wait, now.instant());
         }
         let (place, purpose) = (Place::TableThenOverflow, Purpose::Take);
-        let booked = self.update(limit, subject, now, place, purpose, |opened| {
+        let booked = self.update(limit, subject, now, place, purpose, |opened, now| {
             let state = opened.state();
             let asked = state.judge(limit, cost, now);
             let backlog = state.judge(limit, 0, now).reset_after;
             let wait = asked.retry_after.max(if limit.is_queue() { backlog } else { Wait::ZERO });
-            if wait > max_wait {
+            if wait > now.until(deadline) {
                 let refused = Outcome { allowed: false, retry_after: wait, ..asked };
                 return Decision::of_one(limit, refused, 0, now);
             }
@@ -535,8 +548,9 @@ impl MemoryStore {
         let limit = &*check.limit.for_key(check.key.as_bytes());
         let subject = self.secret.hash(check.key.as_bytes());
         let (place, purpose) = (Place::TableThenOverflow, Purpose::Ask);
-        let copied = self
-            .update(limit, subject, now, place, purpose, |opened| opened.state().copy(limit, now));
+        let copied = self.update(limit, subject, Now::at(now), place, purpose, |opened, now| {
+            opened.state().copy(limit, now)
+        });
         let Ok((mut state, _)) = copied else { return Wait::NEVER };
         let mut at = now;
         for &cost in costs.iter().filter(|cost| **cost > 0) {
@@ -565,7 +579,7 @@ impl MemoryStore {
             return;
         }
         let (place, purpose) = (Place::Table, Purpose::Take);
-        let _ = self.update(limit, subject, now, place, purpose, |opened| {
+        let _ = self.update(limit, subject, Now::at(now), place, purpose, |opened, _| {
             opened.replace(|held| held.become_copy_of(state));
         });
     }

@@ -10,6 +10,7 @@
 use arrayvec::ArrayVec;
 
 use crate::check::{Act, Check};
+use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
 use crate::limit::Limit;
 use crate::store::opened::{Opened, Purpose};
@@ -79,9 +80,10 @@ impl MemoryStore {
     pub(super) fn decide_several(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        asked_at: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Decision {
+        let now = asked_at.instant();
         outcomes.fill(Outcome::default());
         if checks.len() > MAX_LIMITS {
             return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
@@ -116,7 +118,7 @@ impl MemoryStore {
                 Err(refused) => return refused,
                 Ok(targets) => {
                     if let Some(decision) =
-                        self.charge_locked(&asked, checks, &targets, now, outcomes)
+                        self.charge_locked(&asked, checks, &targets, asked_at, outcomes)
                     {
                         return decision;
                     }
@@ -253,7 +255,7 @@ impl MemoryStore {
         asked: &[Asked<'_>],
         checks: &[Check<'_>],
         targets: &[Target<'_>],
-        now: Micros,
+        asked_at: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Option<Decision> {
         let address = |target: &Target<'_>| std::ptr::from_ref(target.slot) as usize;
@@ -271,6 +273,8 @@ impl MemoryStore {
         if targets.iter().any(|target| locked[of(target)].seen().key != target.key) {
             return None;
         }
+        let latest = locked.iter().map(|locked| locked.seen().record().mark).max();
+        let now = asked_at.not_paused(latest.unwrap_or(0)).instant();
         let places: List<usize> = targets.iter().map(of).collect();
         let mut states: List<Opened<Held<'_>>> = order
             .iter()
