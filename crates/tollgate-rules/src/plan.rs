@@ -70,7 +70,7 @@ pub(crate) struct Planned {
     /// The number of the key that is counted.
     key: u16,
     /// The number of the caller's key, whatever the tier.
-    caller: u16,
+    pub(crate) caller: u16,
     pub(crate) cost: u64,
     pub(crate) standing: Standing,
     /// The number of the descriptor it is of; 0 of everything else.

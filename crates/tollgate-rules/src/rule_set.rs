@@ -16,7 +16,7 @@ use crate::import::tree::Tree;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
-use crate::path::{SpellingSet, each_of};
+use crate::path::{Spelling, SpellingSet, each_of};
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule, TierLimits};
 use crate::seen::Seen;
@@ -424,6 +424,12 @@ impl RuleSet {
     fn find_by_others(&self, seen: &Seen<'_>, found: &mut Vec<Selected>) {
         for number in 1..seen.spelling_count() {
             let Some(path) = seen.spelling(number) else { continue };
+            let text = |other: usize| seen.spelling(other).map(Spelling::text);
+            if let Some(same) = (0..number).find(|other| text(*other) == Some(path.text())) {
+                let found_too = found.iter_mut().filter(|one| one.spellings >> same & 1 == 1);
+                found_too.for_each(|one| one.spellings |= 1 << number);
+                continue;
+            }
             let mut add = |rule| found.push(Selected { rule, spellings: 1 << number });
             self.book.by_path.each_match(path.text(), &mut add);
         }

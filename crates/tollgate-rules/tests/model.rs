@@ -164,21 +164,28 @@ impl Request {
         }
     }
 
-    /// The path as somebody would tidy it by hand.
-    fn tidy_path(&self) -> String {
-        let path = self.path.split('?').next().unwrap().replace("%61", "a");
-        let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
-        parts.fold(String::new(), |path, part| path + "/" + part)
+    /// The path as somebody would tidy it by hand: as servers see it that decode and resolve it, that
+    /// only decode it, and that do neither.
+    fn tidy_paths(&self) -> Vec<String> {
+        let raw = self.path.split('?').next().unwrap();
+        let decoded = raw.replace("%61", "a");
+        let join = |path: &str, dots: bool| {
+            let kept = |part: &&str| !part.is_empty() && (dots || *part != ".");
+            path.split('/').filter(kept).fold(String::new(), |path, part| path + "/" + part)
+        };
+        let mut paths = vec![join(&decoded, false), join(&decoded, true), join(raw, true)];
+        paths.dedup();
+        paths
     }
 
-    fn key(&self, template: &str) -> Option<String> {
+    fn key(&self, template: &str, path: &str) -> Option<String> {
         let ip = || self.ip.map(|ip| format!("ip {ip}"));
         let user = || self.user.map(|user| format!("user {user}"));
         match template {
             "{user|ip}" => user().or_else(ip),
             "{user}" => user(),
             "{ip}" => ip(),
-            "{user}:{path}" => Some(format!("{} path {}", user()?, self.tidy_path())),
+            "{user}:{path}" => Some(format!("{} path {path}", user()?)),
             "{method}:{ip}" => Some(format!("method {} {}", self.method, ip()?)),
             _ => Some("all".into()),
         }
@@ -220,42 +227,55 @@ struct Model {
 
 impl Model {
     fn decide(&mut self, rules: &[Plain], request: &Request, now: Micros) -> Verdict {
-        let path = request.tidy_path();
-        let matches = |rule: &&Plain| {
+        let paths = request.tidy_paths();
+        let applies = |rule: &Plain, path: &str| {
             rule.mode != Mode::Off
                 && rule.method.is_none_or(|method| method == request.method)
                 && rule
                     .patterns
                     .as_ref()
-                    .is_none_or(|all| all.iter().any(|one| fits(one, &path).is_some()))
+                    .is_none_or(|all| all.iter().any(|one| fits(one, path).is_some()))
+                && request.key(rule.key, path).is_some()
         };
-        let applies = |rule: &&Plain| matches(rule) && request.key(rule.key).is_some();
         let standing = |rule: &Plain| match (rule.mode, rule.soft) {
             (Mode::Shadow, _) => Standing::Shadow,
             (_, true) => Standing::Soft,
             _ => Standing::Enforced,
         };
-        let firm = |rule: &&Plain| {
+        let firm = |rule: &Plain, path: &str| {
             let conditional = rule.patterns.is_some() || rule.method.is_some();
-            applies(rule) && !rule.fallback && conditional && standing(rule) == Standing::Enforced
+            let enforced = standing(rule) == Standing::Enforced;
+            applies(rule, path) && !rule.fallback && conditional && enforced
         };
-        let any_firm = rules.iter().any(|rule| firm(&rule));
-        let mut chosen: Vec<&Plain> =
-            rules.iter().filter(|rule| applies(rule) && !rule.fallback).collect();
-        if !any_firm {
-            chosen.extend(rules.iter().filter(|rule| applies(rule) && rule.fallback));
+        // Of each rule the spellings that it applies to; fallbacks last.
+        let mut chosen: Vec<(&Plain, Vec<&String>)> = Vec::new();
+        for fallback in [false, true] {
+            for rule in rules.iter().filter(|rule| rule.fallback == fallback) {
+                let covered = |path: &str| fallback && rules.iter().any(|rule| firm(rule, path));
+                let held = paths.iter().filter(|path| applies(rule, path) && !covered(path));
+                chosen.push((rule, held.collect()));
+            }
         }
 
         let mut asked = Vec::new();
-        for rule in chosen {
-            let cost =
-                rule.costs.iter().rev().filter_map(|(one, cost)| Some((fits(one, &path)?, *cost)));
-            let cost = cost.max_by_key(|(rank, _)| *rank).map_or(1, |(_, cost)| cost);
-            for (index, limit) in rule.limits(request.tier).into_iter().enumerate() {
-                // A tier with numbers of its own counts on its own.
-                let tier = request.tier.filter(|tier| rule.tiered && *tier == "pro");
-                let key = (rule.name.clone(), index, request.key(rule.key).unwrap(), tier);
-                asked.push((rule, limit, key, cost));
+        for (rule, held) in chosen.into_iter().filter(|(_, held)| !held.is_empty()) {
+            let cost = |path: &&String| {
+                let costs = rule.costs.iter().rev();
+                let costs = costs.filter_map(|(one, cost)| Some((fits(one, path)?, *cost)));
+                costs.max_by_key(|(rank, _)| *rank).map_or(1, |(_, cost)| cost)
+            };
+            // One count or, with the path in its key, one for each.
+            let apart = rule.key.contains("{path}");
+            let groups: Vec<&[&String]> =
+                if apart { held.chunks(1).collect() } else { vec![&held[..]] };
+            for group in groups {
+                let cost = group.iter().map(cost).max().unwrap();
+                for (index, limit) in rule.limits(request.tier).into_iter().enumerate() {
+                    // A tier with numbers of its own counts on its own.
+                    let tier = request.tier.filter(|tier| rule.tiered && *tier == "pro");
+                    let key = request.key(rule.key, group[0]).unwrap();
+                    asked.push((rule, limit, (rule.name.clone(), index, key, tier), cost));
+                }
             }
         }
         let judged: Vec<_> = asked

@@ -1,7 +1,7 @@
 //! How families of servers read a path: what is a slash to them, what they cut off, and what they make
 //! of `.` and `..`.
 
-use super::{next_byte, push_byte};
+use super::{PLAIN, next_byte, push_byte};
 
 /// One way to read a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +9,9 @@ pub(super) struct Reading {
     pub(super) start: Start,
     /// `%2F` is a slash.
     pub(super) encoded_slash: bool,
-    /// `\` and `%5C` are slashes.
-    pub(super) backslash: bool,
+    pub(super) backslash: Backslash,
+    /// Escapes stay as they are: `/%61` is not `/a`.
+    pub(super) undecoded: bool,
     pub(super) params: Params,
     pub(super) dots: Dots,
 }
@@ -25,6 +26,16 @@ pub(super) enum Start {
     AfterHost,
     /// A fragment is part of it.
     WithFragment,
+}
+
+/// What `\` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backslash {
+    Kept,
+    /// A slash, if it is not escaped.
+    Slash,
+    /// A slash, and so is `%5C`.
+    AnySlash,
 }
 
 /// What becomes of parameters of segments, `;x=1`.
@@ -52,16 +63,19 @@ pub(super) enum Dots {
 const NORMAL: Reading = Reading {
     start: Start::Plain,
     encoded_slash: false,
-    backslash: false,
+    backslash: Backslash::Kept,
+    undecoded: false,
     params: Params::Kept,
     dots: Dots::Resolved,
 };
 
 /// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
-pub(super) const READINGS: [Reading; 16] = [
+pub(super) const READINGS: [Reading; 19] = [
     NORMAL,
-    // As it was sent: Express, Go's chi and gorilla/mux, Rails.
+    // Decoded segment by segment, never resolved: routers of Go that go by the raw path.
     Reading { dots: Dots::Kept, ..NORMAL },
+    // As it was sent: Express, and whatever compares the target itself.
+    Reading { undecoded: true, dots: Dots::Kept, ..NORMAL },
     // Decoded, then resolved: nginx, Apache httpd with `AllowEncodedSlashes On`.
     Reading { encoded_slash: true, ..NORMAL },
     // Decoded and never resolved: uvicorn, gunicorn and what runs on them, PHP.
@@ -70,19 +84,47 @@ pub(super) const READINGS: [Reading; 16] = [
     Reading { encoded_slash: true, dots: Dots::ResolvedFirst, ..NORMAL },
     // As RFC 3986 has it: Envoy without `merge_slashes`.
     Reading { dots: Dots::ResolvedWithEmpty, ..NORMAL },
-    // As browsers have it: Node and others that make a `URL` of the target.
-    Reading { backslash: true, dots: Dots::ResolvedWithEmpty, ..NORMAL },
-    Reading { start: Start::AfterHost, backslash: true, dots: Dots::ResolvedWithEmpty, ..NORMAL },
+    // As browsers have it: Node and others that make a `URL` of the target, and may decode its path.
+    Reading { backslash: Backslash::Slash, dots: Dots::ResolvedWithEmpty, ..NORMAL },
+    Reading {
+        undecoded: true,
+        backslash: Backslash::Slash,
+        dots: Dots::ResolvedWithEmpty,
+        ..NORMAL
+    },
+    Reading {
+        start: Start::AfterHost,
+        backslash: Backslash::Slash,
+        dots: Dots::ResolvedWithEmpty,
+        ..NORMAL
+    },
+    Reading {
+        start: Start::AfterHost,
+        undecoded: true,
+        backslash: Backslash::Slash,
+        dots: Dots::ResolvedWithEmpty,
+        ..NORMAL
+    },
     // Servlets: Tomcat, Jetty, Undertow, as they are told to take `%2F` and `\`.
     Reading { params: Params::CutFirst, ..NORMAL },
     Reading { params: Params::CutFirst, encoded_slash: true, ..NORMAL },
-    Reading { params: Params::CutFirst, encoded_slash: true, backslash: true, ..NORMAL },
-    // Java without servlets: Spring WebFlux on Netty.
+    Reading {
+        params: Params::CutFirst,
+        encoded_slash: true,
+        backslash: Backslash::AnySlash,
+        ..NORMAL
+    },
+    // The same never resolved: Spring WebFlux.
     Reading { params: Params::CutFirst, dots: Dots::Kept, ..NORMAL },
     // IIS, ASP.NET.
-    Reading { backslash: true, ..NORMAL },
+    Reading { backslash: Backslash::AnySlash, ..NORMAL },
     // Any of these behind a proxy that decodes: nginx whose `proxy_pass` has a path.
-    Reading { params: Params::CutDecoded, encoded_slash: true, backslash: true, ..NORMAL },
+    Reading {
+        params: Params::CutDecoded,
+        encoded_slash: true,
+        backslash: Backslash::AnySlash,
+        ..NORMAL
+    },
     // uvicorn with h11, Go: what is sent as a fragment is part of the path.
     Reading { start: Start::WithFragment, dots: Dots::Kept, ..NORMAL },
     Reading { start: Start::WithFragment, encoded_slash: true, dots: Dots::Kept, ..NORMAL },
@@ -102,7 +144,9 @@ pub(crate) enum Slashes {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Oddities {
     encoded_slash: bool,
+    /// One that is not escaped.
     backslash: bool,
+    encoded_backslash: bool,
     params: bool,
     /// A segment that begins with a dot.
     dots: bool,
@@ -111,6 +155,8 @@ pub(super) struct Oddities {
     /// Two slashes at the beginning.
     host: bool,
     fragment: bool,
+    /// An escape of a character that needs none.
+    escaped_plain: bool,
 }
 
 impl Oddities {
@@ -124,11 +170,13 @@ impl Oddities {
         while let Some((byte, escaped, after)) = next_byte(rest) {
             match byte {
                 b'/' => odd.encoded_slash |= escaped,
+                b'\\' if escaped => odd.encoded_backslash = true,
                 b'\\' => odd.backslash = true,
                 b';' => odd.params = true,
                 b'.' => odd.dots |= after_slash,
                 _ => {}
             }
+            odd.escaped_plain |= escaped && PLAIN[usize::from(byte)];
             odd.doubled |= is_slash(byte) && after_slash && rest.len() < path.len();
             after_slash = is_slash(byte);
             rest = after;
@@ -158,7 +206,13 @@ impl Oddities {
         wanted.then_some(Reading {
             start: reading.start,
             encoded_slash,
-            backslash: reading.backslash && (self.backslash || all),
+            backslash: match reading.backslash {
+                _ if all => reading.backslash,
+                Backslash::AnySlash if self.encoded_backslash => Backslash::AnySlash,
+                Backslash::Slash | Backslash::AnySlash if self.backslash => Backslash::Slash,
+                _ => Backslash::Kept,
+            },
+            undecoded: reading.undecoded && (self.escaped_plain || all),
             params: if self.params || all { reading.params } else { Params::Kept },
             dots: if self.dots || all { dots } else { Dots::Resolved },
         })
@@ -188,10 +242,15 @@ impl Reading {
         let mut writer = Writer::new(self.dots, path.len());
         let (mut rest, mut cutting) = (self.begin(path).as_bytes(), false);
         while let Some((byte, escaped, after)) = next_byte(rest) {
+            let digits = &rest[rest.len().min(1)..rest.len() - after.len()];
             rest = after;
             let ends = match byte {
                 b'/' => !escaped || self.encoded_slash,
-                b'\\' => self.backslash,
+                b'\\' => match self.backslash {
+                    Backslash::Kept => false,
+                    Backslash::Slash => !escaped,
+                    Backslash::AnySlash => true,
+                },
                 _ => false,
             };
             cutting &= match self.params {
@@ -207,11 +266,21 @@ impl Reading {
                 cutting = true;
             } else if ends {
                 writer.end_segment();
+            } else if escaped && self.keeps_escape(byte) {
+                push_byte(&mut writer.text, b'%');
+                digits.iter().for_each(|digit| writer.text.push(char::from(*digit)));
             } else {
                 push_byte(&mut writer.text, byte);
             }
         }
         writer.finish()
+    }
+
+    /// Whether an escape of this byte stands for itself. Those of characters that need one are in every
+    /// spelling, and whoever resolves an escaped dot takes it for one.
+    fn keeps_escape(self, byte: u8) -> bool {
+        let is_dot = byte == b'.' && self.dots != Dots::Kept;
+        self.undecoded && PLAIN[usize::from(byte)] && !is_dot
     }
 
     fn begin(self, path: &str) -> &str {

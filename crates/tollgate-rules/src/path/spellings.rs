@@ -5,15 +5,20 @@ use std::borrow::Cow;
 use super::reading::{Oddities, READINGS, Reading, Slashes, Start, normal};
 use super::{Target, is_usual};
 
-/// The most spellings that a path has: one for each way to read it.
-pub const SPELLINGS_MAX: usize = READINGS.len();
+/// The most spellings that a path has: two for each way to read it, because some servers take note of
+/// slashes at the end and doubled ones, and others do not.
+pub const SPELLINGS_MAX: usize = 2 * READINGS.len();
 
 /// Some spellings of a path, by number: a bit for each.
-pub(crate) type SpellingSet = u16;
+pub(crate) type SpellingSet = u64;
 
 /// The numbers of the spellings in a set, in order.
-pub(crate) fn each_of(set: SpellingSet) -> impl Iterator<Item = usize> {
-    (0..SPELLINGS_MAX).filter(move |number| set >> number & 1 == 1)
+pub(crate) fn each_of(mut set: SpellingSet) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let number = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (number < SpellingSet::BITS).then_some(number as usize)
+    })
 }
 
 const _: () = assert!(SPELLINGS_MAX <= SpellingSet::BITS as usize);
@@ -32,7 +37,7 @@ impl Spelling<'_> {
         &self.text
     }
 
-    /// The slashes that the text has lost.
+    /// The slashes that the path has to these servers beside those of the text.
     pub(crate) fn slashes(&self) -> Slashes {
         self.slashes
     }
@@ -59,10 +64,12 @@ impl<'a> Spellings<'a> {
 
     #[cold]
     fn of_odd(target: &Target<'_>) -> Spellings<'a> {
-        let owned = |(text, slashes)| Spelling { text: Cow::Owned(text), slashes };
-        let mut all = Spellings { first: owned(normal(target.path)), others: Vec::new() };
+        let (text, slashes) = normal(target.path);
+        let first = Spelling { text: text.clone().into(), slashes: Slashes::None };
+        let mut all = Spellings { first, others: Vec::new() };
+        all.add(text, slashes);
         let odd = Oddities::of(target.path).with_fragment(target.with_fragment.is_some());
-        let mut tried = arrayvec::ArrayVec::<Reading, SPELLINGS_MAX>::new();
+        let mut tried = arrayvec::ArrayVec::<Reading, { READINGS.len() }>::new();
         for reading in READINGS.iter().filter_map(|reading| odd.simplify(*reading)) {
             if tried.contains(&reading) {
                 continue;
@@ -73,14 +80,22 @@ impl<'a> Spellings<'a> {
                     Start::WithFragment => target.with_fragment.unwrap_or(target.path),
                     Start::Plain | Start::AfterHost => target.path,
                 };
-                let spelling = owned(reading.read(path));
-                if !all.iter().any(|one| *one == spelling) {
-                    all.others.push(spelling);
-                }
+                let (text, slashes) = reading.read(path);
+                all.add(text, slashes);
             }
             tried.push(reading);
         }
         all
+    }
+
+    /// Adds what is not there yet: the text alone, and with its slashes.
+    fn add(&mut self, text: String, slashes: Slashes) {
+        let is_new = |one: &Spelling<'_>| !self.iter().any(|other| other == one);
+        let plain = Spelling { text: text.into(), slashes: Slashes::None };
+        let as_sent = Spelling { text: plain.text.clone(), slashes };
+        let new = [is_new(&plain), slashes != Slashes::None && is_new(&as_sent)];
+        self.others.extend(new[0].then_some(plain));
+        self.others.extend(new[1].then_some(as_sent));
     }
 
     /// Each spelling, the normal form first.
@@ -107,22 +122,31 @@ impl<'a> Spellings<'a> {
 mod tests {
     use super::*;
 
+    /// Each text once, with slashes and without.
     fn texts(raw: &str) -> Vec<String> {
-        Spellings::of(raw).iter().map(|one| one.text().to_owned()).collect()
+        let mut texts: Vec<String> = Vec::new();
+        for one in Spellings::of(raw).iter() {
+            if !texts.iter().any(|text| text == one.text()) {
+                texts.push(one.text().into());
+            }
+        }
+        texts
     }
 
     #[test]
     fn what_servers_read_differently_has_all_their_spellings() {
-        let cases: [(&str, &[&str]); 24] = [
+        let cases: [(&str, &[&str]); 26] = [
             ("/api/login", &["/api/login"]),
             ("/api/login/", &["/api/login"]),
             ("/api//login", &["/api/login"]),
             ("/caf%c3%a9", &["/caf%C3%A9"]),
+            ("/%6cogin", &["/login", "/%256cogin"]),
+            ("/a/%2e%2E/b", &["/b", "/a/../b", "/a/%252e%252E/b"]),
             ("/api%2Flogin", &["/api%2Flogin", "/api/login"]),
             ("/api/login%2f", &["/api/login%2F", "/api/login"]),
             ("/api/x%2F..%2Flogin", &["/api/x%2F..%2Flogin", "/api/login", "/api/x/../login"]),
             ("/api/login;x=1", &["/api/login;x=1", "/api/login"]),
-            ("/api/login%3Bx=1", &["/api/login;x=1", "/api/login"]),
+            ("/api/login%3Bx=1", &["/api/login;x=1", "/api/login%253Bx=1", "/api/login"]),
             ("/api\\login", &["/api%5Clogin", "/api/login"]),
             ("/login;%2Fx", &["/login;%2Fx", "/login;/x", "/login", "/login/x"]),
             ("/api/..;/login", &["/api/..;/login", "/login", "/api/../login"]),
@@ -162,13 +186,15 @@ mod tests {
             ("a", Slashes::None),
         ];
         for (raw, want) in cases {
-            assert_eq!(Spellings::of(raw).first.slashes(), want, "{raw}");
+            let slashes: Vec<Slashes> = Spellings::of(raw).iter().map(Spelling::slashes).collect();
+            assert_eq!(slashes[0], Slashes::None, "{raw}");
+            assert_eq!(slashes.into_iter().max(), Some(want), "{raw}");
         }
     }
 
     #[test]
     fn nobody_makes_more_spellings_than_there_are_readings() {
-        let pieces = ["/", "//", "\\", "%2F", "%5C", ";", "%3B", "..", ".", "%2e", "#", "a", "?"];
+        let pieces = ["/", "//", "\\", "%2F", "%5C", ";", "%3B", "..", ".", "#", "a", "?"];
         let mut most = 0;
         // Every path of four of these, and longer ones made of two of them.
         for number in 0..pieces.len().pow(4) {
