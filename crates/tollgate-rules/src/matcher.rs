@@ -205,10 +205,15 @@ impl MatchWork {
         self.free.set(if number == 0 { self.free_at_first } else { 0 });
     }
 
-    /// What is left for the next descriptor of the same request.
-    pub(crate) fn of_next(&self) -> MatchWork {
-        let left = self.left.clone();
-        MatchWork { left, free: Cell::new(0), free_at_first: 0, exceeded: Cell::new(false) }
+    /// For the next descriptor of a request, of which so many bytes are left.
+    pub(crate) fn of_next(left: usize) -> MatchWork {
+        let (left, free) = (Cell::new(left), Cell::new(0));
+        MatchWork { left, free, free_at_first: 0, exceeded: Cell::new(false) }
+    }
+
+    /// The bytes that are left.
+    pub(crate) fn left(&self) -> usize {
+        self.left.get()
     }
 
     /// Whether some expression was not compared.

@@ -47,8 +47,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) left_out: u32,
     /// A limit that does found none: the request cannot be decided.
     pub(crate) too_many: bool,
-    /// What comparing its facts with expressions may still cost.
-    work: MatchWork,
+    /// The bytes that may still be compared with expressions; `None` before the first facts.
+    match_bytes_left: Option<usize>,
 }
 
 /// A key that was made, or could not be because a fact is missing.
@@ -157,7 +157,7 @@ impl<'a> Plan<'a> {
             without_fact: 0,
             left_out: 0,
             too_many: false,
-            work: MatchWork::default(),
+            match_bytes_left: None,
         }
     }
 
@@ -174,7 +174,9 @@ impl<'a> Plan<'a> {
         if rules.exempts(&seen) {
             return;
         }
-        seen.work = std::mem::take(&mut self.work);
+        if let Some(left) = self.match_bytes_left {
+            seen.work = MatchWork::of_next(left);
+        }
         let selected = rules.select(&seen);
         let request = Request { seen, of, explicit_cost, now };
         // The spellings of the path for which a rule is enforced that has a condition.
@@ -193,7 +195,7 @@ impl<'a> Plan<'a> {
                 self.add_each_path(Selected { spellings, ..*one }, &request);
             }
         }
-        self.work = request.seen.work.of_next();
+        self.match_bytes_left = Some(request.seen.work.left());
     }
 
     /// Adds a rule's limits: once or, where the path is part of the key, for each spelling. An

@@ -198,6 +198,7 @@ impl Oddities {
         // A host or a fragment may have anything in it.
         let all = reading.start != Start::Plain;
         let encoded_slash = reading.encoded_slash && (self.encoded_slash || all);
+        let undecoded = reading.undecoded && (self.escaped_plain || all);
         let dots = match reading.dots {
             Dots::ResolvedWithEmpty if !self.doubled && !all => Dots::Resolved,
             Dots::ResolvedFirst if !encoded_slash => Dots::Resolved,
@@ -212,9 +213,10 @@ impl Oddities {
                 Backslash::Slash | Backslash::AnySlash if self.backslash => Backslash::Slash,
                 _ => Backslash::Kept,
             },
-            undecoded: reading.undecoded && (self.escaped_plain || all),
+            undecoded,
             params: if self.params || all { reading.params } else { Params::Kept },
-            dots: if self.dots || all { dots } else { Dots::Resolved },
+            // What is not decoded has dots of two kinds.
+            dots: if self.dots || undecoded || all { dots } else { Dots::Resolved },
         })
     }
 }

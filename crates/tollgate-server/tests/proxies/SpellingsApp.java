@@ -26,13 +26,16 @@ public class SpellingsApp {
             "/api/health", "health",
             "/api/*", "api",
             "/search/*", "search",
+            "/pair/*", "pair",
             "/", "other");
         routes.forEach((pattern, name) -> {
             Tomcat.addServlet(context, name, new HttpServlet() {
                 @Override
                 protected void service(HttpServletRequest request, HttpServletResponse response)
                         throws IOException {
-                    response.getWriter().print("<" + name + ">");
+                    String rest = String.valueOf(request.getPathInfo());
+                    boolean fits = !name.equals("pair") || rest.matches("(?s)/[^/]+/[^/]+");
+                    response.getWriter().print("<" + (fits ? name : "other") + ">");
                 }
             });
             context.addServletMappingDecoded(pattern, name);

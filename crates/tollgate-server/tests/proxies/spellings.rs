@@ -182,6 +182,7 @@ fn nginx_by_location() {
             route("/api/", "api"),
             route("= /api", "api"),
             route("/search/", "search"),
+            route("= /search", "search"),
             route("~ ^/pair/[^/]+/[^/]+$", "pair"),
             route("/", "other"),
         ]
