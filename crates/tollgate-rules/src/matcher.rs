@@ -477,6 +477,20 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_that_are_compared_are_bounded() {
+        for (len, free) in [(300, EXPRESSION_BYTES_FREE), (60_000, EXPRESSION_BYTES_FREE), (300, 0)]
+        {
+            let work = MatchWork::default();
+            work.at_spelling(usize::from(free == 0));
+            let compared = (0..100_000).take_while(|_| work.spend(len)).count();
+            assert!(compared * (len - free) <= EXPRESSION_BYTES_MAX && work.is_exceeded());
+            assert!(!work.spend(len), "what is spent does not come back");
+            assert_eq!(work.spend(free), free > 0 || work.left() > 0, "what is free stays so");
+            assert!(!MatchWork::of_next(work.left()).spend(EXPRESSION_BYTES_FREE));
+        }
+    }
+
+    #[test]
     fn protocols_are_found_in_lists_of_any_spelling() {
         for list in ["websocket", "WebSocket", "WEBSOCKET", "h2c, websocket", "websocket/13,h2c"] {
             assert!(asks_for(list, "websocket"), "{list}");
