@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Wait};
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal, Wait};
 use tollgate_rules::keys::{CallerError, OverrideError};
 use tollgate_rules::{
     Answer, Ask, Caller, Decided, Facts, Gatekeeper, Observer, RuleSet, Source, Verdict, at_once,
