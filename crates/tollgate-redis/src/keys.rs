@@ -48,7 +48,7 @@ impl Names {
 
     /// The key of a limit's state. Limits of one id that differ in their numbers are told apart by
     /// `twin` within one request; the first of them has 0.
-    pub(crate) fn key(&self, subject: Subject, limit: &Limit, twin: usize) -> Vec<u8> {
+    pub(crate) fn key(&self, subject: Subject, limit: &Limit, twin: u8) -> Vec<u8> {
         let mut id = [0; 11];
         base64url(&limit.id().to_be_bytes(), &mut id);
         let mut key = Vec::with_capacity(self.prefix.len() + 40);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn names_are_what_the_documents_say() {
-        let options = Options { prefix: "tg".into(), ..Options::default() };
+        let options = Options { prefix: "tg".parse().unwrap(), ..Options::default() };
         let limit = Limit::per_minute(100).burst(20).name("api").build().unwrap();
         let names = Names::new(&options);
         // printf user:42 | sha256sum | cut -c-32 | xxd -r -p | basenc --base64url

@@ -42,7 +42,7 @@ mod tests;
 pub use blocks::Blocks;
 pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};
-pub use options::{Options, TimeOf};
+pub use options::{KeyPrefix, KeyPrefixError, Options, TimeOf};
 pub use remote::Remote;
 pub use shared::{Shared, SharedStats};
 pub use stats::LinkStats;

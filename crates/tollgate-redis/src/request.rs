@@ -42,7 +42,6 @@ impl<'a> Request<'a> {
                 Some(known) => subjects[known],
                 None => names.subject(check.key().as_bytes()),
             });
-            request.asked.push(Asked { check: *check, limit });
             // The same limit asked twice is one state. Limits that differ in nothing but their numbers
             // would share one too; within one request that is never meant, so each gets its own.
             let same = |before: &usize| {
@@ -53,14 +52,16 @@ impl<'a> Request<'a> {
             let twin = others.iter().find(|before| {
                 checks[**before].limit().fingerprint() == check.limit().fingerprint()
             });
-            let place = match twin {
-                Some(&twin) => request.places[twin],
+            let (place, twin) = match twin {
+                Some(&twin) => (request.places[twin], request.asked[twin].twin),
                 None => {
-                    request.keys.push(names.key(subjects[index], check.limit(), others.len()));
+                    let twin = others.len() as u8;
+                    request.keys.push(names.key(subjects[index], check.limit(), twin));
                     request.first.push(index);
-                    request.keys.len() - 1
+                    (request.keys.len() - 1, twin)
                 }
             };
+            request.asked.push(Asked { check: *check, limit, twin });
             request.places.push(place);
         }
         request
@@ -135,7 +136,7 @@ pub(crate) fn open(limit: &Limit, found: &Found, purpose: Purpose, now: Micros) 
     };
     match stored {
         Stored::ByAsked(state) => (Seen::by_asked(state), true),
-        Stored::ByOther(state, old) => (Seen::by_other(state, &old, limit, purpose, now), true),
+        Stored::ByOther(state, old) => (Seen::by_other(state, &old, limit, now), true),
         Stored::Unreadable => (Seen::unreadable(limit, purpose), false),
     }
 }

@@ -107,7 +107,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
-            instances: Arc::new(Instances::new(&options.prefix)),
+            instances: Arc::new(Instances::new(options.prefix.as_str())),
             names: Arc::new(Names::new(options)),
             time: options.time,
             kept: Arc::default(),
@@ -345,9 +345,10 @@ impl RedisStore {
         if key.is_empty() || units == 0 {
             return Ok(());
         }
+        let twin = receipt.as_ref().map_or(0, Receipt::twin);
         let charged_at = receipt.map(|receipt| receipt.charged_at());
         let limit = &*limit.for_key(key.as_bytes());
-        let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
+        let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, twin)];
         let body = script::refund(limit, units, charged_at);
         let when = self.when(now);
         let mut reply = self.call(&keys, vec![self.describe(limit, now)], Some(body), when).await?;

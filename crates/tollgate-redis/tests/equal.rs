@@ -125,6 +125,10 @@ struct Lane {
     redis: Arc<RedisStore>,
     keys: Vec<String>,
     limits: Vec<Vec<Limit>>,
+    /// Numbers change once in so many questions.
+    changes: u64,
+    /// Refusals count in one question of so many.
+    counts: u64,
     /// What can be given back: with the numbers it was charged under. Bound: 8.
     receipts: Vec<(usize, Limit, Receipt, Receipt)>,
 }
@@ -138,6 +142,8 @@ impl Lane {
             now: *random.pick(&[0, 1_700_000_000_123_456, 6_000_000_000_000_000]),
             random,
             memory: MemoryStore::new(20_000),
+            changes: if seed % 4 == 0 { 2 } else { 12 },
+            counts: if seed % 3 == 0 { 2 } else { 16 },
             redis: Arc::clone(redis),
             keys: KEYS.iter().map(|key| format!("{key} {seed}")).collect(),
             limits,
@@ -167,7 +173,7 @@ impl Lane {
         let period = limit.period_us();
         let random = &mut self.random;
         let now = self.now;
-        self.now = match random.below(24) {
+        self.now = match random.below(25) {
             0..=7 => now,
             8..=15 => now + random.below(period / 10 + 2),
             16..=18 => now + random.below(period + 2),
@@ -175,6 +181,8 @@ impl Lane {
             20 => now + random.below(3) * period + random.below(3),
             21 => now.saturating_sub(random.below(period / 4 + 2)),
             22 if random.one_in(6) => now.saturating_sub(random.below(5) * period),
+            // Around the least that is a jump of the clock.
+            23 if random.one_in(4) => now.saturating_sub(999_999 + random.below(3)),
             _ => now + 1,
         };
         // Not beyond what can be told, with some room for what is ahead.
@@ -185,8 +193,11 @@ impl Lane {
 
     fn limit(&mut self) -> Limit {
         let limits = &self.limits[self.random.below(2) as usize];
-        // Numbers change now and then, not all the time.
-        let index = if self.random.one_in(12) { self.random.below(limits.len() as u64) } else { 0 };
+        let index = if self.random.one_in(self.changes) {
+            self.random.below(limits.len() as u64)
+        } else {
+            0
+        };
         limits[index as usize].clone()
     }
 
@@ -225,7 +236,7 @@ impl Lane {
                     _ => Act::Take,
                 };
                 let mut check = Check::new(limit, &self.keys[*key]).cost(*cost).act(act);
-                check = if flags >> 8 & 15 == 0 { check.count_denied() } else { check };
+                check = if (flags >> 8) % self.counts == 0 { check.count_denied() } else { check };
                 check = if flags >> 16 & 7 == 0 { check.at_once() } else { check };
                 if flags >> 24 & 7 == 0 { check.shadow() } else { check }
             })
@@ -380,4 +391,28 @@ async fn a_calendar_is_the_same_in_redis() {
         Limit::per_calendar(burst, Arc::new(Months)).name("days")
     }
     agrees(days, 7_000, STEPS / 4).await;
+}
+
+/// Limits of one request that differ only in their numbers have a state each: what is given back goes
+/// where it was taken.
+#[tokio::test]
+async fn what_is_given_back_goes_where_it_was_taken() {
+    let server = Server::start();
+    let options = Options { time: TimeOf::Caller, ..Options::default() };
+    let store = shared::store_at(&server, options).await;
+    let now = Micros::from_secs(1_700_000_000);
+    for algorithm in Algorithm::ALL {
+        let limits =
+            [10, 20].map(|units| Limit::per_day(units).algorithm(algorithm).build().unwrap());
+        let key = algorithm.name();
+        let checks = limits.each_ref().map(|limit| Check::new(limit, key).cost(3));
+        let mut outcomes = [Outcome::default(); 2];
+        let _ = store.decide_each(&checks, now, &mut outcomes).await.expect("an answer");
+        assert_eq!(outcomes.map(|outcome| outcome.remaining), [7, 17], "{algorithm}");
+        let back = store.refund(&limits[1], Key::from(key), Some(outcomes[1].receipt()), 2, now);
+        back.await.expect("an answer");
+        let asked = checks.map(|check| check.act(Act::Peek));
+        let _ = store.decide_each(&asked, now, &mut outcomes).await.expect("an answer");
+        assert_eq!(outcomes.map(|outcome| outcome.remaining), [7, 19], "{algorithm}");
+    }
 }

@@ -8,6 +8,7 @@ use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
 use tollgate::{DecidedBy, Decision, Micros, Outcome, Refusal, Wait};
 
 use crate::limit_spec::RuleLimit;
+use crate::missing_facts::{MissingFacts, SkippedRule};
 use crate::plan::{Place, Plan, Planned, Standing};
 use crate::rule::Concurrency;
 use crate::rule_set::RuleSet;
@@ -21,6 +22,7 @@ pub struct Answer {
     judged: Vec<Entry>,
     /// Limits that whoever asked has stated.
     stated: Box<[RuleLimit]>,
+    skipped: Option<SkippedRule>,
     told: Told,
 }
 
@@ -88,7 +90,12 @@ impl Answer {
         rules: arc_swap::Guard<Arc<RuleSet>>,
         (told, entries): (Told, Entries),
     ) -> Answer {
-        Answer { rules, judged: entries.0, stated: Box::default(), told }
+        Answer { rules, judged: entries.0, stated: Box::default(), skipped: None, told }
+    }
+
+    /// With a rule that was skipped for want of a fact.
+    pub(crate) fn skipping(self, skipped: Option<SkippedRule>) -> Answer {
+        Answer { skipped, ..self }
     }
 
     /// With the limits that whoever asked has stated.
@@ -114,6 +121,21 @@ impl Answer {
     /// Why it may not.
     pub fn refusal(&self) -> Option<Refusal> {
         self.told.refusal
+    }
+
+    /// The facts that were missing, where for want of them no rule was asked that could have refused.
+    pub fn missing_facts(&self) -> Option<MissingFacts<'_>> {
+        self.skipped.map(|skipped| skipped.facts(&self.rules))
+    }
+
+    /// The same, where the asker [needs](crate::Ask::needs_facts) them: there is no answer.
+    pub fn unanswered(&self) -> Option<MissingFacts<'_>> {
+        self.missing_facts().filter(|_| !self.allowed())
+    }
+
+    /// Whether anybody knows what is left: not where the store does not answer.
+    pub fn is_known(&self) -> bool {
+        self.told.refusal != Some(Refusal::StoreUnavailable)
     }
 
     /// The instant of the question.
@@ -170,11 +192,17 @@ impl Answer {
         self.judged.iter().map(|entry| self.judged(entry))
     }
 
-    /// The policy names of soft limits that are exceeded.
+    /// The policy names of soft limits that are exceeded, each once.
     pub fn warnings(&self) -> impl Iterator<Item = &PolicyName> {
-        self.limits()
-            .filter(|one| one.standing == Standing::Soft && !one.outcome.allowed)
-            .map(|one| one.policy)
+        let exceeded = |one: &Judged<'_>| one.standing == Standing::Soft && !one.outcome.allowed;
+        let is_new = move |(index, one): &(usize, Judged<'_>)| {
+            !self
+                .limits()
+                .take(*index)
+                .any(|before| exceeded(&before) && before.policy == one.policy)
+        };
+        let exceeded_limits = self.limits().enumerate().filter(move |(_, one)| exceeded(one));
+        exceeded_limits.filter(is_new).map(|(_, one)| one.policy)
     }
 
     /// How the rules want clients to be told.

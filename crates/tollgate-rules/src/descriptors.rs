@@ -218,9 +218,9 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let of_file = rules.domain(ask.domain).is_some();
         let mut asked = Asked::new((&rules, &self.stated), ask, now)
             .inspect_err(|error| self.tell_undecided(&rules, *error, now))?;
-        self.count(&asked.first);
-        self.count(&asked.refunds);
-        self.count(&asked.forces);
+        self.count(&asked.first, now);
+        self.count(&asked.refunds, now);
+        self.count(&asked.forces, now);
         let Asked { first, refunds, forces, each, .. } = &mut asked;
         // A store is asked in this order, and waited for once: each wait is as long as its deadline.
         let take = self.take_asked(first, each, asked_at);

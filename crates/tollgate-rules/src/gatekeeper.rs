@@ -5,6 +5,7 @@
 //! process, and answer at once.
 
 use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::pin;
@@ -26,7 +27,7 @@ use crate::plan::{Plan, Standing};
 use crate::reservation::Reservations;
 use crate::rule::{Ban, Rule};
 use crate::rule_set::{Override, RuleSet};
-use crate::together::together;
+use crate::together::{both, together};
 
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
@@ -57,12 +58,17 @@ pub struct Ask<'a> {
     pub cost: Option<u64>,
     /// The asker cannot hold a request back: where a queue would delay it, refuse.
     pub cannot_wait: bool,
+    /// The asker would rather hear of missing facts than be let pass for want of them: where rules
+    /// were skipped and no other could refuse, the answer is a refusal with
+    /// [`missing_facts`](Answer::missing_facts), and nobody is told of a decision.
+    pub needs_facts: bool,
 }
 
 /// What happened beside decisions.
 #[derive(Debug, Default)]
 struct Counts {
     without_fact: AtomicU64,
+    unanswered: AtomicU64,
     left_out: AtomicU64,
     bans: AtomicU64,
     bans_without_room: AtomicU64,
@@ -73,6 +79,9 @@ struct Counts {
 pub struct GatekeeperStats {
     /// Rules that did not apply because a fact of their key was missing.
     pub without_fact: u64,
+    /// Questions that got an error, because a fact of the key was missing for every rule that could
+    /// have refused.
+    pub unanswered: u64,
     /// Limits in shadow or soft ones that were left out because more than [`MAX_LIMITS`] applied.
     pub left_out: u64,
     /// Keys that refusals got blocked.
@@ -215,6 +224,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         GatekeeperStats {
             without_fact: count(&self.counts.without_fact),
+            unanswered: count(&self.counts.unanswered),
             left_out: count(&self.counts.left_out),
             bans: count(&self.counts.bans),
             bans_without_room: count(&self.counts.bans_without_room),
@@ -253,36 +263,35 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     ) -> Answer {
         let asked_at = now.into();
         let now = asked_at.instant();
-        let mut plan = Plan::new(&rules, ask, now);
+        let plan = Plan::new(&rules, ask, now);
+        let nothing = Ask { cost: Some(0), ..*ask };
+        let looking = Plan::new(&rules, &nothing, now);
         let store = self.limiter.store();
-        let checks = plan.checks(Act::Take);
-        match &checks[..] {
-            [only] => {
-                let Ok(()) = store.refund(only, None, now).await;
-            }
-            several => {
-                together(several.iter().map(|check| store.refund(check, None, now))).await;
-            }
-        }
+        let checks = if plan.is_unanswered() { ArrayVec::new() } else { plan.checks(Act::Take) };
+        let back = together(checks.iter().map(|check| store.refund(check, None, now)));
+        // A store is asked in this order, and waited for once.
+        let (_, answer) = both(back, self.ask(&looking, Act::Peek, asked_at)).await;
+        let skipped = plan.skipped;
         drop(checks);
-        // The same limits, asked for nothing.
-        plan.limits.iter_mut().for_each(|planned| planned.cost = 0);
-        let answer = self.ask(&plan, Act::Peek, asked_at).await;
-        drop(plan);
-        Answer::new(rules, answer)
+        drop((looking, plan));
+        Answer::new(rules, answer).skipping(skipped)
     }
 
     async fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
         let plan = Plan::new(&rules, ask, now.instant());
         let answer = self.ask(&plan, act, now).await;
+        let skipped = plan.skipped;
         drop(plan);
-        Answer::new(rules, answer)
+        Answer::new(rules, answer).skipping(skipped)
     }
 
     /// Puts a plan to the store, and tells whoever wants to know.
     #[inline]
     pub(crate) async fn ask(&self, plan: &Plan<'_>, act: Act, now: Now<'_>) -> (Told, Entries) {
-        self.count(plan);
+        self.count(plan, now.instant());
+        if plan.is_unanswered() {
+            return self.unanswered(now.instant());
+        }
         let (told, entries) = self.ask_store(plan, act, now).await;
         if act == Act::Take && !plan.only_asks {
             self.tell(plan, &told, &entries);
@@ -321,7 +330,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
                 let check = [plan.check(only, act)];
                 let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
                 let told = Told::new(&decision, Some(Binding::Limit(0)));
-                self.settle(plan, (told, act), &[decision.outcome()], now).await
+                self.settle(plan, (told, act), (&decision, &[decision.outcome()]), now).await
             }
             several => {
                 let mut outcomes = [Outcome::default(); MAX_LIMITS];
@@ -330,7 +339,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
                 let enforced = several.iter().any(|one| one.standing == Standing::Enforced);
                 let binding = enforced.then_some(Binding::Limit(decision.binding()));
                 let told = Told::new(&decision, binding);
-                self.settle(plan, (told, act), outcomes, now).await
+                self.settle(plan, (told, act), (&decision, outcomes), now).await
             }
         }
     }
@@ -341,12 +350,12 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         &self,
         plan: &Plan<'_>,
         (mut told, act): (Told, Act),
-        outcomes: &[Outcome],
+        (decision, outcomes): (&Decision, &[Outcome]),
         now: Now<'_>,
     ) -> (Told, Entries) {
         if told.refusal == Some(Refusal::OverLimit)
             && act == Act::Take
-            && let Some(block) = self.ban(plan, outcomes, now).await
+            && let Some(block) = self.ban(plan, (decision, outcomes), now).await
         {
             told.outcome.retry_after = told.outcome.retry_after.max(block);
         }
@@ -388,12 +397,18 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Counts a refusal towards the bans of the rules that refused; the longest block that it earned.
     #[cold]
-    async fn ban(&self, plan: &Plan<'_>, outcomes: &[Outcome], now: Now<'_>) -> Option<Wait> {
+    async fn ban(
+        &self,
+        plan: &Plan<'_>,
+        (decision, outcomes): (&Decision, &[Outcome]),
+        now: Now<'_>,
+    ) -> Option<Wait> {
         let mut last = None;
         let mut longest = None;
-        for (planned, outcome) in plan.limits.iter().zip(outcomes) {
+        for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
             let rule = plan.rule(planned);
-            let refused = planned.standing == Standing::Enforced && !outcome.allowed;
+            // A decision that found no room refuses, and no limit is to blame.
+            let refused = planned.standing == Standing::Enforced && decision.violates(index);
             let counts = refused && counts_towards_bans(outcome.decided_by);
             let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
             // A rule whose three limits all refuse a key has refused it once.
@@ -459,7 +474,19 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         (told, Entries::default())
     }
 
-    pub(crate) fn count(&self, plan: &Plan<'_>) {
+    /// No rule could be asked. Whoever takes that for an answer is refused.
+    #[cold]
+    fn unanswered(&self, now: Micros) -> (Told, Entries) {
+        self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+        let decision = Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+        (Told::new(&decision, None), Entries::default())
+    }
+
+    /// Counts what a plan leaves out, and tells of rules that were skipped.
+    pub(crate) fn count(&self, plan: &Plan<'_>, now: Micros) {
+        if let (Some(skipped), Some(observer)) = (plan.skipped, &self.observer) {
+            observer.missing_facts(&skipped.facts(plan.rules()), now);
+        }
         for (counter, by) in
             [(&self.counts.without_fact, plan.without_fact), (&self.counts.left_out, plan.left_out)]
         {

@@ -261,6 +261,16 @@ impl KeyTemplate {
         }
         self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, of)))
     }
+
+    /// The parts that no fact of a request fills, one bit each.
+    pub(crate) fn missing(&self, seen: &Seen<'_>, ipv6_prefix: u8) -> u8 {
+        const { assert!(KeyTemplate::PARTS_MAX <= u8::BITS as usize) };
+        let mut scratch = KeyBuf::new();
+        let of = KeyFacts { seen, spelling: 0, ipv6_prefix };
+        let mut filled = |facts: &[Fact]| facts.iter().any(|fact| fact.add_to(&mut scratch, &of));
+        let parts = self.parts.iter().enumerate();
+        parts.fold(0, |missing, (index, facts)| missing | u8::from(!filled(facts)) << index)
+    }
 }
 
 impl fmt::Display for KeyTemplate {

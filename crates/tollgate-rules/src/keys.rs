@@ -376,9 +376,9 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     fn counts(&self) -> Vec<(&Limit, KeyBuf)> {
         let mut seen = HashSet::new();
         let replaced = self.replaced_by().map(|other| &other.limits[..]).unwrap_or_default();
-        let replaced = replaced.iter().map(|one| (&one.limit, self.key.clone()));
+        let replaced = replaced.iter().map(|one| (&*one.limit, self.key.clone()));
         let all = self.of_all_tiers();
-        let all = all.into_iter().map(|one| (&one.limit.limit, one.key));
+        let all = all.into_iter().map(|one| (&*one.limit.limit, one.key));
         all.chain(replaced).filter(|(limit, key)| seen.insert((limit.id(), key.clone()))).collect()
     }
 }

@@ -92,6 +92,7 @@ pub mod problem;
 pub mod import;
 
 mod lints;
+mod missing_facts;
 mod plan;
 mod seen;
 mod shape;
@@ -111,11 +112,12 @@ pub use gatekeeper::{Answering, Ask, Gatekeeper, GatekeeperStats, Version, at_on
 pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;
 pub use keys::{Caller, KeyReport};
+pub use missing_facts::MissingFacts;
 pub use observer::{ByRule, Decided, Observer};
 pub use overrides::OverrideChange;
 pub use plan::Standing;
 pub use problem::Problem;
-pub use reservation::{Due, ReservationId, Reserved, SettleError, TableFull};
+pub use reservation::{Due, ReservationId, ReserveError, Reserved, SettleError};
 pub use rule::Rule;
 pub use rule_set::{Override, RuleSet, Settings};
 pub use schema::schema;

@@ -48,8 +48,8 @@ pub enum AlignSpec {
 /// One limit of a rule, ready to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleLimit {
-    /// What decides.
-    pub limit: Limit,
+    /// What decides. Shared with what was charged under it and is settled later.
+    pub limit: Arc<Limit>,
     /// As people read it: `10/second`.
     pub text: Box<str>,
     /// What headers call it: `api-1s`.
@@ -58,7 +58,8 @@ pub struct RuleLimit {
 
 impl RuleLimit {
     pub(crate) fn new(limit: Limit) -> RuleLimit {
-        RuleLimit { text: limit.to_string().into(), policy: PolicyName::of(&limit), limit }
+        let (text, policy) = (limit.to_string().into(), PolicyName::of(&limit));
+        RuleLimit { text, policy, limit: Arc::new(limit) }
     }
 }
 

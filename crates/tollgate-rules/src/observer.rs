@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
 
+use crate::MissingFacts;
 use crate::answer::{Binding, Entries, Told};
 use crate::plan::{Closed, Plan, Planned, Standing};
 use crate::rule::Rule;
@@ -15,6 +16,11 @@ use crate::tally::Verdict;
 pub trait Observer: Send + Sync {
     /// A request was decided.
     fn decided(&self, decided: &Decided<'_>);
+
+    /// Rules were skipped for want of a fact, and no other could refuse.
+    fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
+        let _ = (missing, now);
+    }
 }
 
 /// A request that was decided.
@@ -158,6 +164,7 @@ fn by_rule<'a, 'o>(
         .expect("a rule that applies has limits");
     let verdict = match planned.standing {
         _ if outcome.allowed => Verdict::Allowed,
+        _ if !outcome.is_known() => Verdict::Unavailable,
         Standing::Enforced => Verdict::Refused,
         Standing::Shadow => Verdict::Shadow,
         Standing::Soft => Verdict::Soft,

@@ -1,5 +1,7 @@
 //! What one request is to be asked: from facts to checks.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
@@ -10,6 +12,7 @@ use crate::gatekeeper::Ask;
 use crate::key_template::KeyFacts;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::MatchWork;
+use crate::missing_facts::{SkippedRule, can_refuse};
 use crate::path::{Spelling, SpellingSet, each_of};
 use crate::rule::{Cost, Rule};
 use crate::rule_set::{RuleSet, Selected};
@@ -43,6 +46,10 @@ pub(crate) struct Plan<'a> {
     pub(crate) closed: ArrayVec<Closed, MAX_LIMITS>,
     /// Rules that did not apply because a fact of their key is missing.
     pub(crate) without_fact: u32,
+    /// Where that leaves no rule that could refuse: the first of those that were skipped.
+    pub(crate) skipped: Option<SkippedRule>,
+    /// The asker wants an error where a rule was skipped and no other could refuse.
+    pub(crate) needs_facts: bool,
     /// Limits that do not refuse and found no room in the decision.
     pub(crate) left_out: u32,
     /// A limit that does found none: the request cannot be decided.
@@ -138,6 +145,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> Plan<'a> {
         let mut plan = Plan::empty(rules, ask.cannot_wait);
         plan.only_asks = ask.cost == Some(0);
+        plan.needs_facts = ask.needs_facts;
         plan.add_facts(&ask.facts, (0, ask.cost), now);
         plan
     }
@@ -155,10 +163,17 @@ impl<'a> Plan<'a> {
             stated: Vec::new(),
             closed: ArrayVec::new(),
             without_fact: 0,
+            skipped: None,
+            needs_facts: false,
             left_out: 0,
             too_many: false,
             match_bytes_left: None,
         }
+    }
+
+    /// Whether the asker gets an error: no rule could be asked.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.needs_facts && self.skipped.is_some()
     }
 
     /// Adds the limits of all rules that apply to these facts.
@@ -179,10 +194,11 @@ impl<'a> Plan<'a> {
         }
         let selected = rules.select(&seen);
         let request = Request { seen, of, explicit_cost, now };
+        let mut asked = AskedRules::default();
         // The spellings of the path for which a rule is enforced that has a condition.
         let mut covered = 0;
         for one in selected.iter().filter(|one| !rules.at(one.rule).fallback) {
-            let enforced = self.add_each_path(*one, &request);
+            let enforced = self.add_each_path(*one, &request, &mut asked);
             covered |= if rules.at(one.rule).when.is_some() { enforced } else { 0 };
         }
         if request.seen.work.is_exceeded() {
@@ -192,8 +208,11 @@ impl<'a> Plan<'a> {
         for one in selected.iter().filter(|one| rules.at(one.rule).fallback) {
             let spellings = one.spellings & !covered;
             if spellings != 0 {
-                self.add_each_path(Selected { spellings, ..*one }, &request);
+                self.add_each_path(Selected { spellings, ..*one }, &request, &mut asked);
             }
+        }
+        if let (false, Some(number)) = (asked.can_refuse, asked.skipped) {
+            self.skipped.get_or_insert(SkippedRule::new(rules, number, &request.seen));
         }
         self.match_bytes_left = Some(request.seen.work.left());
     }
@@ -201,10 +220,16 @@ impl<'a> Plan<'a> {
     /// Adds a rule's limits: once or, where the path is part of the key, for each spelling. An
     /// application knows one of them, and whoever varies what it does not see must not get a new count.
     /// Returns the spellings that the rule is enforced for.
-    fn add_each_path(&mut self, one: Selected, request: &Request<'_>) -> SpellingSet {
-        let mut left = one.spellings;
-        if left == 1 || !self.rules.at(one.rule).key.has_path() {
+    fn add_each_path(
+        &mut self,
+        one: Selected,
+        request: &Request<'_>,
+        asked: &mut AskedRules,
+    ) -> SpellingSet {
+        let (rule, mut left) = (self.rules.at(one.rule), one.spellings);
+        if left == 1 || !rule.key.has_path() {
             let standing = self.add(one, 0, request);
+            asked.note(one.rule, rule, standing);
             return if standing == Some(Standing::Enforced) { left } else { 0 };
         }
         let mut enforced = 0;
@@ -214,6 +239,7 @@ impl<'a> Plan<'a> {
             let same = each_of(left).filter(|other| text(*other) == text(number));
             let spellings = same.fold(0, |set, other| set | 1 << other);
             let standing = self.add(Selected { spellings, ..one }, number as u8, request);
+            asked.note(one.rule, rule, standing);
             enforced |= if standing == Some(Standing::Enforced) { spellings } else { 0 };
             left &= !spellings;
         }
@@ -225,7 +251,8 @@ impl<'a> Plan<'a> {
         let (number, rule) = (one.rule, self.rules.at(one.rule));
         if self.too_many || self.keys.len() + 2 > KEYS_MAX {
             self.too_many = true;
-            return None;
+            // It is refused, by this rule or another.
+            return Some(Standing::Enforced);
         }
         let Some(caller) = self.key_of((number, spelling), false, request) else {
             self.without_fact += 1;
@@ -385,6 +412,11 @@ impl<'a> Plan<'a> {
     }
 
     pub(crate) fn limit(&self, planned: &Planned) -> &Limit {
+        self.shared_limit(planned)
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn shared_limit(&self, planned: &Planned) -> &Arc<Limit> {
         &planned.place.limit(self.rules, &self.stated).limit
     }
 
@@ -458,6 +490,23 @@ pub(crate) enum DirectLimit {
     Stated(Box<RuleLimit>),
     /// Nothing in this time.
     Closed(Unit),
+}
+
+/// The rules of one request that could refuse it: whether one was asked, and the first that was skipped.
+#[derive(Default)]
+struct AskedRules {
+    can_refuse: bool,
+    skipped: Option<u32>,
+}
+
+impl AskedRules {
+    fn note(&mut self, number: u32, rule: &Rule, standing: Option<Standing>) {
+        match standing {
+            Some(Standing::Enforced) => self.can_refuse = true,
+            None if can_refuse(rule) => self.skipped = self.skipped.or(Some(number)),
+            _ => {}
+        }
+    }
 }
 
 /// What is the same for all rules of one request.

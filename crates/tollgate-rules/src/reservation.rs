@@ -4,11 +4,11 @@
 //! commits it, and the difference is given back or charged; whoever did not do the work cancels.
 //! After its deadline the charge stands, so that a client that never returns holds nothing open.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+mod table;
+
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tollgate::{
@@ -20,16 +20,13 @@ use crate::answer::{Answer, Binding, Entries, Told};
 use crate::gatekeeper::{Answering, Ask, Gatekeeper, Version, at_once};
 use crate::plan::Plan;
 use crate::rule::{Cost, Rule};
+use crate::together::together;
+use table::{NoPlace, Request, Secrets, SharedKeys, Table};
 
-/// The most reservations that are open at once; about as many expired ones are remembered, to tell
-/// "too late" from "never heard of it".
-pub const RESERVATIONS_MAX: usize = 65_536;
+pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 
 /// The longest that one may stay open.
 pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
-
-/// How many expired ones are cleared away with each call.
-const EXPIRED_AT_ONCE: usize = 64;
 
 /// How soon to ask again when too much is going on: nobody knows when work ends.
 const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
@@ -63,9 +60,14 @@ pub struct Reserved {
     pub id: Option<ReservationId>,
 }
 
-/// No more reservations can be open.
+/// Why nothing can be reserved, whatever the limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableFull;
+pub enum ReserveError {
+    /// No more reservations can be open.
+    TableFull,
+    /// The question states a cost of 0: there is nothing to hold, and it would keep a place for nothing.
+    NoCost,
+}
 
 /// Why a reservation cannot be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,39 +82,17 @@ pub enum SettleError {
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     table: Mutex<Table>,
-    names: Names,
+    secrets: Secrets,
 }
 
-#[derive(Debug, Default)]
-struct Names([RandomState; 2]);
-
-/// Bounds: [`RESERVATIONS_MAX`] for each of its collections; `in_flight` may have as many keys for each
-/// as a decision has limits.
-#[derive(Debug, Default)]
-struct Table {
-    open: HashMap<ReservationId, Open>,
-    by_deadline: BTreeSet<(Micros, ReservationId)>,
-    in_flight: HashMap<KeyBuf, u32>,
-    expired: HashSet<ReservationId>,
-    expired_in_order: VecDeque<ReservationId>,
-    made: u64,
-}
-
-/// One that is open.
-#[derive(Debug)]
-struct Open {
-    charges: Vec<Charge>,
-    /// The keys that it counts in flight under.
-    in_flight: Vec<KeyBuf>,
-    deadline: Micros,
-}
-
+/// What one limit was charged.
 #[derive(Debug)]
 struct Charge {
-    /// As it was when it charged. Not the rules it is of: those may be replaced many times before a
+    /// As it was when it charged. Not all the rules it is of: those may be replaced many times before a
     /// reservation ends.
-    limit: Limit,
-    key: KeyBuf,
+    limit: Arc<Limit>,
+    /// One copy for all limits of a reservation that count it: keys can be long.
+    key: Arc<KeyBuf>,
     receipt: Receipt,
     /// Whether the true cost is of this limit.
     settled: bool,
@@ -128,34 +108,29 @@ pub struct Due(Vec<(Charge, u64)>);
 
 impl Reservations {
     pub(crate) fn len(&self) -> usize {
-        self.table().open.len()
+        self.table().len()
     }
 
     /// A place for what a plan is going to charge, or why there can be none.
     fn hold(
         &self,
         plan: &Plan<'_>,
+        ask: &Ask<'_>,
         deadline: Micros,
         now: Micros,
-    ) -> Result<Result<HeldPlace<'_>, Busy>, TableFull> {
-        let mut table = self.table();
-        table.expire(now, EXPIRED_AT_ONCE);
-        let full = |table: &Table| table.open.len() >= RESERVATIONS_MAX;
-        if full(&table) || table.busy(plan).is_some() {
-            // It matters now how many of them are really open.
-            table.expire(now, usize::MAX);
+    ) -> Result<HeldPlace<'_>, NoPlace> {
+        let request = Request::new(plan, &ask.facts, &self.secrets);
+        let id = Some(self.table().hold(&request, &self.secrets, deadline, now)?);
+        Ok(HeldPlace { reservations: self, id })
+    }
+
+    /// Takes one out, if it is open and in time.
+    fn close(&self, id: ReservationId, now: Micros) -> Result<Vec<Charge>, SettleError> {
+        match self.secrets.deadline_of_nothing(id) {
+            Some(deadline) if deadline > now => Ok(Vec::new()),
+            Some(_) => Err(SettleError::Expired),
+            None => Ok(self.table().close(id, now)?.charges),
         }
-        if full(&table) {
-            return Err(TableFull);
-        }
-        if let Some(busy) = table.busy(plan) {
-            return Ok(Err(busy));
-        }
-        let counted = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
-        let in_flight = counted.map(|(_, rule, key)| rule.scoped("in_flight", key)).collect();
-        let open = Open { charges: Vec::new(), in_flight, deadline };
-        let id = Some(table.insert(open, &self.names));
-        Ok(Ok(HeldPlace { reservations: self, id }))
     }
 
     /// A panic while it was held left at worst one reservation half made.
@@ -164,17 +139,9 @@ impl Reservations {
     }
 }
 
-impl Names {
-    /// Two keyed hashes of a number that never repeats.
-    fn name(&self, number: u64) -> ReservationId {
-        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].hash_one(number)));
-        ReservationId(high << 64 | low)
-    }
-}
-
 impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
-    pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, TableFull> {
+    pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, ReserveError> {
         let now = self.as_read(self.now());
         at_once(self.reserve_by(self.rules(), ask, expires_in, now))
     }
@@ -185,7 +152,7 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
         ask: &Ask<'_>,
         expires_in: Duration,
         now: Micros,
-    ) -> Result<Reserved, TableFull> {
+    ) -> Result<Reserved, ReserveError> {
         at_once(self.reserve_by(self.rules(), ask, expires_in, now))
     }
 
@@ -219,15 +186,31 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         ask: &Ask<'_>,
         expires_in: Duration,
         now: impl Into<Now<'n>>,
-    ) -> Result<Reserved, TableFull> {
+    ) -> Result<Reserved, ReserveError> {
         let asked_at = now.into();
         let now = asked_at.instant();
+        if ask.cost == Some(0) {
+            return Err(ReserveError::NoCost);
+        }
         let plan = Plan::new(&rules, ask, now);
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
-        let held = self.reservations.hold(&plan, deadline, now)?;
-        let (told, entries, id) = self.ask_held(&plan, held, ask, asked_at).await;
+        let (told, entries, id) = if plan.limits.is_empty() {
+            // Nothing is charged, so that nothing is kept: the name itself says when it ends.
+            let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
+            let name = || self.reservations.secrets.name_of_nothing(deadline);
+            let id = told.refusal.is_none().then(name);
+            (told, entries, id)
+        } else {
+            let held = match self.reservations.hold(&plan, ask, deadline, now) {
+                Ok(held) => Ok(held),
+                Err(NoPlace::Busy(busy)) => Err(busy),
+                Err(NoPlace::Full) => return Err(ReserveError::TableFull),
+            };
+            self.ask_held(&plan, held, ask, asked_at).await
+        };
+        let skipped = plan.skipped;
         drop(plan);
-        Ok(Reserved { answer: Answer::new(rules, (told, entries)), id })
+        Ok(Reserved { answer: Answer::new(rules, (told, entries)).skipping(skipped), id })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -239,17 +222,16 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
         let now = now.into();
-        let open = self.reservations.table().close(id, now.instant())?;
-        for charge in open.charges.into_iter().filter(|charge| charge.settled) {
-            self.settle_charge(charge, cost, now).await;
-        }
+        let charges = self.reservations.close(id, now.instant())?;
+        let settled = charges.into_iter().filter(|charge| charge.settled);
+        together(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
         Ok(())
     }
 
     /// Gives back or charges what the true cost differs by.
     async fn settle_charge(&self, charge: Charge, cost: u64, now: Now<'_>) {
         let store = self.limiter().store();
-        let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
+        let check = Check::new(&charge.limit, &*charge.key).terms(charge.terms);
         let estimate = charge.receipt.granted();
         if cost < estimate {
             let back = check.cost(estimate - cost);
@@ -283,14 +265,19 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned));
         let (told, entries, id) = if keeps_open {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
-            let held = self.reservations.hold(&plan, deadline, now);
-            self.ask_held(&plan, held.unwrap_or(Err(Busy::FULL)), ask, asked_at).await
+            let held = self.reservations.hold(&plan, ask, deadline, now);
+            let held = held.map_err(|no_place| match no_place {
+                NoPlace::Busy(busy) => busy,
+                NoPlace::Full => Busy::FULL,
+            });
+            self.ask_held(&plan, held, ask, asked_at).await
         } else {
             let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
             (told, entries, None)
         };
+        let skipped = plan.skipped;
         drop(plan);
-        Reserved { answer: Answer::new(rules, (told, entries)), id }
+        Reserved { answer: Answer::new(rules, (told, entries)).skipping(skipped), id }
     }
 
     /// Asks the limits for what a place is held for, or says why there is none.
@@ -342,10 +329,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back what was too much and charges what was too little, if need be into debt.
     pub async fn settle_by<'n>(&self, due: Due, now: impl Into<Now<'n>>) {
-        let now = now.into();
-        for (charge, cost) in due.0 {
-            self.settle_charge(charge, cost, now).await;
-        }
+        let (settled, now) = (due.0.into_iter(), now.into());
+        together(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
     /// The work is over; what was charged and not settled stands.
@@ -355,12 +340,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back all that a reservation charged: the work did not happen.
     pub async fn cancel_by(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
-        let open = self.reservations.table().close(id, now)?;
-        for charge in open.charges {
-            let check = Check::new(&charge.limit, &charge.key).terms(charge.terms);
-            let back = check.cost(charge.receipt.granted());
-            let Ok(()) = self.limiter().store().refund(&back, Some(charge.receipt), now).await;
-        }
+        let charges = self.reservations.close(id, now)?;
+        together(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now.into()))).await;
         Ok(())
     }
 }
@@ -375,10 +356,7 @@ struct HeldPlace<'a> {
 impl HeldPlace<'_> {
     fn keep(mut self, charges: Vec<Charge>) -> ReservationId {
         let id = self.id.take().expect("kept once");
-        // Gone if its deadline has passed meanwhile: then the charge stands.
-        if let Some(open) = self.reservations.table().open.get_mut(&id) {
-            open.charges = charges;
-        }
+        self.reservations.table().keep(id, charges);
         id
     }
 }
@@ -393,7 +371,7 @@ impl Drop for HeldPlace<'_> {
 
 /// The rule under which too much is going on.
 struct Busy {
-    /// None: the table is full.
+    /// None: too much is open, of this caller or in the table.
     rule: Option<u32>,
     max: u32,
 }
@@ -417,90 +395,19 @@ impl Busy {
     }
 }
 
-impl Table {
-    fn busy(&self, plan: &Plan<'_>) -> Option<Busy> {
-        plan.enforced().find_map(|(number, rule, key)| {
-            let max = rule.concurrency.as_ref()?.max;
-            let going_on = self.in_flight.get(&rule.scoped("in_flight", key));
-            let full = going_on.is_some_and(|going_on| *going_on >= max);
-            full.then_some(Busy { rule: Some(number), max })
-        })
-    }
-
-    fn insert(&mut self, open: Open, names: &Names) -> ReservationId {
-        self.made += 1;
-        let id = names.name(self.made);
-        for key in &open.in_flight {
-            *self.in_flight.entry(key.clone()).or_default() += 1;
-        }
-        self.by_deadline.insert((open.deadline, id));
-        self.open.insert(id, open);
-        id
-    }
-
-    /// Takes one out, if it is open and in time.
-    fn close(&mut self, id: ReservationId, now: Micros) -> Result<Open, SettleError> {
-        self.expire(now, EXPIRED_AT_ONCE);
-        let late = self.open.get(&id).is_some_and(|open| open.deadline <= now);
-        if late || self.expired.contains(&id) {
-            return Err(SettleError::Expired);
-        }
-        self.remove(id).ok_or(SettleError::Unknown)
-    }
-
-    /// Takes out what one has charged, if it is open and in time; it goes on counting in flight.
-    fn take_charges(&mut self, id: ReservationId, now: Micros) -> Result<Vec<Charge>, SettleError> {
-        match self.open.get_mut(&id) {
-            Some(open) if open.deadline > now => Ok(std::mem::take(&mut open.charges)),
-            None if !self.expired.contains(&id) => Err(SettleError::Unknown),
-            _ => Err(SettleError::Expired),
-        }
-    }
-
-    fn remove(&mut self, id: ReservationId) -> Option<Open> {
-        let open = self.open.remove(&id)?;
-        self.by_deadline.remove(&(open.deadline, id));
-        for key in &open.in_flight {
-            match self.in_flight.get_mut(key) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => drop(self.in_flight.remove(key)),
-            }
-        }
-        Some(open)
-    }
-
-    /// Closes those whose deadline has passed, only some at a time: nobody is to wait for all.
-    fn expire(&mut self, now: Micros, most: usize) {
-        for _ in 0..most {
-            let Some(&(deadline, id)) = self.by_deadline.first() else { return };
-            if deadline > now {
-                return;
-            }
-            self.remove(id);
-            if self.expired_in_order.len() >= RESERVATIONS_MAX
-                && let Some(oldest) = self.expired_in_order.pop_front()
-            {
-                self.expired.remove(&oldest);
-            }
-            self.expired.insert(id);
-            self.expired_in_order.push_back(id);
-        }
-    }
-}
-
 /// What a request was charged.
 fn charges<'o>(
     plan: &Plan<'_>,
     explicit_cost: bool,
     outcomes: impl Iterator<Item = &'o Outcome>,
 ) -> Vec<Charge> {
-    let settled = plan.settled(explicit_cost);
+    let (settled, key_of) = (plan.settled(explicit_cost), SharedKeys::new(plan).copied());
     // What a limit in shadow refused was not charged to it, and is not settled either.
     let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
     charged
         .map(|(planned, outcome)| Charge {
-            limit: plan.limit(planned).clone(),
-            key: plan.key_for(planned).clone(),
+            limit: Arc::clone(plan.shared_limit(planned)),
+            key: key_of(plan.key_for(planned)),
             receipt: outcome.receipt(),
             settled: settled(planned),
             actual: match &plan.rule(planned).cost {

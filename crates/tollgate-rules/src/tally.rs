@@ -1,5 +1,7 @@
 //! `Tally`: what a rule has said so far, counted without a line that all threads write.
 
+use tollgate::Refusal;
+
 use crate::stripes::Counters;
 
 /// What a rule says of one request.
@@ -13,12 +15,14 @@ pub enum Verdict {
     Shadow,
     /// The same, but the rule only warns.
     Soft,
+    /// Nobody knows: the store does not answer, and the rule refuses then.
+    Unavailable,
 }
 
 impl Verdict {
     /// All of them.
-    pub const ALL: [Verdict; 4] =
-        [Verdict::Allowed, Verdict::Refused, Verdict::Shadow, Verdict::Soft];
+    pub const ALL: [Verdict; 5] =
+        [Verdict::Allowed, Verdict::Refused, Verdict::Shadow, Verdict::Soft, Verdict::Unavailable];
 
     /// What metrics and logs call it.
     pub fn name(self) -> &'static str {
@@ -27,6 +31,7 @@ impl Verdict {
             Verdict::Refused => "refused",
             Verdict::Shadow => "shadow",
             Verdict::Soft => "soft",
+            Verdict::Unavailable => Refusal::StoreUnavailable.name(),
         }
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tollgate::{DecidedBy, Limiter, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::compile::compile;
-use tollgate_rules::reservation::RESERVATIONS_MAX;
+use tollgate_rules::reservation::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 use tollgate_rules::source::Source;
-use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, SettleError, Standing, TableFull};
+use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, ReserveError, SettleError, Standing};
 
 /// 2026-11-15 12:00:00 UTC, a Sunday.
 const NOON: u64 = 1_794_744_000;
@@ -43,7 +43,7 @@ impl Gate {
         (0..tries).filter(|_| self.get(path, user).allowed()).count()
     }
 
-    fn reserve(&self, ask: &Ask<'_>) -> Result<tollgate_rules::Reserved, TableFull> {
+    fn reserve(&self, ask: &Ask<'_>) -> Result<tollgate_rules::Reserved, ReserveError> {
         self.gatekeeper.reserve_at(ask, Duration::from_secs(60), self.now)
     }
 }
@@ -409,18 +409,159 @@ fn so_much_of_one_key_goes_on_at_once() {
     assert!(gate.reserve(&ask).unwrap().id.is_some(), "expired ones no longer count");
 }
 
+/// As many rules as asked for, each with a key of its own that a long header makes long.
+fn under_long_keys(rules: usize) -> String {
+    let rule = |index: usize| {
+        format!("  - {{ name: r{index}, key: '{{header.x-long}}', limits: [1000000/minute] }}\n")
+    };
+    format!("rules:\n{}", (0..rules).map(rule).collect::<String>())
+}
+
 #[test]
 fn the_table_of_reservations_is_bounded() {
     let mut gate = Gate::new("rate_limits: { default: { requests: 1000000, window: 60 } }\n");
-    let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
-    let first = gate.reserve(&ask).unwrap().id.unwrap();
-    for _ in 1..RESERVATIONS_MAX {
-        assert!(gate.reserve(&ask).unwrap().id.is_some());
+    let reserve = |gate: &Gate, index: usize| {
+        let user = format!("user-{}", index / RESERVATIONS_PER_CALLER_MAX);
+        gate.reserve(&Ask { facts: of("/", &user), ..Ask::default() })
+    };
+    let first = reserve(&gate, 0).unwrap().id.unwrap();
+    for index in 1..RESERVATIONS_MAX {
+        assert!(reserve(&gate, index).unwrap().id.is_some());
     }
-    assert_eq!(gate.reserve(&ask).unwrap_err(), TableFull);
+    assert_eq!(reserve(&gate, RESERVATIONS_MAX).unwrap_err(), ReserveError::TableFull);
     gate.later(60.0);
-    assert!(gate.reserve(&ask).is_ok(), "expired ones make room");
+    assert!(reserve(&gate, 0).is_ok(), "expired ones make room");
     assert_eq!(gate.gatekeeper.commit_at(first, 1, gate.now), Err(SettleError::Expired));
+}
+
+#[test]
+fn one_caller_cannot_fill_the_table() {
+    let rules = "rules:\n\
+        - { name: pages, key: '{user}:{path}', limits: [1000000/minute] }\n\
+        - { name: all, key: global, limits: [1000000/minute] }\n\
+        - { name: many, match: { path: /many }, key: '{user}', limits: [1000000/minute], concurrency: 3000 }\n";
+    let mut gate = Gate::new(rules);
+    let reserve = |gate: &Gate, path: &str, user: &str| {
+        gate.reserve(&Ask { facts: of(path, user), ..Ask::default() }).unwrap()
+    };
+    // Another key each time, and the same caller.
+    let paths: Vec<_> = (0..RESERVATIONS_PER_CALLER_MAX).map(|index| format!("/{index}")).collect();
+    let ids: Vec<_> = paths.iter().map(|path| reserve(&gate, path, "anna").id.unwrap()).collect();
+    let refused = reserve(&gate, "/more", "anna");
+    assert_eq!((refused.id, refused.answer.refusal()), (None, Some(Refusal::Busy)));
+    assert_eq!(refused.answer.retry_after().as_micros(), Some(1_000_000));
+    assert!(reserve(&gate, "/more", "bert").id.is_some(), "others go on");
+    gate.gatekeeper.cancel_at(ids[0], gate.now).unwrap();
+    assert!(reserve(&gate, "/more", "anna").id.is_some(), "one ended");
+    assert!(reserve(&gate, "/more", "anna").id.is_none());
+    for _ in RESERVATIONS_PER_CALLER_MAX..3_000 {
+        assert!(reserve(&gate, "/many", "anna").id.is_some(), "as the rule says");
+    }
+    assert_eq!(reserve(&gate, "/many", "anna").answer.refusal(), Some(Refusal::Busy));
+    gate.later(60.0);
+    assert!(reserve(&gate, "/more", "anna").id.is_some(), "expired ones no longer count");
+}
+
+#[test]
+fn long_keys_leave_room_for_short_ones() {
+    let gate = Gate::new(&under_long_keys(8));
+    let long = "x".repeat(60_000);
+    let reserve = |user: &str, index: usize, text: &str| {
+        let value = format!("{index}{text}");
+        let headers = vec![("x-long", value.as_str())];
+        let facts = Facts { headers: Some(&headers), ..of("/", user) };
+        gate.reserve(&Ask { facts, ..Ask::default() })
+    };
+    // One caller: 2 MiB of keys, each kept once for all eight limits.
+    let opened = |user: &str| {
+        (0..2_000).take_while(|index| reserve(user, *index, &long).unwrap().id.is_some()).count()
+    };
+    assert_eq!(opened("anna"), (2 << 20) / 63_000, "about 63 KB each");
+    assert!(reserve("anna", 0, "").unwrap().id.is_some(), "but short ones");
+    // All callers: 32 MiB.
+    let mut all = 0;
+    let full = loop {
+        match reserve(&format!("user-{all}"), all, &long) {
+            Ok(reserved) => assert!(reserved.id.is_some()),
+            Err(error) => break error,
+        }
+        all += 1;
+    };
+    assert_eq!(full, ReserveError::TableFull);
+    assert!((450..520).contains(&all), "{all}");
+    assert!(reserve("bert", 0, "").unwrap().id.is_some(), "but short ones");
+}
+
+#[test]
+fn what_charges_nothing_holds_no_place() {
+    let mut gate =
+        Gate::new("rules: [{ name: a, match: { path: /a }, key: '{user}', limits: [5/minute] }]");
+    let no_cost = Ask { facts: of("/a", "anna"), cost: Some(0), ..Ask::default() };
+    assert_eq!(gate.reserve(&no_cost).unwrap_err(), ReserveError::NoCost);
+    let elsewhere = Ask { facts: of("/b", "anna"), ..Ask::default() };
+    let ids: Vec<_> = (0..RESERVATIONS_MAX + 1)
+        .map(|_| gate.reserve(&elsewhere).unwrap().id.expect("a name"))
+        .collect();
+    assert_eq!(gate.gatekeeper.stats().reservations, 0);
+    let settle = |gate: &Gate| {
+        let commit = gate.gatekeeper.commit_at(ids[0], 7, gate.now);
+        (commit, gate.gatekeeper.cancel_at(ids[1], gate.now))
+    };
+    assert_eq!(settle(&gate), (Ok(()), Ok(())));
+    let other = Gate::new("rules: [{ name: a, key: '{user}', limits: [5/minute] }]");
+    assert_eq!(other.gatekeeper.commit_at(ids[0], 7, gate.now), Err(SettleError::Unknown));
+    gate.later(60.0);
+    assert_eq!(settle(&gate), (Err(SettleError::Expired), Err(SettleError::Expired)));
+}
+
+#[test]
+fn a_question_that_names_nobody_is_not_answered_with_a_yes() {
+    let gate = Gate::new(
+        "rules:\n\
+         - { name: api, match: { path: /api }, key: '{user|ip}:{header.x-tenant}', limits: [1000/minute] }\n\
+         - { name: users, match: { path: [/api, /users] }, key: '{user}', limits: [1000/minute] }\n\
+         - { name: open, match: { path: /open }, key: global, limits: [1000/minute] }\n\
+         - { name: soft, match: { path: [/open, /soft] }, key: '{user}', limits: [1000/minute], soft: true }\n\
+         - { name: shadow, key: '{tier}', limits: [1000/minute], mode: shadow }\n\
+         - { name: watch, key: global, limits: [1000/minute], mode: shadow }\n\
+         exempt: { ip: 10.0.0.0/8 }\n",
+    );
+    let users = "the rule users counts by {user}, and this question has no user";
+    let api = "the rule api counts by {user|ip}:{header.x-tenant}, and this question has no ";
+    // path, user, address, what is missing
+    let rows = [
+        ("/users", "", None, Some(users.to_string())),
+        ("/users", "", Some("10.0.0.1"), None),
+        ("/users", "", Some("192.0.2.1"), Some(users.to_string())),
+        ("/users", "anna", None, None),
+        ("/api", "", None, Some(format!("{api}user or ip, and header.x-tenant"))),
+        ("/api", "", Some("192.0.2.1"), Some(format!("{api}header.x-tenant"))),
+        ("/api", "anna", None, None),
+        ("/open", "", None, None),
+        ("/soft", "", None, None),
+        ("/none", "", None, None),
+    ];
+    let mut unanswered = 0;
+    for (path, user, ip, want) in rows {
+        let facts = Facts {
+            path: Some(path),
+            user: Some(user),
+            ip: ip.map(|ip| ip.parse().unwrap()),
+            ..Facts::default()
+        };
+        let ask = Ask { facts, needs_facts: true, ..Ask::default() };
+        unanswered += u64::from(want.is_some());
+        for answer in [gate.ask(&ask), gate.ask(&Ask { needs_facts: false, ..ask })] {
+            let missing = answer.missing_facts().map(|missing| missing.to_string());
+            assert_eq!(missing, want, "{path} {user:?} {ip:?}");
+        }
+        assert!(gate.ask(&Ask { needs_facts: false, ..ask }).allowed());
+        assert_eq!(gate.ask(&ask).allowed(), want.is_none());
+        let reserved = gate.reserve(&ask).unwrap();
+        assert_eq!(reserved.id.is_some(), want.is_none());
+        assert_eq!(gate.gatekeeper.refund_at(&ask, gate.now).allowed(), want.is_none());
+    }
+    assert_eq!(gate.gatekeeper.stats().unanswered, 4 * unanswered);
 }
 
 /// A caller of `/` by name, of this tier.

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{
-    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Now, Outcome, Receipt, Store,
-    SystemClock, Wait,
+    Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Now, Outcome, Receipt, Refusal,
+    Store, SystemClock, Wait,
 };
 use tollgate_rules::{Ask, Facts, Gatekeeper, Source, at_once, compile};
 
@@ -14,6 +14,8 @@ use tollgate_rules::{Ask, Facts, Gatekeeper, Source, at_once, compile};
 struct Alone {
     table: MemoryStore,
     down: AtomicBool,
+    /// Refuses while it is down.
+    closes: bool,
 }
 
 impl Store for Alone {
@@ -27,6 +29,12 @@ impl Store for Alone {
     ) -> Result<Decision, Infallible> {
         let down = self.down.load(Ordering::Relaxed);
         let decided_by = if down { DecidedBy::Local } else { DecidedBy::Redis };
+        if down && self.closes {
+            let retry_after = Wait::from_micros(1_000_000);
+            let decided_by = DecidedBy::Closed;
+            outcomes.fill(Outcome { retry_after, decided_by, ..Outcome::default() });
+            return Ok(Decision::of_outcomes(checks, outcomes, now.instant()));
+        }
         let _ = self.table.decide_each(checks, now, outcomes);
         outcomes.iter_mut().for_each(|outcome| outcome.decided_by = decided_by);
         Ok(Decision::of_outcomes(checks, outcomes, now.instant()))
@@ -66,13 +74,31 @@ impl Store for Alone {
     }
 }
 
-#[test]
-fn an_outage_bans_nobody() {
+fn gatekeeper(closes: bool) -> Gatekeeper<Alone, SystemClock> {
     let text = "rules: [{ name: api, key: '{user}', limits: [1/hour], \
                 ban: { after: 3, within: 1m, for: 15m } }]";
     let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
-    let store = Alone { table: MemoryStore::new(1_000), down: AtomicBool::new(true) };
-    let gatekeeper = Gatekeeper::new(rules, Limiter::new(store, SystemClock));
+    let store = Alone { table: MemoryStore::new(1_000), down: AtomicBool::new(true), closes };
+    Gatekeeper::new(rules, Limiter::new(store, SystemClock))
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_nobodys_refusal() {
+    let gatekeeper = gatekeeper(true);
+    let ask = Ask { facts: Facts { user: Some("42"), ..Facts::default() }, ..Ask::default() };
+    let now = gatekeeper.now();
+    for _ in 0..20 {
+        let answer = at_once(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
+        assert_eq!(answer.refusal(), Some(Refusal::StoreUnavailable));
+        assert!(!answer.is_known() && answer.binding().is_some_and(|one| one.rule == "api"));
+    }
+    let stats = gatekeeper.stats();
+    assert_eq!((stats.bans, stats.bans_without_room), (0, 0));
+}
+
+#[test]
+fn an_outage_bans_nobody() {
+    let gatekeeper = gatekeeper(false);
     let ask = Ask { facts: Facts { user: Some("42"), ..Facts::default() }, ..Ask::default() };
     let now = gatekeeper.now();
     let decide = || at_once(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));

@@ -107,10 +107,10 @@ rules:
     assert_eq!(
         counts,
         [
-            ("hard", [3, 1, 0, 0]),
-            ("shadow", [2, 0, 2, 0]),
-            ("soft", [1, 0, 0, 3]),
-            ("other", [0; 4])
+            ("hard", [3, 1, 0, 0, 0]),
+            ("shadow", [2, 0, 2, 0, 0]),
+            ("soft", [1, 0, 0, 3, 0]),
+            ("other", [0; 5])
         ]
     );
     let seen = seen.0.lock().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{
-    Ask, Facts, Gatekeeper, Reserved, SettleError, Source, TableFull, at_once, compile,
+    Ask, Facts, Gatekeeper, ReserveError, Reserved, SettleError, Source, at_once, compile,
 };
 
 const RULES: &str = "
@@ -134,12 +134,16 @@ fn what_is_late_or_unknown_is_not_settled() {
 #[test]
 fn a_full_table_is_too_much_work() {
     let gate = Gate::new();
-    let nothing = Ask { cost: Some(0), ..Ask::default() };
     let minute = Duration::from_secs(60);
-    for _ in 0..RESERVATIONS_MAX {
-        gate.0.reserve_at(&nothing, minute, NOON).expect("room");
+    let reserve = |index: usize| {
+        let user = format!("user-{}", index / 2);
+        let facts = Facts { path: Some("/work"), user: Some(&user), ..Facts::default() };
+        gate.0.reserve_at(&Ask { facts, ..Ask::default() }, minute, NOON)
+    };
+    for index in 0..RESERVATIONS_MAX {
+        assert!(reserve(index).expect("room").id.is_some());
     }
-    assert!(matches!(gate.0.reserve_at(&nothing, minute, NOON), Err(TableFull)));
+    assert_eq!(reserve(RESERVATIONS_MAX).unwrap_err(), ReserveError::TableFull);
     let refused = gate.admit("/work", "anna", false);
     assert_eq!(refused.answer.refusal(), Some(Refusal::Busy));
     assert!(refused.answer.binding().is_none() && refused.id.is_none());

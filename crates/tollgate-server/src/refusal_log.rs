@@ -6,13 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Micros, Wait};
 use tollgate_rules::stripes::Stripes;
-use tollgate_rules::{ByRule, Decided, RuleSet, Verdict};
+use tollgate_rules::{ByRule, Decided, MissingFacts, RuleSet, Verdict};
 
 use crate::key_names::KeyNames;
 use crate::telemetry::{Field, Logs};
 
 /// Between two lines of one rule and verdict.
 const SILENCE_US: u64 = 1_000_000;
+
+/// Between two lines about facts that one rule misses.
+const MISSING_SILENCE_US: u64 = 60_000_000;
+
+const SECOND_US: u64 = 1_000_000;
 
 /// Lines of all rules in a second.
 const LINES_MAX: u32 = 50;
@@ -29,7 +34,7 @@ pub(crate) struct RefusalLog {
 
 impl RefusalLog {
     pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> RefusalLog {
-        RefusalLog { logs: logs.clone(), names, sampling: Sampling::default() }
+        RefusalLog { logs: logs.clone(), names, sampling: Sampling::new(SILENCE_US) }
     }
 
     /// Tells of a rule that did not allow, if a line is due; `reason` is why the whole request was
@@ -69,7 +74,38 @@ impl RefusalLog {
             // Why the whole was refused, if it was, is not this rule's doing.
             Verdict::Shadow => self.logs.info("a rule in shadow would have refused", &fields[..6]),
             Verdict::Soft => self.logs.info("a soft limit is exceeded", &fields[..6]),
-            Verdict::Allowed => {}
+            Verdict::Unavailable if decided.refusal().is_some() => {
+                self.logs.warn("a request was refused", &fields);
+            }
+            // A rule in shadow: nobody knows what it would have said.
+            Verdict::Unavailable | Verdict::Allowed => {}
+        }
+    }
+}
+
+/// Writes into the log which facts questions lack, so that rules do not apply.
+pub(crate) struct MissingLog {
+    logs: Logs,
+    sampling: Sampling,
+}
+
+impl MissingLog {
+    pub(crate) fn new(logs: &Logs) -> MissingLog {
+        MissingLog { logs: logs.clone(), sampling: Sampling::new(MISSING_SILENCE_US) }
+    }
+
+    /// Tells of a rule that was skipped, if a line is due.
+    #[cold]
+    pub(crate) fn tell(&self, missing: &MissingFacts<'_>, now: Micros) {
+        let rule = &*missing.rule().name;
+        if let Some(since) = self.sampling.due(rule, Verdict::Allowed, now) {
+            let needs = missing.facts().map(|facts| facts.join("|")).collect::<Vec<_>>().join(",");
+            let fields: [Field<'_>; 3] =
+                [("rule", &rule), ("missing", &needs), ("questions_since", &since)];
+            self.logs.warn(
+                "no rule applies to a question, because it lacks facts that their keys need",
+                &fields,
+            );
         }
     }
 }
@@ -79,8 +115,9 @@ fn wait_text(wait: Wait) -> String {
 }
 
 /// Says when a line is due.
-#[derive(Default)]
 struct Sampling {
+    /// Between two lines of one rule and verdict.
+    silence_us: u64,
     /// What each thread knows. Bound: [`PAUSES_MAX`] rules for each stripe; one more, and all are
     /// forgotten.
     pauses: Stripes<Mutex<HashMap<Box<str>, PerVerdict<Pause>>>>,
@@ -111,6 +148,10 @@ struct Shown {
 }
 
 impl Sampling {
+    fn new(silence_us: u64) -> Sampling {
+        Sampling { silence_us, pauses: Stripes::default(), shown: Mutex::default() }
+    }
+
     /// Counts one, and says how many there were since the last line if another may be written now.
     fn due(&self, rule: &str, verdict: Verdict, now: Micros) -> Option<u64> {
         let now_us = now.as_u64();
@@ -121,7 +162,7 @@ impl Sampling {
         if !is_due {
             return None;
         }
-        let (is_due, until_us) = lock(&self.shown).due(rule, verdict, now_us);
+        let (is_due, until_us) = lock(&self.shown).due(rule, verdict, now_us, self.silence_us);
         self.at_pause(rule, verdict, |pause| (pause.from_us, pause.until_us) = (now_us, until_us));
         is_due.then(|| self.take_hidden(rule, verdict).max(1))
     }
@@ -150,26 +191,26 @@ impl Sampling {
 
 impl Shown {
     /// Whether a line may be written, and until when nobody need ask again.
-    fn due(&mut self, rule: &str, verdict: Verdict, now_us: u64) -> (bool, u64) {
+    fn due(&mut self, rule: &str, verdict: Verdict, now_us: u64, silence_us: u64) -> (bool, u64) {
         let last_us = self.lines_us.get(rule).and_then(|lines| lines[verdict as usize]);
         if let Some(last_us) = last_us
-            && last_us.abs_diff(now_us) < SILENCE_US
+            && last_us.abs_diff(now_us) < silence_us
         {
-            return (false, last_us + SILENCE_US);
+            return (false, last_us + silence_us);
         }
-        let second = now_us / SILENCE_US;
+        let second = now_us / SECOND_US;
         if self.second != second {
             (self.second, self.in_second) = (second, 0);
         }
         if self.in_second >= LINES_MAX {
-            return (false, (second + 1) * SILENCE_US);
+            return (false, (second + 1) * SECOND_US);
         }
         self.in_second += 1;
         if self.lines_us.len() >= RuleSet::RULES_MAX && !self.lines_us.contains_key(rule) {
             self.lines_us.clear();
         }
         self.lines_us.entry(rule.into()).or_default()[verdict as usize] = Some(now_us);
-        (true, now_us + SILENCE_US)
+        (true, now_us + silence_us)
     }
 }
 
@@ -184,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_rule_has_a_line_a_second_and_says_how_many_there_were() {
-        let sampling = Sampling::default();
+        let sampling = Sampling::new(SILENCE_US);
         // at_us, verdict, how many come | since the last line, if the last one is due
         let rows = [
             (0, Verdict::Refused, 1, Some(1)),
@@ -207,7 +248,7 @@ mod tests {
 
     #[test]
     fn all_rules_together_have_fifty_lines_a_second() {
-        let sampling = Sampling::default();
+        let sampling = Sampling::new(SILENCE_US);
         for second in 0..3 {
             let mut lines = 0;
             for turn in 0..6_000 {
@@ -222,7 +263,7 @@ mod tests {
 
     #[test]
     fn rules_that_come_and_go_leave_nothing_behind() {
-        let sampling = Sampling::default();
+        let sampling = Sampling::new(SILENCE_US);
         for turn in 0..RuleSet::RULES_MAX as u64 + 10 {
             let now = Micros::new(turn * 100_000);
             assert!(sampling.due(&format!("r{turn}"), Verdict::Soft, now).is_some());
@@ -232,7 +273,7 @@ mod tests {
 
     #[test]
     fn threads_share_the_silence_and_the_count() {
-        let sampling = Sampling::default();
+        let sampling = Sampling::new(SILENCE_US);
         let due = |at_us| sampling.due("api", Verdict::Refused, Micros::new(at_us));
         let lines = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| due(5))).collect();

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
+use tollgate_redis::KeyPrefix;
 
 use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
@@ -55,6 +56,21 @@ pub(crate) struct Flags {
         help_heading = "Rules"
     )]
     pub(crate) rules_watch: WatchMode,
+
+    /// What to answer a question when a rule needs a fact that it does not have
+    ///
+    /// A rule whose key needs a user does not apply where there is none. If that leaves no rule that could
+    /// refuse, `refuse` answers an error that says what is missing, `allow` lets the question pass. Of
+    /// /v1/check, /v1/reserve, /v1/refund, TG.CHECK and TG.PEEK; forward-auth and Envoy always let it pass,
+    /// and the log warns.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "TOLLGATE_MISSING_FACTS",
+        default_value = "refuse",
+        help_heading = "Rules"
+    )]
+    pub(crate) missing_facts: OnMissingFacts,
 
     /// The check API and forward-auth; port 0 is any free one, `none` is off
     #[arg(
@@ -175,10 +191,9 @@ pub(crate) struct Flags {
         value_name = "PREFIX",
         env = "TOLLGATE_KEY_PREFIX",
         default_value = "tollgate",
-        value_parser = store::prefix,
         help_heading = "State"
     )]
-    pub(crate) key_prefix: String,
+    pub(crate) key_prefix: KeyPrefix,
 
     /// How many keys are remembered, at about 40 bytes each
     #[arg(
@@ -280,6 +295,15 @@ pub(crate) struct Flags {
     /// How long a connection may be idle
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, hide = true)]
     pub(crate) idle_timeout: Duration,
+}
+
+/// What becomes of a question when facts are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnMissingFacts {
+    /// An error says what is missing
+    Refuse,
+    /// It passes, as if no rule applied
+    Allow,
 }
 
 /// The settings of a run.

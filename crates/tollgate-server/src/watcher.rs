@@ -5,22 +5,15 @@ use std::sync::Arc;
 
 use tollgate::{Micros, Refusal};
 use tollgate_rules::stripes::Counters;
-use tollgate_rules::{Decided, Observer, Verdict};
+use tollgate_rules::{Decided, MissingFacts, Observer, Verdict};
 
 use crate::key_names::KeyNames;
-use crate::refusal_log::RefusalLog;
+use crate::refusal_log::{MissingLog, RefusalLog};
 use crate::telemetry::Logs;
 use crate::top::{By, Top, TopEntry};
 
-/// Why requests are refused, and what metrics call it.
-pub(crate) const REASONS: [(Refusal, &str); 6] = [
-    (Refusal::OverLimit, "over_limit"),
-    (Refusal::NeverFits, "never_fits"),
-    (Refusal::Blocked, "blocked"),
-    (Refusal::Busy, "busy"),
-    (Refusal::TooManyLimits, "too_many_limits"),
-    (Refusal::EmptyKey, "empty_key"),
-];
+/// Why requests are refused.
+pub(crate) const REASONS: [Refusal; 7] = Refusal::ALL;
 
 /// Where the allowed ones are counted.
 const ALLOWED: usize = REASONS.len();
@@ -30,6 +23,7 @@ pub(crate) struct Watcher {
     outcomes: Counters<{ ALLOWED + 1 }>,
     top: Top,
     refusals: RefusalLog,
+    missing: MissingLog,
 }
 
 /// Requests by what became of them.
@@ -46,6 +40,7 @@ impl Watcher {
             outcomes: Counters::default(),
             top: Top::new(names.clone()),
             refusals: RefusalLog::new(logs, names),
+            missing: MissingLog::new(logs),
         }
     }
 
@@ -65,20 +60,21 @@ impl Watcher {
 impl Observer for Watcher {
     fn decided(&self, decided: &Decided<'_>) {
         let place = decided.refusal().map_or(ALLOWED, |refusal| {
-            let place = REASONS.iter().position(|(reason, _)| *reason == refusal);
+            let place = REASONS.iter().position(|reason| *reason == refusal);
             place.expect("every refusal has its name")
         });
         self.outcomes.add(place, 1);
         let mut by_a_rule = false;
         let mut all_allow = true;
         let each = decided.by_rule().map(|one| {
+            // That the store does not answer is no caller's doing.
             let refused = one.verdict == Verdict::Refused;
-            by_a_rule |= refused;
+            by_a_rule |= refused || one.verdict == Verdict::Unavailable;
             all_allow &= one.verdict == Verdict::Allowed;
             (&one.rule.name, one.key, refused)
         });
         self.top.count(decided.at(), each);
-        let reason = REASONS.get(place).map(|(_, reason)| *reason);
+        let reason = decided.refusal().map(Refusal::name);
         if !all_allow {
             for one in decided.by_rule().filter(|one| one.verdict != Verdict::Allowed) {
                 self.refusals.tell(decided, one, reason.unwrap_or_default());
@@ -89,5 +85,9 @@ impl Observer for Watcher {
         {
             self.refusals.tell_of_none(decided, reason);
         }
+    }
+
+    fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
+        self.missing.tell(missing, now);
     }
 }

@@ -234,8 +234,6 @@ fn api_per_user(example: &Example) {
     for (who, wanted) in [("user=a", 1_000), ("user=a ip=192.0.2.1", 1_000), ("ip=192.0.2.1", 60)] {
         assert_eq!(example.allowed(&request(0, "GET /api/x", who), 1_005), wanted, "{who}");
     }
-    // Neither a user nor an address: no rule can count, and none refuses.
-    assert_eq!(example.allowed(&request(0, "GET /api/x", ""), 1_005), 1_005);
     let mut two_users = vec![request(0, "GET /api/x", "user=a"); 1_001];
     two_users.push(request(0, "GET /api/y", "user=a"));
     two_users.push(request(0, "GET /api/x", "user=b"));

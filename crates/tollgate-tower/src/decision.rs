@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::Entry;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tollgate::headers::{Dialect, Field, FieldText, Fields, PolicyName};
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
@@ -45,6 +45,7 @@ struct Inner {
     fields: Fields,
     /// Empty unless refused.
     problem: Bytes,
+    message: Box<str>,
     layers: Layers,
     /// Whether its layer is to put it into the response.
     asked_for: bool,
@@ -57,7 +58,9 @@ impl GateDecision {
         (layers, asked_for): (Layers, bool),
     ) -> GateDecision {
         let reply = said.reply;
-        let problem = reply.problem().map(|problem| Bytes::from(problem.to_string()));
+        let problem = reply.problem();
+        let message = problem.as_ref().map(|problem| problem.message().to_string().into());
+        let problem = problem.map(|problem| Bytes::from(problem.to_string()));
         GateDecision(Arc::new(Inner {
             refusal: reply.refusal,
             decided_by: said.decided_by,
@@ -72,6 +75,7 @@ impl GateDecision {
             rule: said.rule.map(Into::into),
             fields: fields(said, dialects),
             problem: problem.unwrap_or_default(),
+            message: message.unwrap_or_default(),
             layers,
             asked_for,
         }))
@@ -141,6 +145,21 @@ impl GateDecision {
     /// The problem document of a refusal, in JSON; empty when allowed.
     pub fn problem(&self) -> &Bytes {
         &self.0.problem
+    }
+
+    /// The status of the response: 503 while the store does not answer, 429 of any other refusal, 200
+    /// when allowed.
+    pub fn status(&self) -> StatusCode {
+        match self.0.refusal {
+            None => StatusCode::OK,
+            Some(Refusal::StoreUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Some(_) => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// The sentence of a refusal for people; empty when allowed.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
     }
 
     /// The header fields that tell of it.

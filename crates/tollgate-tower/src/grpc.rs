@@ -1,18 +1,20 @@
 //! A refusal in gRPC: a response of headers only, with the status in them.
 //!
-//! Status 8, `RESOURCE_EXHAUSTED`; status 3, `INVALID_ARGUMENT`, where the request itself is wrong. `grpc-retry-pushback-ms` tells clients that retry by themselves how long
+//! Status 8, `RESOURCE_EXHAUSTED`; status 14, `UNAVAILABLE`, while the store does not answer, which is what
+//! clients make of HTTP 503; status 3, `INVALID_ARGUMENT`, where the request itself is wrong. `grpc-retry-pushback-ms` tells clients that retry by themselves how long
 //! to wait, or not to. `grpc-status-details-bin` has the same as a `google.rpc.RetryInfo`, for those that
 //! read rich errors: three small messages, written by hand.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response, request};
-use tollgate::Wait;
+use tollgate::{Refusal, Wait};
 
 use crate::decision::GateDecision;
 
 const INVALID_ARGUMENT: u32 = 3;
 const RESOURCE_EXHAUSTED: u32 = 8;
+const UNAVAILABLE: u32 = 14;
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 /// The longest that a `google.protobuf.Duration` can tell, in seconds: about 10,000 years.
 const DURATION_S_MAX: u64 = 315_576_000_000;
@@ -30,20 +32,21 @@ pub(crate) fn content_type(head: &request::Parts) -> Option<HeaderValue> {
 }
 
 /// The refusal. Its body is empty: whoever sends it ends the stream with the headers.
-pub(crate) fn exhausted(decision: &GateDecision, content_type: HeaderValue) -> Response<Bytes> {
-    let message = match decision.retry_after_s() {
-        Some(seconds) => format!("Rate limit exceeded. Retry in {seconds} s."),
-        None => "Rate limit exceeded. Waiting does not help.".into(),
+pub(crate) fn refused(decision: &GateDecision, content_type: HeaderValue) -> Response<Bytes> {
+    let code = match decision.refusal() {
+        Some(Refusal::StoreUnavailable) => UNAVAILABLE,
+        _ => RESOURCE_EXHAUSTED,
     };
+    let message = decision.message().to_owned();
     // Less than nothing: do not retry.
     let pushback = decision.retry_after().millis().map_or("-1".into(), |ms| ms.max(1).to_string());
-    let details = base64(&status(&message, decision.retry_after()));
+    let details = base64(&status(code, &message, decision.retry_after()));
     let fields = [
         (const { HeaderName::from_static("grpc-message") }, message),
         (const { HeaderName::from_static("grpc-retry-pushback-ms") }, pushback),
         (const { HeaderName::from_static("grpc-status-details-bin") }, details),
     ];
-    ended(RESOURCE_EXHAUSTED, content_type, fields)
+    ended(code, content_type, fields)
 }
 
 /// The answer to a request that is wrong.
@@ -73,9 +76,9 @@ fn ended(
 }
 
 /// `google.rpc.Status`: code = 1, message = 2, details = 3, each of them an `Any`: type_url = 1, value = 2.
-fn status(message: &str, retry_after: Wait) -> Vec<u8> {
+fn status(code: u32, message: &str, retry_after: Wait) -> Vec<u8> {
     let mut status = Vec::with_capacity(128);
-    number(&mut status, 1, RESOURCE_EXHAUSTED.into());
+    number(&mut status, 1, code.into());
     bytes(&mut status, 2, message.as_bytes());
     if let Some(micros) = retry_after.as_micros() {
         let mut any = Vec::with_capacity(72);
@@ -164,9 +167,9 @@ mod tests {
         want.extend_from_slice(RETRY_INFO.as_bytes());
         want.extend_from_slice(&[0x12, 10]);
         want.extend_from_slice(&info);
-        assert_eq!(status("no", Wait::from_micros(1_500_000)), want);
+        assert_eq!(status(RESOURCE_EXHAUSTED, "no", Wait::from_micros(1_500_000)), want);
         assert_eq!(
-            status("no", Wait::NEVER),
+            status(RESOURCE_EXHAUSTED, "no", Wait::NEVER),
             [0x08, 8, 0x12, 2, b'n', b'o'],
             "nothing to wait for"
         );

@@ -1,4 +1,5 @@
-//! What a refused client is told: 429 with a problem document, or `RESOURCE_EXHAUSTED` where it speaks gRPC.
+//! What a refused client is told: 429 with a problem document, or `RESOURCE_EXHAUSTED` where it speaks gRPC;
+//! 503 and `UNAVAILABLE` where it is not the client's doing, because the store does not answer.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -50,8 +51,8 @@ impl Refused<'_> {
     /// The response that is sent if nobody says otherwise.
     pub fn response(&self) -> Response<Bytes> {
         let mut response = match grpc::content_type(self.head) {
-            Some(content_type) => grpc::exhausted(self.decision, content_type),
-            None => problem(StatusCode::TOO_MANY_REQUESTS, self.decision.problem().clone()),
+            Some(content_type) => grpc::refused(self.decision, content_type),
+            None => problem(self.decision.status(), self.decision.problem().clone()),
         };
         self.decision.write_to(response.headers_mut(), true);
         response

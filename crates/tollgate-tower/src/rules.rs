@@ -77,6 +77,7 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
         facts: facts(&question.head, &fields, &identity),
         cost: question.cost,
         cannot_wait: question.max_wait.is_none(),
+        ..Ask::default()
     };
     let settles = question.settles || question.max_wait.is_some();
     let read = gatekeeper.as_read(now);
@@ -247,7 +248,7 @@ impl Headers for Fields<'_> {
 
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
-        let first = std::str::from_utf8(values.next()?).ok()?;
-        values.next().is_none().then_some(Cow::Borrowed(first))
+        let first = spelt(values.next()?);
+        values.next().is_none().then_some(first)
     }
 }

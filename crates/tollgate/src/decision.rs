@@ -28,6 +28,9 @@ pub struct Outcome {
     pub charged: u64,
     /// Who answered for this limit.
     pub decided_by: DecidedBy,
+    /// Which state was asked: limits of one request that have the same id and key and other numbers have
+    /// one each, and these are numbered. 0 for the first, and for limits without such a twin.
+    pub twin: u8,
     /// The instant that the answer is of, and that a charge carries: not before the last charge.
     pub served_at: Micros,
     /// Refusals that were answered without asking the shared store since it was last asked: whoever
@@ -39,9 +42,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Whether anybody knows what is left: not where the shared store does not answer and the limit
+    /// refuses for that.
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        self.allowed || !matches!(self.decided_by, DecidedBy::Closed)
+    }
+
     /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
     pub fn receipt(&self) -> Receipt {
-        Receipt { granted: self.charged, charged_at: self.served_at, decided_by: self.decided_by }
+        let Outcome { charged: granted, served_at: charged_at, decided_by, twin, .. } = *self;
+        Receipt { granted, charged_at, decided_by, twin }
     }
 }
 
@@ -114,6 +125,35 @@ pub enum Refusal {
     /// More than [`MAX_LIMITS`] limits were asked at once, or limits with more than 65,535
     /// different sets of numbers are in use.
     TooManyLimits,
+    /// The shared store does not answer, and the limit refuses then: not the caller's doing, and
+    /// nobody knows what is left.
+    StoreUnavailable,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Refusal; 7] = [
+        Refusal::OverLimit,
+        Refusal::NeverFits,
+        Refusal::Blocked,
+        Refusal::EmptyKey,
+        Refusal::Busy,
+        Refusal::TooManyLimits,
+        Refusal::StoreUnavailable,
+    ];
+
+    /// The word used in answers, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refusal::OverLimit => "over_limit",
+            Refusal::NeverFits => "never_fits",
+            Refusal::Blocked => "blocked",
+            Refusal::EmptyKey => "empty_key",
+            Refusal::Busy => "busy",
+            Refusal::TooManyLimits => "too_many_limits",
+            Refusal::StoreUnavailable => "store_unavailable",
+        }
+    }
 }
 
 /// The answer to one request over one or several limits.
@@ -254,14 +294,19 @@ impl Decision {
         // `min_by_key` and, reversed, `max_by_key` both settle ties for the first.
         let binding = match violated {
             0 => indices.clone().filter(enforced).min_by_key(|index| outcomes[*index].remaining),
+            // A limit that was judged is a better reason than a store that does not answer.
             _ => indices
                 .clone()
                 .rev()
                 .filter(is_violated)
-                .max_by_key(|index| outcomes[*index].retry_after),
+                .max_by_key(|index| (outcomes[*index].is_known(), outcomes[*index].retry_after)),
         };
         let Some(binding) = binding else { return Decision::unlimited(at) };
         let mut outcome = outcomes[binding];
+        if violated != 0 {
+            let waits = indices.clone().filter(is_violated).map(|one| outcomes[one].retry_after);
+            outcome.retry_after = waits.max().unwrap_or_default();
+        }
         let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
         outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
         // What was not decided as usual shows, wherever it was; else who answered for the binding one.
@@ -324,8 +369,7 @@ impl Decision {
 
     /// Refused because every state that could have answered is taken by a limited key.
     pub(crate) fn no_room(soonest: Wait, at: Micros) -> Decision {
-        let decided_by = DecidedBy::Overflow;
-        Decision { decided_by, ..Decision::refused(Refusal::OverLimit, soonest, at) }
+        Decision::refused(Refusal::OverLimit, soonest, at).by(DecidedBy::Overflow)
     }
 }
 
@@ -333,6 +377,7 @@ impl Decision {
 pub(crate) fn refusal_of(outcome: &Outcome) -> Option<Refusal> {
     match outcome.allowed {
         true => None,
+        false if !outcome.is_known() => Some(Refusal::StoreUnavailable),
         false if outcome.retry_after.is_never() => Some(Refusal::NeverFits),
         false => Some(Refusal::OverLimit),
     }
@@ -345,6 +390,8 @@ pub struct Receipt {
     pub(crate) charged_at: Micros,
     /// Whose state was charged.
     pub(crate) decided_by: DecidedBy,
+    /// Which of its states: see [`Outcome::twin`].
+    pub(crate) twin: u8,
 }
 
 impl Receipt {
@@ -361,5 +408,10 @@ impl Receipt {
     /// Who charged it: only there can it be given back.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
+    }
+
+    /// Which state was charged: see [`Outcome::twin`].
+    pub fn twin(&self) -> u8 {
+        self.twin
     }
 }

@@ -53,7 +53,7 @@ pub const MAX_BUCKETS: u32 = 1_023;
 ///
 /// Every question may come with other numbers for the same key: that is how each caller has its own
 /// limit, and how a limit changes while the program runs. The state remembers which numbers wrote it
-/// and is carried over as [`OnChange`] says, at the first take under the new ones. A store knows up
+/// and is carried over as [`OnChange`] says, at the first take that the new ones grant. A store knows up
 /// to 65,535 different sets of numbers at a time.
 #[derive(Clone, Debug)]
 pub struct Limit {

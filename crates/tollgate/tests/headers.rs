@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sfv::{List, ListEntry, Parser};
-use tollgate::headers::{Dialect, Policy, PolicyName, Problem, Reply};
+use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit, Limiter, Micros, Outcome, Refusal, Wait};
@@ -78,7 +78,7 @@ fn numbers_have_at_most_fifteen_digits() {
         let outcome = Outcome { allowed: true, remaining, ..Outcome::default() };
         let policies = [Policy { name: &name, limit: &limit, outcome }];
         let found = header(&reply(&policies, Micros::ZERO), Dialect::Draft, "RateLimit");
-        let want = format!("\"default\";r={}", row[1].as_str().unwrap());
+        let want = format!("\"default-1m\";r={}", row[1].as_str().unwrap());
         assert_eq!(found, Some(want));
     }
     assert_eq!(rows.len(), 4);
@@ -96,7 +96,7 @@ fn replies_have_the_fields_of_the_worked_cases() {
             .map(|(name, limit, outcome)| Policy { name, limit, outcome: *outcome })
             .collect();
         let reply = reply(&policies, Micros::ZERO);
-        assert_eq!(reply.refusal.is_some(), row[1] == u64::from(Problem::STATUS), "{row}");
+        assert_eq!(reply.refusal.is_some(), row[1] == 429, "{row}");
         let mut found: serde_json::Map<_, _> = reply
             .headers(&[Dialect::Draft])
             .map(|(name, value)| (name.to_string(), Value::from(value.to_string())))
@@ -160,9 +160,14 @@ impl Random {
             _ => self.size(MAX_PERIOD.as_micros() as u64),
         };
         let limit = Limit::per(self.size(MAX_EXACT), Duration::from_micros(period_us));
-        let limit = limit.name("n").build().unwrap();
+        let limit = match self.one_in(3) {
+            true => limit.clone().burst(self.size(1_000)).name("n").build().ok(),
+            false => None,
+        }
+        .unwrap_or_else(|| limit.name("n").build().unwrap());
         let name = match self.below(4) {
             0 => PolicyName::of(&limit),
+            1 => PolicyName::new(["a", "b"][self.below(2) as usize]).unwrap(),
             _ => {
                 let length = self.size(PolicyName::MAX_LEN as u64);
                 let text = (0..length).map(|_| match self.below(4) {
@@ -257,25 +262,48 @@ fn random_replies_are_read_back_as_they_were_meant() {
     assert!(refusals > 5_000 && nevers > 500, "{refusals} refusals, {nevers} for ever");
 }
 
+/// The policies of a reply, each name once where it comes first: of one name that which refuses for
+/// longest, else that with the least left, else the first.
+fn each_name_once<'a>(reply: &Reply<'a>) -> Vec<&'a Policy<'a>> {
+    let mut names: Vec<&PolicyName> = Vec::new();
+    for policy in reply.policies {
+        if !names.contains(&policy.name) {
+            names.push(policy.name);
+        }
+    }
+    let mut policies: Vec<&Policy<'_>> = reply.policies.iter().collect();
+    policies.sort_by_key(|policy| policy.outcome.remaining);
+    policies.sort_by_key(|policy| {
+        std::cmp::Reverse((!policy.outcome.allowed).then_some(policy.outcome.retry_after))
+    });
+    let binding = |name| *policies.iter().find(|policy| policy.name == name).expect("one has it");
+    names.into_iter().map(binding).collect()
+}
+
+/// The whole seconds in which the capacity comes back.
+fn window_s(limit: &Limit) -> Option<u64> {
+    let us = limit.period().as_micros() as u64;
+    if limit.algorithm().is_bucket() {
+        let refill = u128::from(us) * u128::from(limit.capacity());
+        return Some(refill.div_ceil(u128::from(limit.units()) * 1_000_000) as u64);
+    }
+    us.is_multiple_of(1_000_000).then_some(us / 1_000_000)
+}
+
 fn read_back_draft(reply: &Reply<'_>) {
-    let window_s = |policy: &Policy<'_>| {
-        let us = policy.limit.period().as_micros() as u64;
-        us.is_multiple_of(1_000_000).then_some(us / 1_000_000)
-    };
-    let want: Vec<Parsed> = reply
-        .policies
+    let policies = each_name_once(reply);
+    let want: Vec<Parsed> = policies
         .iter()
         .map(|policy| {
             let q = Some(policy.limit.capacity());
-            (string(policy.name), parameters(&[("q", q), ("w", window_s(policy))]))
+            (string(policy.name), parameters(&[("q", q), ("w", window_s(policy.limit))]))
         })
         .collect();
     let found = header(reply, Dialect::Draft, "RateLimit-Policy").expect("there are policies");
     assert_eq!(parsed(&found), want);
 
-    let told = |policy: &&Policy<'_>| reply.refusal.is_none() || !policy.outcome.allowed;
-    let want: Vec<Parsed> = reply
-        .policies
+    let told = |policy: &&&Policy<'_>| reply.refusal.is_none() || !policy.outcome.allowed;
+    let want: Vec<Parsed> = policies
         .iter()
         .filter(told)
         .map(|policy| {
@@ -305,12 +333,10 @@ fn read_back_legacy(reply: &Reply<'_>) {
     let retry = number(reply, Dialect::Legacy, "Retry-After");
     let reset = reply.reset_after.as_micros().map(seconds).expect("a reset is finite here");
     assert_eq!(integer("RateLimit-Reset"), alone(retry.unwrap_or(reset)));
-    let periods = reply.policies.iter().map(|policy| (policy, policy.limit.period()));
-    let whole: Vec<Parsed> = periods
-        .filter(|(_, period)| period.subsec_nanos() == 0)
-        .map(|(policy, period)| {
-            (bare(policy.limit.capacity()), parameters(&[("w", Some(period.as_secs()))]))
-        })
+    let windows = each_name_once(reply).into_iter().map(|policy| policy.limit);
+    let whole: Vec<Parsed> = windows
+        .filter(|limit| window_s(limit).is_some())
+        .map(|limit| (bare(limit.capacity()), parameters(&[("w", window_s(limit))])))
         .collect();
     assert_eq!(integer("RateLimit-Policy").unwrap_or_default(), whole);
 }
@@ -334,6 +360,7 @@ fn read_back_problem(reply: &Reply<'_>) {
         "detail",
         "error",
         "message",
+        "reason",
         "retryAfter",
         "status",
         "title",
@@ -341,12 +368,14 @@ fn read_back_problem(reply: &Reply<'_>) {
         "violated-policies",
     ];
     assert_eq!(members, sorted);
-    assert_eq!(body["type"], Problem::TYPE);
+    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    assert_eq!((&body["type"], &body["reason"]), (&kind.into(), &problem.reason().into()));
     assert_eq!((&body["status"], &body["error"]), (&429.into(), &"Too Many Requests".into()));
     assert!(body["message"].as_str().unwrap().starts_with("Rate limit exceeded."));
     assert_eq!(body["detail"], problem.detail().to_string());
     assert_eq!(body["retryAfter"], Value::from(number(reply, Dialect::Draft, "Retry-After")));
-    let violated = reply.policies.iter().filter(|policy| !policy.outcome.allowed);
+    let policies = each_name_once(reply).into_iter();
+    let violated = policies.filter(|policy| !policy.outcome.allowed);
     let violated: Vec<_> = violated.map(|policy| policy.name.as_str()).collect();
     assert_eq!(body["violated-policies"], Value::from(violated));
 }

@@ -182,13 +182,15 @@ fn an_unchanged_slot_vouches_for_its_block() {
 }
 
 /// A block changes hands: its slot gives it back to the free list under its lock, and another slot
-/// takes it from there and writes its own entries. `fenced` is whether whoever takes it then puts
-/// a release fence before its first store. The fence of its own lock is too early: a reader of the
-/// first slot that sees a store of the second must also see the lock of the first.
+/// takes it from there, gives its page another size of blocks, as it may when nobody else has a block
+/// there, and writes its own entries. `fenced` is whether whoever takes it then puts a release fence
+/// before its first store. The fence of its own lock is too early: a reader of the first slot that sees
+/// a store of the second must also see the lock of the first.
 fn a_block_changes_hands(fenced: bool) {
     explore(3, move || {
         let (first, second) = (slot(), slot());
-        let block = Arc::new(AtomicU64::new(1));
+        // The size of the page, and a word of the block.
+        let page = Arc::new([AtomicU64::new(1), AtomicU64::new(1)]);
         first.lock().write(record(1));
         let free = Arc::new(Mutex::new(false));
         let giver = {
@@ -201,23 +203,26 @@ fn a_block_changes_hands(fenced: bool) {
         };
         let taker = {
             let (second, free) = (Arc::clone(&second), Arc::clone(&free));
-            let block = Arc::clone(&block);
+            let page = Arc::clone(&page);
             thread::spawn(move || {
                 let mut locked = second.lock();
-                if std::mem::take(&mut *free.lock().unwrap()) {
+                let mut free = free.lock().unwrap();
+                if std::mem::take(&mut *free) {
                     if fenced {
                         fence(Ordering::Release);
                     }
-                    block.store(2, Ordering::Relaxed);
+                    page[0].store(2, Ordering::Relaxed);
+                    drop(free);
+                    page[1].store(2, Ordering::Relaxed);
                     locked.write(record(2));
                 }
             })
         };
         let seen = first.read();
         if seen.record() == record(1) {
-            let word = block.load(Ordering::Relaxed);
+            let words = page.each_ref().map(|word| word.load(Ordering::Relaxed));
             if first.is_unchanged(&seen) {
-                assert_eq!(word, 1, "a stranger's entry was believed");
+                assert_eq!(words, [1, 1], "a stranger's entry was believed");
             }
         }
         giver.join().unwrap();
@@ -300,4 +305,45 @@ fn two_requests_lock_two_slots_in_the_order_of_addresses() {
         other.join().unwrap();
         assert_eq!(slots.each_ref().map(|slot| slot.read().record()), [record(2); 2]);
     });
+}
+
+/// Two callers read a clock that runs, and charge a slot with what they read. One that finds a mark
+/// ahead of its reading takes that for a clock that went back, unless it reads it again: under the lock,
+/// or just before it takes the lock.
+fn a_clock_runs(read_again_under_the_lock: bool) {
+    explore(3, move || {
+        let (slot, clock) = (slot(), Arc::new(AtomicU64::new(MARK)));
+        let charge = move |slot: Arc<Slot>, clock: Arc<AtomicU64>| {
+            clock.fetch_add(1, Ordering::Relaxed);
+            let mut now = clock.load(Ordering::Relaxed);
+            if !read_again_under_the_lock && slot.read().record().mark > now {
+                now = clock.load(Ordering::Relaxed);
+            }
+            let mut locked = slot.lock();
+            let mark = locked.seen().record().mark;
+            if read_again_under_the_lock && mark > now {
+                now = clock.load(Ordering::Relaxed);
+            }
+            assert!(mark <= now, "the clock went back");
+            locked.write(Record { mark: now, ..record(1) });
+        };
+        let other = {
+            let (slot, clock) = (Arc::clone(&slot), Arc::clone(&clock));
+            thread::spawn(move || charge(slot, clock))
+        };
+        charge(slot, clock);
+        other.join().unwrap();
+    });
+}
+
+/// Would catch: a thread that was paused and is taken for a clock that went back.
+#[test]
+fn a_clock_read_again_under_the_lock_is_not_behind() {
+    a_clock_runs(true);
+}
+
+#[test]
+#[should_panic = "the clock went back"]
+fn a_clock_read_again_before_the_lock_may_be_behind() {
+    a_clock_runs(false);
 }

@@ -5,14 +5,15 @@
 //! run on purpose: a thread that is interrupted inside a step is what makes races happen.
 
 use std::collections::HashMap;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use tollgate::{
-    Algorithm, Align, Check, Decision, Limit, LimitBuilder, Limiter, Micros, Receipt, Refusal,
+    Algorithm, Align, Check, Clock, Decision, Limit, LimitBuilder, Limiter, MemoryStore, Micros,
+    Receipt, Refusal, SystemClock, Wait, algorithm,
 };
 
 const THREADS: usize = 8;
@@ -720,5 +721,130 @@ fn who_cannot_wait_takes_nothing_from_others() {
         });
         assert_eq!(moment.peek(&companion, "all", 0).remaining(), 1, "{companion}");
         assert_eq!(moment.peek(&queue, "line", 0).remaining(), 4, "{companion}");
+    }
+}
+
+/// How every kind of limit counts in a few milliseconds: much shorter than a thread may be paused.
+fn short() -> Vec<Limit> {
+    let of = |text: &str, algorithm| -> Limit {
+        tollgate::limit::parse_rate(text).unwrap().algorithm(algorithm).build().unwrap()
+    };
+    vec![
+        of("1000/second burst 10", Algorithm::TokenBucket),
+        of("10/second burst 1", Algorithm::TokenBucket),
+        of("100/second burst 1", Algorithm::LeakyBucket),
+        of("5/10ms", Algorithm::SlidingWindowCounter),
+        of("5/10ms", Algorithm::FixedWindow),
+        of("5/10ms", Algorithm::SlidingWindowLog),
+        Limit::per(5, Duration::from_millis(10)).buckets(5).build().unwrap(),
+    ]
+}
+
+/// Takes from one key as fast as `threads` can, on the machine's clock, for 150 ms. Whatever passed
+/// must pass again, one after the other at the instants that the charges carry.
+fn admits_no_more_than_alone(limit: &Limit, threads: usize) {
+    let limiter = Limiter::with_capacity(1_000);
+    let end = SystemClock.now().after(Wait::from_micros(150_000));
+    let mut charged: Vec<Micros> = race(threads, |_| {
+        let mut charged = Vec::new();
+        loop {
+            let decision = limiter.check(limit, "one");
+            if decision.allowed() {
+                charged.push(decision.receipt().charged_at());
+            }
+            if decision.at() >= end {
+                return charged;
+            }
+        }
+    })
+    .concat();
+    charged.sort_unstable();
+    let mut alone = algorithm::State::fresh(limit, Micros::ZERO);
+    let passes = |at: &&Micros| algorithm::take(limit, &mut alone, 1, **at).allowed;
+    let passed = charged.iter().filter(passes).count();
+    assert_eq!(charged.len(), passed, "{limit} ({}), {threads} threads", limit.algorithm());
+}
+
+/// Would catch: a thread that was paused for longer than a limit remembers, and that sets its clock
+/// back to before the pause, so that the next caller finds it refilled.
+#[test]
+fn eight_threads_admit_no_more_than_one() {
+    short().iter().for_each(|limit| admits_no_more_than_alone(limit, 8));
+}
+
+#[test]
+fn sixty_four_threads_admit_no_more_than_one() {
+    short().iter().for_each(|limit| admits_no_more_than_alone(limit, 64));
+}
+
+/// A clock whose next reader is paused after reading it, while others do what `meanwhile` says.
+#[derive(Default)]
+struct PausingClock {
+    now: AtomicU64,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Clock for PausingClock {
+    fn now(&self) -> Micros {
+        let now = Micros::new(self.now.load(SeqCst));
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|others| others());
+        now
+    }
+}
+
+type Paused = Limiter<MemoryStore, Arc<PausingClock>>;
+
+/// Every way to ask that may move a state.
+fn ask(limiter: &Paused, how: usize, limit: &Limit) -> Micros {
+    let check = Check::new(limit, "one");
+    let alone = Limit::per_hour(1_000).name("alone").build().unwrap();
+    match how {
+        0 => limiter.check(limit, "one").at(),
+        1 => limiter.peek(limit, "one", 1).at(),
+        2 => limiter.take_up_to(limit, "one", 2).at(),
+        3 => limiter.decide(&[check, Check::new(&alone, "one")]).at(),
+        4 => limiter.decide(&[check.shadow()]).at(),
+        5 => {
+            let mut decisions = Vec::new();
+            limiter.decide_batch(&[check; 20], &mut decisions);
+            decisions[19].at()
+        }
+        // A batch whose instant was read long before the last of it is decided.
+        6 => {
+            let (moment, mut last) = (limiter.now(), Micros::ZERO);
+            for _ in 0..20 {
+                last = moment.check(limit, "one").at();
+            }
+            last
+        }
+        _ => limiter.force(limit, "one", 1).at(),
+    }
+}
+
+/// A thread reads the clock and is paused; others use up the limit five seconds later. Would catch:
+/// a state that follows the old reading, and is fresh again for whoever reads the clock next.
+#[test]
+fn a_paused_thread_sets_no_clock_back() {
+    for (limit, how) in short().iter().flat_map(|limit| (0..8).map(move |how| (limit, how))) {
+        let clock = Arc::new(PausingClock::default());
+        clock.now.store(NOW.as_u64(), SeqCst);
+        let limiter = Arc::new(Limiter::new(MemoryStore::new(100), Arc::clone(&clock)));
+        let later = NOW.as_u64() + 5 * S;
+        let (theirs, of_theirs) = (Arc::clone(&limiter), limit.clone());
+        *clock.meanwhile.lock().unwrap() = Some(Box::new(move || {
+            theirs.clock().now.store(later, SeqCst);
+            let capacity = of_theirs.capacity();
+            assert!(theirs.take(&of_theirs, "one", capacity).allowed());
+        }));
+        let name = format!("{limit} ({}), {how}", limit.algorithm());
+        assert_eq!(ask(&limiter, how, limit), Micros::new(later), "{name}: the instant");
+        let next = limiter.check(limit, "one");
+        assert!(!next.allowed(), "{name}: refilled");
+        // It was the thread that was late, not the clock; where the clock is, states follow it.
+        clock.now.store(NOW.as_u64(), SeqCst);
+        let back = limiter.check(limit, "one");
+        let longest = 3 * limit.memory_us();
+        assert!(back.retry_after() <= Wait::from_micros(longest), "{name}: {back:?}");
     }
 }

@@ -1,10 +1,11 @@
 //! The limiter on its table against a map of pure states.
 //!
-//! While there is room every answer is equal to the map's. Under pressure a state that was not
-//! limited may have made room, so an answer is that of the state as it was or that of a fresh one;
-//! a limited state is always still there.
+//! While there is room every answer is equal to the map's. Under pressure a state may have made room,
+//! and then a fresh one answers; but only if it was not limited and enough others had used as large a
+//! share of their capacity to fill all places of a key.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use tollgate::algorithm::{self, State};
 use tollgate::{
@@ -108,18 +109,6 @@ struct Model {
 }
 
 impl Model {
-    /// The state of a key, carried over to these numbers; whether it is in the map.
-    fn open(&mut self, place: (usize, usize), limit: &Limit, now: Micros) -> (State, bool) {
-        let Some((old, state)) = self.states.get_mut(&place) else {
-            return (State::fresh(limit, now), false);
-        };
-        if old != limit {
-            algorithm::renumber(state, old, limit, now);
-            *old = limit.clone();
-        }
-        (state.clone(), true)
-    }
-
     fn act(
         &mut self,
         place: (usize, usize),
@@ -127,8 +116,8 @@ impl Model {
         (what, cost): (Act, u64),
         now: Micros,
     ) -> Answer {
-        // Only who takes carries the state over: who asks writes nothing, and what is forced is moved
-        // under the numbers that wrote the state.
+        // Only who is granted units carries the state over: who asks or is refused writes nothing, and
+        // what is forced is moved under the numbers that wrote the state.
         if what == Act::Peek || cost == 0 {
             let mut state = self.seen(place, limit, now);
             return act(limit, &mut state, what, cost, now).0;
@@ -144,7 +133,7 @@ impl Model {
             let after = self.seen(place, limit, now);
             return answer(&algorithm::judge(limit, &after, 0, now), cost);
         }
-        let (mut state, _) = self.open(place, limit, now);
+        let mut state = self.seen(place, limit, now);
         let (answer, wrote) = act(limit, &mut state, what, cost, now);
         if wrote {
             self.states.insert(place, (limit.clone(), state));
@@ -198,6 +187,8 @@ pub fn table_with_room(bytes: &[u8]) {
     let stats = run.limiter.store().stats();
     assert_eq!((stats.evicted, stats.overflowed), (0, 0), "there was room");
     assert!(stats.keys <= KEYS * run.limits.len(), "{stats:?}");
+    let every = |key| run.limits.iter().map(move |[limit, _]| (key, limit));
+    forget_all(&run.limiter, (0..KEYS).flat_map(every), run.now);
 }
 
 struct Room {
@@ -232,7 +223,7 @@ impl Room {
             }
             12 => {
                 let had = self.limiter.at(self.now).reset(&limit, &name(key));
-                let (state, _) = self.model.open((key, which), &limit, self.now);
+                let state = self.model.seen((key, which), &limit, self.now);
                 self.model.states.remove(&(key, which));
                 // A fresh state may be there or not.
                 let fresh = algorithm::judge(&limit, &state, 0, self.now).reset_after.is_zero();
@@ -327,7 +318,7 @@ impl Room {
         let mut outcomes = vec![Outcome::default(); checks.len()];
         let got = self.limiter.at(self.now).decide_each(&checks, &mut outcomes);
         let now = self.now;
-        let blocked = asked.iter().find_map(|(key, _)| self.model.blocked(*key, now));
+        let blocked = asked.iter().filter_map(|(key, _)| self.model.blocked(*key, now)).max();
         if let Some(wait) = blocked {
             assert_eq!((got.refusal(), got.retry_after()), (Some(Refusal::Blocked), wait));
             return;
@@ -344,18 +335,14 @@ impl Room {
         outcomes: &[Outcome],
     ) {
         let now = self.now;
-        let judge = |model: &mut Model, judged: u64| -> Vec<Outcome> {
+        let judge = |model: &Model, judged: u64| -> Vec<Outcome> {
             let each = asked.iter().zip(limits);
             each.map(|(place, limit)| {
-                let state = match cost {
-                    0 => model.seen(*place, limit, now),
-                    _ => model.open(*place, limit, now).0,
-                };
-                algorithm::judge(limit, &state, judged, now)
+                algorithm::judge(limit, &model.seen(*place, limit, now), judged, now)
             })
             .collect()
         };
-        let judged = judge(&mut self.model, cost);
+        let judged = judge(&self.model, cost);
         let allowed = judged.iter().all(|outcome| outcome.allowed);
         assert_eq!(got.allowed(), allowed, "{limits:?} cost {cost}");
         if allowed {
@@ -366,7 +353,7 @@ impl Room {
         let refused = judged.iter().filter(|outcome| !outcome.allowed);
         let retry = refused.map(|outcome| outcome.retry_after).max().unwrap_or(Wait::ZERO);
         assert_eq!(got.retry_after(), retry, "{limits:?} cost {cost}");
-        let present = judge(&mut self.model, 0);
+        let present = judge(&self.model, 0);
         for (index, (got, want)) in outcomes.iter().zip(&present).enumerate() {
             assert_eq!(got.remaining, want.remaining, "{} cost {cost}", limits[index]);
             assert_eq!(got.reset_after, want.reset_after, "{} cost {cost}", limits[index]);
@@ -395,6 +382,9 @@ impl Room {
     }
 }
 
+/// The fewest places of a key: 16 slots of one bucket, where both of its buckets are the same one.
+const PLACES_LEAST: usize = 16;
+
 /// More keys than slots: answers are of the state as it was, or of a fresh one where it may have
 /// made room; a limited state is always there.
 pub fn table_under_pressure(bytes: &[u8]) {
@@ -402,19 +392,67 @@ pub fn table_under_pressure(bytes: &[u8]) {
     let limiter = Limiter::with_capacity(source.below(3) * 20);
     let limits: Vec<Limit> = limits().into_iter().map(|[few, _]| few).collect();
     let keys = 3 * limiter.store().stats().slots;
-    let mut run = Pressure { limiter, limits, known: HashMap::new(), now: Micros::new(START) };
+    let now = Micros::new(START);
+    let (known, asked) = (HashMap::new(), HashSet::new());
+    let mut run = Pressure { limiter, limits, known, asked, evicted: 0, now };
     while !source.is_empty() {
         let key = usize::from(source.byte()) * 7 % keys;
         run.step(key, &mut source);
     }
+    run.forget_everything();
 }
 
 struct Pressure {
     limiter: Limiter,
     limits: Vec<Limit>,
-    /// What the state of a key may be; nothing known means fresh.
-    known: HashMap<(usize, usize), Vec<State>>,
+    /// What is known of the state of a key; nothing known means fresh.
+    known: HashMap<(usize, usize), KnownState>,
+    /// Every key with the limits it was asked about.
+    asked: HashSet<(usize, usize)>,
+    /// States that had to make room so far.
+    evicted: usize,
     now: Micros,
+}
+
+/// What the state of a key may be.
+#[derive(Default)]
+struct KnownState {
+    /// What it is if it is still there: at least one.
+    either: Vec<State>,
+    /// It may have made room.
+    may_be_gone: bool,
+}
+
+/// The order in which states make room: those that are not limited, by the share of the capacity that
+/// they have used, then by when they are fresh.
+#[derive(Clone, Copy)]
+struct EvictionRank {
+    limited: bool,
+    used: u64,
+    capacity: u64,
+    reset_after: Wait,
+}
+
+impl EvictionRank {
+    fn of(limit: &Limit, state: &State, now: Micros) -> EvictionRank {
+        let present = algorithm::judge(limit, state, 0, now);
+        let (limited, capacity) = (present.remaining == 0, limit.capacity());
+        let (used, reset_after) = (capacity - present.remaining, present.reset_after);
+        EvictionRank { limited, used, capacity, reset_after }
+    }
+
+    fn compare(&self, other: &EvictionRank) -> Ordering {
+        let used = |one: &EvictionRank, other: &EvictionRank| {
+            u128::from(one.used) * u128::from(other.capacity)
+        };
+        let open = used(self, other)
+            .cmp(&used(other, self))
+            .then(self.reset_after.cmp(&other.reset_after));
+        match self.limited || other.limited {
+            true => self.limited.cmp(&other.limited),
+            false => open,
+        }
+    }
 }
 
 impl Pressure {
@@ -434,35 +472,91 @@ impl Pressure {
             3 => (Act::Take, 4),
             _ => (Act::Take, 1),
         };
+        self.asked.insert((key, which));
         let (limit, name) = (&self.limits[which], name(key));
         let check = Check::new(limit, &name).cost(ask.1).act(ask.0);
         let got = self.limiter.at(self.now).decide(&[check]);
         let stats = self.limiter.store().stats();
         assert!(stats.keys <= stats.slots, "{stats:?}");
         assert!(got.remaining() <= limit.capacity());
+        if stats.evicted > self.evicted {
+            self.evicted = stats.evicted;
+            self.suspect((key, which));
+        }
         self.learn((key, which), ask, &got);
+    }
+
+    /// One state has made room for that of `newcomer`: marks those that it may have been. All places of
+    /// the newcomer were taken, and none of the states there ranked below the one that left.
+    fn suspect(&mut self, newcomer: (usize, usize)) {
+        let (limits, now) = (&self.limits, self.now);
+        let mut ranks = Vec::with_capacity(self.known.len());
+        self.known.retain(|place, known| {
+            let limit = &limits[place.1];
+            let each = known.either.iter().map(|state| EvictionRank::of(limit, state, now));
+            let highest = each.max_by(EvictionRank::compare).expect("one at least");
+            let fresh = highest.reset_after.is_zero();
+            if !fresh && *place != newcomer {
+                ranks.push(highest);
+            }
+            !fresh
+        });
+        // The one that left is among them.
+        assert!(ranks.len() >= PLACES_LEAST, "a state left although there was room");
+        let (_, least, _) =
+            ranks.select_nth_unstable_by(PLACES_LEAST - 1, |one, other| other.compare(one));
+        let may_be_victim = |limit: &Limit, state: &State| {
+            let rank = EvictionRank::of(limit, state, now);
+            !rank.limited && rank.compare(least).is_le()
+        };
+        for (place, known) in self.known.iter_mut().filter(|(place, _)| **place != newcomer) {
+            let limit = &limits[place.1];
+            known.may_be_gone |= known.either.iter().any(|state| may_be_victim(limit, state));
+        }
     }
 
     /// What the answer says about the state; fails if no state that may be there gives it.
     fn learn(&mut self, place: (usize, usize), (what, cost): (Act, u64), got: &Decision) {
         let (limit, now) = (&self.limits[place.1], self.now);
-        let known = self.known.remove(&place).unwrap_or_default();
-        let is_limited = |state: &State| !algorithm::judge(limit, state, 1, now).allowed;
-        let always_limited = !known.is_empty() && known.iter().all(is_limited);
+        let KnownState { either, may_be_gone } = self.known.remove(&place).unwrap_or_default();
+        let is_fresh = |state: &State| algorithm::judge(limit, state, 0, now).reset_after.is_zero();
+        let may_be_gone = may_be_gone || either.iter().all(is_fresh);
         if got.decided_by() == DecidedBy::Overflow {
-            assert!(!always_limited, "{limit}: a limited state made room");
+            assert!(may_be_gone, "{limit}: a state made room that ranks above others");
             return;
         }
-        // A state that is not limited may have made room: then a fresh one answers.
-        let fresh = (!always_limited).then(|| State::fresh(limit, now));
+        let fresh = may_be_gone.then(|| State::fresh(limit, now));
         let mut left: Vec<State> = Vec::new();
-        for mut state in known.into_iter().chain(fresh) {
+        for mut state in either.into_iter().chain(fresh) {
             let (answer, _) = act(limit, &mut state, what, cost, now);
             if answer == answer_of(got) && !left.contains(&state) {
                 left.push(state);
             }
         }
         assert!(!left.is_empty(), "{limit}: nothing answers {what:?} {cost} with {got:?}");
-        self.known.insert(place, left);
+        // Who only asked has no state for it.
+        let wrote = got.granted() > 0;
+        self.known.insert(place, KnownState { either: left, may_be_gone: may_be_gone && !wrote });
     }
+
+    /// Forgets what was asked about. (Overflow states cannot be forgotten on purpose.)
+    fn forget_everything(&self) {
+        if self.limiter.store().stats().overflowed == 0 {
+            let asked = self.asked.iter().map(|(key, which)| (*key, &self.limits[*which]));
+            forget_all(&self.limiter, asked, self.now);
+        }
+    }
+}
+
+/// Forgets every state: once no key has one, logs take no memory.
+fn forget_all<'a>(
+    limiter: &Limiter,
+    states: impl Iterator<Item = (usize, &'a Limit)>,
+    now: Micros,
+) {
+    for (key, limit) in states {
+        limiter.at(now).reset(limit, &name(key));
+    }
+    let stats = limiter.store().stats();
+    assert_eq!((stats.keys, stats.log_bytes), (0, 0), "{stats:?}");
 }

@@ -126,13 +126,18 @@ local function machine()
     for i = 1, checks do
       local one = asked[i]
       local place, flags, cost, part = one[1], one[2], one[3], one[4]
-      local charged = has(flags, COUNTED)
-      if not charged and mask == 0 and has(flags, CHARGED) then
-        charged = admits(place, flags, NEVER_ALONE, cost, part)
+      local granted = false
+      if mask == 0 and has(flags, CHARGED) then
+        granted = admits(place, flags, NEVER_ALONE, cost, part)
           and (one[5] or not has(flags, AT_ONCE))
       end
-      if charged then
-        place.limit.algorithm.charge(place.limit, place, cost, part)
+      local algorithm = place.limit.algorithm
+      if granted then
+        algorithm.charge(place.limit, place, cost, part)
+        place.dirty = true
+      elseif has(flags, COUNTED) then
+        local charge = algorithm.charge_refused or algorithm.charge
+        charge(place.limit, place, cost, part)
         place.dirty = true
       end
     end

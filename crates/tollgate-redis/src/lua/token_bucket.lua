@@ -119,6 +119,19 @@ local function token_bucket()
     place.a, place.b = whole, part
   end
 
+  -- What is charged for refused requests ends at one capacity of debt; what was forced beyond stays.
+  function bucket.charge_refused(limit, place, cost, cost_part)
+    local before, before_part = place.a, place.b
+    local whole, part = more(limit, limit.full, limit.full_part, limit.full, limit.full_part)
+    bucket.charge(limit, place, cost, cost_part)
+    if place.a > whole or place.a == whole and place.b > part then
+      if before > whole or before == whole and before_part > part then
+        whole, part = before, before_part
+      end
+      place.a, place.b = whole, part
+    end
+  end
+
   function bucket.ttl(limit, place)
     return keep_for(limit.ttl, limit.memory, place.at, place.a + 1)
   end

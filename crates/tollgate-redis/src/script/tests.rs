@@ -25,9 +25,12 @@ fn every_state_is_kept_for_as_long_as_it_matters() {
             let at = if random.one_in(9) { now - random.below(900_000) } else { now };
             let units = random.between(1, 40);
             let charged_at = random.one_in(2).then(|| Micros::new(at - random.below(500_000)));
-            let asked =
-                Asked { check: tollgate::Check::new(&limit, "k").cost(units), limit: &limit };
-            let force = Asked { check: asked.check.act(Act::Force), limit: &limit };
+            let asked = Asked {
+                check: tollgate::Check::new(&limit, "k").cost(units),
+                limit: &limit,
+                twin: 0,
+            };
+            let force = Asked { check: asked.check.act(Act::Force), limit: &limit, twin: 0 };
             let body = match random.below(4) {
                 0 => None,
                 1 => Some(decide(&[asked], &[0], 1)),
@@ -62,7 +65,7 @@ fn a_huge_value_of_others_stays_where_it_is() {
         Algorithm::ALL.map(|algorithm| Limit::per_second(4).algorithm(algorithm).build().unwrap());
     for limit in &limits {
         let described: Arc<[u8]> = describe(limit, TimeOf::Server, Micros::ZERO).into();
-        let asked = Asked { check: tollgate::Check::new(limit, "k").cost(2), limit };
+        let asked = Asked { check: tollgate::Check::new(limit, "k").cost(2), limit, twin: 0 };
         let swapped = [(&Found::Foreign, &Some((b"new".to_vec(), 1_000)))];
         let bodies = [
             None,

@@ -273,6 +273,7 @@ pub(super) fn copy_of(receipt: &Receipt) -> Receipt {
         charged: receipt.granted(),
         served_at: receipt.charged_at(),
         decided_by: receipt.decided_by(),
+        twin: receipt.twin(),
         ..Outcome::default()
     }
     .receipt()

@@ -178,10 +178,13 @@ fn settle(plan: &Plan<'_>, entries: &Entries, told: &mut Told, now: Micros) {
     let Some(wait) = wait_of(plan, entries) else { return };
     let waited = told.refusal.map_or(Wait::ZERO, |_| told.outcome.retry_after);
     if told.refusal.is_none() {
-        told.refusal = Some(if wait.is_never() { Refusal::NeverFits } else { Refusal::OverLimit });
         // Reversed, so that of equals the first wins.
         let refusing: ArrayVec<_, MAX_LIMITS> = refusing(plan, entries).collect();
-        match refusing.iter().rev().max_by_key(|(_, _, outcome)| outcome.retry_after) {
+        match refusing
+            .iter()
+            .rev()
+            .max_by_key(|(_, _, outcome)| (outcome.is_known(), outcome.retry_after))
+        {
             Some(&(index, planned, outcome)) => {
                 told.binding = Some(Binding::Limit(index));
                 told.capacity = plan.limit(planned).capacity();
@@ -192,6 +195,11 @@ fn settle(plan: &Plan<'_>, entries: &Entries, told: &mut Told, now: Micros) {
                 told.outcome = outcome_of_closed(plan, now);
             }
         }
+        told.refusal = Some(match told.outcome.is_known() {
+            false => Refusal::StoreUnavailable,
+            true if wait.is_never() => Refusal::NeverFits,
+            true => Refusal::OverLimit,
+        });
     }
     told.outcome.allowed = false;
     told.outcome.retry_after = waited.max(wait);

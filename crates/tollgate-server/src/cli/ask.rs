@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use tollgate::Refusal;
+
 use super::client::Request;
 use super::client::door::DataArgs;
 use super::for_people::{self, printable, wait};
@@ -77,14 +79,41 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let question = Value::Object(question(args)).to_string();
     let request = Request { method: "POST", path: "/v1/check".into(), body: Some(question) };
     let response = door.ask(&request).map_err(Failure::Input)?;
-    if !matches!(response.status, 200 | 429) {
-        return Err(Failure::Input(door.refused(&response)));
-    }
     let decision = serde_json::from_str::<Decision>(&response.body);
+    // 503 is a refusal while the store does not answer, or no answer at all.
+    let is_decision =
+        matches!(response.status, 200 | 429) || response.status == 503 && decision.is_ok();
+    if !is_decision {
+        let report = door.refused(&response);
+        return Err(Failure::Input(match missing_flags(&response.body) {
+            Some(hint) => report.hint(hint),
+            None => report,
+        }));
+    }
     let decision = decision.map_err(|error| Failure::Input(door.not_tollgate(&error)))?;
     let text = if args.json { format!("{}\n", response.body) } else { decision.for_people() };
     io::stdout().write_all(text.as_bytes()).map_err(Failure::from_output)?;
     if decision.allowed { Ok(()) } else { Err(Failure::No) }
+}
+
+/// The flags that would tell what a question lacks, if that is the problem.
+fn missing_flags(body: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Unanswered {
+        missing: Vec<Vec<String>>,
+    }
+    let Unanswered { missing } = serde_json::from_str(body).ok()?;
+    let flag = |fact: &String| match fact.strip_prefix("header.") {
+        Some(name) => Some(format!("--header {}=VALUE", printable(name))),
+        None if ["user", "ip", "tier", "path", "method"].contains(&&**fact) => {
+            Some(format!("--{fact} {}", if fact == "ip" { "ADDR" } else { "VALUE" }))
+        }
+        None => None,
+    };
+    let any_of =
+        |facts: &Vec<String>| facts.iter().filter_map(flag).collect::<Vec<_>>().join(" or ");
+    let flags: Vec<_> = missing.iter().map(any_of).filter(|flags| !flags.is_empty()).collect();
+    (!flags.is_empty()).then(|| format!("add {}", flags.join(", and ")))
 }
 
 fn question(args: &Args) -> Map<String, Value> {
@@ -141,6 +170,7 @@ struct Decision {
     max: Option<u64>,
     retry_after_ms: Option<u64>,
     delay_ms: Option<u64>,
+    reason: Option<String>,
     limits: Vec<Judged>,
 }
 
@@ -149,7 +179,8 @@ struct Judged {
     rule: String,
     limit: String,
     allowed: bool,
-    remaining: u64,
+    /// Nobody knows, while the store does not answer.
+    remaining: Option<u64>,
     retry_after_ms: Option<u64>,
     reset_after_ms: Option<u64>,
     #[serde(default)]
@@ -182,6 +213,13 @@ impl Decision {
                 let delay = wait(Some(delay));
                 format!("Allowed after {delay}: {remaining} of {max} left under {rule} ({limit}).")
             }
+            (false, _) if self.reason.as_deref() == Some(Refusal::StoreUnavailable.name()) => {
+                let retry = wait(self.retry_after_ms);
+                format!(
+                    "Refused: the store does not answer, and {rule} ({limit}) refuses then. Retry in \
+                     {retry}."
+                )
+            }
             (false, _) => match self.retry_after_ms {
                 Some(_) => {
                     let retry = wait(self.retry_after_ms);
@@ -208,9 +246,9 @@ fn table(limits: &[Judged]) -> String {
             printable(&one.rule),
             printable(&one.limit),
             format!("{answer}{standing}"),
-            one.remaining.to_string(),
+            one.remaining.map_or_else(|| "-".into(), |remaining| remaining.to_string()),
             retry,
-            wait(one.reset_after_ms),
+            if one.remaining.is_some() { wait(one.reset_after_ms) } else { "-".into() },
         ]
     });
     let head = ["rule", "limit", "answer", "left", "retry in", "full in"];
@@ -220,6 +258,17 @@ fn table(limits: &[Judged]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_tell_what_is_missing() {
+        let hint =
+            |missing: &str| missing_flags(&format!(r#"{{"message":"m","missing":{missing}}}"#));
+        assert_eq!(hint(r#"[["user","ip"]]"#).as_deref(), Some("add --user VALUE or --ip ADDR"));
+        let two = hint(r#"[["user"],["header.x-a"]]"#);
+        assert_eq!(two.as_deref(), Some("add --user VALUE, and --header x-a=VALUE"));
+        assert_eq!(hint(r#"[["entry.a"]]"#), None);
+        assert_eq!(missing_flags(r#"{"message":"m"}"#), None);
+    }
 
     #[test]
     fn people_get_a_sentence_and_a_table() {
@@ -242,7 +291,16 @@ mod tests {
                  \x20 all   9/minute   refused (shadow)  0     never     60 s\n",
             ),
         ];
-        for (json, want) in rows {
+        let unavailable = (
+            r#"{"allowed":false,"rule":"login","limit":"5/minute","remaining":null,"max":5,
+                "retry_after_ms":1000,"delay_ms":0,"reason":"store_unavailable","limits":[
+                {"rule":"login","limit":"5/minute","allowed":false,"remaining":null,
+                 "retry_after_ms":1000,"reset_after_ms":null}]}"#,
+            "Refused: the store does not answer, and login (5/minute) refuses then. Retry in 1 s.\n\n\
+             \x20 rule   limit     answer   left  retry in  full in\n\
+             \x20 login  5/minute  refused  -     1 s       -\n",
+        );
+        for (json, want) in rows.into_iter().chain([unavailable]) {
             let decision: Decision = serde_json::from_str(json).unwrap();
             assert_eq!(decision.for_people(), want);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
-use tollgate::Wait;
+use tollgate::{Refusal, Wait};
 use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
 use tollgate_rules::{Caller, Override, key_text};
 
@@ -271,15 +271,18 @@ fn why_no_block(leniency: Leniency) -> &'static str {
 /// What one limit says of a caller.
 fn limit(one: &KeyLimit) -> Value {
     let decision = &one.decision;
+    // While the store does not answer nobody knows.
+    let known = decision.outcome().is_known();
     json!({
         "tier": one.tier,
         "limit": one.limit,
         "max": one.capacity,
-        "remaining": decision.remaining(),
-        "balance": one.balance,
+        "remaining": known.then(|| decision.remaining()),
+        "balance": known.then_some(one.balance),
         "allowed": decision.allowed(),
         "retry_after_ms": decision.retry_after().millis(),
-        "reset_after_ms": decision.reset_after().millis(),
+        "reset_after_ms": decision.reset_after().millis().filter(|_| known),
+        "reason": decision.refusal().map(Refusal::name),
         "decided_by": decision.decided_by().name(),
     })
 }

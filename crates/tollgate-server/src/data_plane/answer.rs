@@ -4,12 +4,13 @@ use std::fmt::{self, Write};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
-use tollgate::Wait;
+use serde_json::json;
 use tollgate::headers::{Dialect, Field, FieldText, Problem, Reply};
-use tollgate_rules::{Answer, Judged, ReservationId, Standing};
+use tollgate::{Refusal, Wait};
+use tollgate_rules::{Answer, Judged, MissingFacts, ReservationId, Standing};
 
 use crate::doors::connection::Body;
-use crate::reply::write_json_text;
+use crate::reply::{self, write_json_text};
 
 /// Room for the text of most header fields together.
 const FIELDS_BYTES: usize = 224;
@@ -17,13 +18,48 @@ const FIELDS_BYTES: usize = 224;
 /// Room for the text of most decisions.
 const DECISION_BYTES: usize = 480;
 
-/// The response to a check: 200 or 429.
+/// The response to a check: 200 or a refusal; 400 where facts are missing.
 pub(super) fn decision(answer: &Answer, reservation: Option<ReservationId>) -> Response<Body> {
-    let status = if answer.allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    if let Some(missing) = answer.unanswered() {
+        let mut out = Vec::with_capacity(DECISION_BYTES);
+        write_unanswered(&mut out, &missing);
+        return reply::json(StatusCode::BAD_REQUEST, out);
+    }
+    let status = answer.refusal().map_or(StatusCode::OK, status_of);
     let kind = const { HeaderValue::from_static("application/json") };
     respond(status, Content { kind, bytes: DECISION_BYTES }, answer, |out, reply| {
         write_decision(out, answer, reply, reservation);
     })
+}
+
+/// The status of a refusal.
+pub(super) fn status_of(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// The reason of an error for want of facts, for programs.
+const MISSING_FACTS: &str = "missing_facts";
+
+/// The error for want of facts: the rule that was skipped, and the facts that would do. Whoever reads
+/// only `allowed` is not let pass.
+#[cold]
+pub(super) fn write_unanswered(out: &mut Vec<u8>, missing: &MissingFacts<'_>) {
+    let message = format!(
+        "No rule could be asked: {missing}. Send it (empty text is none), or let such questions pass \
+         with --missing-facts allow."
+    );
+    let document = json!({
+        "allowed": false,
+        "error": StatusCode::BAD_REQUEST.canonical_reason(),
+        "message": message,
+        "reason": MISSING_FACTS,
+        "rule": &*missing.rule().name,
+        "missing": missing.facts().collect::<Vec<_>>(),
+    });
+    serde_json::to_writer(out, &document).expect("a vector takes every byte");
 }
 
 /// What the body of a response is.
@@ -108,6 +144,8 @@ pub(super) fn write_decision(
     reservation: Option<ReservationId>,
 ) {
     let binding = answer.binding();
+    // While the store does not answer nobody knows what is left.
+    let known = answer.is_known();
     out.extend_from_slice(if answer.allowed() {
         b"{\"allowed\":true"
     } else {
@@ -115,12 +153,12 @@ pub(super) fn write_decision(
     });
     write_text(out, ",\"rule\":", binding.map(|binding| binding.rule));
     write_text(out, ",\"limit\":", binding.map(|binding| binding.limit));
-    write_number(out, ",\"remaining\":", binding.map(|_| answer.remaining()));
+    write_number(out, ",\"remaining\":", binding.filter(|_| known).map(|_| answer.remaining()));
     write_wait(out, ",\"retry_after_ms\":", answer.retry_after());
-    write_wait(out, ",\"reset_after_ms\":", answer.reset_after());
+    write_wait(out, ",\"reset_after_ms\":", known_wait(answer.reset_after(), known));
     write_wait(out, ",\"delay_ms\":", answer.delay());
     write_number(out, ",\"max\":", binding.map(|_| answer.capacity()));
-    write_number(out, ",\"reset_at\":", binding.and_then(|_| reply.reset_at_s()));
+    write_number(out, ",\"reset_at\":", binding.filter(|_| known).and_then(|_| reply.reset_at_s()));
     out.extend_from_slice(b",\"decided_by\":\"");
     out.extend_from_slice(answer.decided_by().name().as_bytes());
     out.extend_from_slice(b"\",\"limits\":[");
@@ -152,9 +190,10 @@ fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
     } else {
         b",\"allowed\":false"
     });
-    write_number(out, ",\"remaining\":", Some(outcome.remaining));
+    let known = outcome.is_known();
+    write_number(out, ",\"remaining\":", known.then_some(outcome.remaining));
     write_wait(out, ",\"retry_after_ms\":", outcome.retry_after);
-    write_wait(out, ",\"reset_after_ms\":", outcome.reset_after);
+    write_wait(out, ",\"reset_after_ms\":", known_wait(outcome.reset_after, known));
     match judged.standing {
         Standing::Enforced => {}
         Standing::Shadow => out.extend_from_slice(b",\"shadow\":true"),
@@ -164,8 +203,10 @@ fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
 }
 
 fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option<u64>) {
-    out.extend_from_slice(b",\"error\":\"");
-    out.extend_from_slice(Problem::ERROR.as_bytes());
+    out.extend_from_slice(b",\"reason\":\"");
+    out.extend_from_slice(problem.reason().as_bytes());
+    out.extend_from_slice(b"\",\"error\":\"");
+    out.extend_from_slice(problem.error().as_bytes());
     // Digits and plain words.
     out.extend_from_slice(b"\",\"message\":\"");
     write_display(out, problem.message());
@@ -206,6 +247,12 @@ pub(super) fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
         Some(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
         None => out.extend_from_slice(b"null"),
     }
+}
+
+/// A wait that nobody knows is written as one that never ends: null.
+#[inline(always)]
+fn known_wait(wait: Wait, known: bool) -> Wait {
+    if known { wait } else { Wait::NEVER }
 }
 
 /// Rounded up: who waits this long is let in.

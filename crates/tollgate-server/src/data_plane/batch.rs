@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tollgate_rules::Version;
 
-use super::answer::write_decision;
+use super::answer::{write_decision, write_unanswered};
 use super::http::DataPlane;
 use super::json::read_batch;
 use crate::doors::connection::Body;
@@ -39,8 +39,14 @@ pub(super) async fn answer(
         }
         let rules = Version::from_inner(Arc::clone(&rules));
         let answer = plane.decide_asked(rules, asked, now).await;
-        let policies = answer.policies();
-        write_decision(&mut out, &answer, &answer.reply(&policies), None);
+        match answer.unanswered() {
+            // In its place: the others are answered.
+            Some(missing) => write_unanswered(&mut out, &missing),
+            None => {
+                let policies = answer.policies();
+                write_decision(&mut out, &answer, &answer.reply(&policies), None);
+            }
+        }
     }
     out.push(b']');
     // It may wait for long, and what counts is its length.

@@ -1,8 +1,9 @@
 //! `/v1/forward-auth`: a proxy asks before it passes a request on.
 //!
 //! What it asks about is in headers, which `forwarded.rs` reads; nothing is taken from the query,
-//! because some proxies append their client's. A refusal is 429 with a problem document; nginx passes
-//! on only 401 and 403, so it gets 403 and is told the rest in a header.
+//! because some proxies append their client's. A refusal is 429 with a problem document, or 503 while
+//! the store does not answer; nginx passes on only 401 and 403, so it gets 403 and is told the rest in a
+//! header.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::Problem;
 use tollgate_rules::{Ask, Facts, Headers};
 
-use super::answer::{Content, respond, write_display};
+use super::answer::{Content, respond, status_of, write_display};
 use super::facts::RequestHeaders;
 use super::forwarded::{Forwarded, SaidTwice, Style};
 use super::http::DataPlane;
@@ -52,11 +53,12 @@ pub(super) async fn answer(
     };
     let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
     let answer = plane.decide(rules, &ask, now).await;
-    if answer.allowed() {
+    let Some(refusal) = answer.refusal() else {
         return respond(StatusCode::OK, Content::none(), &answer, |_, _| {});
-    }
+    };
+    let meant = status_of(refusal);
     let status = match style {
-        Style::PassedOn => StatusCode::TOO_MANY_REQUESTS,
+        Style::PassedOn => meant,
         Style::Nginx => StatusCode::FORBIDDEN,
     };
     let kind = const { HeaderValue::from_static(Problem::CONTENT_TYPE) };
@@ -68,7 +70,7 @@ pub(super) async fn answer(
     });
     if style == Style::Nginx {
         let name = const { HeaderName::from_static("x-tollgate-status") };
-        response.headers_mut().insert(name, HeaderValue::from_static("429"));
+        response.headers_mut().insert(name, meant.as_u16().into());
     }
     response
 }

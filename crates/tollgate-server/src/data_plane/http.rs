@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
 use tollgate::Micros;
-use tollgate_rules::{Answer, Ask, Version};
+use tollgate_rules::{Answer, Ask, Facts, Version};
 
 use super::facts::{identifying, identity, stated};
 use super::forwarded::Style;
@@ -17,6 +17,7 @@ use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
 use crate::reply;
+use crate::settings::OnMissingFacts;
 use crate::store::Gatekeeper;
 use crate::warnings::Warnings;
 
@@ -39,6 +40,8 @@ pub(crate) struct DataPlane {
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) warnings: Warnings,
     pub(crate) timing: Arc<Timing>,
+    /// What becomes of questions that no rule can be asked about.
+    pub(crate) missing_facts: OnMissingFacts,
 }
 
 /// What a path means.
@@ -156,8 +159,14 @@ impl DataPlane {
     ) -> Answer {
         let (stated, identifying) = (stated(asked), identifying(&rules, asked));
         let identity = identity(identifying.as_deref(), &stated, now);
-        let facts = identity.complete(stated);
-        self.decide(rules, &Ask { facts, cost: asked.cost, ..Ask::default() }, now).await
+        let ask = self.ask(identity.complete(stated), asked.cost);
+        self.decide(rules, &ask, now).await
+    }
+
+    /// A question that a program asks, which can be told what is wrong with it.
+    pub(super) fn ask<'a>(&self, facts: Facts<'a>, cost: Option<u64>) -> Ask<'a> {
+        let needs_facts = self.missing_facts == OnMissingFacts::Refuse;
+        Ask { facts, cost, needs_facts, ..Ask::default() }
     }
 
     async fn act(
@@ -173,7 +182,7 @@ impl DataPlane {
             Route::Batch => batch::answer(self, body, request).await,
             Route::Reserve => reserve::reserve(self, body).await,
             Route::Commit => reserve::commit(gatekeeper, body).await,
-            Route::Refund => reserve::refund(gatekeeper, body).await,
+            Route::Refund => reserve::refund(self, body).await,
             Route::ForwardAuth(style) => forward_auth::answer(self, head, peer.ip(), style).await,
             Route::Json => envoy::json::answer(self, body).await,
             Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),

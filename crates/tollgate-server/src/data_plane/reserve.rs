@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
-use tollgate_rules::{Ask, ReservationId, SettleError};
+use tollgate_rules::{ReservationId, ReserveError, SettleError};
 
 use super::answer;
 use super::facts::{identifying, identity, stated};
@@ -16,6 +16,9 @@ use crate::store::Gatekeeper;
 
 /// How long a reservation stays open if nobody says.
 const EXPIRES_IN_MS: u64 = 60_000;
+
+const NO_COST: &str = "A reservation takes at least 1: write \"cost\":1, or leave it out for what the \
+    rules say. To look without taking, send \"cost\":0 to /v1/check.";
 
 /// Takes an estimate, and names it.
 pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
@@ -31,14 +34,17 @@ pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Body> {
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
     let (stated, identifying) = (stated(&asked), identifying(&rules, &asked));
     let identity = identity(identifying.as_deref(), &stated, now);
-    let ask = Ask { facts: identity.complete(stated), cost: asked.cost, ..Ask::default() };
+    let ask = plane.ask(identity.complete(stated), asked.cost);
     let reserving =
         plane.gatekeeper.reserve_by(rules, &ask, expires_in, plane.gatekeeper.as_read(now));
     match plane.timing.of(reserving).await {
         Ok(reserved) => reply::no_store(answer::decision(&reserved.answer, reserved.id)),
-        Err(_full) => {
-            let message =
-                format!("There are {RESERVATIONS_MAX} open reservations: settle some of them.");
+        Err(ReserveError::NoCost) => bad_request(NO_COST),
+        Err(ReserveError::TableFull) => {
+            let message = format!(
+                "There is no room for another open reservation ({RESERVATIONS_MAX}, or fewer with long \
+                 keys): settle some of them."
+            );
             reply::error(StatusCode::SERVICE_UNAVAILABLE, &message)
         }
     }
@@ -62,7 +68,8 @@ pub(super) async fn commit(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Bod
 }
 
 /// Gives back a reservation, or what a check like this one would have cost.
-pub(super) async fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Body> {
+pub(super) async fn refund(plane: &DataPlane, body: &[u8]) -> Response<Body> {
+    let gatekeeper = &plane.gatekeeper;
     let asked = match Asked::read(body, REFUND) {
         Ok(asked) => asked,
         Err(problem) => return bad_request(&problem),
@@ -83,7 +90,7 @@ pub(super) async fn refund(gatekeeper: &Gatekeeper, body: &[u8]) -> Response<Bod
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let (stated, identifying) = (stated(&asked), identifying(&rules, &asked));
     let identity = identity(identifying.as_deref(), &stated, now);
-    let ask = Ask { facts: identity.complete(stated), cost: asked.cost, ..Ask::default() };
+    let ask = plane.ask(identity.complete(stated), asked.cost);
     answer::decision(&gatekeeper.refund_by(rules, &ask, gatekeeper.as_read(now)).await, None)
 }
 

@@ -121,8 +121,8 @@ impl Metrics {
             .sample(&[("outcome", "refused")], outcomes.refused.iter().sum::<u64>());
         let mut family =
             page.family("tollgate_refusals_total", Kind::Counter, "Requests refused, by reason.");
-        for ((_, reason), count) in REASONS.iter().zip(outcomes.refused) {
-            family.sample(&[("reason", reason)], count);
+        for (reason, count) in REASONS.iter().zip(outcomes.refused) {
+            family.sample(&[("reason", reason.name())], count);
         }
         page.family("tollgate_decision_seconds", Kind::Histogram, "How long decisions take.")
             .buckets(&self.timing.0.buckets());
@@ -136,6 +136,12 @@ impl Metrics {
             Kind::Counter,
             stats.without_fact.into(),
             "Rules that did not apply because a fact of their key was missing.",
+        );
+        one(
+            "tollgate_unanswered_total",
+            Kind::Counter,
+            stats.unanswered.into(),
+            "Questions answered with an error, because facts were missing for every rule that could refuse.",
         );
         one(
             "tollgate_left_out_limits_total",

@@ -92,6 +92,7 @@ impl<'a> Server<'a> {
             tokens: tokens.clone(),
             warnings: Warnings::new(logs),
             timing: timing.clone(),
+            missing_facts: settings.missing_facts,
         };
         let envoy = EnvoyDoor {
             gatekeeper: gatekeeper.clone(),
@@ -107,6 +108,7 @@ impl<'a> Server<'a> {
             timing.clone(),
             patience,
             Audit::new(logs, names.clone()),
+            settings.missing_facts,
         );
         let metrics = Metrics {
             gatekeeper: gatekeeper.clone(),

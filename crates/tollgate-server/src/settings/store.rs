@@ -11,9 +11,6 @@ use crate::cli::Report;
 /// The most stores beside the one of all rules. Bound: what a check's terms can name.
 const SECOND_STORES_MAX: usize = 15;
 
-/// The longest prefix of keys: it stands in each of them.
-const PREFIX_BYTES_MAX: usize = 64;
-
 /// Where counters are kept.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreChoice {
@@ -76,16 +73,6 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn prefix(text: &str) -> Result<String, String> {
-    let right = |c: char| c.is_ascii_graphic() && !matches!(c, '{' | '}');
-    match text.len() {
-        1..=PREFIX_BYTES_MAX if text.chars().all(right) => Ok(text.into()),
-        _ => Err(format!(
-            "write 1 to {PREFIX_BYTES_MAX} letters, digits and signs, without spaces and braces"
-        )),
-    }
-}
-
 /// What the settings of stores say together.
 pub(super) fn check(settings: &Settings) -> Result<(), Report> {
     let named = &settings.second_store;
@@ -143,12 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_and_prefixes_have_bounds() {
+    fn timeouts_have_bounds() {
         assert_eq!(timeout("10ms"), Ok(Duration::from_millis(10)));
         assert!(timeout("999us").is_err() && timeout("1001ms").is_err() && timeout("1s").is_ok());
-        assert!(prefix("app:limits").is_ok() && prefix(&"x".repeat(64)).is_ok());
-        for wrong in ["", "a b", "a{b}", "é", &"x".repeat(65)] {
-            assert!(prefix(wrong).is_err(), "{wrong:?}");
-        }
     }
 }

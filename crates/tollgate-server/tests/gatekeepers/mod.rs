@@ -128,7 +128,7 @@ fn compiled(text: &str) -> RuleSet {
 /// A store under a prefix of this world's own, connected.
 async fn shared(server: &Redis, seed: u64) -> Shared<RedisStore> {
     let options = Options {
-        prefix: format!("world-{seed}"),
+        prefix: format!("world-{seed}").parse().expect("a prefix"),
         time: TimeOf::Caller,
         timeout: Duration::from_secs(20),
         ..Options::default()

@@ -180,6 +180,23 @@ pub(crate) fn nobody_answers(kind: &Kind) {
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
 }
 
+/// Tollgate answers, but not its store, and a rule is closed: 503 from Tollgate itself. A path that is open
+/// when Tollgate does not answer stays closed, because the rule says so.
+pub(crate) fn store_does_not_answer(kind: &Kind) {
+    let mut setup = Setup::start(kind);
+    setup.restart_without_its_store();
+    for (target, n) in ["/page", "/login"].into_iter().zip(2..) {
+        let refused = setup.ask(n, "POST", target, &[]).expect("an answer");
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{target}");
+        assert_eq!(refused.header("cache-control"), Some("no-store"));
+        assert_eq!(refused.header("ratelimit"), None, "nobody knows what is left");
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+        assert_eq!(refused.json()["error"], "Service Unavailable");
+        assert_eq!(refused.json()["status"], 503);
+        assert_eq!(setup.reached(), [], "a refused request goes no further");
+    }
+}
+
 /// Asks as nine callers from 127.0.0.N on: where an answer is lost the question was counted, and a
 /// refusal would be another story.
 fn passes_or_not(kind: &Kind, setup: &Setup, mode: Mode, n: u8) {

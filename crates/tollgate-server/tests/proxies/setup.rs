@@ -107,6 +107,19 @@ impl Setup {
         self.server = Some(server);
     }
 
+    /// Ends Tollgate and starts it with a rule that is closed, on a store that is not there.
+    pub(crate) fn restart_without_its_store(&mut self) {
+        self.server = None;
+        let rules =
+            "rules: [{ name: api, key: '{ip}', limits: [100/hour], on_store_failure: closed }]";
+        file(self.rules.path(), "rules.yaml", rules);
+        let rules = self.rules.path().join("rules.yaml");
+        let store = format!("redis://{}", testkit::net::free_address());
+        let server = Server::start(&["--rules", text(&rules), "--store", &store]);
+        self.faults.retarget(server.http());
+        self.server = Some(server);
+    }
+
     /// A client at 127.0.0.N, connected to the proxy. Tollgate trusts 127.0.0.1 only.
     pub(crate) fn client(&self, n: u8) -> Client {
         assert_ne!(n, 1, "that is the proxy's own address");

@@ -52,6 +52,11 @@ fn without_an_answer_open_paths_pass_and_closed_ones_do_not() {
 }
 
 #[test]
+fn a_closed_rule_without_its_store_is_503() {
+    scenarios::store_does_not_answer(&TRAEFIK);
+}
+
+#[test]
 fn a_slow_tollgate_makes_nobody_wait_long() {
     scenarios::slow(&TRAEFIK);
 }

@@ -30,7 +30,7 @@ fn the_data_door_takes_tokens() {
         for (authorization, status) in &rows {
             let headers: Vec<_> =
                 authorization.iter().map(|value| ("authorization", value.as_str())).collect();
-            let answer = server.request("POST", path, &headers, "{}");
+            let answer = server.request("POST", path, &headers, r#"{"user":"1","cost":0}"#);
             assert_eq!(answer.status, *status, "{path} {authorization:?}");
             if *status == 401 {
                 assert_eq!(answer.header("www-authenticate"), Some("Bearer"));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, Server, file, text};
 
 #[test]
 fn a_decision_has_its_fields_in_order_and_its_headers() {
@@ -54,7 +54,10 @@ fn no_wait_helps_a_cost_above_the_limit() {
 
 #[test]
 fn without_a_rule_there_are_no_headers() {
-    let server = Server::start(&["--limit", "2/hour"]);
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "rules: [{ name: api, match: { path: /api }, key: '{user}', limits: [2/hour] }]";
+    let rules = file(directory.path(), "rules.yaml", rules);
+    let server = Server::start(&["--rules", text(&rules)]);
     for body in ["", "{}", r#"{"path":"/"}"#] {
         let answer = server.post("/v1/check", body);
         assert_eq!(answer.status, 200);
@@ -127,7 +130,7 @@ fn long_messages_are_cut() {
 #[test]
 fn bodies_have_a_cap() {
     let server = Server::start(&["--limit", "2/hour"]);
-    let spaces = |bytes: usize| " ".repeat(bytes - 2) + "{}";
+    let spaces = |bytes: usize| " ".repeat(bytes - 12) + r#"{"user":"1"}"#;
     assert_eq!(server.post("/v1/check", &spaces(65_536)).status, 200);
     let answer = server.post("/v1/check", &spaces(65_537));
     assert_eq!((answer.status, answer.header("connection")), (413, Some("close")));
@@ -169,7 +172,7 @@ fn a_batch_is_decided_in_order_at_one_instant() {
     };
     assert_eq!(
         column("allowed"),
-        [json!(true), json!(true), json!(true), json!(false), json!(true)]
+        [json!(true), json!(true), json!(true), json!(false), json!(false)]
     );
     assert_eq!(column("remaining"), [json!(1), json!(0), json!(1), json!(0), json!(null)]);
     assert_eq!(answers[3]["retry_after_ms"], 1_800_000, "no time has passed between them");

@@ -16,12 +16,16 @@ fn slow_heads_are_closed() {
     let mut slow = Client::connect(server.http());
     slow.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
     let mut second = Client::connect(server.http());
-    second.request("POST", "/v1/check", &[], "{}");
+    second.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#);
     second.send(b"POST").unwrap();
     for (name, client) in [("silent", &mut silent), ("slow", &mut slow), ("second", &mut second)] {
         assert_eq!(client.until_closed(), "", "{name}");
     }
-    assert_eq!(server.post("/v1/check", "{}").status, 200, "others are served");
+    assert_eq!(
+        server.post("/v1/check", r#"{"user":"1","cost":0}"#).status,
+        200,
+        "others are served"
+    );
 }
 
 #[test]
@@ -39,7 +43,7 @@ fn idle_connections_are_closed() {
     let flags = ["--limit", "9/hour", "--header-timeout", "1h", "--idle-timeout", "2s"];
     let server = Server::start(&flags);
     let mut client = Client::connect(server.http());
-    assert_eq!(client.request("POST", "/v1/check", &[], "{}").status, 200);
+    assert_eq!(client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status, 200);
     assert_eq!(client.until_closed(), "");
 }
 
@@ -51,16 +55,17 @@ fn heads_have_a_cap() {
     let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     for headers in [&[("x-long", long.as_str())][..], &many] {
         let mut client = Client::connect(server.http());
-        let answer = client.try_request("POST", "/v1/check", headers, "{}");
+        let answer = client.try_request("POST", "/v1/check", headers, r#"{"user":"1","cost":0}"#);
         assert_eq!(answer.expect("an answer").status, 431);
     }
-    assert_eq!(server.post("/v1/check", "{}").status, 200);
+    assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
 }
 
 #[test]
 fn what_follows_a_request_does_not_withhold_its_answer() {
     let server = Server::start(&["--limit", "9/hour"]);
-    let request = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
+    let request =
+        "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 12\r\n\r\n{\"user\":\"1\"}";
     for after in ["\r\n", "POST /v1/ch", "\u{0}garbage\r\n\r\n"] {
         let mut client = Client::connect(server.http());
         client.send(format!("{request}{after}").as_bytes()).unwrap();
@@ -75,18 +80,23 @@ fn one_connection_too_many_is_turned_away() {
         let mut first = Client::connect(server.http());
         let mut second = Client::connect(server.http());
         for client in [&mut first, &mut second] {
-            assert_eq!(client.request("POST", "/v1/check", &[], "{}").status, 200);
+            assert_eq!(
+                client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
+                200
+            );
         }
         let mut third = Client::connect(server.http());
         let answer = third.receive(true).unwrap();
         assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
         assert_eq!(answer.message(), "Too many connections are open.");
-        assert_eq!(first.request("POST", "/v1/check", &[], "{}").status, 200);
+        assert_eq!(first.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status, 200);
         drop(second);
         // Room comes when the server has noticed; until then newcomers are turned away.
         let served = |_| {
             let mut client = Client::connect(server.http());
-            client.try_request("POST", "/v1/check", &[], "{}").is_ok_and(|one| one.status == 200)
+            client
+                .try_request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#)
+                .is_ok_and(|one| one.status == 200)
         };
         assert!((0..1_000).any(served), "{flag}");
     }
@@ -104,7 +114,7 @@ fn a_server_without_descriptors_recovers() {
     let clients: Vec<_> = (0..64).map(|_| Client::connect(server.http())).collect();
     server.wait_for_log("cannot accept connections");
     drop(clients);
-    assert_eq!(server.post("/v1/check", "{}").status, 200);
+    assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
     let ended = server.stop();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let told = ended.stderr.matches("cannot accept connections").count();
@@ -115,7 +125,11 @@ fn a_server_without_descriptors_recovers() {
 fn who_has_closed_its_side_is_still_answered() {
     let server = Server::start(&["--limit", "9/hour"]);
     let mut stream = TcpStream::connect(server.http()).unwrap();
-    stream.write_all(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    stream
+        .write_all(
+            b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 12\r\n\r\n{\"user\":\"1\"}",
+        )
+        .unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     assert_eq!(Client::over(stream).receive(true).unwrap().status, 200);
@@ -137,7 +151,7 @@ fn what_is_not_http_does_not_disturb() {
         let said = client.until_closed();
         assert!(!said.contains(" 200 "), "{said:?}");
     }
-    assert_eq!(server.post("/v1/check", "{}").status, 200);
+    assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
 }
 
 /// Clients that ask without pause, each on one connection, while the server is told to stop: every
@@ -187,7 +201,7 @@ fn a_request_that_has_begun_is_finished() {
     let mut client = Client::connect(server.http());
     client.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n\r\n").unwrap();
     let mut other = Client::connect(server.http());
-    assert_eq!(other.request("POST", "/v1/check", &[], "{}").status, 200);
+    assert_eq!(other.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status, 200);
     server.signal("TERM");
     // Idle connections are closed, and the door: then the stop has certainly begun.
     assert_eq!(other.until_closed(), "");

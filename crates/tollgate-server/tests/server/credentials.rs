@@ -195,7 +195,9 @@ fn with_tokens(directory: &Path) -> (Server, PathBuf) {
 /// The status of a check with this token.
 fn check(client: &mut Client, token: &str) -> u16 {
     let bearer = format!("Bearer {token}");
-    client.request("POST", "/v1/check", &[("authorization", &bearer)], "{}").status
+    client
+        .request("POST", "/v1/check", &[("authorization", &bearer)], r#"{"user":"1","cost":0}"#)
+        .status
 }
 
 #[test]
@@ -312,6 +314,7 @@ fn each_file_is_taken_for_itself() {
     assert_eq!(reload(NEW).status, 200);
     let bearer = [("authorization", format!("Bearer {NEW}"))];
     let bearer = bearer.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let answer = client(&server, &second).request("POST", "/v1/check", &bearer, "{}");
+    let answer =
+        client(&server, &second).request("POST", "/v1/check", &bearer, r#"{"user":"1","cost":0}"#);
     assert_eq!(answer.status, 200);
 }

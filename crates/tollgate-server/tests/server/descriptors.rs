@@ -42,7 +42,7 @@ fn a_start_takes_what_it_may_and_says_what_is_missing() {
         let at = format!("{soft} {hard}");
         let server = start(soft, hard, &["--max-connections", "100"]);
         assert_eq!(soft_limit(&server), hard, "{at}");
-        assert_eq!(server.post("/v1/check", "{}").status, 200, "{at}");
+        assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200, "{at}");
         let told = server.stop().stderr;
         let line = |text: &str| told.lines().find(|line| line.contains(text)).unwrap_or_default();
         assert_eq!(line(RAISED).ends_with(&format!(" from={soft} to={hard}")), raised, "{told}");

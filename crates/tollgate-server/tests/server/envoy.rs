@@ -179,6 +179,32 @@ fn our_rules_see_entries_as_facts() {
     assert_eq!(limit(&told), ("weekly".into(), 5, 7));
 }
 
+/// Would catch: headers that repeat a policy for each descriptor that it applies to.
+#[test]
+fn several_descriptors_under_one_rule_are_one_policy() {
+    let rules = "
+rules:
+  - { name: per-user, match: { domain: app }, key: '{user}', limits: [{ rate: 100/day, burst: 20 }] }
+  - { name: gentle, match: { domain: app }, key: '{user}', limits: [1/day], soft: true }
+";
+    let (server, _directory) = with_rules(rules, &[]);
+    let mut caller = Caller::connect(server.grpc());
+    let _ = caller.ask(with_hits(asks("app", &[&[("user", "b")]]), 17));
+    let all: &[&[(&str, &str)]] = &[&[("user", "a")], &[("user", "b")], &[("user", "c")]];
+    let told = caller.ask(asks("app", all));
+    assert_eq!(told.short(), "OK: OK 19, OK 2, OK 19");
+    assert_eq!(told.header("ratelimit-policy"), Some("\"per-user-1d\";q=20;w=17280"));
+    let left = told.header("ratelimit").expect("what is left");
+    assert!(left.starts_with("\"per-user-1d\";r=2;t="), "{left}");
+    assert_eq!(left.matches("per-user").count(), 1, "{left}");
+    let told = caller.ask(with_hits(asks("app", all), 3));
+    assert_eq!(told.short(), "OVER: OK 19, OVER 2, OK 19");
+    let body: Value = serde_json::from_slice(&told.0.raw_body).unwrap();
+    assert_eq!(body["violated-policies"], serde_json::json!(["per-user-1d"]));
+    let told = caller.ask(asks("app", &[&[("user", "a")], &[("user", "c")]]));
+    assert_eq!(told.header("x-ratelimit-warning"), Some("gentle-1d"), "{told:?}");
+}
+
 /// What Envoy is to tell its client, allowed and refused.
 #[test]
 fn clients_are_told_in_the_dialects_of_the_rules() {

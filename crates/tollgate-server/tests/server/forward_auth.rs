@@ -1,6 +1,6 @@
 //! `/v1/forward-auth`: what proxies send, and what they get.
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, Server, file, text};
 
 #[test]
 fn a_proxy_asks_for_its_client() {
@@ -41,6 +41,26 @@ fn nothing_is_taken_from_the_query() {
         let headers = [("x-forwarded-for", "192.0.2.1")];
         assert_eq!(server.request("GET", &path, &headers, "").status, status, "{query}");
     }
+}
+
+#[test]
+fn a_user_whose_name_is_no_text_is_a_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "identify: { user: { header: x-user }, tier: { header: x-tier } }\n\
+        rules: [{ name: users, key: '{user}', limits: [2/hour] }]";
+    let rules = file(directory.path(), "rules.yaml", rules);
+    let server = Server::start(&["--rules", text(&rules)]);
+    let mut client = Client::connect(server.http());
+    let mut ask = |user: &[u8]| {
+        let head = b"GET /v1/forward-auth HTTP/1.1\r\nhost: a\r\nx-tier: \xfc\r\nx-user: ";
+        client.send(&[head, user, b"\r\n\r\n"].concat()).unwrap();
+        client.receive(true).unwrap().status
+    };
+    assert_eq!([ask(b"m\xfcller"), ask(b"m\xfcller"), ask(b"m\xfcller")], [200, 200, 429]);
+    assert_eq!(ask(b"m\xf6ller"), 200, "somebody else");
+    // By every listener the same.
+    let user = server.check(r#"{"user":"m%FCller"}"#);
+    assert_eq!(user["allowed"], false);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::harness::{Client, Server};
 /// The status of the answer to one request with these lines after the first.
 fn status(door: SocketAddr, first: &str, fields: &str) -> u16 {
     let mut client = Client::connect(door);
-    client.send(format!("{first}\r\n{fields}content-length: 2\r\n\r\n{{}}").as_bytes()).unwrap();
+    let request = format!("{first}\r\n{fields}content-length: 12\r\n\r\n{{\"user\":\"1\"}}");
+    client.send(request.as_bytes()).unwrap();
     client.receive(true).expect("an answer").status
 }
 

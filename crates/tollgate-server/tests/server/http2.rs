@@ -129,7 +129,7 @@ fn answers_that_nobody_reads_are_bounded() {
     let answered = kept.iter().filter(|answer| answer.status() == 200).count() as u64;
     assert_eq!(before - remaining(), 1_000 * answered, "a batch that is refused charges nothing");
     // Others are answered as ever, and long again when the client has left.
-    assert_eq!(server.post("/v1/check", "{}").status, 200);
+    assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
     drop((kept, runtime));
     testkit::wait::until_true("room", || server.post("/v1/check/batch", &batch).status == 200);
 }
@@ -142,12 +142,17 @@ fn who_does_not_read_is_closed() {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let closed = async {
         let mut sender = ask_only(&server).await;
-        let unread = head_of(&mut sender, "/v1/check", "{}").await.expect("a head");
+        let unread =
+            head_of(&mut sender, "/v1/check", r#"{"user":"1","cost":0}"#).await.expect("a head");
         // These have no body.
         while head_of(&mut sender, "/v1/forward-auth", "").await.is_ok() {}
         drop(unread);
     };
     let closed = async { tokio::time::timeout(DEADLINE, closed).await.is_ok() };
     assert!(runtime.block_on(closed), "it is still served");
-    assert_eq!(server.post("/v1/check", "{}").status, 200, "others are served");
+    assert_eq!(
+        server.post("/v1/check", r#"{"user":"1","cost":0}"#).status,
+        200,
+        "others are served"
+    );
 }

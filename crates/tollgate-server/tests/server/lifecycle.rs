@@ -24,7 +24,10 @@ fn health_is_on_the_admin_door() {
 #[test]
 fn doors_can_be_switched_off() {
     let server = Server::start(&["--limit", "9/hour", "--admin", "none"]);
-    assert_eq!((server.admin, server.post("/v1/check", "{}").status), (None, 200));
+    assert_eq!(
+        (server.admin, server.post("/v1/check", r#"{"user":"1","cost":0}"#).status),
+        (None, 200)
+    );
     let server = Server::start(&["--limit", "9/hour", "--http", "none"]);
     assert_eq!((server.http, server.admin_get("/livez", &[]).status), (None, 200));
     let Err(ended) = Server::try_start(

@@ -27,6 +27,7 @@ mod identity;
 mod lifecycle;
 mod logs;
 mod metrics;
+mod missing_facts;
 mod reload;
 mod reload_load;
 mod reserve;

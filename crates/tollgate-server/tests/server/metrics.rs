@@ -115,7 +115,8 @@ fn every_outcome_is_counted_once() {
     // Only asks; asks for too much; no rule applies.
     assert_eq!(check(r#"{"user":"1","path":"/login","cost":0}"#), 200);
     assert_eq!(check(r#"{"user":"1","path":"/work","cost":101}"#), 429);
-    assert_eq!(check(r#"{"path":"/work"}"#), 200);
+    assert_eq!(check(r#"{"path":"/none"}"#), 200);
+    assert_eq!(check(r#"{"path":"/work"}"#), 400, "whose work?");
     let reserve = || server.post("/v1/reserve", r#"{"user":"1","path":"/work"}"#).status;
     assert_eq!((reserve(), reserve()), (200, 429));
     assert_eq!(check("x"), 400);
@@ -136,13 +137,22 @@ fn every_outcome_is_counted_once() {
     let requests = |outcome| page.value("tollgate_requests_total", &[("outcome", outcome)]);
     assert_eq!((requests("allowed"), requests("refused")), (4.0, 6.0));
     let refusals = |reason| page.value("tollgate_refusals_total", &[("reason", reason)]);
-    let counted = ["over_limit", "blocked", "never_fits", "busy", "too_many_limits"].map(refusals);
-    assert_eq!(counted, [3.0, 1.0, 1.0, 1.0, 0.0]);
+    let reasons = [
+        "over_limit",
+        "blocked",
+        "never_fits",
+        "busy",
+        "too_many_limits",
+        "store_unavailable",
+        "empty_key",
+    ];
+    assert_eq!(reasons.map(refusals), [3.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
     let rows = [
         ("tollgate_bans_total", 1.0),
         ("tollgate_blocks", 1.0),
         ("tollgate_reservations", 1.0),
         ("tollgate_missing_facts_total", 1.0),
+        ("tollgate_unanswered_total", 1.0),
         ("tollgate_left_out_limits_total", 0.0),
         ("tollgate_rules", 4.0),
         ("tollgate_rules_version", 1.0),
@@ -150,7 +160,7 @@ fn every_outcome_is_counted_once() {
         ("tollgate_credentials_last_reload_successful", 1.0),
         ("tollgate_log_lines_dropped_total", 0.0),
         // All that the gatekeeper was asked, also the one that only asked.
-        ("tollgate_decision_seconds_count", 11.0),
+        ("tollgate_decision_seconds_count", 12.0),
     ];
     for (name, want) in rows {
         assert_eq!(page.value(name, &[]), want, "{name}");
@@ -159,7 +169,7 @@ fn every_outcome_is_counted_once() {
     assert_eq!(page.value("tollgate_store_up", &[("store", "memory")]), 1.0);
     let sent =
         |code| page.value("tollgate_http_responses_total", &[("door", "http"), ("code", code)]);
-    assert_eq!(["200", "429", "400", "other"].map(sent), [5.0, 6.0, 1.0, 0.0]);
+    assert_eq!(["200", "429", "400", "other"].map(sent), [5.0, 6.0, 2.0, 0.0]);
     assert!(page.value("tollgate_keys", &[]) > 0.0);
     assert!(page.value("tollgate_keys_capacity", &[]) >= 10_000.0);
     assert!(page.samples().all(|one| one.labels.values().all(|value| !value.contains("secret"))));
@@ -187,7 +197,10 @@ fn connections_are_counted_by_door() {
         serve(RULES, &["--max-connections", "2", "--max-connections-per-ip", "2"]);
     let mut held = [Client::connect(server.http()), Client::connect(server.http())];
     for client in &mut held {
-        assert_eq!(client.request("POST", "/v1/check", &[], "").status, 200);
+        assert_eq!(
+            client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
+            200
+        );
     }
     assert!(Client::connect(server.http()).until_closed().contains("503"));
     let page = metrics(&server);
@@ -242,7 +255,7 @@ fn rules_beyond_the_thousandth_are_one_series() {
     }
     let page = metrics(&server);
     let family = page.families.iter().find(|one| one.name == "tollgate_decisions_total").unwrap();
-    assert_eq!(family.samples.len(), 1_001 * 4);
+    assert_eq!(family.samples.len(), 1_001 * 5);
     let count = |rule, outcome| {
         page.value("tollgate_decisions_total", &[("rule", rule), ("outcome", outcome)])
     };

@@ -1,6 +1,6 @@
 //! Reservations: estimates that are settled, given back, or expire.
 
-use crate::harness::Server;
+use crate::harness::{Client, Server};
 
 #[test]
 fn a_reservation_is_settled_once() {
@@ -48,6 +48,26 @@ fn an_expired_reservation_stays_charged() {
     assert_eq!(gone.status, 410, "{gone:?}");
     assert!(gone.message().contains("what it charged stands"), "{gone:?}");
     assert_eq!(server.check(r#"{"user":"1","cost":0}"#)["remaining"], 60);
+}
+
+#[test]
+fn nothing_cannot_be_reserved_and_one_caller_does_not_hold_out_others() {
+    let server = Server::start(&["--limit", "1000000/day burst 1000000"]);
+    let nothing = server.post("/v1/reserve", r#"{"user":"1","cost":0}"#);
+    assert_eq!(nothing.status, 400);
+    assert!(nothing.message().contains("write \"cost\":1"), "{nothing:?}");
+    let mut client = Client::connect(server.http());
+    let mut reserve = |user: &str, path: usize| {
+        let body = format!(r#"{{"user":"{user}","path":"/{path}","expires_in_ms":86400000}}"#);
+        client.request("POST", "/v1/reserve", &[], &body)
+    };
+    for path in 0..1_024 {
+        assert_eq!(reserve("1", path).status, 200);
+    }
+    let refused = reserve("1", 0);
+    assert_eq!((refused.status, &refused.json()["reason"]), (429, &"busy".into()));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(reserve("2", 0).status, 200);
 }
 
 #[test]

@@ -135,8 +135,7 @@ rules:
     );
     let ask = |facts: &str, headers: &str| {
         let body = format!(r#"{{{facts}"cost":0,"headers":{{"X-Tenant":"acme"{headers}}}}}"#);
-        let decision = server.check(&body);
-        decision["max"].as_u64()
+        server.post("/v1/check", &body).json()["max"].as_u64()
     };
     assert_eq!(ask(r#""user":"1","#, ""), Some(2));
     assert_eq!(ask(r#""user":"1","tier":"pro","#, ""), Some(20));

@@ -45,7 +45,7 @@ fn wrong_settings_are_told_with_their_line() {
         (
             "http: 127.0.0.1:0\nhtpp: x\n",
             ":2: there is no setting \"htpp\"",
-            "write any of rules, limit, rules-watch, http",
+            "write any of rules, limit, rules-watch, missing-facts, http",
         ),
         ("limit: 5\n", ":1: ", "write `100/minute`"),
         ("max-keys: 0\n", ":1: ", "max-keys"),
@@ -68,7 +68,7 @@ fn wrong_settings_are_told_with_their_line() {
 
 #[test]
 fn wrong_flags_say_what_to_write() {
-    let rows: [(&[&str], &str); 14] = [
+    let rows: [(&[&str], &str); 15] = [
         (&["--http", "here"], "such as 127.0.0.1:8080"),
         (&["--grpc", "here"], "such as 127.0.0.1:8080"),
         (&["--resp", "127.0.0.1"], "such as 127.0.0.1:8080"),
@@ -79,6 +79,7 @@ fn wrong_flags_say_what_to_write() {
         (&["--store", "redis://h", "--second-store", "redis://h"], "write NAME=URL"),
         (&["--store-timeout", "2s"], "write 1ms to 1s"),
         (&["--key-prefix", "a b"], "without spaces"),
+        (&["--key-prefix", "a{b}"], "without spaces and braces"),
         (&["--store", "disk"], "there is no such store"),
         (&["--limit", "fast"], "fast"),
         (&["--limit", "1/s", "--rules", "x"], "exclude each other"),

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::json;
 use testkit::history::{Bound, Call, never_above, not_below};
 use testkit::proxy::{FaultProxy, Mode};
 use testkit::redis::Server as Redis;
 use testkit::wait::{now, until_true};
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, Server, run};
 use crate::shared::{Fleet, change, metric, status};
 
 const RULES: &str = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/hour, \
@@ -155,11 +156,73 @@ fn a_server_whose_rules_close_is_not_ready_without_the_store() {
     until_true("the server not to be ready", || server.admin_get("/readyz", &[]).status == 503);
     let message = server.admin_get("/readyz", &[]).message();
     assert!(message.contains("default") && message.contains("closed"), "{message}");
-    let refused = server.check(r#"{"ip":"192.0.2.1"}"#);
-    assert_eq!((&refused["allowed"], &refused["decided_by"]), (&false.into(), &"closed".into()));
     assert_eq!(server.admin_get("/livez", &[]).status, 200);
     redis.restart();
     until_true("the server to be ready", || server.admin_get("/readyz", &[]).status == 200);
+}
+
+#[test]
+fn a_dead_store_is_not_blamed_on_the_caller() {
+    let mut redis = Redis::start();
+    let rules = "rules: [{ name: login, key: '{ip}', limits: [5/minute], on_store_failure: closed, \
+        ban: { after: 2, within: 1m, for: 15m } }]";
+    let mut fleet = Fleet::start(1, &redis.url(), rules);
+    fleet.servers[0].wait_for_log("the store answers");
+    redis.kill();
+    let server = &mut fleet.servers[0];
+    until_true("the store to be missed", || status(server)["store"]["up"] == false);
+    let refused = server.post("/v1/check", r#"{"ip":"192.0.2.1"}"#);
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    for field in ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit"] {
+        assert_eq!(refused.header(field), None, "nobody knows");
+    }
+    let want = json!({
+        "allowed": false, "rule": "login", "limit": "5/minute", "remaining": null,
+        "retry_after_ms": 1000, "reset_after_ms": null, "delay_ms": 0, "max": 5, "reset_at": null,
+        "decided_by": "closed",
+        "limits": [{
+            "rule": "login", "limit": "5/minute", "allowed": false, "remaining": null,
+            "retry_after_ms": 1000, "reset_after_ms": null,
+        }],
+        "reason": "store_unavailable", "error": "Service Unavailable",
+        "message": "The store of the rate limits does not answer. Retry in 1 s.", "retryAfter": 1,
+    });
+    assert_eq!(refused.json(), want);
+
+    let headers = [("x-forwarded-for", "192.0.2.1")];
+    let problem = server.request("GET", "/v1/forward-auth", &headers, "");
+    assert_eq!((problem.status, problem.header("retry-after")), (503, Some("1")));
+    let problem = problem.json();
+    assert_eq!((&problem["status"], &problem["reason"]), (&503.into(), &want["reason"]));
+    let nginx = server.request("GET", "/v1/forward-auth/nginx", &headers, "");
+    assert_eq!((nginx.status, nginx.header("x-tollgate-status")), (403, Some("503")));
+    assert_eq!(nginx.header("retry-after"), Some("1"));
+
+    let mut resp = Client::connect(server.resp());
+    resp.send(b"TG.CHECK ip 192.0.2.1\r\nQUIT\r\n").unwrap();
+    let want = "*6\r\n:1\r\n:5\r\n:-1\r\n:1000\r\n:-1\r\n$5\r\nlogin\r\n+OK\r\n";
+    assert_eq!(resp.until_closed(), want);
+
+    let line = server.wait_for_log("a request was refused");
+    assert!(line.contains("reason=store_unavailable"), "{line}");
+    assert!(line.contains("verdict=store_unavailable"), "{line}");
+    assert_eq!(metric(server, "tollgate_refusals_total{reason=\"store_unavailable\"}"), 4.0);
+    assert_eq!(metric(server, "tollgate_refusals_total{reason=\"over_limit\"}"), 0.0);
+    let decisions = "tollgate_decisions_total{rule=\"login\",outcome=";
+    assert_eq!(metric(server, &format!("{decisions}\"store_unavailable\"}}")), 4.0);
+    assert_eq!(metric(server, &format!("{decisions}\"refused\"}}")), 0.0);
+    assert_eq!(metric(server, "tollgate_bans_total"), 0.0, "nobody earns a ban by that");
+    let admin = format!("http://{}", server.admin());
+    let shown = run(&["keys", "show", "login", "192.0.2.1", "--admin", &admin]);
+    assert!(
+        shown.stdout.contains("5/minute  store_unavailable  -     5   1 s       -"),
+        "{shown:?}"
+    );
+    let url = format!("http://{}", server.http());
+    let asked = run(&["ask", "--server", &url, "--ip", "192.0.2.1"]);
+    assert_eq!(asked.code, Some(3), "{asked:?}");
+    assert!(asked.stdout.starts_with("Refused: the store does not answer, and login"), "{asked:?}");
 }
 
 #[test]

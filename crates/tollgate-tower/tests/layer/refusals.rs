@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tollgate::Refusal;
-use tollgate::headers::Dialect;
+use tollgate::headers::{Dialect, Reply};
+use tollgate::{DecidedBy, Decision, Micros, Refusal, Wait};
+use tollgate_tower::gate::{Asked, Gate, Question, Said};
 use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer, WithoutKey};
 
 use crate::harness::{Hello, behind, from, gate, later, lines, send, strict, with};
@@ -71,7 +72,7 @@ fn a_refusal_is_a_problem_document() {
         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
         r#""title":"Quota exceeded","status":429,"#,
         r#""detail":"The limit api-1m (2/minute burst 2) has no room for this request. Retry in 29 s.","#,
-        r#""violated-policies":["api-1m"],"error":"Too Many Requests","#,
+        r#""violated-policies":["api-1m"],"reason":"over_limit","error":"Too Many Requests","#,
         r#""message":"Rate limit exceeded. Retry in 29 s.","retryAfter":29}"#,
     );
     assert_eq!(response.body(), want);
@@ -101,6 +102,48 @@ fn a_grpc_client_is_told_in_headers_only() {
         "retry-after: 1",
     ];
     assert_eq!(lines(response.headers()), want);
+}
+
+/// A gate whose store does not answer.
+struct Unavailable;
+
+impl Gate for Unavailable {
+    fn ask(&self, question: &mut Question) -> Asked {
+        let second = Wait::from_micros(1_000_000);
+        let refused = Decision::refused(Refusal::StoreUnavailable, second, Micros::ZERO);
+        let reply = Reply::new(&refused, &[]);
+        Asked::Now(question.decided(&Said {
+            reply: &reply,
+            dialects: &Dialect::DEFAULT,
+            decided_by: DecidedBy::Closed,
+            delay: Wait::ZERO,
+            policy: None,
+            rule: None,
+            warnings: &[],
+        }))
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_not_blamed_on_the_client() {
+    let mut service = behind(&RateLimitLayer::new(Unavailable), &Hello::new());
+    let response = send(&mut service, from("192.0.2.1"));
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let want =
+        ["cache-control: no-store", "content-type: application/problem+json", "retry-after: 1"];
+    assert_eq!(lines(response.headers()), want);
+    let want = r#""reason":"store_unavailable","error":"Service Unavailable","#;
+    assert!(response.body().contains(want), "{}", response.body());
+    let decision = response.extensions().get::<GateDecision>().unwrap();
+    assert_eq!(decision.refusal(), Some(Refusal::StoreUnavailable));
+
+    let grpc = with("192.0.2.1", &[("content-type", "application/grpc")]);
+    let response = send(&mut service, grpc);
+    assert_eq!((response.status(), response.body().as_str()), (StatusCode::OK, ""));
+    assert_eq!(response.headers()["grpc-status"], "14", "UNAVAILABLE");
+    let message = "The store of the rate limits does not answer. Retry in 1 s.";
+    assert_eq!(response.headers()["grpc-message"], message);
+    assert_eq!(response.headers()["grpc-retry-pushback-ms"], "1000");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn the_example_does_what_it_says() {
         assert_eq!(response.body(), "that was worth 11 tokens\n");
         // 50 were taken first and 39 given back: what is told was decided before that.
         let response = client.send(chat("anna")).await;
-        assert_eq!(response.headers()["ratelimit-policy"], "\"api-1m\";q=20;w=60");
+        assert_eq!(response.headers()["ratelimit-policy"], "\"api-1m\";q=20;w=12");
     });
 }
 

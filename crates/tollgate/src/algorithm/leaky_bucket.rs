@@ -61,6 +61,10 @@ impl Strategy for State {
         self.0.charge(limit, cost, now);
     }
 
+    fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        self.0.charge_refused(limit, cost, now);
+    }
+
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         self.0.refund(limit, units, charged_at, now);
     }

@@ -20,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::decision::Outcome;
-use crate::limit::{Kind, Limit, LimitError};
+use crate::limit::{Kind, Limit, LimitError, OnChange};
 use crate::time::{MAX_EXACT, Micros};
 
 mod divisor;
@@ -102,12 +102,20 @@ pub trait Strategy: Sized {
     /// Charges `cost`, whatever `judge` says: charging more than is left makes debt.
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros);
 
+    /// Charges `cost` for a request that was refused: as [`Strategy::charge`], but a bucket's debt
+    /// from refusals ends at one capacity.
+    #[inline]
+    fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        self.charge(limit, cost, now);
+    }
+
     /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
     /// What has run out since changes nothing.
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros);
 
     /// Carries a state written under `old` numbers over to `new` ones, as its `on_change` says.
-    /// Until now the old numbers were in force: what has run out by them is not used any more.
+    /// Until now the old numbers were in force: what has run out by them is not used any more. Where
+    /// [`keeps_state`] says so, this changes nothing.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros);
 
     /// As [`Strategy::judge`], but the state of affairs reported is the present one.
@@ -201,6 +209,9 @@ impl Strategy for State {
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         dispatch!(self, state => state.charge(limit, cost, now));
     }
+    fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge_refused(limit, cost, now));
+    }
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         dispatch!(self, state => state.refund(limit, units, charged_at, now));
     }
@@ -228,6 +239,11 @@ pub fn take(limit: &Limit, state: &mut State, cost: u64, now: Micros) -> Outcome
         charge(limit, state, 0, now);
     }
     outcome
+}
+
+/// Charges `cost` for a request that was refused; see [`Strategy::charge_refused`].
+pub fn charge_refused(limit: &Limit, state: &mut State, cost: u64, now: Micros) {
+    state.charge_refused(limit, cost, now);
 }
 
 /// Gives back up to `units`; see [`Strategy::refund`].
@@ -276,11 +292,18 @@ impl Served {
     }
 }
 
+/// Whether a state means the same under these numbers, whichever wrote it. Windows, counters and logs
+/// keep their counts whatever N is. A bucket does not: its debt is as long as its rate says, and is
+/// clipped to the capacity, because what is above that would take long to drain.
+pub(crate) fn keeps_state(new: &Limit) -> bool {
+    new.on_change() == OnChange::Keep && !new.algorithm().is_bucket()
+}
+
 /// `used` after a change of numbers, as the new limit's `on_change` says.
 pub(crate) fn used_after_change(used: u64, old: &Limit, new: &Limit) -> u64 {
-    use crate::limit::OnChange;
     let (old_capacity, new_capacity) = (old.capacity(), new.capacity());
     match new.on_change() {
+        OnChange::Keep if keeps_state(new) => used,
         OnChange::Keep => used.min(new_capacity),
         OnChange::Reset => 0,
         OnChange::Scale => {

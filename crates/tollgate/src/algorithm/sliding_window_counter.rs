@@ -193,7 +193,6 @@ impl Strategy for State {
         }
     }
 
-    /// The current window keeps its part first; the previous one what is left of the used part.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         let View { current, previous, elapsed, served } = self.view(old, now);
         let used = used_after_change(self.used(old, now), old, new);
@@ -204,10 +203,7 @@ impl Strategy for State {
             (bound.div_ceil(overlap) - 1).min(u128::from(MAX_EXACT)) as u64
         };
         let (current, previous) = match new.on_change() {
-            OnChange::Keep => {
-                let current = current.min(used);
-                (current, previous.min(weighing(used - current)))
-            }
+            OnChange::Keep => return,
             OnChange::Reset => (0, 0),
             OnChange::Scale => {
                 let scaled = u128::from(previous) * u128::from(new.capacity());

@@ -31,7 +31,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Served, Strategy, used_after_change};
+use super::{Served, Strategy, keeps_state, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Limit, Precision};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -174,7 +174,9 @@ impl<E: Entries> State<E> {
         let served = Served::new(self.mark, now, limit.period_us());
         let tick = ticks.at(served.at);
         let moved = if served.moved > 0 { ticks.at(self.mark) - tick } else { 0 };
-        let expired = |entry: Entry| entry.at.saturating_sub(moved) + ticks.span <= tick;
+        // Entries that are read without a lock may be anything; whoever reads them so looks again.
+        let expired =
+            |entry: Entry| entry.at.saturating_sub(moved).saturating_add(ticks.span) <= tick;
         let first = partition(&self.entries, 0, expired);
         let before = if first == 0 { self.base } else { self.entries.get(first - 1).sum };
         let total = self.last_sum().wrapping_sub(before);
@@ -214,7 +216,7 @@ impl<E: Entries> State<E> {
             true => self.entries.get(index).at.saturating_sub(view.moved),
             false => view.tick,
         };
-        let expiry = view.ticks.start(tick + view.ticks.span);
+        let expiry = view.ticks.start(tick.saturating_add(view.ticks.span));
         Wait::from_micros(expiry.saturating_sub(view.served.at - view.served.lag))
     }
 
@@ -407,9 +409,11 @@ impl<E: Entries> Strategy for State<E> {
         }
     }
 
-    /// What the new limit has no room for is forgotten oldest first; what grows with the limit
-    /// counts as charged last.
+    /// What shrinks with the limit is forgotten oldest first; what grows with it counts as charged last.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
+        if keeps_state(new) {
+            return;
+        }
         let view = self.view(old, now);
         self.settle(&view);
         if view.moved > 0 {

@@ -266,6 +266,14 @@ impl Strategy for State {
         self.set_debt(limit, debt + cost * u128::from(limit.bucket.unit));
     }
 
+    fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        let (debt, served) = self.debt_at(limit, now);
+        let cost = u128::from(cost.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
+        self.mark = served.at;
+        // What was forced beyond that is not forgiven.
+        self.set_debt(limit, debt.max((debt + cost).min(2 * limit.bucket.capacity)));
+    }
+
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let served_at = self.mark.max(now.as_u64());
         let age = charged_at.map_or(0, |at| served_at.saturating_sub(at.as_u64()));

@@ -47,6 +47,8 @@ mod spelt;
 mod tests;
 mod value;
 
+use std::cmp::Reverse;
+
 use arrayvec::ArrayVec;
 
 use crate::decision::{Decision, Outcome, Refusal};
@@ -113,9 +115,14 @@ impl<'a> Policy<'a> {
         self.outcome.more_after.seconds().filter(|seconds| !full && *seconds > 0)
     }
 
-    /// The period, if it is a whole number of seconds and always the same: no dialect can tell
-    /// others. A day counts as 24 hours, also of a calendar; a month has no length.
+    /// The time in which a client may use the whole capacity once, in seconds. Of buckets what the
+    /// capacity takes to refill, rounded up. Of others the period, if it is a whole number of seconds
+    /// and always the same: no dialect can tell others. A day counts as 24 hours, also of a calendar; a
+    /// month has no length.
     fn window_s(&self) -> Option<u64> {
+        if self.limit.algorithm().is_bucket() {
+            return Some(self.limit.full_refill_us().div_ceil(1_000_000));
+        }
         let period = match self.limit.calendar() {
             Some(calendar) => calendar.unit().nominal()?,
             None => self.limit.period(),
@@ -196,7 +203,7 @@ impl<'a> Reply<'a> {
 
     fn draft(&self, tell: &mut impl FnMut(Field, Value<'a>)) {
         if !self.policies.is_empty() {
-            tell(Field::Policy, Value(Kind::DraftPolicies(self.policies)));
+            tell(Field::Policy, Value(Kind::DraftPolicies(*self)));
         }
         if self.told().next().is_some() {
             tell(Field::RateLimit, Value(Kind::DraftLimits(*self)));
@@ -212,15 +219,17 @@ impl<'a> Reply<'a> {
             tell(Field::Reset, Value::integer(reset));
         }
         // A window is required here, unlike later: a policy without one cannot be told.
-        if with_policies && self.policies.iter().any(|policy| policy.window_s().is_some()) {
-            tell(Field::Policy, Value(Kind::LegacyPolicies(self.policies)));
+        if with_policies && self.named().any(|policy| policy.window_s().is_some()) {
+            tell(Field::Policy, Value(Kind::LegacyPolicies(*self)));
         }
     }
 
     /// Capacity and remaining of the binding limit. A block stands above all limits and has none
-    /// of its own, so it speaks for the first.
+    /// of its own, so it speaks for the first. Nobody knows what is left while the store does not
+    /// answer.
     fn binding(&self) -> Option<(u64, u64)> {
         match self.capacity {
+            _ if self.refusal == Some(Refusal::StoreUnavailable) => None,
             0 if self.refusal.is_some() => Some((self.policies.first()?.limit.capacity(), 0)),
             0 => None,
             capacity => Some((capacity, self.remaining)),
@@ -235,21 +244,43 @@ impl<'a> Reply<'a> {
         reset.max(retry)
     }
 
+    /// The policies, each name once. Where several limits have one name, such as one limit for each of
+    /// several keys, the binding one speaks for all of them.
+    fn named(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
+        let reply = *self;
+        let is_first = move |(index, policy): &(usize, &Policy<'_>)| {
+            !reply.policies[..*index].iter().any(|before| before.name.is(policy.name))
+        };
+        let first = self.policies.iter().enumerate().filter(is_first);
+        first.map(move |(index, policy)| reply.binding_of(index, policy))
+    }
+
+    /// Of the policies from `index` on that are called like `first`, the one that refuses for longest or
+    /// else has the least left; of equals the first.
+    fn binding_of(&self, index: usize, first: &'a Policy<'a>) -> &'a Policy<'a> {
+        let weight = |policy: &Policy<'_>| {
+            let refused_for = self.violates(policy).then_some(policy.outcome.retry_after);
+            (refused_for, Reverse(policy.outcome.remaining))
+        };
+        let others = self.policies[index + 1..].iter().filter(|policy| policy.name.is(first.name));
+        others.fold(first, |best, next| if weight(next) > weight(best) { next } else { best })
+    }
+
     /// The policies whose state is told. A refusal tells of those only that refused: no other can
     /// then name a later time than `Retry-After`.
     fn told(&self) -> impl Iterator<Item = &'a Policy<'a>> + use<'a> {
         let reply = *self;
-        self.policies.iter().filter(move |policy| reply.refusal.is_none() || reply.violates(policy))
+        self.named().filter(move |policy| reply.refusal.is_none() || reply.violates(policy))
     }
 
     /// The policies that refused. When something else did, such as a block, there are none.
     fn violated(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
         let reply = *self;
-        self.policies.iter().filter(move |policy| reply.violates(policy))
+        self.named().filter(move |policy| reply.violates(policy))
     }
 
     fn violates(&self, policy: &Policy<'_>) -> bool {
         let by_limits = matches!(self.refusal, Some(Refusal::OverLimit | Refusal::NeverFits));
-        by_limits && !policy.outcome.allowed
+        by_limits && !policy.outcome.allowed && policy.outcome.is_known()
     }
 }

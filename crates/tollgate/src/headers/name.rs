@@ -19,16 +19,14 @@ impl PolicyName {
     pub const MAX_LEN: usize = 128;
 
     /// The name of a limit and its period, such as `api-1s`, `login-15m` or, by the calendar,
-    /// `reports-1mo`; `default` for a limit without a name.
+    /// `reports-1mo`. A limit without a name is called `default`, so `default-1s`.
     pub fn of(limit: &Limit) -> PolicyName {
-        if limit.name().is_empty() {
-            return PolicyName::checked("default".into());
-        }
+        let name = if limit.name().is_empty() { "default" } else { limit.name() };
         let (count, unit) = match limit.calendar().map(Calendar::unit) {
             Some(CalendarUnit::Month) => (1, "mo"),
             _ => period_in_words(limit.period_us()),
         };
-        PolicyName::checked(format!("{}-{count}{unit}", limit.name()))
+        PolicyName::checked(format!("{name}-{count}{unit}"))
     }
 
     /// A name of your choosing.
@@ -54,6 +52,12 @@ impl PolicyName {
     /// The name as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it is the same name; replies compare them by the million.
+    #[inline]
+    pub(super) fn is(&self, other: &PolicyName) -> bool {
+        std::ptr::eq(self, other) || self.text == other.text
     }
 
     /// As a structured field's String.

@@ -13,20 +13,52 @@ pub struct Problem<'a> {
     pub(super) refusal: Refusal,
 }
 
+/// The registry of problem types.
+const TYPES: &str = "https://iana.org/assignments/http-problem-types";
+
 impl Problem<'_> {
-    /// The status of a refusal.
-    pub const STATUS: u16 = 429;
     /// What to send as `Content-Type`.
     pub const CONTENT_TYPE: &'static str = "application/problem+json";
-    /// The member `type`.
-    pub const TYPE: &'static str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-    /// The member `error`.
-    pub const ERROR: &'static str = "Too Many Requests";
+
+    /// The HTTP status of the refusal: 503 where the store is at fault, otherwise 429.
+    pub fn status(&self) -> u16 {
+        if self.is_ours() { 503 } else { 429 }
+    }
+
+    /// The member `error`, the name of the status.
+    pub fn error(&self) -> &'static str {
+        if self.is_ours() { "Service Unavailable" } else { "Too Many Requests" }
+    }
+
+    /// The member `reason`, one word for programs.
+    pub fn reason(&self) -> &'static str {
+        self.refusal.name()
+    }
 
     /// The member `message`, one sentence or two for people.
     pub fn message(&self) -> impl fmt::Display {
-        let advice = self.advice();
-        fmt::from_fn(move |f| write!(f, "Rate limit exceeded. {advice}"))
+        let (cause, advice) = (self.cause(), self.advice());
+        fmt::from_fn(move |f| write!(f, "{cause} {advice}"))
+    }
+
+    fn cause(&self) -> &'static str {
+        match self.is_ours() {
+            true => "The store of the rate limits does not answer.",
+            false => "Rate limit exceeded.",
+        }
+    }
+
+    /// Whether the caller did nothing wrong.
+    fn is_ours(&self) -> bool {
+        self.refusal == Refusal::StoreUnavailable
+    }
+
+    /// The fragment of the member `type`, and the member `title`.
+    fn kind(&self) -> (&'static str, &'static str) {
+        match self.is_ours() {
+            true => ("temporary-reduced-capacity", "Temporary reduced capacity"),
+            false => ("quota-exceeded", "Quota exceeded"),
+        }
     }
 
     /// The member `detail`: which limits refused, and what to do.
@@ -47,6 +79,7 @@ impl Problem<'_> {
                 Refusal::TooManyLimits => {
                     write!(f, "This request falls under more than {MAX_LIMITS} limits.")?;
                 }
+                Refusal::StoreUnavailable => f.write_str(self.cause())?,
             }
             write!(f, " {}", self.advice())
         })
@@ -83,15 +116,16 @@ impl Problem<'_> {
 
 impl fmt::Display for Problem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, status, error) = (Problem::TYPE, Problem::STATUS, Problem::ERROR);
-        write!(f, r#"{{"type":"{kind}","title":"Quota exceeded","status":{status},"detail":"#)?;
+        let ((kind, title), status) = (self.kind(), self.status());
+        write!(f, r#"{{"type":"{TYPES}#{kind}","title":"{title}","status":{status},"detail":"#)?;
         write_json(f, self.detail())?;
         f.write_str(r#","violated-policies":["#)?;
         for (index, policy) in self.reply.violated().enumerate() {
             f.write_str(if index > 0 { "," } else { "" })?;
             write_json(f, policy.name)?;
         }
-        write!(f, r#"],"error":"{error}","message":"#)?;
+        let (reason, error) = (self.reason(), self.error());
+        write!(f, r#"],"reason":"{reason}","error":"{error}","message":"#)?;
         write_json(f, self.message())?;
         match self.reply.retry_after_s() {
             Some(seconds) => write!(f, r#","retryAfter":{seconds}}}"#),

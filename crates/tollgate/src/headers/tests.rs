@@ -4,6 +4,8 @@ use std::fmt;
 
 use super::problem::write_json;
 use super::*;
+use crate::check::Check;
+use crate::decision::DecidedBy;
 use crate::limit::CalendarUnit;
 
 const EVERY: [Dialect; 3] = Dialect::ALL;
@@ -87,7 +89,12 @@ fn the_draft_tells_whole_windows_and_what_is_coming() {
         ("10/second", 0, -1, r#""api-1s";q=10;w=1"#, r#""api-1s";r=0"#),
         ("25/250ms", 24, 10_000, r#""api-250ms";q=25"#, r#""api-250ms";r=24;t=1"#),
         ("3/1500ms", 2, 10_000, r#""api-1500ms";q=3"#, r#""api-1500ms";r=2;t=1"#),
-        ("9/minute burst 2", 1, 1, r#""api-1m";q=2;w=60"#, r#""api-1m";r=1;t=1"#),
+        // Of buckets the window is what the capacity takes to refill, rounded up.
+        ("100/minute burst 20", 1, 1, r#""api-1m";q=20;w=12"#, r#""api-1m";r=1;t=1"#),
+        ("9/minute burst 2", 1, 1, r#""api-1m";q=2;w=14"#, r#""api-1m";r=1;t=1"#),
+        ("10/second burst 1", 0, 1, r#""api-1s";q=1;w=1"#, r#""api-1s";r=0;t=1"#),
+        ("25/250ms burst 40", 1, 1, r#""api-250ms";q=40;w=1"#, r#""api-250ms";r=1;t=1"#),
+        ("1/hour burst 48", 1, 1, r#""api-1h";q=48;w=172800"#, r#""api-1h";r=1;t=1"#),
         ("8/day", 7, -1, r#""api-1d";q=8;w=86400"#, r#""api-1d";r=7"#),
         (
             "9007199254740991/second",
@@ -143,6 +150,55 @@ fn each_dialect_has_its_fields() {
     }
     let found = lines("25/250ms", outcome(9, 0, 1, 1), 0, &[Dialect::Legacy]);
     assert_eq!(found.len(), 3, "a part of a second is no window: {found:?}");
+}
+
+/// Several keys under one limit, or limits of one name: the one that binds speaks for all.
+#[test]
+fn no_policy_is_told_twice() {
+    let (second, minute, more) =
+        (limit("10/second", "api"), limit("100/minute", "api"), limit("30/second", "api"));
+    let names = [&second, &minute, &more].map(PolicyName::of);
+    let policy = |which: usize, outcome| {
+        let limit = [&second, &minute, &more][which];
+        Policy { name: &names[which], limit, outcome }
+    };
+    let at = Micros::ZERO;
+    let policies = [
+        policy(0, outcome(7, 0, 100_000, 1)),
+        policy(1, outcome(60, 0, 700_000, 1)),
+        policy(0, outcome(5, 0, 1_500_000, 1)),
+        policy(2, outcome(6, 0, 1, 1)),
+        policy(1, outcome(60, 0, 2_000_000, 1)),
+    ];
+    let allowed = Decision::of_one(&second, policies[2].outcome, 1, at);
+    let reply = Reply::new(&allowed, &policies);
+    let want = [
+        r#"RateLimit-Policy: "api-1s";q=10;w=1, "api-1m";q=100;w=60"#,
+        r#"RateLimit: "api-1s";r=5;t=2, "api-1m";r=60;t=1"#,
+    ];
+    assert_eq!(shown(&reply, &[Dialect::Draft]), want);
+    let legacy = shown(&reply, &[Dialect::Legacy]);
+    assert_eq!(legacy.last().unwrap(), "RateLimit-Policy: 10;w=1, 100;w=60");
+
+    let policies = [
+        policy(1, outcome(0, 0, 1_000_000, 1)),
+        policy(0, outcome(0, 100_000, 100_000, 1)),
+        policy(0, outcome(0, 0, 100_000, 1)),
+        policy(2, outcome(3, 4_000_000, 2_900_000, 1)),
+        policy(0, outcome(0, 900_000, 900_000, 1)),
+    ];
+    let refused = Decision::of_one(&more, policies[3].outcome, 0, at);
+    let reply = Reply::new(&refused, &policies);
+    let want = [
+        r#"RateLimit-Policy: "api-1m";q=100;w=60, "api-1s";q=30;w=1"#,
+        r#"RateLimit: "api-1s";r=3;t=3"#,
+        "Retry-After: 4",
+        "Cache-Control: no-store",
+    ];
+    assert_eq!(shown(&reply, &[Dialect::Draft]), want);
+    let problem = reply.problem().unwrap().to_string();
+    assert!(problem.contains(r#""violated-policies":["api-1s"]"#), "{problem}");
+    assert!(problem.contains("The limit api-1s (30/second) has no room"), "{problem}");
 }
 
 #[test]
@@ -240,7 +296,9 @@ fn problems_name_the_limits_and_the_way_out() {
             detail,
             r#"","violated-policies":"#,
             violated,
-            r#","error":"Too Many Requests","message":"Rate limit exceeded. "#,
+            r#","reason":""#,
+            decision.refusal().unwrap().name(),
+            r#"","error":"Too Many Requests","message":"Rate limit exceeded. "#,
             advice,
             r#"","retryAfter":"#,
             retry_after,
@@ -249,6 +307,41 @@ fn problems_name_the_limits_and_the_way_out() {
         assert_eq!(problem.to_string(), want.concat());
     }
     assert!(Reply::new(&Decision::unlimited(at), &[]).problem().is_none());
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_not_blamed_on_the_caller() {
+    let limits = [limit("5/minute", "login"), limit("10/minute", "api")];
+    let names = [&limits[0], &limits[1]].map(PolicyName::of);
+    let unknown = Outcome { decided_by: DecidedBy::Closed, ..outcome(0, 1_000_000, 1, 1) };
+    let reply_to = |outcomes: [Outcome; 2]| {
+        let checks = [0, 1].map(|index| Check::new(&limits[index], "k"));
+        let decision = Decision::of_outcomes(&checks, &outcomes, Micros::from_secs(100));
+        let policy =
+            |one: usize| Policy { name: &names[one], limit: &limits[one], outcome: outcomes[one] };
+        let policies = [policy(0), policy(1)];
+        let reply = Reply::new(&decision, &policies);
+        (decision, shown(&reply, &EVERY), reply.problem().unwrap().to_string())
+    };
+    let room = outcome(3, 0, 1, 1);
+    let (decision, lines, problem) = reply_to([unknown, room]);
+    assert_eq!(decision.refusal(), Some(Refusal::StoreUnavailable));
+    let policies = r#"RateLimit-Policy: "login-1m";q=5;w=60, "api-1m";q=10;w=60"#;
+    assert_eq!(lines, [policies, "Retry-After: 1", "Cache-Control: no-store"]);
+    let want = concat!(
+        r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+        r#""title":"Temporary reduced capacity","status":503,"#,
+        r#""detail":"The store of the rate limits does not answer. Retry in 1 s.","#,
+        r#""violated-policies":[],"reason":"store_unavailable","error":"Service Unavailable","#,
+        r#""message":"The store of the rate limits does not answer. Retry in 1 s.","retryAfter":1}"#,
+    );
+    assert_eq!(problem, want);
+    // Another limit has judged, and refuses: that is the reason, however short its own wait is.
+    let (decision, lines, problem) = reply_to([unknown, outcome(0, 200_000, 1, 1)]);
+    assert_eq!((decision.refusal(), decision.binding()), (Some(Refusal::OverLimit), 1));
+    assert_eq!(decision.retry_after(), Wait::from_micros(1_000_000), "both have to pass");
+    assert!(lines.contains(&r#"RateLimit: "api-1m";r=0;t=1"#.into()), "{lines:?}");
+    assert!(problem.contains(r#""violated-policies":["api-1m"],"reason":"over_limit""#));
 }
 
 #[test]
@@ -280,7 +373,7 @@ fn policies_are_named_after_limit_and_period() {
         ("1/14d", "api", "api-2w"),
         ("25/250ms", "api", "api-250ms"),
         ("1/7us", "api", "api-7us"),
-        ("10/second", "", "default"),
+        ("10/second", "", "default-1s"),
     ];
     for (rate, name, want) in rows {
         assert_eq!(PolicyName::of(&limit(rate, name)).as_str(), want);

@@ -13,9 +13,9 @@ pub struct Value<'a>(pub(super) Kind<'a>);
 pub(super) enum Kind<'a> {
     Number(u64),
     NoStore,
-    DraftPolicies(&'a [Policy<'a>]),
+    DraftPolicies(Reply<'a>),
     DraftLimits(Reply<'a>),
-    LegacyPolicies(&'a [Policy<'a>]),
+    LegacyPolicies(Reply<'a>),
 }
 
 impl Value<'_> {
@@ -37,12 +37,12 @@ impl Value<'_> {
         match &self.0 {
             Kind::Number(number) => out.number(*number),
             Kind::NoStore => out.text("no-store"),
-            Kind::DraftPolicies(policies) => write_list(out, policies.iter(), write_draft_policy),
+            Kind::DraftPolicies(reply) => write_list(out, reply.named(), write_draft_policy),
             Kind::DraftLimits(reply) => write_list(out, reply.told(), write_draft_limit),
-            Kind::LegacyPolicies(policies) => {
+            Kind::LegacyPolicies(reply) => {
                 write_list(
                     out,
-                    policies.iter().filter(|policy| policy.window_s().is_some()),
+                    reply.named().filter(|policy| policy.window_s().is_some()),
                     |out, policy| {
                         out.number(integer(policy.limit.capacity()));
                         write_parameter(out, ";w=", policy.window_s());

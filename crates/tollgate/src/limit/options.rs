@@ -38,7 +38,9 @@ pub enum Precision {
 /// What becomes of the used part when a limit's numbers change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnChange {
-    /// What is used stays used: 40 left of 100 becomes 140 left of 200.
+    /// What is used stays used: 40 left of 100 becomes 140 left of 200, and none of 20. Windows,
+    /// counters and logs keep their counts whatever the numbers are; a bucket that is granted something
+    /// under a smaller capacity has used at most that.
     #[default]
     Keep,
     /// Everybody starts fresh.

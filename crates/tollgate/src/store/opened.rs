@@ -1,12 +1,12 @@
 //! A state seen by the numbers of whoever asks.
 //!
-//! Limits that differ only in their numbers share a state: before and after a change of rules, or the
-//! tiers of one rule. Who *takes* carries the state over to its own numbers, because it was told a
-//! wait by them. Carrying over may forget use: what the new numbers have no room for. So neither a
-//! question nor a settlement does it. A question reads a copy that is carried over. A settlement
-//! moves units: it moves them in the state as it is, under the numbers that wrote it.
+//! Limits that differ only in their numbers share a state: before and after a change of rules, or if
+//! the asker states the numbers. Whoever is *granted* units carries the state over to its own numbers,
+//! because it was told a wait by them. Nobody else does: a question, a refusal and a settlement leave
+//! the numbers that wrote it, and units are moved under those. So numbers that were only asked about
+//! change nothing, and what is forgotten in carrying a bucket over is never more than was free.
 
-use crate::algorithm::{State, Strategy};
+use crate::algorithm::{State, Strategy, keeps_state};
 use crate::check::{Act, Check};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -33,6 +33,17 @@ impl Purpose {
     }
 }
 
+/// Why units are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charging {
+    /// They were granted to whoever asked.
+    Granted,
+    /// They are forced; or they are 0, and the state follows a clock that jumped.
+    Settled,
+    /// The request was refused, and its limit counts such requests.
+    Refused,
+}
+
 /// A state of which there can be a copy.
 pub(crate) trait Apart: Strategy {
     /// A copy whose changes are seen by nobody else.
@@ -50,18 +61,20 @@ impl Apart for State {
 pub(crate) struct Opened<S> {
     /// By the numbers of the limit asked.
     state: S,
-    /// What the store holds, if it keeps its own numbers; then `state` is a copy.
-    kept: Option<Box<Kept<S>>>,
+    /// The numbers that wrote it, if they are others.
+    other: Option<OtherNumbers<S>>,
     wrote: bool,
 }
 
-/// A state under the numbers that wrote it.
+/// Numbers that wrote a state and are not those of the limit asked.
 #[derive(Debug)]
-pub(crate) struct Kept<S> {
-    pub(crate) state: S,
-    pub(crate) numbers: Limit,
+struct OtherNumbers<S> {
+    numbers: Limit,
     /// What the store calls these numbers.
-    pub(crate) tag: u32,
+    tag: u32,
+    /// The state as they wrote it, of which the one by the limit asked is a changed copy. `None`: it is
+    /// the same by both.
+    original: Option<S>,
 }
 
 /// What has to be written.
@@ -69,13 +82,13 @@ pub(crate) enum Written<S> {
     /// A state by the numbers of the limit asked.
     ByAsked(S),
     /// One that keeps its own.
-    Kept(Box<Kept<S>>),
+    ByOther(S, Limit, u32),
 }
 
 impl<S: Apart> Opened<S> {
     /// A state by the numbers of the limit asked, not written yet.
     pub(crate) fn new(state: S) -> Opened<S> {
-        Opened { state, kept: None, wrote: false }
+        Opened { state, other: None, wrote: false }
     }
 
     /// A fresh state in the place of one that nobody can read any more.
@@ -88,19 +101,21 @@ impl<S: Apart> Opened<S> {
         mut state: S,
         (old, tag): (&Limit, u32),
         limit: &Limit,
-        purpose: Purpose,
         now: Micros,
     ) -> Opened<S> {
+        debug_assert_eq!(old.kind, limit.kind, "the state was found by the limit's id");
+        let numbers = old.shifted_like(limit);
         // A fresh state may have been forgotten as well, and then nothing would be known of the
         // numbers that wrote it.
-        let fresh = || state.is_fresh(&old.shifted_like(limit), now);
-        if purpose == Purpose::Take || purpose == Purpose::Settle && fresh() {
-            state.renumber(old, limit, now);
-            return Opened { wrote: purpose == Purpose::Take, ..Opened::new(state) };
+        if state.is_fresh(&numbers, now) {
+            state.renumber(&numbers, limit, now);
+            return Opened::new(state);
         }
-        debug_assert_eq!(old.kind, limit.kind, "the state was found by the limit's id");
-        let kept = Kept { state, numbers: old.shifted_like(limit), tag };
-        Opened { state: kept.by(limit, now), kept: Some(Box::new(kept)), wrote: false }
+        let (state, original) = match keeps_state(limit) {
+            true => (state, None),
+            false => (carried_over(&state, &numbers, limit, now), Some(state)),
+        };
+        Opened { state, other: Some(OtherNumbers { numbers, tag, original }), wrote: false }
     }
 
     /// The state by the numbers of the limit asked.
@@ -108,45 +123,73 @@ impl<S: Apart> Opened<S> {
         &self.state
     }
 
-    pub(crate) fn charge(&mut self, limit: &Limit, units: u64, now: Micros) {
-        self.write(limit, now, |state, limit| state.charge(limit, units, now));
+    pub(crate) fn charge(&mut self, limit: &Limit, units: u64, why: Charging, now: Micros) {
+        match why {
+            Charging::Granted => {
+                self.carry_over(limit, now);
+                self.write(limit, now, |state, limit| state.charge(limit, units, now));
+            }
+            Charging::Settled => {
+                self.write(limit, now, |state, limit| state.charge(limit, units, now));
+            }
+            Charging::Refused => {
+                self.write(limit, now, |state, limit| state.charge_refused(limit, units, now));
+            }
+        }
     }
 
     pub(crate) fn refund(&mut self, limit: &Limit, units: u64, at: Option<Micros>, now: Micros) {
         self.write(limit, now, |state, limit| state.refund(limit, units, at, now));
     }
 
-    /// Puts another state of the same kind in its place; `replace` says whether it could.
-    pub(crate) fn replace(&mut self, replace: impl FnOnce(&mut S) -> bool) {
-        debug_assert!(self.kept.is_none(), "whoever replaces a state takes it");
+    /// Puts another state of the same kind in its place, by the numbers of the limit asked; `replace`
+    /// says whether it could.
+    pub(crate) fn replace(
+        &mut self,
+        limit: &Limit,
+        now: Micros,
+        replace: impl FnOnce(&mut S) -> bool,
+    ) {
+        self.carry_over(limit, now);
         self.wrote |= replace(&mut self.state);
     }
 
+    /// The state is by the numbers of the limit asked from now on.
+    fn carry_over(&mut self, limit: &Limit, now: Micros) {
+        let Some(other) = self.other.take() else { return };
+        if let Some(original) = other.original {
+            self.state = original;
+            self.state.renumber(&other.numbers, limit, now);
+        }
+    }
+
+    /// Changes the state under the numbers that wrote it.
     fn write(&mut self, limit: &Limit, now: Micros, act: impl FnOnce(&mut S, &Limit)) {
         self.wrote = true;
-        match &mut self.kept {
+        match &mut self.other {
             None => act(&mut self.state, limit),
-            Some(kept) => {
-                act(&mut kept.state, &kept.numbers);
-                self.state = kept.by(limit, now);
+            Some(OtherNumbers { numbers, original: None, .. }) => act(&mut self.state, numbers),
+            Some(OtherNumbers { numbers, original: Some(original), .. }) => {
+                act(original, numbers);
+                self.state = carried_over(original, numbers, limit, now);
             }
         }
     }
 
     /// What has to be written, if anything.
     pub(crate) fn written(self) -> Option<Written<S>> {
-        self.wrote.then(|| match self.kept {
+        self.wrote.then(|| match self.other {
             None => Written::ByAsked(self.state),
-            Some(kept) => Written::Kept(kept),
+            Some(OtherNumbers { numbers, tag, original }) => {
+                Written::ByOther(original.unwrap_or(self.state), numbers, tag)
+            }
         })
     }
 }
 
-impl<S: Apart> Kept<S> {
-    /// A copy, carried over to the numbers of `limit`.
-    fn by(&self, limit: &Limit, now: Micros) -> S {
-        let mut copy = self.state.apart();
-        copy.renumber(&self.numbers, limit, now);
-        copy
-    }
+/// A copy of a state, carried over to the numbers of `limit`.
+fn carried_over<S: Apart>(state: &S, numbers: &Limit, limit: &Limit, now: Micros) -> S {
+    let mut copy = state.apart();
+    copy.renumber(numbers, limit, now);
+    copy
 }

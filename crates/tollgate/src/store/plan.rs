@@ -6,11 +6,13 @@ use crate::decision::Outcome;
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
+use super::opened::Charging;
+
 /// The answer, and what has to be written for it.
 pub(crate) struct Plan {
     pub(crate) outcome: Outcome,
     /// Units to charge; 0 moves the state after a clock that jumped; `None` writes nothing.
-    pub(crate) charge: Option<u64>,
+    pub(crate) charge: Option<(u64, Charging)>,
     /// Units that the caller gets.
     pub(crate) granted: u64,
 }
@@ -27,7 +29,7 @@ impl Plan {
             Act::Take => Plan::take(state, limit, check, now),
             Act::Force if check.cost > 0 => {
                 let outcome = state.judge(limit, 0, now);
-                Plan { outcome, charge: Some(check.cost), granted: check.cost }
+                Plan { outcome, charge: Some((check.cost, Charging::Settled)), granted: check.cost }
             }
             Act::Peek | Act::Force => Plan::unless_jumped(Plan::peek(state, limit, check, now)),
             Act::UpTo => {
@@ -42,9 +44,9 @@ impl Plan {
     fn take(state: &impl Strategy, limit: &Limit, check: &Check<'_>, now: Micros) -> Plan {
         let outcome = judge(state, limit, check, now);
         if outcome.allowed && check.cost > 0 {
-            Plan { outcome, charge: Some(check.cost), granted: check.cost }
+            Plan { outcome, charge: Some((check.cost, Charging::Granted)), granted: check.cost }
         } else if !outcome.allowed && check.count_denied {
-            Plan { outcome, charge: Some(check.cost), granted: 0 }
+            Plan { outcome, charge: Some((check.cost, Charging::Refused)), granted: 0 }
         } else {
             Plan::unless_jumped(outcome)
         }
@@ -59,7 +61,7 @@ impl Plan {
 
     #[inline]
     fn unless_jumped(outcome: Outcome) -> Plan {
-        Plan { outcome, charge: outcome.jumped.then_some(0), granted: 0 }
+        Plan { outcome, charge: follow(&outcome), granted: 0 }
     }
 
     /// The answer once the state is charged: what was forced, or counted although it was refused,
@@ -72,13 +74,19 @@ impl Plan {
         check: &Check<'_>,
         now: Micros,
     ) -> Outcome {
-        let counted = self.charge.is_some_and(|units| units > self.granted);
+        let counted = self.charge.is_some_and(|(_, why)| why == Charging::Refused);
         match check.act {
             Act::Force => state.judge(limit, 0, now),
             _ if counted => judge(state, limit, check, now),
             _ => self.outcome,
         }
     }
+}
+
+/// What is charged to follow a clock that jumped.
+#[inline]
+pub(crate) fn follow(outcome: &Outcome) -> Option<(u64, Charging)> {
+    outcome.jumped.then_some((0, Charging::Settled))
 }
 
 /// What a state says to a take of the check's cost.

@@ -24,6 +24,8 @@ pub struct Asked<'a> {
     pub check: Check<'a>,
     /// The limit as it applies to the key, see [`Limit::for_key`].
     pub limit: &'a Limit,
+    /// Which of the states of its id and key it is about: see [`Outcome::twin`].
+    pub twin: u8,
 }
 
 impl Asks for Asked<'_> {
@@ -52,14 +54,8 @@ impl Seen {
     }
 
     /// A state written by `old` numbers.
-    pub fn by_other(
-        state: State,
-        old: &Limit,
-        limit: &Limit,
-        purpose: Purpose,
-        now: Micros,
-    ) -> Seen {
-        Seen(Opened::of_other_numbers(state, (old, 0), limit, purpose, now))
+    pub fn by_other(state: State, old: &Limit, limit: &Limit, now: Micros) -> Seen {
+        Seen(Opened::of_other_numbers(state, (old, 0), limit, now))
     }
 
     /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
@@ -81,7 +77,7 @@ impl Seen {
     pub fn written(self) -> Option<(State, Option<Limit>)> {
         Some(match self.0.written()? {
             Written::ByAsked(state) => (state, None),
-            Written::Kept(kept) => (kept.state, Some(kept.numbers)),
+            Written::ByOther(state, numbers, _) => (state, Some(numbers)),
         })
     }
 }
@@ -144,8 +140,8 @@ pub fn decide(
     }
     let checks: ArrayVec<Check<'_>, MAX_LIMITS> = asked.iter().map(|one| one.check).collect();
     let violated = together::decide(asked, places, seen, now, outcomes);
-    for outcome in &mut *outcomes {
-        outcome.decided_by = DecidedBy::Redis;
+    for (outcome, one) in outcomes.iter_mut().zip(asked) {
+        (outcome.decided_by, outcome.twin) = (DecidedBy::Redis, one.twin);
     }
     Decision::of_all(&checks, outcomes, violated, now).by(DecidedBy::Redis)
 }
@@ -153,8 +149,8 @@ pub fn decide(
 fn decide_one(one: &Asked<'_>, seen: &mut Seen, now: Micros) -> Decision {
     let (limit, check) = (one.limit, &one.check);
     let plan = Plan::new(seen.state(), limit, check, now);
-    if let Some(units) = plan.charge {
-        seen.0.charge(limit, units, now);
+    if let Some((units, why)) = plan.charge {
+        seen.0.charge(limit, units, why, now);
     }
     let outcome = plan.outcome_after(seen.state(), limit, check, now);
     Decision::of_one(limit, outcome, plan.granted, now)

@@ -7,7 +7,7 @@ use crate::decision::Outcome;
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
-use super::opened::{Apart, Opened};
+use super::opened::{Apart, Charging, Opened};
 use super::plan::{self, Plan};
 
 /// One check of a request.
@@ -51,8 +51,8 @@ pub(crate) fn decide(
         let opened = states[place].opened_mut();
         let admitted = outcomes[index].allowed;
         let charge = charge_for(opened.state(), one, admitted, violated, granted, now);
-        let Some(units) = charge else { continue };
-        opened.charge(one.limit(), units, now);
+        let Some((units, why)) = charge else { continue };
+        opened.charge(one.limit(), units, why, now);
         outcomes[index].charged = if violated == 0 { units } else { 0 };
     }
     for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
@@ -129,7 +129,7 @@ fn charge_for(
     violated: u16,
     granted: u64,
     now: Micros,
-) -> Option<u64> {
+) -> Option<(u64, Charging)> {
     // Whoever cannot wait was judged before this request was charged: what it has charged to the
     // same queue already does not delay it.
     let asked = one.check();
@@ -142,10 +142,13 @@ fn charge_for(
         Act::UpTo => asked.cost.min(1),
         _ => asked.cost,
     };
-    if violated == 0 && admits && plan.granted > 0 || counts_anyway && units > 0 {
-        Some(units)
+    if violated == 0 && admits && plan.granted > 0 {
+        let forced = asked.act == Act::Force;
+        Some((units, if forced { Charging::Settled } else { Charging::Granted }))
+    } else if counts_anyway && units > 0 {
+        Some((units, Charging::Refused))
     } else {
-        plan.outcome.jumped.then_some(0)
+        plan::follow(&plan.outcome)
     }
 }
 

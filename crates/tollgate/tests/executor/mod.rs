@@ -70,6 +70,8 @@ pub(crate) trait Subject: Clone {
     fn judge(&self, cost: u64, now: Micros) -> Outcome;
     fn take(&mut self, cost: u64, now: Micros) -> Outcome;
     fn force(&mut self, units: u64, now: Micros);
+    /// Charges for a request that was refused.
+    fn force_refused(&mut self, units: u64, now: Micros);
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros);
     fn renumber(&mut self, new: &Limit, now: Micros);
     /// Units left, rounded down; negative when in debt.
@@ -113,6 +115,10 @@ impl Subject for Core {
         algorithm::charge(&self.limit, &mut self.state, units, now);
     }
 
+    fn force_refused(&mut self, units: u64, now: Micros) {
+        algorithm::charge_refused(&self.limit, &mut self.state, units, now);
+    }
+
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros) {
         algorithm::refund(&self.limit, &mut self.state, units, charged_at, now);
     }
@@ -144,8 +150,8 @@ pub(crate) fn take_together<S: Subject>(subjects: &mut [S], cost: u64, now: Micr
     }
 }
 
-/// An executor that keeps one subject for each key and limit, and renumbers it when the limit
-/// comes with other numbers.
+/// An executor that keeps one subject for each key and limit, under the numbers that were last granted
+/// something; others only look at it.
 #[derive(Debug)]
 pub(crate) struct Keyed<S> {
     subjects: HashMap<(String, u64), S>,
@@ -156,9 +162,19 @@ impl<S: Subject> Keyed<S> {
         Keyed { subjects: HashMap::new() }
     }
 
+    /// The subject as it is. One that is fresh is as good as none, whichever numbers wrote it.
     fn of(&mut self, key: &str, limit: &Limit, now: Micros) -> &mut S {
         let place = (key.to_string(), limit.id());
         let subject = self.subjects.entry(place).or_insert_with(|| S::fresh(limit, now));
+        if subject.limit() != limit && subject.judge(0, now).reset_after.is_zero() {
+            subject.renumber(limit, now);
+        }
+        subject
+    }
+
+    /// A copy as these numbers see it.
+    fn seen(&mut self, key: &str, limit: &Limit, now: Micros) -> S {
+        let mut subject = self.of(key, limit, now).clone();
         if subject.limit() != limit {
             subject.renumber(limit, now);
         }
@@ -168,31 +184,38 @@ impl<S: Subject> Keyed<S> {
 
 impl<S: Subject> Executor for Keyed<S> {
     fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        self.of(key, limit, now).take(cost, now)
+        let mut seen = self.seen(key, limit, now);
+        let outcome = seen.take(cost, now);
+        match outcome.allowed && cost > 0 {
+            true => *self.of(key, limit, now) = seen,
+            // A state whose clock jumped follows it even then.
+            false => _ = self.of(key, limit, now).take(0, now),
+        }
+        outcome
     }
 
     fn peek(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        self.of(key, limit, now).peek(cost, now)
+        self.seen(key, limit, now).peek(cost, now)
     }
 
     fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
-        let subject = self.of(key, limit, now);
-        subject.force(units, now);
-        subject.balance(now)
+        self.of(key, limit, now).force(units, now);
+        self.seen(key, limit, now).balance(now)
     }
 
     fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
-        let subject = self.of(key, limit, now);
-        subject.refund(units, None, now);
-        subject.balance(now)
+        self.of(key, limit, now).refund(units, None, now);
+        self.seen(key, limit, now).balance(now)
     }
 
     fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
-        let mut subjects: Vec<S> =
-            limits.iter().map(|limit| self.of(key, limit, now).clone()).collect();
+        let mut subjects: Vec<S> = limits.iter().map(|limit| self.seen(key, limit, now)).collect();
         let together = take_together(&mut subjects, cost, now);
         for (limit, subject) in limits.iter().zip(subjects) {
-            *self.of(key, limit, now) = subject;
+            match together.allowed && cost > 0 {
+                true => *self.of(key, limit, now) = subject,
+                false => _ = self.of(key, limit, now).take(0, now),
+            }
         }
         together
     }

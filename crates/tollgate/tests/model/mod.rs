@@ -43,6 +43,8 @@ struct Charge {
     filed: i128,
     /// Negative for what flows back into a bucket.
     units: i128,
+    /// For a request that was refused: of a bucket's debt, at most one capacity is for such.
+    refused: bool,
 }
 
 /// Every charge ever, oldest first.
@@ -121,7 +123,8 @@ impl Model {
         let (mut level, mut last) = (full, self.charges.first().map_or(at, |first| first.filed));
         for charge in &self.charges {
             level = full.min(level + self.rate * (charge.filed - last));
-            level = full.min(level - charge.units * self.period);
+            let least = if charge.refused { level.min(-full) } else { i128::MIN };
+            level = full.min(level - charge.units * self.period).max(least);
             last = charge.filed;
         }
         full.min(level + self.rate * (at - last))
@@ -169,7 +172,7 @@ impl Model {
             (Kind::FirstHit, Some(last)) if self.in_use(self.mark) > 0 => last.filed,
             _ => self.file(self.mark),
         };
-        self.charges.push(Charge { at: self.mark, filed, units });
+        self.charges.push(Charge { at: self.mark, filed, units, refused: false });
     }
 }
 
@@ -269,6 +272,11 @@ impl Subject for Model {
         self.charge(units.into(), now.as_u64().into());
     }
 
+    fn force_refused(&mut self, units: u64, now: Micros) {
+        self.force(units, now);
+        self.charges.last_mut().expect("just charged").refused = true;
+    }
+
     /// Out of that charge while it counts, or without a receipt out of what counts as charged now.
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros) {
         let jumped = self.clone().follow(now.as_u64().into());
@@ -278,7 +286,8 @@ impl Subject for Model {
         if self.kind == Kind::Bucket {
             if at - charged_at.unwrap_or(at) < self.horizon() {
                 let units = -i128::from(units);
-                self.charges.push(Charge { at: self.mark, filed: self.mark, units });
+                let (at, filed) = (self.mark, self.mark);
+                self.charges.push(Charge { at, filed, units, refused: false });
             }
             return;
         }
@@ -296,15 +305,23 @@ impl Subject for Model {
         }
     }
 
-    /// As if what stays used had been charged at once, now.
+    /// What is counted is counted, whatever the numbers are. A bucket, and what is not kept: as if
+    /// what stays used had been charged at once, now.
     fn renumber(&mut self, new: &Limit, now: Micros) {
+        if new.on_change() == OnChange::Keep && self.kind != Kind::Bucket {
+            let fresh = Model::fresh(new, now);
+            *self = Model { mark: self.mark, charges: std::mem::take(&mut self.charges), ..fresh };
+            return;
+        }
         self.follow(now.as_u64().into());
         let at = self.mark.max(now.as_u64().into());
         let (left, old) = (self.remaining(at), self.capacity);
+        let in_use = self.in_use(at);
+        let owed_too = first(|units| units * self.period >= in_use);
         let mut renumbered = Model::fresh(new, Micros::new(at as u64));
         let capacity = renumbered.capacity;
         let used = match new.on_change() {
-            OnChange::Keep => capacity.min(old - left),
+            OnChange::Keep => capacity.min(owed_too),
             OnChange::Reset => 0,
             OnChange::Scale => capacity - left * capacity / old,
         };

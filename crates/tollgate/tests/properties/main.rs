@@ -20,7 +20,7 @@ mod traces;
 
 use std::time::Duration;
 
-use executor::{Core, Executor, InTable, Subject, outcome_of, take_together};
+use executor::{Core, Executor, InTable, Keyed, Subject, outcome_of, take_together};
 use limits::*;
 use model::Model;
 use proptest::prelude::*;

@@ -176,6 +176,11 @@ proptest! {
                     token.force(cost, now);
                     meter.force(cost, now);
                 }
+                Act::Refused(cost) => {
+                    let cost = course.cost(cost);
+                    token.force_refused(cost, now);
+                    meter.force_refused(cost, now);
+                }
                 Act::Refund(..) => {}
                 Act::RefundNow(cost) => {
                     let cost = course.cost(cost);

@@ -41,6 +41,8 @@ pub(crate) enum Act {
     Take(Cost),
     Peek(Cost),
     Force(Cost),
+    /// Charges for a request that was refused.
+    Refused(Cost),
     /// Gives back thousandths of one of the charges so far.
     Refund(usize, u64),
     /// Gives back without a receipt.
@@ -115,6 +117,7 @@ pub(crate) fn acts() -> impl Strategy<Value = Act> {
         6 => takes(),
         1 => costs().prop_map(Act::Peek),
         1 => costs().prop_map(Act::Force),
+        1 => costs().prop_map(Act::Refused),
         2 => (0..4usize, 0..=1_000u64).prop_map(|(which, part)| Act::Refund(which, part)),
         1 => costs().prop_map(Act::RefundNow),
     ]

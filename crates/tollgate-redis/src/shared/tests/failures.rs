@@ -1,5 +1,7 @@
 //! A store that does not answer.
 
+use tollgate::{Clock, ManualClock};
+
 use super::*;
 
 #[tokio::test]
@@ -11,7 +13,7 @@ async fn each_policy_answers_in_its_own_way() {
     store.fail(true);
     let closed = decide(&shared, &[check(OnFailure::Closed)], NOW).await;
     assert_eq!((closed.allowed(), closed.decided_by()), (false, DecidedBy::Closed));
-    assert_eq!(closed.refusal(), Some(Refusal::OverLimit));
+    assert_eq!(closed.refusal(), Some(Refusal::StoreUnavailable));
     assert!(closed.retry_after() <= Wait::from_micros(1_000_000), "{}", closed.retry_after());
     for _ in 0..20 {
         let open = decide(&shared, &[check(OnFailure::Open)], NOW).await;
@@ -229,4 +231,29 @@ async fn a_block_holds_without_the_store_and_leaves_others_alone() {
     assert!(forced.allowed(), "what has happened cannot be blocked");
     let cached = decide(&shared, &[check("refused")], NOW).await;
     assert_eq!(cached.decided_by(), DecidedBy::RefusalCache, "others are answered as before");
+}
+
+/// Waiting for a store that does not answer takes time: the table of this process is asked at the
+/// instant at which that is known. Would catch: a state that is set back to before the wait, and that
+/// the next caller finds refilled.
+#[tokio::test]
+async fn after_a_wait_for_the_store_the_clock_is_read_again() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    store.fail(true);
+    let limit = limit("10/second burst 10");
+    let (asked, clock) = (NOW, ManualClock::new(at(5_000_000)));
+    for (several, key) in [(false, "one"), (true, "several")] {
+        let check = Check::new(&limit, key);
+        let beside = Limit::per_hour(1_000).name("beside").build().unwrap();
+        let both = [check, Check::new(&beside, key)];
+        let checks = if several { &both[..] } else { &both[..1] };
+        assert!(decide(&shared, &[check.cost(10)], clock.now()).await.allowed());
+        let mut outcomes = [Outcome::default(); 2];
+        let read = Now::read(asked, &clock);
+        let Ok(late) = shared.decide_each(checks, read, &mut outcomes).await;
+        assert!(!late.allowed(), "{key}");
+        assert_eq!(late.retry_after(), Wait::from_micros(100_000), "{key}");
+        let next = decide(&shared, &[check], clock.now()).await;
+        assert!(!next.allowed(), "{key}: refilled");
+    }
 }

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::cli::for_people::{printable, table, wait};
+use tollgate::Refusal;
 
 /// What was asked for, if the server has agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +62,25 @@ struct KeyLimit {
     tier: Option<String>,
     limit: String,
     max: u64,
-    remaining: u64,
-    balance: i64,
+    /// Nobody knows, while the store does not answer.
+    remaining: Option<u64>,
+    balance: Option<i64>,
     allowed: bool,
     retry_after_ms: Option<u64>,
     reset_after_ms: Option<u64>,
+    /// Why it would be refused.
+    reason: Option<String>,
     decided_by: String,
 }
+
+impl KeyLimit {
+    fn is_unavailable(&self) -> bool {
+        self.reason.as_deref() == Some(UNAVAILABLE)
+    }
+}
+
+/// What a limit says while its store does not answer.
+const UNAVAILABLE: &str = Refusal::StoreUnavailable.name();
 
 impl KeyReport {
     pub(super) fn for_people(&self, done: &Done) -> String {
@@ -130,6 +143,16 @@ impl KeyReport {
         }
         if let Some(one) = self.exceeded() {
             let limit = printable(&one.limit);
+            if one.is_unavailable() {
+                let refuses = match self.leniency() {
+                    Some(leniency) => format!("which {leniency}"),
+                    None => "which refuses then".into(),
+                };
+                return format!(
+                    "Nobody knows what {key} has left: the store of {rule} ({limit}), {refuses}, does not \
+                     answer."
+                );
+            }
             return match (self.leniency(), one.retry_after_ms) {
                 (Some(leniency), _) => format!("{key} is over {rule} ({limit}), which {leniency}."),
                 (None, Some(_)) => {
@@ -143,7 +166,7 @@ impl KeyReport {
         }
         match self.limits.iter().min_by_key(|one| one.remaining) {
             Some(KeyLimit { limit, max, remaining, .. }) => {
-                let limit = printable(limit);
+                let (limit, remaining) = (printable(limit), remaining.unwrap_or_default());
                 format!("{key} is allowed: {remaining} of {max} left under {rule} ({limit}).")
             }
             None if self.closed && self.leniency().is_none() => {
@@ -153,9 +176,11 @@ impl KeyReport {
         }
     }
 
-    /// The limit that has no room: who waits longest decides; `None` is for ever.
+    /// The limit that has no room: who waits longest decides; `None` is for ever. One that was judged is
+    /// a better reason than a store that does not answer.
     fn exceeded(&self) -> Option<&KeyLimit> {
-        let wait_of = |one: &&KeyLimit| one.retry_after_ms.unwrap_or(u64::MAX);
+        let wait_of =
+            |one: &&KeyLimit| (!one.is_unavailable(), one.retry_after_ms.unwrap_or(u64::MAX));
         self.limits.iter().filter(|one| !one.allowed).max_by_key(wait_of)
     }
 
@@ -193,6 +218,7 @@ impl KeyReport {
                 ("blocked", one.retry_after_ms.map(|limit_ms| limit_ms.max(block_ms)))
             }
             _ if one.allowed => ("allowed", Some(0)),
+            _ if one.is_unavailable() => (UNAVAILABLE, one.retry_after_ms),
             _ => (if lenient { "over" } else { "refused" }, one.retry_after_ms),
         }
     }
@@ -229,10 +255,11 @@ impl KeyReport {
         let tiers = self.limits.iter().any(|one| one.tier.is_some());
         let row = |one: &KeyLimit| {
             let tier = one.tier.as_deref().unwrap_or(if tiers { "-" } else { "" });
-            let left = match one.balance {
+            let left = match (one.balance, one.remaining) {
                 // In debt: how far.
-                ..0 => one.balance.to_string(),
-                _ => one.remaining.to_string(),
+                (Some(balance @ ..0), _) => balance.to_string(),
+                (_, Some(remaining)) => remaining.to_string(),
+                (_, None) => "-".into(),
             };
             let (answer, retry_ms) = self.answer(one);
             [
@@ -242,7 +269,7 @@ impl KeyReport {
                 left,
                 one.max.to_string(),
                 if retry_ms == Some(0) { "-".into() } else { wait(retry_ms) },
-                wait(one.reset_after_ms),
+                if one.is_unavailable() { "-".into() } else { wait(one.reset_after_ms) },
             ]
         };
         let rows: Vec<_> = self.limits.iter().map(row).collect();
@@ -296,6 +323,23 @@ The table is full: what is left is counted for several callers together. Raise -
 In log lines the key is 1f2e3d4c5b6a7988.
 ";
         assert_eq!(found, want);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_said_to_be_the_reason() {
+        let unknown = r#"{"tier":null,"limit":"5/minute","max":5,"remaining":null,"balance":null,
+            "allowed":false,"retry_after_ms":1000,"reset_after_ms":null,
+            "reason":"store_unavailable","decided_by":"closed"}"#;
+        let text = report("enforce", "null", "null", &[unknown]).for_people(&Done::Looked);
+        let want = "\
+Nobody knows what user=42 has left: the store of api (5/minute), which refuses then, does not answer.
+
+  limit     answer             left  of  retry in  full in
+  5/minute  store_unavailable  -     5   1 s       -
+
+In log lines the key is 1f2e3d4c5b6a7988.
+";
+        assert_eq!(text, want);
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl<'a> Asked<'a> {
         let rules = gatekeeper.rules();
         let identity = rules.settings().identify.identify_stated(&stated, at);
         let facts = identity.complete(stated);
-        let ask = Ask { facts, cost: self.cost, cannot_wait: false };
+        let ask = Ask { facts, cost: self.cost, ..Ask::default() };
         let store = gatekeeper.limiter().store();
         store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
     }

@@ -10,7 +10,7 @@ use tollgate::{
     Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt, Store,
     Wait,
 };
-use tollgate_redis::{Options, RedisStore, StoreError, TimeOf};
+use tollgate_redis::{KeyPrefix, Options, RedisStore, StoreError, TimeOf};
 use tollgate_rules::at_once;
 
 use super::{Args, Failure, Report};
@@ -109,14 +109,15 @@ async fn connected(store: &RedisStore, url: &str) -> Result<(), Failure> {
 }
 
 /// Keys of two simulations never meet.
-fn prefix() -> Result<String, Report> {
+fn prefix() -> Result<KeyPrefix, Report> {
     let mut random = [0; 8];
     let filled = aws_lc_rs::rand::fill(&mut random);
     filled.map_err(|_| Report::new("the system gives no random numbers"))?;
-    Ok(random.iter().fold(String::from("tollgate-simulate-"), |mut prefix, byte| {
+    let prefix = random.iter().fold(String::from("tollgate-simulate-"), |mut prefix, byte| {
         let _ = write!(prefix, "{byte:02x}");
         prefix
-    }))
+    });
+    prefix.parse().map_err(|error| Report::new(format!("{prefix}: {error}")))
 }
 
 impl InRedis {

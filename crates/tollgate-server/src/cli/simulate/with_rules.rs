@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::ManualClock;
 use tollgate::decision::MAX_LIMITS;
-use tollgate_rules::{Compiled, Gatekeeper};
+use tollgate::{ManualClock, Micros};
+use tollgate_rules::{Compiled, Decided, Gatekeeper, MissingFacts, Observer};
 
 use super::facts::{self, Asked};
 use super::store::SimStore;
@@ -15,7 +16,7 @@ use super::{Args, Failure, against, answer, check, replay, warn_if_crowded};
 
 /// Answers request after request.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), Failure> {
-    let now = gatekeeper(&args.rules, args)?;
+    let (now, missing) = gatekeeper(&args.rules, args)?;
     let then = match &args.against[..] {
         [] => None,
         paths => Some(gatekeeper(paths, args)?),
@@ -24,27 +25,59 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), Failure> {
     let people = args.output == "table";
     match &then {
         None => decide(&mut trace, &now, people)?,
-        Some(then) => against::compare(&mut trace, [&now, then], people)?,
+        Some((then, _)) => against::compare(&mut trace, [&now, then], people)?,
     }
-    for gatekeeper in [Some(&now), then.as_ref()].into_iter().flatten() {
+    for (gatekeeper, missing) in [Some((now, missing)), then].into_iter().flatten() {
         warn_if_crowded(gatekeeper.limiter(), args.max_keys);
-        warn_if_left_out(gatekeeper);
+        warn_if_left_out(&gatekeeper);
+        missing.warn();
     }
     Ok(())
+}
+
+/// Counts requests that pass because they lack facts: a server would answer some of them an error.
+#[derive(Debug, Default)]
+struct MissingCount(Mutex<(u64, Option<String>)>);
+
+impl Observer for MissingCount {
+    fn decided(&self, _: &Decided<'_>) {}
+
+    fn missing_facts(&self, missing: &MissingFacts<'_>, _: Micros) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.0 += 1;
+        seen.1.get_or_insert_with(|| missing.to_string());
+    }
+}
+
+impl MissingCount {
+    fn warn(&self) {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (requests, Some(first)) = &*seen {
+            // The answers are out; a closed standard error is no reason to fail.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: requests that passed because they lack facts: {requests}; the first: {first}\n\
+                 hint: /v1/check answers 400 to such questions, unless the server is started with \
+                 --missing-facts allow"
+            );
+        }
+    }
 }
 
 /// The rules of these files, with a table of their own.
 fn gatekeeper(
     paths: &[PathBuf],
     args: &Args,
-) -> Result<Gatekeeper<SimStore, ManualClock>, Failure> {
+) -> Result<(Gatekeeper<SimStore, ManualClock>, Arc<MissingCount>), Failure> {
     let Compiled { rules, diagnostics, .. } = check::compile_paths(paths, None);
     let Some(rules) = rules else {
         // The exit code says enough if standard error is closed.
         let _ = write!(io::stderr(), "{diagnostics}");
         return Err(Failure::Told);
     };
-    Ok(Gatekeeper::new(rules, SimStore::open(args)?))
+    let missing = Arc::<MissingCount>::default();
+    let gatekeeper = Gatekeeper::new(rules, SimStore::open(args)?).observed_by(missing.clone());
+    Ok((gatekeeper, missing))
 }
 
 fn decide(

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use tollgate::headers::spelt;
 use tollgate::time::MAX_EXACT;
 
 use super::{Asked, CHECK, read_batch};
@@ -101,11 +102,12 @@ fn by_serde(body: &[u8]) -> Option<Asked<'_>> {
     }
     let members: Members<Box<RawValue>> = serde_json::from_slice(body).ok()?;
     for (index, (name, value)) in members.0.iter().enumerate() {
-        if members.0[..index].iter().any(|(other, _)| other == name) {
+        let Text(name) = name;
+        if members.0[..index].iter().any(|(other, _)| other.0 == *name) {
             return None;
         }
         let value = value.get();
-        let text = || serde_json::from_str::<Option<String>>(value).ok();
+        let text = || Some(serde_json::from_str::<Option<Text>>(value).ok()?.map(|text| text.0));
         match name.as_str() {
             "method" => asked.method = text()?.map(|text| text.to_ascii_uppercase().into()),
             "path" => asked.path = text()?.map(Into::into),
@@ -121,12 +123,12 @@ fn by_serde(body: &[u8]) -> Option<Asked<'_>> {
                 asked.cost.is_none_or(|cost| cost <= MAX_EXACT).then_some(())?;
             }
             "headers" => {
-                let fields: Option<Members<Option<String>>> = serde_json::from_str(value).ok()?;
-                for (name, value) in fields.into_iter().flat_map(|fields| fields.0) {
+                let fields: Option<Members<Option<Text>>> = serde_json::from_str(value).ok()?;
+                for (Text(name), value) in fields.into_iter().flat_map(|fields| fields.0) {
                     if asked.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
                         return None;
                     }
-                    asked.headers.extend(value.map(|value| (name.into(), value.into())));
+                    asked.headers.extend(value.map(|value| (name.into(), value.0.into())));
                 }
             }
             _ => return None,
@@ -135,8 +137,33 @@ fn by_serde(body: &[u8]) -> Option<Asked<'_>> {
     Some(asked)
 }
 
+/// A string, in which half of a pair is spelt as bytes that are no text: serde gives them as bytes.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
+                Ok(Text(spelt(bytes).into_owned()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.into()))
+            }
+        }
+        from.deserialize_bytes(Bytes)
+    }
+}
+
 /// An object, member by member, as it was written.
-struct Members<V>(Vec<(String, V)>);
+struct Members<V>(Vec<(Text, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Members<V> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -304,7 +304,7 @@ mod tests {
             (r#"{"path":5}"#, "column 9: expected a string for \"path\", found `5`."),
             (r#"{"path":nul}"#, "column 9: expected a string for \"path\", found `nul`."),
             (r#"{"path":"a}"#, "column 9: this string does not end."),
-            (r#"{"path":"\ud83d"}"#, "column 10: there is no such escape."),
+            (r#"{"path":"\ud83"}"#, "column 10: there is no such escape."),
             (r#"{"user":"a","user":"b"}"#, "column 13: \"user\" stands twice."),
             (r#"{"cost":-1}"#, &format!("column 9: {whole} `-1`.")),
             (r#"{"cost":1.0}"#, &format!("column 9: {whole} `1.0`.")),
@@ -330,6 +330,28 @@ mod tests {
         }
         let problem = Asked::read(b"{\n \"path\": tru}", CHECK).unwrap_err();
         assert!(problem.starts_with("Line 2, column 10: expected a string"), "{problem}");
+    }
+
+    #[test]
+    fn half_of_a_pair_is_spelt_as_bytes_that_are_no_text() {
+        // As the bytes ED A0 80, which other listeners get.
+        let rows = [
+            (r"\ud800", "%ED%A0%80"),
+            (r"a\udfff", "a%ED%BF%BF"),
+            (r"\ud800\ud83d\ude00", "%ED%A0%80%F0%9F%98%80"),
+            (r"\ude00\ud83d", "%ED%B8%80%ED%A0%BD"),
+            (r"\ud800\n", "%ED%A0%80\n"),
+            (r"\ud83d\ude00", "\u{1f600}"),
+            ("\u{e9}\\ud800", "%C3%A9%ED%A0%80"),
+        ];
+        for (text, want) in rows {
+            let body = format!(r#"{{"user":"{text}","headers":{{"{text}":"{text}"}}}}"#);
+            let asked = Asked::read(body.as_bytes(), CHECK).expect(text);
+            assert_eq!(asked.user.as_deref(), Some(want), "{text}");
+            assert_eq!(asked.headers, [(want.into(), want.into())]);
+        }
+        let bytes = tollgate::headers::spelt(b"\xed\xa0\x80");
+        assert_eq!(bytes, "%ED%A0%80", "the same as from Envoy and RESP");
     }
 
     #[test]

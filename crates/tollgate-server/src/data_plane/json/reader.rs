@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use tollgate::headers::spelt;
 use tollgate::time::MAX_EXACT;
 
 use super::plain_bytes;
@@ -228,19 +229,19 @@ impl<'a> Reader<'a> {
     fn string_with_escapes(&mut self, mut end: usize) -> Result<String, Mistake> {
         let begin = self.at;
         let mut start = begin + 1;
-        let mut whole = String::new();
+        let mut whole = Vec::new();
         loop {
-            whole += &self.text[start..end];
+            whole.extend_from_slice(&self.text.as_bytes()[start..end]);
             match self.text.as_bytes().get(end) {
                 None => return Err(self.wrong(begin, "this string does not end".into())),
                 Some(b'"') => {
                     self.at = end + 1;
-                    return Ok(whole);
+                    return Ok(spelt(&whole).into_owned());
                 }
                 Some(b'\\') => {
-                    let (c, length) = unescaped(&self.text[end..])
+                    let (code, length) = unescaped(&self.text[end..])
                         .ok_or_else(|| self.wrong(end, "there is no such escape".into()))?;
-                    whole.push(c);
+                    push_code(&mut whole, code);
                     start = end + length;
                 }
                 Some(_) => {
@@ -333,36 +334,48 @@ fn is_spelt(field: &str, name: &str) -> bool {
         }) && letters.next().is_none()
 }
 
-/// The character of the escape that a text begins with, and the bytes it takes.
-fn unescaped(text: &str) -> Option<(char, usize)> {
+/// Adds a character; half of a pair is added as the three bytes that it would have, which are no text: so
+/// it is spelt as other listeners spell bytes that are none, and is not absent.
+fn push_code(bytes: &mut Vec<u8>, code: u32) {
+    match char::from_u32(code) {
+        Some(c) => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        None => {
+            let six = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
+            bytes.extend([0xe0 | (code >> 12) as u8, six(6), six(0)]);
+        }
+    }
+}
+
+/// The character of the escape that a text begins with, or half of one, and the bytes it takes.
+fn unescaped(text: &str) -> Option<(u32, usize)> {
     let simple = match text.as_bytes().get(1)? {
-        b'"' => '"',
-        b'\\' => '\\',
-        b'/' => '/',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b'n' => '\n',
-        b'r' => '\r',
-        b't' => '\t',
+        b'"' => b'"',
+        b'\\' => b'\\',
+        b'/' => b'/',
+        b'b' => 8,
+        b'f' => 0xc,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
         b'u' => return unescaped_unicode(text),
         _ => return None,
     };
-    Some((simple, 2))
+    Some((simple.into(), 2))
 }
 
-/// `\u0041`, or a pair such as `\ud83d\ude00`.
-fn unescaped_unicode(text: &str) -> Option<(char, usize)> {
+/// `\u0041`, or a pair such as `\ud83d\ude00`, or one half of such a pair.
+fn unescaped_unicode(text: &str) -> Option<(u32, usize)> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
         let all = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         all.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
     };
-    match unit(0)? {
-        high @ 0xd800..0xdc00 => {
-            let low = unit(6).filter(|low| (0xdc00..0xe000).contains(low))?;
-            Some((char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00))?, 12))
+    let first = unit(0)?;
+    let low = unit(6).filter(|low| (0xdc00..0xe000).contains(low));
+    Some(match (first, low) {
+        (high @ 0xd800..0xdc00, Some(low)) => {
+            (0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00), 12)
         }
-        // A low half alone is no character.
-        code => Some((char::from_u32(code)?, 6)),
-    }
+        (code, _) => (code, 6),
+    })
 }

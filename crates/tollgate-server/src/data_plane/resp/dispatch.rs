@@ -127,7 +127,7 @@ async fn check(door: &RespDoor, args: Args<'_>, peek: bool, replies: &mut Replie
         Ok(asked) => {
             let how = (peek, door.gatekeeper.now());
             // In a box: it is large, and a connection that does not ask need not carry it.
-            let answer = Box::pin(asked.decide(&door.gatekeeper, &door.timing, how)).await;
+            let answer = Box::pin(asked.decide(door, how)).await;
             rules::reply(door, &answer, replies);
         }
         Err(error) => {

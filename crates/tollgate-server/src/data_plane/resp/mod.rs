@@ -43,6 +43,7 @@ use crate::doors::patrol::{Patience, Pulse};
 use crate::doors::protocol::Protocol;
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
+use crate::settings::OnMissingFacts;
 use crate::store::Gatekeeper;
 
 pub(crate) use audit::Audit;
@@ -60,6 +61,8 @@ pub(crate) struct RespDoor {
     timing: Arc<Timing>,
     patience: Patience,
     audit: Audit,
+    /// What becomes of questions that no rule can be asked about.
+    missing_facts: OnMissingFacts,
     figures: Arc<RespFigures>,
     /// The numbers that `CL.THROTTLE` is called with.
     book: Book,
@@ -74,6 +77,7 @@ impl RespDoor {
         timing: Arc<Timing>,
         patience: Patience,
         audit: Audit,
+        missing_facts: OnMissingFacts,
     ) -> RespDoor {
         let figures = Arc::<RespFigures>::default();
         RespDoor {
@@ -82,6 +86,7 @@ impl RespDoor {
             timing,
             patience: Patience { idle: FOR_EVER, ..patience },
             audit,
+            missing_facts,
             book: Book::new(figures.clone()),
             figures,
             waiting: Common::new(REPLIES),

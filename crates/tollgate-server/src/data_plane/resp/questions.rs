@@ -51,7 +51,7 @@ impl Questions {
             .map(|(asked, peek)| {
                 Box::pin(async move {
                     let asked = asked.as_ref().ok()?;
-                    Some(asked.decide(&door.gatekeeper, &door.timing, (*peek, now)).await)
+                    Some(asked.decide(door, (*peek, now)).await)
                 })
             })
             .collect());

@@ -21,8 +21,7 @@ use super::figures::Trouble;
 use super::reply::{Replies, Shown};
 use super::request::Args;
 use crate::data_plane::facts::{self, spelt};
-use crate::metrics::Timing;
-use crate::store::Gatekeeper;
+use crate::settings::OnMissingFacts;
 
 /// The most header fields of one question, and the most entries.
 const NAMED_MAX: usize = 100;
@@ -32,6 +31,7 @@ const FIELDS: &str = "method, path, ip, user, tier, api_key, cost, domain, heade
 /// Why facts are none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FactsError<'a> {
+    None,
     Odd,
     NoField(&'a [u8]),
     Twice(&'a [u8]),
@@ -43,6 +43,11 @@ pub(super) enum FactsError<'a> {
 impl fmt::Display for FactsError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            FactsError::None => write!(
+                f,
+                "ERR there are no facts: write pairs, such as TG.CHECK path /api/search user 42, of any \
+                 of {FIELDS}"
+            ),
             FactsError::Odd => f.write_str(
                 "ERR a field has no value: write pairs, such as TG.CHECK path /api/search user 42",
             ),
@@ -87,7 +92,10 @@ impl<'a> Asked<'a> {
     /// Reads all arguments behind the name of the command.
     pub(super) fn read(args: Args<'a>) -> Result<Asked<'a>, FactsError<'a>> {
         let mut asked = Asked::default();
-        let mut rest = args.from(1);
+        let mut rest = args.from(1).peekable();
+        if rest.peek().is_none() {
+            return Err(FactsError::None);
+        }
         while let Some(field) = rest.next() {
             let value = rest.next().ok_or(FactsError::Odd)?;
             asked.take(field, value)?;
@@ -161,10 +169,10 @@ impl<'a> Asked<'a> {
     /// Asks the rules; a peek charges nothing.
     pub(super) async fn decide(
         &self,
-        gatekeeper: &Gatekeeper,
-        timing: &Timing,
+        door: &RespDoor,
         (peek, now): (bool, Micros),
     ) -> Result<Answer, DescriptorError> {
+        let RespDoor { gatekeeper, timing, .. } = door;
         let rules = gatekeeper.rules();
         let entries = self.entries();
         // A file that was written for Envoy knows entries and nothing else.
@@ -181,7 +189,8 @@ impl<'a> Asked<'a> {
         let known = stated.headers.map(|_| Arc::clone(&rules));
         let identity = facts::identity(known.as_deref(), &stated, now);
         let facts = identity.complete(stated);
-        let ask = Ask { facts, cost: self.cost, cannot_wait: true };
+        let needs_facts = door.missing_facts == OnMissingFacts::Refuse;
+        let ask = Ask { facts, cost: self.cost, cannot_wait: true, needs_facts };
         Ok(match peek {
             true => gatekeeper.peek_by(rules, &ask, gatekeeper.as_read(now)).await,
             false => timing.of(gatekeeper.decide_by(rules, &ask, gatekeeper.as_read(now))).await,
@@ -191,7 +200,8 @@ impl<'a> Asked<'a> {
 
 /// Limited, limit, remaining, milliseconds until it passes (-1: it does, -2: it never will), milliseconds
 /// until the limit is as good as fresh, and the rule. Without a rule that applies: allowed, nothing to
-/// count, no name.
+/// count, no name. While the store does not answer, and the rule refuses then, what nobody knows is -1:
+/// what remains, and when it is fresh.
 pub(super) fn reply(
     door: &RespDoor,
     answer: &Result<Answer, DescriptorError>,
@@ -204,15 +214,23 @@ pub(super) fn reply(
             return replies.error(format_args!("ERR {error}"));
         }
     };
+    if let Some(missing) = answer.unanswered() {
+        door.figures.trouble(Trouble::Command);
+        return replies.error(format_args!(
+            "ERR no rule could be asked: {missing}. Send it (empty text is none), or let such questions \
+             pass with --missing-facts allow"
+        ));
+    }
     let count = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
+    let known = |number: i64| if answer.is_known() { number } else { -1 };
     let never = |wait: Wait| wait.millis().map_or(-2, count);
     let retry = if answer.allowed() { -1 } else { never(answer.retry_after()) };
     replies.array(6);
     replies.integer(i64::from(!answer.allowed()));
     replies.integer(count(answer.capacity()));
-    replies.integer(count(answer.remaining()));
+    replies.integer(known(count(answer.remaining())));
     replies.integer(retry);
-    replies.integer(never(answer.reset_after()));
+    replies.integer(known(never(answer.reset_after())));
     match answer.binding() {
         Some(judged) => replies.text(judged.rule),
         None => replies.null(),
@@ -257,7 +275,10 @@ mod tests {
 
     #[test]
     fn every_field_is_read_and_none_is_needed() {
-        with_args(b"TG.CHECK", |args| assert_eq!(Asked::read(args), Ok(Asked::default())));
+        with_args(b"TG.CHECK user 1", |args| {
+            let want = Asked { user: Some("1".into()), ..Asked::default() };
+            assert_eq!(Asked::read(args), Ok(want));
+        });
         let line =
             b"TG.CHECK method get path /a ip ::ffff:192.0.2.1 user 42 tier pro api_key k cost 7 \
             domain d header.X-A 1 header.x-b 2 entry.a.b c entry.e ''";
@@ -296,7 +317,8 @@ mod tests {
             let pairs = (0..=NAMED_MAX).map(|index| format!(" {what}.n{index} v"));
             format!("TG.CHECK{}", pairs.collect::<String>()).into_bytes()
         };
-        let rows: [(&[u8], &str); 15] = [
+        let rows: [(&[u8], &str); 16] = [
+            (b"TG.CHECK", "ERR there are no facts: write pairs, such as TG.CHECK path /api/search"),
             (b"TG.CHECK user", "ERR a field has no value: write pairs, such as TG.CHECK path"),
             (b"TG.CHECK usr 1", "ERR there is no field 'usr': write any of method, path, ip, user"),
             (b"TG.CHECK header. 1", "ERR there is no field 'header.'"),

@@ -5,15 +5,23 @@
 //! merges instants instead of growing: it may refuse a little more, it never admits more and never
 //! fails. Blocks are written only under the lock of the slot that owns them; readers check that
 //! slot's version afterwards, so words are atomics and everything here is safe code.
+//!
+//! A block belongs to exactly one record, or to the [`Log`] that took it and has not become a record
+//! yet. A log that is dropped gives back the block that it took; one that is closed gives back the
+//! block that its record no longer names.
+//!
+//! A page holds blocks of one size. Once none of them is in use, the page serves logs of any size.
+//! New blocks come from the first page that has one, so that later pages become free.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::algorithm::sliding_window_log::{
     Entries, Entry, MAX_ENTRIES, State, last_instant, tick,
 };
 use crate::limit::Limit;
 
+use super::page_set::PageSet;
 use super::slot::Record;
 
 /// Entries per block of each size; powers of two, so that a ring index is a mask.
@@ -26,17 +34,43 @@ const SPILLED: u64 = 1 << 52;
 /// All blocks of a store.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Each page holds blocks of one size and is made when needed; their number is the cap.
+    /// Made when first needed and kept from then on, because readers without a lock may look at them
+    /// at any time. Their number is the cap.
     pages: Box<[OnceLock<Page>]>,
-    pages_used: AtomicUsize,
-    /// Free blocks of each size; at most as many as the pages hold.
-    free: [Mutex<Vec<Handle>>; SIZES.len()],
+    books: Mutex<Books>,
+    /// A log could not grow.
+    was_short: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Page {
-    size: usize,
+    /// The size of its blocks, as an index of [`SIZES`]. Changes only while no block is in use.
+    size: AtomicUsize,
     words: Box<[AtomicU64]>,
+}
+
+/// Which blocks are free.
+#[derive(Debug)]
+struct Books {
+    /// One for each page made. Bound: the number of pages.
+    ledgers: Vec<Ledger>,
+    /// Pages of each size that have blocks in use and free ones.
+    open: [PageSet; SIZES.len()],
+    /// Pages without a block in use.
+    unused: PageSet,
+    /// All other pages made.
+    pages_in_use: usize,
+}
+
+/// The free blocks of a page.
+#[derive(Debug, Default)]
+struct Ledger {
+    size: usize,
+    in_use: usize,
+    /// Blocks from this index on were never taken since the page got its size.
+    untouched: usize,
+    /// Blocks that were given back. Bound: the blocks of a page, 2 bytes each.
+    returned: Vec<u16>,
 }
 
 /// Names a block: page and index in it.
@@ -44,14 +78,14 @@ struct Page {
 struct Handle(u64);
 
 impl Handle {
-    fn new(page: usize, index: usize) -> Handle {
-        Handle((page as u64) << 16 | index as u64)
+    fn new(page: usize, index: u16) -> Handle {
+        Handle((page as u64) << 16 | u64::from(index))
     }
     fn page(self) -> usize {
         (self.0 >> 16) as usize
     }
-    fn index(self) -> usize {
-        (self.0 & 0xffff) as usize
+    fn index(self) -> u16 {
+        (self.0 & 0xffff) as u16
     }
 }
 
@@ -60,95 +94,173 @@ const fn block_words(size: usize) -> usize {
     1 + 2 * SIZES[size]
 }
 
+/// How many blocks of a size fit into a page: 3,640 of the smallest.
+const fn blocks_per_page(size: usize) -> usize {
+    PAGE_WORDS / block_words(size)
+}
+
+impl Ledger {
+    fn take(&mut self) -> u16 {
+        self.in_use += 1;
+        self.returned.pop().unwrap_or_else(|| {
+            self.untouched += 1;
+            (self.untouched - 1) as u16
+        })
+    }
+
+    fn give_back(&mut self, index: u16) {
+        debug_assert!(usize::from(index) < self.untouched && !self.returned.contains(&index));
+        self.in_use -= 1;
+        self.returned.push(index);
+        if self.in_use == 0 {
+            self.begin_anew(self.size);
+        }
+    }
+
+    fn begin_anew(&mut self, size: usize) {
+        self.returned.clear();
+        self.returned.reserve(blocks_per_page(size));
+        (self.size, self.untouched) = (size, 0);
+    }
+
+    fn is_full(&self) -> bool {
+        self.in_use == blocks_per_page(self.size)
+    }
+}
+
 impl Arena {
     pub(crate) fn new(max_bytes: usize) -> Arena {
         let pages = max_bytes / (PAGE_WORDS * 8);
+        let books = Books {
+            ledgers: Vec::new(),
+            open: [(); SIZES.len()].map(|()| PageSet::new(pages)),
+            unused: PageSet::new(pages),
+            pages_in_use: 0,
+        };
         Arena {
             pages: (0..pages).map(|_| OnceLock::new()).collect(),
-            pages_used: AtomicUsize::new(0),
-            free: [const { Mutex::new(Vec::new()) }; SIZES.len()],
+            books: Mutex::new(books),
+            was_short: AtomicBool::new(false),
         }
     }
 
-    /// Bytes taken by pages so far.
+    /// Bytes of the pages that have a block in use.
     pub(crate) fn bytes(&self) -> usize {
-        self.pages_used.load(Ordering::Relaxed).min(self.pages.len()) * PAGE_WORDS * 8
+        self.books().pages_in_use * PAGE_WORDS * 8
     }
 
+    /// Whether a log could not grow since this was last asked.
+    #[inline]
+    pub(crate) fn was_short(&self) -> bool {
+        self.was_short.load(Ordering::Relaxed) && self.was_short.swap(false, Ordering::Relaxed)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// A block of a size that nobody uses.
     fn allocate(&self, size: usize) -> Option<Handle> {
-        let mut free = self.free[size].lock().unwrap_or_else(|poison| poison.into_inner());
-        if free.is_empty() {
-            let page = self.pages_used.fetch_add(1, Ordering::Relaxed);
-            if page >= self.pages.len() {
-                self.pages_used.store(self.pages.len(), Ordering::Relaxed);
-                return None;
-            }
-            let words = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
-            self.pages[page].get_or_init(|| Page { size, words });
-            let blocks = PAGE_WORDS / block_words(size);
-            free.extend((0..blocks).rev().map(|index| Handle::new(page, index)));
-        }
+        let mut books = self.books();
         // Whoever still reads this block for the slot that gave it back must see that slot's lock if
-        // it sees a store of ours. The fence of our own slot's lock came before we had the block.
+        // it sees a store of ours, also that of a page's new size. The fence of our own slot's lock
+        // came before we had the block.
         fence(Ordering::Release);
-        free.pop()
+        let page = books.open[size].first().or_else(|| self.open_page(&mut books, size));
+        let Some(page) = page else {
+            self.was_short.store(true, Ordering::Relaxed);
+            return None;
+        };
+        let ledger = &mut books.ledgers[page];
+        let index = ledger.take();
+        if ledger.is_full() {
+            books.open[size].remove(page);
+        }
+        Some(Handle::new(page, index))
+    }
+
+    /// Gives a page that nobody uses, or a new one, to blocks of a size.
+    fn open_page(&self, books: &mut Books, size: usize) -> Option<usize> {
+        let page = books.unused.first().or_else(|| self.make_page(books))?;
+        books.unused.remove(page);
+        books.ledgers[page].begin_anew(size);
+        self.pages[page].get()?.size.store(size, Ordering::Relaxed);
+        books.open[size].insert(page);
+        books.pages_in_use += 1;
+        Some(page)
+    }
+
+    fn make_page(&self, books: &mut Books) -> Option<usize> {
+        let page = books.ledgers.len();
+        self.pages.get(page)?.get_or_init(|| Page {
+            size: AtomicUsize::new(0),
+            words: (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect(),
+        });
+        books.ledgers.push(Ledger::default());
+        Some(page)
     }
 
     fn release(&self, handle: Handle) {
-        let Some((size, _)) = self.block(handle) else { return };
-        let mut free = self.free[size].lock().unwrap_or_else(|poison| poison.into_inner());
-        free.push(handle);
+        let mut books = self.books();
+        let ledger = &mut books.ledgers[handle.page()];
+        ledger.give_back(handle.index());
+        let (size, is_unused) = (ledger.size, ledger.in_use == 0);
+        match is_unused {
+            true => {
+                books.open[size].remove(handle.page());
+                books.unused.insert(handle.page());
+                books.pages_in_use -= 1;
+            }
+            false => books.open[size].insert(handle.page()),
+        }
     }
 
-    /// A block and its size. A handle read without a lock may name nothing.
-    fn block(&self, handle: Handle) -> Option<(usize, &[AtomicU64])> {
+    /// A block and its size. A handle read without a lock may name nothing, or a block of a page that
+    /// has another size by now.
+    fn block(&self, handle: Handle) -> Option<Block<'_>> {
         let page = self.pages.get(handle.page())?.get()?;
-        let length = block_words(page.size);
-        let words = page.words.get(handle.index() * length..)?.get(..length)?;
-        Some((page.size, words))
+        let size = page.size.load(Ordering::Relaxed);
+        let length = block_words(size);
+        let words = page.words.get(usize::from(handle.index()) * length..)?.get(..length)?;
+        Some(Block { handle, size, words })
     }
 
     /// The log that a record describes. `None`: the record was overwritten while being read.
     pub(crate) fn open(&self, limit: &Limit, record: Record) -> Option<State<Log<'_>>> {
         if record.b & SPILLED == 0 {
             let only = Entry { at: tick(limit, record.mark), sum: record.a };
-            let entries =
-                Log { arena: self, only, head: 0, len: usize::from(record.a > 0), block: None };
+            let len = usize::from(record.a > 0);
+            let entries = Log { arena: self, only, head: 0, len, block: None, named: None };
             return Some(State { mark: record.mark, base: 0, entries });
         }
-        let handle = Handle(record.a);
-        let (size, words) = self.block(handle)?;
+        let block = self.block(Handle(record.a))?;
         let (head, len) = ((record.b >> 11 & 0x7ff) as usize, (record.b & 0x7ff) as usize);
-        if head >= SIZES[size] || len > SIZES[size] {
+        if head >= SIZES[block.size] || len > SIZES[block.size] {
             return None;
         }
-        let base = words[0].load(Ordering::Relaxed);
-        let block = Some(Block { handle, size, words });
-        let entries = Log { arena: self, only: Entry::default(), head, len, block };
+        let base = block.words[0].load(Ordering::Relaxed);
+        let (only, named) = (Entry::default(), Some(block.handle));
+        let entries = Log { arena: self, only, head, len, block: Some(block), named };
         Some(State { mark: record.mark, base, entries })
     }
 
-    /// The record that describes a log, after writing what is not in it. Call under the slot's lock.
+    /// The record that describes a log, after writing what is not in it. From now on the record names
+    /// the log's block, and no other. Call under the slot's lock.
     pub(crate) fn close(&self, limit: &Limit, tag: u32, state: State<Log<'_>>) -> Record {
-        let State { mark, base, entries: log } = state;
+        let State { mark, base, entries: mut log } = state;
         let only = (log.len == 1).then(|| log.get(0));
         let fits_in_slot = only.map_or(log.len == 0, |only| only.at == tick(limit, mark));
-        match log.block {
-            Some(block) if !fits_in_slot => {
-                block.words[0].store(base, Ordering::Relaxed);
-                let b = SPILLED | (log.head as u64) << 11 | log.len as u64;
-                Record { mark, a: block.handle.0, b, tag }
-            }
-            block => {
-                if let Some(block) = block {
-                    self.release(block.handle);
-                }
-                let count = only.map_or(0, |only| only.sum.wrapping_sub(base));
-                // An entry in the slot is as old as the mark, and only a charge moves that.
-                let mark = only.map_or(mark, |only| mark.min(last_instant(limit, only.at)));
-                Record { mark, a: count, b: 0, tag }
-            }
+        let kept = if fits_in_slot { None } else { log.keep_block() };
+        if let Some(block) = kept {
+            block.words[0].store(base, Ordering::Relaxed);
+            let b = SPILLED | (log.head as u64) << 11 | log.len as u64;
+            return Record { mark, a: block.handle.0, b, tag };
         }
+        log.give_back_all();
+        let count = only.map_or(0, |only| only.sum.wrapping_sub(base));
+        // An entry in the slot is as old as the mark, and only a charge moves that.
+        let mark = only.map_or(mark, |only| mark.min(last_instant(limit, only.at)));
+        Record { mark, a: count, b: 0, tag }
     }
 
     /// Gives back the block of a record that is about to be forgotten. Call under the slot's lock.
@@ -174,9 +286,71 @@ pub(crate) struct Log<'a> {
     head: usize,
     len: usize,
     block: Option<Block<'a>>,
+    /// The block that the record of this log names. Any other belongs to the log itself.
+    named: Option<Handle>,
 }
 
-impl Log<'_> {
+impl Drop for Log<'_> {
+    /// Gives back a block that no record names.
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.give_back(block);
+        }
+    }
+}
+
+impl<'a> Log<'a> {
+    /// Makes room for so many entries at once, where that is possible.
+    pub(crate) fn reserve(&mut self, entries: usize) {
+        let size = SIZES.iter().position(|size| entries <= *size).unwrap_or(SIZES.len() - 1);
+        let is_smaller = self.block.is_none_or(|block| block.size < size);
+        if entries > 1 && is_smaller {
+            self.grow(size);
+        }
+    }
+
+    /// Moves the entries to a block of this size; whether there is one.
+    fn grow(&mut self, size: usize) -> bool {
+        let Some(handle) = self.arena.allocate(size) else { return false };
+        let block = self.arena.block(handle).expect("just allocated");
+        for index in 0..self.len {
+            let Entry { at, sum } = self.get(index);
+            block.words[1 + 2 * index].store(at, Ordering::Relaxed);
+            block.words[2 + 2 * index].store(sum, Ordering::Relaxed);
+        }
+        self.head = 0;
+        if let Some(outgrown) = self.block.replace(block) {
+            self.give_back(outgrown);
+        }
+        true
+    }
+
+    /// Gives back a block that is not needed any more, unless the record names it.
+    fn give_back(&self, block: Block<'_>) {
+        if self.named != Some(block.handle) {
+            self.arena.release(block.handle);
+        }
+    }
+
+    /// Gives back the block, and the one that the record names: a new record will name none.
+    fn give_back_all(&mut self) {
+        let own = self.block.take().map(|block| block.handle);
+        let named = self.named.take();
+        for handle in own.into_iter().chain(named.filter(|named| own != Some(*named))) {
+            self.arena.release(handle);
+        }
+    }
+
+    /// Hands the block over to a new record, and gives back the one that the old record names.
+    fn keep_block(&mut self) -> Option<Block<'a>> {
+        let block = self.block.take()?;
+        if let Some(named) = self.named.take().filter(|named| *named != block.handle) {
+            self.arena.release(named);
+        }
+        Some(block)
+    }
+
     fn word(&self, block: &Block<'_>, index: usize) -> usize {
         1 + 2 * ((self.head + index) & (SIZES[block.size] - 1))
     }
@@ -211,26 +385,7 @@ impl Entries for Log<'_> {
             Some(block) if self.len < SIZES[block.size] => return true,
             Some(block) => block.size + 1,
         };
-        if next == SIZES.len() {
-            return false;
-        }
-        let Some(handle) = self.arena.allocate(next) else { return false };
-        let (size, words) = self.arena.block(handle).expect("just allocated");
-        let grown = Log {
-            arena: self.arena,
-            only: self.only,
-            head: 0,
-            len: self.len,
-            block: Some(Block { handle, size, words }),
-        };
-        let old = std::mem::replace(self, grown);
-        for index in 0..old.len {
-            self.set(index, old.get(index));
-        }
-        if let Some(block) = old.block {
-            self.arena.release(block.handle);
-        }
-        true
+        next < SIZES.len() && self.grow(next)
     }
 
     fn push(&mut self, entry: Entry) {
@@ -249,5 +404,28 @@ impl Entries for Log<'_> {
         let mask = self.block.as_ref().map_or(0, |block| SIZES[block.size] - 1);
         self.head = (self.head + count) & mask;
         self.len -= count;
+    }
+}
+
+#[cfg(test)]
+impl Arena {
+    /// Checks that exactly the blocks of these records are in use, each by one of them.
+    pub(crate) fn assert_only(&self, records: impl Iterator<Item = Record>) {
+        let spilled = records.filter(|record| record.b & SPILLED != 0);
+        let mut named: Vec<u64> = spilled.map(|record| record.a).collect();
+        named.sort_unstable();
+        let books = self.books();
+        for (page, ledger) in books.ledgers.iter().enumerate() {
+            let free = |index: &usize| ledger.returned.contains(&(*index as u16));
+            let in_use = (0..ledger.untouched).filter(|index| !free(index));
+            let in_use: Vec<u64> = in_use.map(|index| Handle::new(page, index as u16).0).collect();
+            let here = named.iter().copied().filter(|name| Handle(*name).page() == page);
+            assert_eq!(here.collect::<Vec<u64>>(), in_use, "page {page}");
+            assert_eq!(
+                (in_use.len(), books.unused.contains(page)),
+                (ledger.in_use, in_use.is_empty())
+            );
+        }
+        assert!(named.iter().all(|name| Handle(*name).page() < books.ledgers.len()));
     }
 }

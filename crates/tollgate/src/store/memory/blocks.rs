@@ -11,7 +11,7 @@ use crate::time::{Micros, Wait};
 use super::MemoryStore;
 use super::numbers::BLOCK_TAG;
 use super::slot::Record;
-use super::table::{Inserted, Table};
+use super::table::{Inserted, Table, Victims};
 
 impl MemoryStore {
     /// Refuses everything that is asked about `key` until `until`, above all limits. A longer
@@ -30,7 +30,7 @@ impl MemoryStore {
                     return true;
                 }
             }
-            match self.blocks().insert(block, record, &self.policy(now)) {
+            match self.blocks().insert(block, record, Victims::Unlimited, &self.policy(now)) {
                 Inserted::New => return true,
                 Inserted::Exists => {}
                 Inserted::NoRoom(_) => return false,

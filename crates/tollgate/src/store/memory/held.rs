@@ -159,6 +159,7 @@ impl<'a> Held<'a> {
             (Held::Log(log), State::Log(other)) => {
                 (log.mark, log.base) = (other.mark, other.base);
                 log.entries.remove_oldest(log.entries.len());
+                log.entries.reserve(other.entries.len());
                 other.entries.iter().for_each(|entry| log.append(*entry));
             }
             _ => return false,
@@ -205,6 +206,9 @@ impl Strategy for Held<'_> {
     }
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         dispatch!(self, state => state.charge(limit, cost, now));
+    }
+    fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge_refused(limit, cost, now));
     }
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         dispatch!(self, state => state.refund(limit, units, charged_at, now));

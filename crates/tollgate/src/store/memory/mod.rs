@@ -20,6 +20,7 @@ mod blocks;
 mod held;
 mod numbers;
 mod opened;
+mod page_set;
 mod pages;
 mod secret;
 mod several;
@@ -39,7 +40,7 @@ use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::{Kind, Limit};
-use crate::store::opened::{Opened, Purpose};
+use crate::store::opened::{Charging, Opened, Purpose};
 use crate::store::plan::Plan;
 use crate::time::{Micros, Wait};
 
@@ -48,7 +49,7 @@ use held::{Compact, Held};
 use numbers::{BLOCK_TAG, Numbers};
 use secret::Secret;
 use slot::Record;
-use table::{Inserted, Policy, Table, Worth};
+use table::{Inserted, Policy, Table, UsedShare, Victims, Worth};
 
 pub use snapshot::{Restored, SnapshotError};
 
@@ -60,6 +61,8 @@ const LOG_BYTES: usize = 64 << 20;
 const SIDE_SHARE: usize = 64;
 /// but at least so many.
 const SIDE_LEAST: usize = 4_096;
+/// Lines of the table swept for each log that could not grow.
+const LOG_SWEEP_LINES: usize = 16;
 /// How many keys are hashed and prefetched ahead in a batch.
 const BATCH: usize = 16;
 
@@ -97,7 +100,7 @@ pub struct MemoryStats {
     pub overflowed: u64,
     /// Keys under a block, or under one that has ended and whose place nobody needed yet.
     pub blocked: usize,
-    /// Bytes of log entries.
+    /// Bytes of the pages that hold entries of logs; a page is 256 KiB.
     pub log_bytes: usize,
 }
 
@@ -338,8 +341,8 @@ impl MemoryStore {
         let (place, purpose) = (Place::TableThenOverflow, Purpose::of(check));
         let decided = self.update(limit, subject, now, place, purpose, |opened, now| {
             let plan = Plan::new(opened.state(), limit, check, now);
-            if let Some(units) = plan.charge {
-                opened.charge(limit, units, now);
+            if let Some((units, why)) = plan.charge {
+                opened.charge(limit, units, why, now);
             }
             let outcome = plan.outcome_after(opened.state(), limit, check, now);
             Decision::of_one(limit, outcome, plan.granted, now)
@@ -387,7 +390,10 @@ impl MemoryStore {
                 _ => (&self.keys, slot_key(subject, limit)),
             };
             match self.update_at(table, key, limit, tag, now, purpose, &mut act) {
-                Ok(result) => return Ok((result, decided_by)),
+                Ok(result) => {
+                    self.free_idle_logs(now.instant());
+                    return Ok((result, decided_by));
+                }
                 Err(wait) => soonest = soonest.min(wait),
             }
         }
@@ -420,7 +426,8 @@ impl MemoryStore {
                 }
                 return Ok(result);
             }
-            let now = now.instant();
+            // A state may have been forgotten since the clock was read.
+            let now = now.again().instant();
             let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
             let result = act(&mut opened, now);
             let policy = self.policy(now);
@@ -428,7 +435,7 @@ impl MemoryStore {
                 // A question about a key that would find no room is one about the overflow state.
                 return table.room(key, &policy).map(|()| result);
             };
-            match table.insert(key, record, &policy) {
+            match table.insert(key, record, Victims::Unlimited, &policy) {
                 Inserted::New => {
                     table.sweep(&policy);
                     return Ok(result);
@@ -449,6 +456,14 @@ impl MemoryStore {
                 records.map(|(_, seen)| seen.record().tag).collect::<HashSet<u32>>()
             })
         })
+    }
+
+    /// Sweeps a little when a log could not grow: logs that nobody asks about any more hold their
+    /// blocks until they are swept. Call without a lock.
+    fn free_idle_logs(&self, now: Micros) {
+        if self.arena.was_short() {
+            self.keys.sweep_lines(LOG_SWEEP_LINES, &self.policy(now));
+        }
     }
 
     fn overflow(&self) -> &Table {
@@ -483,22 +498,18 @@ impl MemoryStore {
         if key.is_empty() {
             return;
         }
-        let (units, charged_at, place) = match &receipt {
-            None => (units, None, Place::Table),
-            Some(receipt) => (
-                units.min(receipt.granted),
-                Some(receipt.charged_at),
-                match receipt.decided_by {
-                    DecidedBy::Overflow => Place::Overflow,
-                    _ => Place::Table,
-                },
-            ),
-        };
+        let units = receipt.as_ref().map_or(units, |receipt| units.min(receipt.granted));
+        let charged_at = receipt.as_ref().map(|receipt| receipt.charged_at);
         if units == 0 {
             return;
         }
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
+        let (place, subject) = match receipt {
+            None => (Place::Table, subject),
+            Some(Receipt { decided_by: DecidedBy::Overflow, .. }) => (Place::Overflow, subject),
+            Some(Receipt { twin, .. }) => (Place::Table, twin_subject(subject, twin)),
+        };
         // A key that has no state has nothing to give back.
         let state = match place {
             Place::Overflow => self.overflow().find(overflow_key(subject, limit)),
@@ -531,7 +542,7 @@ impl MemoryStore {
                 let refused = Outcome { allowed: false, retry_after: wait, ..asked };
                 return Decision::of_one(limit, refused, 0, now);
             }
-            opened.charge(limit, cost, now);
+            opened.charge(limit, cost, Charging::Granted, now);
             let (delay, served_at) = (wait, asked.served_at);
             let after = Outcome { delay, served_at, ..opened.state().judge(limit, 0, now) };
             Decision::of_one(limit, after, cost, now)
@@ -570,18 +581,41 @@ impl MemoryStore {
 
     /// Puts a state that another store holds in the place of a key's own, under the numbers of
     /// `limit`: whoever takes over when that store fails begins where it was. A key without room
-    /// stays without a state.
+    /// stays without a state: a copy takes no place of a state that has used a larger share.
     pub fn seed(&self, limit: &Limit, key: Key<'_>, state: &State, now: Micros) {
         let limit = &*limit.for_key(key.as_bytes());
-        let subject = self.secret.hash(key.as_bytes());
+        let key_hash = slot_key(self.secret.hash(key.as_bytes()), limit);
         if key.is_empty() || algorithm::judge(limit, state, 0, now).reset_after.is_zero() {
-            self.keys.remove(slot_key(subject, limit), &self.policy(now));
+            self.keys.remove(key_hash, &self.policy(now));
             return;
         }
-        let (place, purpose) = (Place::Table, Purpose::Take);
-        let _ = self.update(limit, subject, Now::at(now), place, purpose, |opened, _| {
-            opened.replace(|held| held.become_copy_of(state));
-        });
+        let Some(tag) = self.tag(limit) else { return };
+        loop {
+            if let Some(slot) = self.keys.find(key_hash) {
+                let mut locked = slot.lock();
+                let seen = locked.seen();
+                if seen.key != key_hash {
+                    continue;
+                }
+                let mut opened = self.open(limit, tag, seen.record(), Purpose::Take, now);
+                opened.replace(limit, now, |held| held.become_copy_of(state));
+                if let Some(record) = self.close(opened, limit, tag) {
+                    locked.write(record);
+                }
+                drop(locked);
+                return self.free_idle_logs(now);
+            }
+            let mut copy = Held::fresh(limit, now, &self.arena);
+            if !copy.become_copy_of(state) {
+                return;
+            }
+            let (record, policy) = (copy.close(limit, tag, &self.arena), self.policy(now));
+            match self.keys.insert(key_hash, record, Victims::WorthLess, &policy) {
+                Inserted::New => return self.keys.sweep(&policy),
+                Inserted::NoRoom(_) => return,
+                Inserted::Exists => {}
+            }
+        }
     }
 
     /// Forgets a key's state: it starts fresh. Whether there was one.
@@ -627,7 +661,14 @@ impl Policy for Meaning<'_> {
             let present = state.judge(limit, 0, self.now);
             match present.reset_after {
                 Wait::ZERO => Worth::Nothing,
-                reset if present.remaining > 0 => Worth::Open(reset),
+                reset_after if present.remaining > 0 => {
+                    let capacity = limit.capacity();
+                    Worth::Open(UsedShare {
+                        used: capacity - present.remaining,
+                        capacity,
+                        reset_after,
+                    })
+                }
                 reset => Worth::Limited(reset),
             }
         })
@@ -647,6 +688,13 @@ impl Policy for Meaning<'_> {
 #[inline]
 fn slot_key(subject: u64, limit: &Limit) -> u64 {
     (subject ^ limit.id()).max(1)
+}
+
+/// The subject of one of several limits of a request that differ only in their numbers: each has a
+/// state of its own. See [`Outcome::twin`].
+#[inline]
+fn twin_subject(subject: u64, twin: u8) -> u64 {
+    subject ^ u64::from(twin).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 #[inline]

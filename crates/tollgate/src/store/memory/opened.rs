@@ -33,7 +33,7 @@ impl MemoryStore {
             let Some((old, state)) = opened else {
                 return Opened::instead(Held::fresh(limit, now, &self.arena), purpose);
             };
-            Opened::of_other_numbers(state, (old, record.tag), limit, purpose, now)
+            Opened::of_other_numbers(state, (old, record.tag), limit, now)
         })
     }
 
@@ -46,7 +46,7 @@ impl MemoryStore {
     ) -> Option<Record> {
         Some(match opened.written()? {
             Written::ByAsked(state) => state.close(limit, tag, &self.arena),
-            Written::Kept(kept) => kept.state.close(&kept.numbers, kept.tag, &self.arena),
+            Written::ByOther(state, numbers, tag) => state.close(&numbers, tag, &self.arena),
         })
     }
 }

@@ -19,8 +19,8 @@ use crate::time::{Micros, Wait};
 
 use super::held::Held;
 use super::slot::{Locked, Record, Slot};
-use super::table::{Inserted, Policy, Table, Worth};
-use super::{Meaning, MemoryStore, overflow_key, slot_key};
+use super::table::{Inserted, Policy, Table, Victims, Worth};
+use super::{Meaning, MemoryStore, overflow_key, slot_key, twin_subject};
 
 /// Something of each check, without allocating.
 type List<T> = ArrayVec<T, MAX_LIMITS>;
@@ -33,6 +33,8 @@ pub(super) struct Asked<'a> {
     pub(super) tag: u32,
     subject: u64,
     pub(super) key: u64,
+    /// Which of the states of its id and key it is: see [`Outcome::twin`].
+    pub(super) twin: u8,
 }
 
 impl Asks for Asked<'_> {
@@ -102,10 +104,13 @@ impl MemoryStore {
         let mut asked = List::new();
         for check in checks {
             let own = if check.limit.is_staggered() { shifted.next() } else { None };
-            match self.ask(check, own.unwrap_or(check.limit), &asked, now) {
-                Ok(one) => asked.push(one),
-                Err(refused) => return refused,
-            }
+            let Some(one) = self.ask(check, own.unwrap_or(check.limit), &asked) else {
+                return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
+            };
+            asked.push(one);
+        }
+        if let Some(wait) = self.longest_block(&asked, now) {
+            return Decision::refused(Refusal::Blocked, wait, now);
         }
         if let Some(answer) = self.take_unanimous(&asked, checks, now, outcomes) {
             return answer;
@@ -115,7 +120,11 @@ impl MemoryStore {
         }
         loop {
             match self.targets(&asked, now) {
-                Err(refused) => return refused,
+                Err(refused) => {
+                    // None was asked: no limit has refused for what the key itself has done.
+                    outcomes.fill(refused.outcome());
+                    return refused;
+                }
                 Ok(targets) => {
                     if let Some(decision) =
                         self.charge_locked(&asked, checks, &targets, asked_at, outcomes)
@@ -127,39 +136,37 @@ impl MemoryStore {
         }
     }
 
-    /// Hashes a check's key and finds out whether it is blocked.
+    /// Until when all of the keys that are blocked are free again.
+    fn longest_block(&self, asked: &[Asked<'_>], now: Micros) -> Option<Wait> {
+        // What is forced has already happened: a block comes too late for it.
+        let stoppable = asked.iter().filter(|one| one.check.act != Act::Force);
+        stoppable.filter_map(|one| self.blocked_for(one.subject, now)).max()
+    }
+
+    /// Hashes a check's key and finds out where its state is. `None`: there is no room for its numbers.
     fn ask<'a>(
         &self,
         check: &Check<'a>,
         limit: &'a Limit,
         before: &[Asked<'a>],
-        now: Micros,
-    ) -> Result<Asked<'a>, Decision> {
+    ) -> Option<Asked<'a>> {
         let same = before.iter().find(|asked| asked.check.key == check.key);
         let subject =
             same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
-        // What is forced has already happened: a block comes too late for it.
-        if check.act != Act::Force
-            && let Some(wait) = self.blocked_for(subject, now)
-        {
-            return Err(Decision::refused(Refusal::Blocked, wait, now));
-        }
-        let Some(tag) = self.tag(check.limit) else {
-            return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
-        };
+        let tag = self.tag(check.limit)?;
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers
         // would share one too; within one request that is never meant, so each gets its own.
-        let (mut twin, mut others) = (None, 0_u64);
+        let (mut same, mut others) = (None, 0);
         for asked in before {
             if asked.subject == subject && asked.limit.id() == check.limit.id() {
                 others += 1;
-                twin = twin.or((asked.tag == tag).then_some(asked.key));
+                same = same.or((asked.tag == tag).then_some(asked.twin));
             }
         }
-        let salt = others.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let key = twin.unwrap_or_else(|| slot_key(subject ^ salt, check.limit));
+        let twin = same.unwrap_or(others);
+        let key = slot_key(twin_subject(subject, twin), check.limit);
         self.keys.prefetch(key);
-        Ok(Asked { check: *check, limit, tag, subject, key })
+        Some(Asked { check: *check, limit, tag, subject, key, twin })
     }
 
     /// The answer, if nothing has to be written for it: an enforced limit refuses, or nothing was to
@@ -179,7 +186,7 @@ impl MemoryStore {
                 return None;
             }
             violated |= u16::from(refuses && !one.check.shadow) << index;
-            outcomes[index] = outcome;
+            outcomes[index] = Outcome { twin: one.twin, ..outcome };
         }
         if violated != 0 {
             outcomes.iter_mut().for_each(|outcome| outcome.delay = Wait::ZERO);
@@ -222,7 +229,7 @@ impl MemoryStore {
             Ok(slot) => Ok(Target { slot, key, decided_by: DecidedBy::Overflow }),
             Err(wait) => {
                 let soonest = wait.min(in_table);
-                Err(Decision::refused(Refusal::OverLimit, soonest, policy.meaning.now))
+                Err(Decision::no_room(soonest, policy.meaning.now))
             }
         }
     }
@@ -242,7 +249,7 @@ impl MemoryStore {
             let fresh = Held::fresh(one.limit, Micros::ZERO, &self.arena);
             let fresh = fresh.close(one.limit, one.tag, &self.arena);
             table.sweep(policy);
-            if let Inserted::NoRoom(wait) = table.insert(key, fresh, policy) {
+            if let Inserted::NoRoom(wait) = table.insert(key, fresh, Victims::Unlimited, policy) {
                 return Err(wait);
             }
         }
@@ -273,8 +280,8 @@ impl MemoryStore {
         if targets.iter().any(|target| locked[of(target)].seen().key != target.key) {
             return None;
         }
-        let latest = locked.iter().map(|locked| locked.seen().record().mark).max();
-        let now = asked_at.not_paused(latest.unwrap_or(0)).instant();
+        let marks = locked.iter().map(|locked| locked.seen().record().mark);
+        let now = marks.fold(asked_at, Now::not_paused).instant();
         let places: List<usize> = targets.iter().map(of).collect();
         let mut states: List<Opened<Held<'_>>> = order
             .iter()
@@ -290,8 +297,8 @@ impl MemoryStore {
             .collect();
 
         let violated = together::decide(asked, &places, &mut states, now, outcomes);
-        for (outcome, target) in outcomes.iter_mut().zip(targets) {
-            outcome.decided_by = target.decided_by;
+        for ((outcome, target), one) in outcomes.iter_mut().zip(targets).zip(asked) {
+            (outcome.decided_by, outcome.twin) = (target.decided_by, one.twin);
         }
         for ((&index, locked), opened) in order.iter().zip(&mut locked).zip(states) {
             let one = &asked[index];
@@ -300,6 +307,7 @@ impl MemoryStore {
             }
         }
         drop(locked);
+        self.free_idle_logs(now);
         let decision = Decision::of_all(checks, outcomes, violated, now);
         self.count_overflow(decision.decided_by);
         Some(decision)

@@ -33,7 +33,7 @@ use super::held::Held;
 use super::numbers::BLOCK_TAG;
 use super::secret::Secret;
 use super::slot::Record;
-use super::table::{Inserted, Policy, Table, Worth};
+use super::table::{Inserted, Policy, Table, Victims, Worth};
 use super::{MemoryStore, Ordering};
 
 const MAGIC: &[u8; 8] = b"tollgate";
@@ -223,19 +223,19 @@ impl MemoryStore {
             limits.insert(tag, (own, limit));
         }
         let mut restored = Restored::default();
-        while let Some((key, record)) = reader.keyed_state(&limits, &self)? {
-            restored.count(self.keys.insert(key, record, &self.policy(now)), || {
-                self.policy(now).forget(record);
-            })?;
+        // Where there is less room than before, those who have used most stay, whatever the order.
+        let policy = self.policy(now);
+        let insert =
+            |table: &Table, (key, record)| table.insert(key, record, Victims::WorthLess, &policy);
+        while let Some(state) = reader.keyed_state(&limits, &self)? {
+            restored.count(&insert(&self.keys, state))?;
         }
-        while let Some((key, record)) = reader.keyed_state(&limits, &self)? {
-            restored.count(self.overflow().insert(key, record, &self.policy(now)), || {
-                self.policy(now).forget(record);
-            })?;
+        while let Some(state) = reader.keyed_state(&limits, &self)? {
+            restored.count(&insert(self.overflow(), state))?;
         }
-        while let Some((key, record)) = reader.keyed_block()? {
-            self.blocked_until.fetch_max(record.a, Ordering::Relaxed);
-            restored.count(self.blocks().insert(key, record, &self.policy(now)), || {})?;
+        while let Some(block) = reader.keyed_block()? {
+            self.blocked_until.fetch_max(block.1.a, Ordering::Relaxed);
+            restored.count(&insert(self.blocks(), block))?;
         }
         reader.end()?;
         // Some that found room took it from others.
@@ -247,14 +247,11 @@ impl MemoryStore {
 }
 
 impl Restored {
-    fn count(&mut self, inserted: Inserted, forget: impl FnOnce()) -> Result<(), SnapshotError> {
+    fn count(&mut self, inserted: &Inserted) -> Result<(), SnapshotError> {
         match inserted {
             Inserted::New => self.keys += 1,
             Inserted::Exists => return Err(SnapshotError::Damaged("a key twice")),
-            Inserted::NoRoom(_) => {
-                self.dropped += 1;
-                forget();
-            }
+            Inserted::NoRoom(_) => self.dropped += 1,
         }
         Ok(())
     }
@@ -474,6 +471,7 @@ impl<'a> Reader<'a> {
         }
         let fresh = Held::fresh(limit, Micros::new(mark), &store.arena);
         let Held::Log(mut log) = fresh else { unreachable!("the limit keeps a log") };
+        log.entries.reserve(count as usize);
         let mut last = Entry::default();
         for index in 0..count {
             let (at, units) = (self.exact()?, self.exact()?);

@@ -3,7 +3,8 @@
 //! A key has 32 places: the 16 slots of two buckets that its hash names. Within each bucket the
 //! hash also names a *home*, a line and the one beside it, which is tried first, so most keys are
 //! found in the first lines touched. Nothing ever moves, nothing grows, nothing is allocated after the
-//! start; a key that finds no place among its 32 asks the [`Policy`] which state can make room.
+//! start; a key that finds no place among its 32 asks the [`Policy`] what the states there are worth
+//! and takes the place of the one that has used the smallest share of its capacity.
 //!
 //! ```text
 //!   hash ─▶ bucket 17 │ 136 │ 137 │ 138 ◀ home ▶ 139 │ 140 │ 141 │ 142 │ 143 │
@@ -75,10 +76,55 @@ pub(crate) struct Table {
 pub(crate) enum Worth {
     /// Equal to a fresh state: forgetting it changes nothing.
     Nothing,
-    /// Would still admit a cost of 1, and is fresh after this wait.
-    Open(Wait),
+    /// Would still admit a cost of 1, and has used this much.
+    Open(UsedShare),
     /// Refuses: it stays, or a flood of strangers would set it free. Fresh after this wait.
     Limited(Wait),
+}
+
+/// The share of its capacity that a state has used, in whole units, and when it will be fresh again.
+/// The smaller one makes room first: forgetting it gives its caller the least. Strangers have used
+/// little, so a flood of them pushes out strangers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UsedShare {
+    pub(crate) used: u64,
+    pub(crate) capacity: u64,
+    pub(crate) reset_after: Wait,
+}
+
+impl Ord for UsedShare {
+    /// Exact: both products have at most 106 bits.
+    fn cmp(&self, other: &UsedShare) -> std::cmp::Ordering {
+        let [own, others] = [(self, other), (other, self)]
+            .map(|(one, two)| u128::from(one.used) * u128::from(two.capacity));
+        own.cmp(&others).then(self.reset_after.cmp(&other.reset_after))
+    }
+}
+
+impl PartialOrd for UsedShare {
+    fn partial_cmp(&self, other: &UsedShare) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for UsedShare {
+    fn eq(&self, other: &UsedShare) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for UsedShare {}
+
+impl Worth {
+    /// Whether a state of this worth makes room for `newcomer`.
+    fn yields_to(self, newcomer: Worth) -> bool {
+        match (self, newcomer) {
+            (Worth::Nothing, _) => true,
+            (Worth::Limited(_), _) | (Worth::Open(_), Worth::Nothing) => false,
+            (Worth::Open(_), Worth::Limited(_)) => true,
+            (Worth::Open(own), Worth::Open(newcomer)) => own < newcomer,
+        }
+    }
 }
 
 /// Knows what states mean.
@@ -92,13 +138,25 @@ pub(crate) trait Policy {
     }
 }
 
+/// Which states make room for a newcomer that finds all of its places taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victims {
+    /// Any that is not limited: the newcomer has just been admitted and must be counted somewhere.
+    Unlimited,
+    /// Only those that are worth less than the newcomer: it is a copy, and the states that are here
+    /// already may lose more than it does.
+    WorthLess,
+}
+
 /// What became of an insertion.
+#[derive(Debug)]
 pub(crate) enum Inserted {
     /// The key has a place now, with the record given.
     New,
-    /// Somebody else has inserted the key meanwhile.
+    /// Somebody else has inserted the key meanwhile; the record given is forgotten.
     Exists,
-    /// Every place is taken by a state that must stay; the first will be fresh after this wait.
+    /// Every place is taken by a state that must stay, and the record given is forgotten. The first
+    /// place may be free after this wait.
     NoRoom(Wait),
 }
 
@@ -232,9 +290,30 @@ impl Table {
         near.chain(rest).flat_map(|line| &self.lines[line].0)
     }
 
-    /// Makes a place for `key` and writes `record` there.
+    /// Makes a place for `key` and writes `record` there. A record that is not written is forgotten:
+    /// whatever belongs to it, such as the block of a log, is given back.
     #[cold]
-    pub(crate) fn insert(&self, key: u64, record: Record, policy: &impl Policy) -> Inserted {
+    pub(crate) fn insert(
+        &self,
+        key: u64,
+        record: Record,
+        victims: Victims,
+        policy: &impl Policy,
+    ) -> Inserted {
+        let inserted = self.insert_or_leave(key, record, victims, policy);
+        if !matches!(inserted, Inserted::New) {
+            policy.forget(record);
+        }
+        inserted
+    }
+
+    fn insert_or_leave(
+        &self,
+        key: u64,
+        record: Record,
+        victims: Victims,
+        policy: &impl Policy,
+    ) -> Inserted {
         debug_assert!(key != 0);
         let stripe = &self.inserting[key as usize % STRIPES];
         let _one_at_a_time = stripe.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -249,15 +328,18 @@ impl Table {
                 self.live.fetch_add(1, Ordering::Relaxed);
                 return Inserted::New;
             }
-            match self.victim(key, policy) {
+            let (worth, slot, seen) = match self.victim(key, policy) {
                 Err(soonest) => return Inserted::NoRoom(soonest),
-                // A victim that changed meanwhile is judged again.
-                Ok((reset, slot, seen)) if Table::claim(slot, &seen, key, record, policy) => {
-                    self.evicted.fetch_add(usize::from(!reset.is_zero()), Ordering::Relaxed);
-                    self.live.fetch_add(isize::from(seen.key == 0), Ordering::Relaxed);
-                    return Inserted::New;
-                }
-                Ok(_) => {}
+                Ok(victim) => victim,
+            };
+            if victims == Victims::WorthLess && !worth.yields_to(policy.worth(record)) {
+                return Inserted::NoRoom(Wait::ZERO);
+            }
+            // A victim that changed meanwhile is judged again.
+            if Table::claim(slot, &seen, key, record, policy) {
+                self.evicted.fetch_add(usize::from(worth != Worth::Nothing), Ordering::Relaxed);
+                self.live.fetch_add(isize::from(seen.key == 0), Ordering::Relaxed);
+                return Inserted::New;
             }
         }
     }
@@ -280,10 +362,10 @@ impl Table {
         true
     }
 
-    /// Among a key's places, the state that is closest to fresh and not limited; or, where all
-    /// are, how soon the first will be fresh.
-    fn victim(&self, key: u64, policy: &impl Policy) -> Result<(Wait, &Slot, Seen), Wait> {
-        let mut victim: Option<(Wait, &Slot, Seen)> = None;
+    /// Among a key's places, the state that has used the smallest share of its capacity and is not
+    /// limited; or, where all are, how soon the first will be fresh.
+    fn victim(&self, key: u64, policy: &impl Policy) -> Result<(Worth, &Slot, Seen), Wait> {
+        let mut victim: Option<(UsedShare, &Slot, Seen)> = None;
         let mut soonest = Wait::NEVER;
         for slot in self.places(key) {
             let seen = slot.read();
@@ -291,19 +373,16 @@ impl Table {
                 continue;
             }
             let worth = if seen.key == 0 { Worth::Nothing } else { policy.worth(seen.record()) };
-            let reset = match worth {
-                Worth::Nothing => return Ok((Wait::ZERO, slot, seen)),
-                Worth::Open(reset) => reset,
-                Worth::Limited(reset) => {
-                    soonest = soonest.min(reset);
-                    continue;
+            match worth {
+                Worth::Nothing => return Ok((worth, slot, seen)),
+                Worth::Limited(reset) => soonest = soonest.min(reset),
+                Worth::Open(share) if victim.as_ref().is_none_or(|(least, ..)| share < *least) => {
+                    victim = Some((share, slot, seen));
                 }
-            };
-            if victim.as_ref().is_none_or(|(least, ..)| reset < *least) {
-                victim = Some((reset, slot, seen));
+                Worth::Open(_) => {}
             }
         }
-        victim.ok_or(soonest)
+        victim.map(|(share, slot, seen)| (Worth::Open(share), slot, seen)).ok_or(soonest)
     }
 
     /// Empties the slot of `key`; whether there was one.
@@ -337,7 +416,7 @@ impl Table {
     }
 
     /// Empties the slots of the next `lines` lines whose states are fresh.
-    fn sweep_lines(&self, lines: usize, policy: &impl Policy) {
+    pub(crate) fn sweep_lines(&self, lines: usize, policy: &impl Policy) {
         let from = self.cursor.fetch_add(lines, Ordering::Relaxed);
         for line in from..from + lines.min(self.lines.len()) {
             for slot in &self.lines[line % self.lines.len()].0 {
@@ -356,5 +435,14 @@ impl Table {
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Slot, Seen)> {
         let slots = self.lines.iter().flat_map(|line| &line.0);
         slots.map(|slot| (slot, slot.read())).filter(|(_, seen)| seen.key != 0)
+    }
+
+    /// What is in the places of a key.
+    #[cfg(test)]
+    pub(crate) fn places_of(&self, key: u64) -> Vec<Seen> {
+        let slots = self.homes(key).into_iter().flat_map(|home| {
+            Table::pair(home).into_iter().chain(Table::away(home)).flat_map(|at| &self.lines[at].0)
+        });
+        slots.map(Slot::read).collect()
     }
 }

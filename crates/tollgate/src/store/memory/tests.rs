@@ -2,6 +2,8 @@
 
 mod blocks;
 mod calendars;
+mod eviction;
+mod log_blocks;
 mod other_numbers;
 mod queues;
 mod several;
@@ -103,7 +105,7 @@ fn strangers_without_room_share_the_limit() {
 }
 
 #[test]
-fn the_state_closest_to_fresh_makes_room() {
+fn the_state_that_used_least_makes_room() {
     let store = MemoryStore::new(16);
     let limit = built(Limit::per_hour(100).burst(100));
     let spend = |key: &str, cost| store.decide_one(&Check::new(&limit, key).cost(cost), at(1));

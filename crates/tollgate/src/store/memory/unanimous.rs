@@ -77,6 +77,7 @@ impl MemoryStore {
         if check.at_once && !(outcome.allowed && outcome.delay.is_zero()) {
             return None;
         }
+        let outcome = Outcome { twin: one.twin, ..outcome };
         match outcome.allowed {
             true => {
                 let outcome = Outcome { charged: check.cost, ..outcome };

@@ -25,6 +25,33 @@ fn a_block_is_above_all_limits_and_ends() {
 }
 
 #[test]
+fn of_several_blocks_the_longest_is_told() {
+    let store = MemoryStore::new(100);
+    let limit = built(Limit::per_minute(100));
+    for (key, until) in [("anna", 70), ("ben", 90), ("cleo", 80)] {
+        assert!(store.block(Key::from(key), at(until), at(10)));
+    }
+    for keys in [["anna", "ben", "cleo"], ["ben", "dora", "anna"], ["cleo", "anna", "ben"]] {
+        let checks = keys.map(|key| Check::new(&limit, key));
+        let refused = store.decide_now(&checks, at(60));
+        assert_eq!(
+            (refused.refusal(), refused.retry_after()),
+            (Some(Refusal::Blocked), Wait::from_micros(30 * S)),
+            "{keys:?}"
+        );
+        // What is forced has happened.
+        let forced = checks.map(|check| match check.key == Key::from("ben") {
+            true => check.act(Act::Force),
+            false => check,
+        });
+        assert!(
+            store.decide_now(&forced, at(60)).retry_after() < Wait::from_micros(30 * S),
+            "{keys:?}"
+        );
+    }
+}
+
+#[test]
 fn how_long_a_key_is_blocked_can_be_asked() {
     let store = MemoryStore::new(100);
     let blocked = |key: &str, now| store.blocked(Key::from(key), now);

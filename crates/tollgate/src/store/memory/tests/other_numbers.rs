@@ -115,3 +115,68 @@ fn a_question_under_other_numbers_follows_the_clock() {
         assert_eq!(store.decide_one(&ask, at(11)).remaining(), 20);
     }
 }
+
+/// What is used stays used, whatever smaller numbers are asked meanwhile, and whether they admit.
+#[test]
+fn numbers_that_were_asked_in_between_change_nothing() {
+    for [small, large] in pairs() {
+        if small.on_change() != OnChange::Keep {
+            continue;
+        }
+        let store = MemoryStore::new(100);
+        let left = |limit: &Limit| {
+            store.decide_one(&Check::new(limit, "anna").cost(0), at(600)).remaining()
+        };
+        assert!(store.decide_one(&Check::new(&large, "anna").cost(60), at(600)).allowed());
+        assert_eq!((left(&large), left(&small)), (940, 40), "{large}");
+        // Admitted, under the smaller.
+        assert!(store.decide_one(&Check::new(&small, "anna"), at(600)).allowed(), "{small}");
+        assert_eq!((left(&large), left(&small)), (939, 39), "{large}");
+        assert!(store.decide_one(&Check::new(&large, "anna").cost(500), at(600)).allowed());
+        for how in 0..4 {
+            let check = Check::new(&small, "anna");
+            let refused = match how {
+                0 => store.decide_one(&check, at(600)),
+                1 => store.decide_one(&check.act(Act::UpTo).cost(9), at(600)),
+                2 => store.decide_now(&[check, check.cost(2)], at(600)),
+                _ => store.decide_now(&[check.shadow(), check], at(600)),
+            };
+            assert!(!refused.allowed(), "{small}");
+            assert_eq!((left(&large), left(&small)), (439, 0), "{large}: {how}");
+        }
+        // What is counted although it was refused is counted where it is.
+        let counting = Check::new(&small, "anna").count_denied().cost(3);
+        assert!(!store.decide_one(&counting, at(600)).allowed(), "{small}");
+        assert_eq!(left(&large), 436, "{large}: counted");
+    }
+}
+
+/// Whoever goes on asking a bucket that counts refusals owes one capacity for that, and no more.
+#[test]
+fn a_bucket_owes_one_capacity_for_refusals() {
+    for limit in kinds().iter().filter(|limit| limit.algorithm().is_bucket()) {
+        for together in [false, true] {
+            let store = MemoryStore::new(100);
+            let check = Check::new(limit, "anna").count_denied();
+            let other = built(Limit::per_hour(1_000_000).name("other"));
+            let ask = |cost| match together {
+                true => store.decide_now(&[Check::new(&other, "anna"), check.cost(cost)], at(600)),
+                false => store.decide_one(&check.cost(cost), at(600)),
+            };
+            let balance = || store.balance(limit, "anna".into(), at(600));
+            for used in 1..=10 {
+                assert_eq!(ask(1).allowed(), used <= 5, "{limit}");
+                assert_eq!(balance(), 5 - used, "{limit}");
+            }
+            for cost in [1, 1, 3, 1_000, u64::MAX] {
+                assert!(!ask(cost).allowed(), "{limit}");
+                assert_eq!(balance(), -5, "{limit}: {cost}");
+            }
+            // What was forced beyond that stays.
+            let _ = store.decide_one(&check.act(Act::Force).cost(7), at(600));
+            assert_eq!(balance(), -12, "{limit}");
+            assert!(!ask(1).allowed(), "{limit}");
+            assert_eq!(balance(), -12, "{limit}");
+        }
+    }
+}

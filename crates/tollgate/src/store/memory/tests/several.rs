@@ -84,3 +84,74 @@ fn alike_limits_of_one_request_have_a_state_each() {
     assert!(decision.allowed());
     assert_eq!(outcomes.map(|outcome| outcome.remaining), [8, 18]);
 }
+
+/// Limits that differ only in their numbers have a state each within a request: what is given back goes
+/// where it was taken. Would catch: a refund of the second that is found in the state of the first.
+#[test]
+fn what_is_given_back_goes_where_it_was_taken() {
+    for [ten, twenty] in pairs() {
+        let store = MemoryStore::new(100);
+        let checks =
+            [Check::new(&ten, "anna"), Check::new(&ten, "anna"), Check::new(&twenty, "anna")];
+        let left = || {
+            let mut outcomes = [Outcome::default(); 3];
+            let asked = checks.map(|check| check.act(Act::Peek));
+            let _ = store.decide_each(&asked, at(600), &mut outcomes);
+            [outcomes[0].remaining, outcomes[2].remaining]
+        };
+        // The first request makes the states, the second finds them; alone each is charged otherwise.
+        for (nth, checks) in [&checks[..], &checks[..], &checks[1..]].into_iter().enumerate() {
+            let before = left();
+            let mut outcomes = [Outcome::default(); 3];
+            let outcomes = &mut outcomes[..checks.len()];
+            assert!(store.decide_each(checks, at(600), outcomes).allowed(), "{ten}: {nth}");
+            let charged = left();
+            for (check, outcome) in checks.iter().zip(&*outcomes) {
+                store.refund(check.limit, check.key, Some(outcome.receipt()), 1, at(600));
+            }
+            if nth < 2 {
+                assert_eq!(charged, [before[0] - 2, before[1] - 1], "{ten}: {nth}");
+                assert_eq!(left(), before, "{ten}: {nth}, given back");
+            }
+        }
+    }
+}
+
+/// A request that finds no room is refused for what strangers have done, however many limits it asks.
+#[test]
+fn no_room_is_overflow_of_every_limit() {
+    let store = MemoryStore::new(1);
+    let strangers: Vec<Limit> =
+        (0..220).map(|nth| built(Limit::per_hour(1).name(&format!("stranger-{nth}")))).collect();
+    for limit in &strangers {
+        for key in 0..400 {
+            let _ = take(&store, limit, &format!("key {key}"), at(600));
+        }
+    }
+    let [one, two] = ["one", "two"].map(|name| built(Limit::per_hour(5).name(name)));
+    let checks = [Check::new(&one, "anna"), Check::new(&two, "anna")];
+    let mut outcomes = [Outcome::default(); 2];
+    for several in [false, true] {
+        let (checks, outcomes) = if several {
+            (&checks[..], &mut outcomes[..])
+        } else {
+            (&checks[..1], &mut outcomes[..1])
+        };
+        let refused = match checks {
+            [check] => {
+                let refused = store.decide_one(check, at(600));
+                outcomes[0] = refused.outcome();
+                refused
+            }
+            _ => store.decide_each(checks, at(600), outcomes),
+        };
+        assert_eq!(
+            (refused.refusal(), refused.decided_by()),
+            (Some(Refusal::OverLimit), DecidedBy::Overflow)
+        );
+        assert!(refused.retry_after() > Wait::ZERO && !refused.retry_after().is_never());
+        for outcome in outcomes {
+            assert_eq!((outcome.allowed, outcome.decided_by), (false, DecidedBy::Overflow));
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The table of open reservations: how many there may be, how large, and how many of one caller.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{KeyBuf, Micros};
+
+use super::{Busy, Charge, ReservationId, SettleError};
+use crate::facts::Facts;
+use crate::plan::Plan;
+use crate::seen::network_of;
+
+/// The most reservations that are open at once; about as many expired ones are remembered, to tell
+/// "too late" from "never heard of it".
+pub const RESERVATIONS_MAX: usize = 65_536;
+
+/// The most reservations that one caller has open at once; under a rule whose `concurrency` is higher,
+/// that many. A caller is a user, an API key or an address that a question states, and each key that
+/// its rules count, unless all callers share it.
+pub const RESERVATIONS_PER_CALLER_MAX: usize = 1_024;
+
+/// What a reservation may take to be counted as one and not by its bytes. All short ones together take
+/// at most 96 MiB.
+const SHORT_BYTES: usize = 1_536;
+
+/// The bytes of all longer ones together: 32 MiB. Whoever reserves under long keys uses up what is
+/// there for long keys.
+pub(super) const LONG_BYTES_MAX: usize = 32 << 20;
+
+/// The bytes that one caller has of these.
+const LONG_BYTES_PER_CALLER_MAX: usize = LONG_BYTES_MAX / 16;
+
+/// What the collections take for one reservation, apart from what it holds.
+const PLACE_BYTES: usize = 256;
+
+/// What the collections take for one number in them.
+const NUMBER_BYTES: usize = 48;
+
+/// How many expired ones are cleared away with each call.
+const EXPIRED_AT_ONCE: usize = 64;
+
+/// Secrets of this process, for names that nobody guesses and for hashes that nobody aims at.
+#[derive(Debug, Default)]
+pub(super) struct Secrets([RandomState; 2]);
+
+impl Secrets {
+    /// Two keyed hashes of a number that never repeats.
+    fn name(&self, number: u64) -> ReservationId {
+        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].hash_one(("name", number))));
+        ReservationId(high << 64 | low)
+    }
+
+    /// The name of a reservation that holds nothing: its deadline, sealed.
+    pub(super) fn name_of_nothing(&self, deadline: Micros) -> ReservationId {
+        let deadline = deadline.as_u64();
+        let seal = self.0[0].hash_one(("nothing", deadline));
+        ReservationId(u128::from(seal) << 64 | u128::from(deadline))
+    }
+
+    /// The deadline of a name that [`name_of_nothing`](Secrets::name_of_nothing) has made.
+    pub(super) fn deadline_of_nothing(&self, id: ReservationId) -> Option<Micros> {
+        let deadline = Micros::new(id.0 as u64);
+        (self.name_of_nothing(deadline) == id).then_some(deadline)
+    }
+
+    fn hash(&self, key: &KeyBuf) -> u64 {
+        self.0[1].hash_one(key)
+    }
+}
+
+/// The size of a reservation, and in whose name it is.
+pub(super) struct Request {
+    bytes: usize,
+    /// The caller, by each of its names.
+    callers: ArrayVec<u64, { MAX_LIMITS + 1 }>,
+    /// The most that this caller may have.
+    most: usize,
+    /// Rules with `concurrency`: the rule's number, its limit, and the hash of what it counts.
+    counted: ArrayVec<(u32, u32, u64), MAX_LIMITS>,
+}
+
+impl Request {
+    pub(super) fn new(plan: &Plan<'_>, facts: &Facts<'_>, secrets: &Secrets) -> Request {
+        let mut callers = ArrayVec::<u64, { MAX_LIMITS + 1 }>::new();
+        callers.extend(stated_caller(plan, facts).map(|key| secrets.hash(&key)));
+        let own = plan.limits.iter().filter(|planned| !plan.rule(planned).key.is_global());
+        for key in own.map(|planned| secrets.hash(plan.caller(planned))) {
+            if !callers.contains(&key) {
+                callers.push(key);
+            }
+        }
+        let counted: ArrayVec<(u32, u32, u64), MAX_LIMITS> = plan
+            .enforced()
+            .filter_map(|(number, rule, key)| {
+                let most = rule.concurrency.as_ref()?.max;
+                Some((number, most, secrets.hash(&rule.scoped("in_flight", key))))
+            })
+            .collect();
+        let allowed = counted.iter().map(|(_, most, _)| *most as usize).max().unwrap_or(0);
+        let keys: usize = SharedKeys::new(plan).0.iter().map(|key| key.as_bytes().len()).sum();
+        let bytes = PLACE_BYTES
+            + plan.limits.len() * size_of::<Charge>()
+            + keys
+            + (callers.len() + counted.len()) * NUMBER_BYTES;
+        Request { bytes, callers, most: allowed.max(RESERVATIONS_PER_CALLER_MAX), counted }
+    }
+
+    fn long_bytes(&self) -> usize {
+        if self.bytes > SHORT_BYTES { self.bytes } else { 0 }
+    }
+}
+
+/// The caller as the question states it, whatever the rules count.
+fn stated_caller(plan: &Plan<'_>, facts: &Facts<'_>) -> Option<KeyBuf> {
+    let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(String::from);
+    let network = || {
+        let prefix = plan.rules().settings().identify.ipv6_prefix;
+        facts.ip.map(|ip| network_of(ip.to_canonical(), prefix).to_string())
+    };
+    let named = [("user", given(facts.user)), ("api_key", given(facts.api_key)), ("ip", network())];
+    let (name, value) = named.into_iter().find_map(|(name, value)| Some((name, value?)))?;
+    Some(KeyBuf::new().with(name, &value))
+}
+
+/// The different keys of a plan, each once however many limits count it.
+pub(super) struct SharedKeys<'p>(ArrayVec<&'p KeyBuf, MAX_LIMITS>);
+
+impl<'p> SharedKeys<'p> {
+    pub(super) fn new(plan: &'p Plan<'_>) -> SharedKeys<'p> {
+        let mut keys = ArrayVec::<&KeyBuf, MAX_LIMITS>::new();
+        for key in plan.limits.iter().map(|planned| plan.key_for(planned)) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        SharedKeys(keys)
+    }
+
+    /// A copy of each, and how to find it.
+    pub(super) fn copied(&self) -> impl Fn(&KeyBuf) -> Arc<KeyBuf> + use<> {
+        let copies: ArrayVec<Arc<KeyBuf>, MAX_LIMITS> =
+            self.0.iter().map(|key| Arc::new((*key).clone())).collect();
+        move |key| {
+            let copy = copies.iter().find(|copy| ***copy == *key);
+            Arc::clone(copy.expect("every key of the plan was copied"))
+        }
+    }
+}
+
+/// All open reservations.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// Bounds: [`RESERVATIONS_MAX`] of them; those that are not short take [`LONG_BYTES_MAX`] together.
+    open: HashMap<ReservationId, Open>,
+    /// As many as are open.
+    by_deadline: BTreeSet<(Micros, ReservationId)>,
+    /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has limits.
+    in_flight: HashMap<u64, u32>,
+    /// What each caller has open, by hash. Bound: one more for each open one than a decision has limits.
+    by_caller: HashMap<u64, CallerShare>,
+    long_bytes: usize,
+    /// Bound: [`RESERVATIONS_MAX`], as of the next.
+    expired: HashSet<ReservationId>,
+    expired_in_order: VecDeque<ReservationId>,
+    made: u64,
+}
+
+/// What one caller has open.
+#[derive(Debug, Default)]
+struct CallerShare {
+    reservations: usize,
+    long_bytes: usize,
+}
+
+/// One that is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) charges: Vec<Charge>,
+    /// Hashes that it counts in flight under.
+    in_flight: Box<[u64]>,
+    /// Hashes of its caller.
+    callers: Box<[u64]>,
+    long_bytes: usize,
+    deadline: Micros,
+}
+
+/// Why there is no place.
+pub(super) enum NoPlace {
+    /// The table is full.
+    Full,
+    /// This caller has too much open.
+    Busy(Busy),
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// A place for what is going to be charged, or why there is none.
+    pub(super) fn hold(
+        &mut self,
+        request: &Request,
+        secrets: &Secrets,
+        deadline: Micros,
+        now: Micros,
+    ) -> Result<ReservationId, NoPlace> {
+        self.expire(now, EXPIRED_AT_ONCE);
+        if self.refusal(request).is_some() {
+            // It matters now how many of them are really open.
+            self.expire(now, usize::MAX);
+        }
+        match self.refusal(request) {
+            Some(why) => Err(why),
+            None => Ok(self.insert(request, deadline, secrets)),
+        }
+    }
+
+    /// Why a reservation finds no place. The caller's own doing goes first: that others fill the table
+    /// is no news to somebody who would be refused anyway.
+    fn refusal(&self, request: &Request) -> Option<NoPlace> {
+        let busy = request.counted.iter().find_map(|(rule, most, hash)| {
+            let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
+            (going_on >= *most).then_some(Busy { rule: Some(*rule), max: *most })
+        });
+        let over = |caller: &u64| {
+            self.by_caller.get(caller).is_some_and(|share| {
+                let long = request.long_bytes() > 0
+                    && share.long_bytes + request.long_bytes() > LONG_BYTES_PER_CALLER_MAX;
+                share.reservations >= request.most || long
+            })
+        };
+        let busy = busy.or_else(|| request.callers.iter().any(over).then_some(Busy::FULL));
+        let full = self.open.len() >= RESERVATIONS_MAX
+            || request.long_bytes() > 0 && self.long_bytes + request.long_bytes() > LONG_BYTES_MAX;
+        busy.map(NoPlace::Busy).or(full.then_some(NoPlace::Full))
+    }
+
+    fn insert(&mut self, request: &Request, deadline: Micros, secrets: &Secrets) -> ReservationId {
+        self.made += 1;
+        let id = secrets.name(self.made);
+        let open = Open {
+            charges: Vec::new(),
+            in_flight: request.counted.iter().map(|(_, _, hash)| *hash).collect(),
+            callers: request.callers.iter().copied().collect(),
+            long_bytes: request.long_bytes(),
+            deadline,
+        };
+        for hash in &open.in_flight {
+            *self.in_flight.entry(*hash).or_default() += 1;
+        }
+        for caller in &open.callers {
+            let share = self.by_caller.entry(*caller).or_default();
+            share.reservations += 1;
+            share.long_bytes += open.long_bytes;
+        }
+        self.long_bytes += open.long_bytes;
+        self.by_deadline.insert((deadline, id));
+        self.open.insert(id, open);
+        id
+    }
+
+    /// Fills a place; gone if its deadline has passed meanwhile: then the charge stands.
+    pub(super) fn keep(&mut self, id: ReservationId, charges: Vec<Charge>) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.charges = charges;
+        }
+    }
+
+    /// Takes one out, if it is open and in time.
+    pub(super) fn close(&mut self, id: ReservationId, now: Micros) -> Result<Open, SettleError> {
+        self.expire(now, EXPIRED_AT_ONCE);
+        let late = self.open.get(&id).is_some_and(|open| open.deadline <= now);
+        if late || self.expired.contains(&id) {
+            return Err(SettleError::Expired);
+        }
+        self.remove(id).ok_or(SettleError::Unknown)
+    }
+
+    /// Takes out what one has charged, if it is open and in time; it goes on counting in flight.
+    pub(super) fn take_charges(
+        &mut self,
+        id: ReservationId,
+        now: Micros,
+    ) -> Result<Vec<Charge>, SettleError> {
+        match self.open.get_mut(&id) {
+            Some(open) if open.deadline > now => Ok(std::mem::take(&mut open.charges)),
+            None if !self.expired.contains(&id) => Err(SettleError::Unknown),
+            _ => Err(SettleError::Expired),
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: ReservationId) -> Option<Open> {
+        let open = self.open.remove(&id)?;
+        self.by_deadline.remove(&(open.deadline, id));
+        for hash in &open.in_flight {
+            match self.in_flight.get_mut(hash) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.in_flight.remove(hash)),
+            }
+        }
+        for caller in &open.callers {
+            match self.by_caller.get_mut(caller) {
+                Some(share) if share.reservations > 1 => {
+                    share.reservations -= 1;
+                    share.long_bytes -= open.long_bytes;
+                }
+                _ => drop(self.by_caller.remove(caller)),
+            }
+        }
+        self.long_bytes -= open.long_bytes;
+        Some(open)
+    }
+
+    /// Closes those whose deadline has passed, only some at a time: nobody is to wait for all.
+    fn expire(&mut self, now: Micros, most: usize) {
+        for _ in 0..most {
+            let Some(&(deadline, id)) = self.by_deadline.first() else { return };
+            if deadline > now {
+                return;
+            }
+            self.remove(id);
+            if self.expired_in_order.len() >= RESERVATIONS_MAX
+                && let Some(oldest) = self.expired_in_order.pop_front()
+            {
+                self.expired.remove(&oldest);
+            }
+            self.expired.insert(id);
+            self.expired_in_order.push_back(id);
+        }
+    }
+}
