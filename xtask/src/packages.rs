@@ -21,6 +21,11 @@ const NEEDS: &[Need] = &[
     Need { probe: "python3 -m pip --version", package: "python3-pip" },
     Need { probe: "node --version", package: "nodejs" },
     Need { probe: "npm --version", package: "npm" },
+    // Without Java, which is left to the machine: 12 MB against 300.
+    Need {
+        probe: "test -e /usr/share/java/tomcat10-embed-core.jar",
+        package: "libtomcat10-embed-java",
+    },
 ];
 
 /// Where Debian puts the programs of the administrator: not in the `PATH` of everybody, and tests look

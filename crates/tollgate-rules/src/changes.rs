@@ -30,21 +30,20 @@ pub struct Changes {
 impl Changes {
     /// From one set to the next.
     pub fn between(before: &RuleSet, after: &RuleSet) -> Changes {
-        let mut known: HashMap<&str, (u32, &Rule)> =
-            before.rules().zip(0..).map(|(rule, number)| (&*rule.name, (number, rule))).collect();
+        let mut known: HashMap<&str, &Rule> =
+            before.rules().map(|rule| (&*rule.name, rule)).collect();
         let keys = Keys::between(before, after);
         let mut changes = Changes {
             settings: before.settings() != after.settings() || before.tiers() != after.tiers(),
             overrides: before.file_overrides() != after.file_overrides(),
             ..Changes::default()
         };
-        for (rule, number) in after.rules().zip(0..) {
-            let Some((old_number, old)) = known.remove(&*rule.name) else {
+        for rule in after.rules() {
+            let Some(old) = known.remove(&*rule.name) else {
                 changes.added.push(rule.name.clone());
                 continue;
             };
-            let by_tier = (before.counts_by_tier(old_number), after.counts_by_tier(number));
-            let fresh = keys.differ(rule, by_tier) || starts_fresh(old, rule);
+            let fresh = keys.differ(old, rule) || starts_fresh(old, rule);
             if fresh {
                 changes.fresh.push(rule.name.clone());
             }
@@ -71,25 +70,35 @@ struct Keys {
     ip: bool,
     /// Callers have a tier that they could not have before.
     tier: bool,
+    /// Of each tier that was there before and still is: its place then, and now.
+    kept_tiers: Vec<(usize, usize)>,
 }
 
 impl Keys {
     fn between(before: &RuleSet, after: &RuleSet) -> Keys {
         let (old, new) = (&before.settings().identify, &after.settings().identify);
-        let known: HashSet<&str> = before.tiers().into_iter().collect();
+        let known: HashMap<&str, usize> = before.tiers().into_iter().zip(0..).collect();
+        let tiers = after.tiers();
+        let place_before = |(tier, now): (&&str, usize)| Some((*known.get(*tier)?, now));
+        let kept_tiers: Vec<_> = tiers.iter().zip(0..).filter_map(place_before).collect();
         Keys {
             ip: (old.ipv6_prefix, old.nat64) != (new.ipv6_prefix, new.nat64),
-            tier: old.default_tier != new.default_tier
-                || after.tiers().iter().any(|tier| !known.contains(tier)),
+            tier: old.default_tier != new.default_tier || kept_tiers.len() < tiers.len(),
+            kept_tiers,
         }
     }
 
-    /// Whether callers of this rule have other keys; `by_tier`: whether each tier counts on its own,
-    /// before and after.
-    fn differ(&self, rule: &Rule, by_tier: (bool, bool)) -> bool {
+    /// Whether callers of a rule have other keys than before.
+    fn differ(&self, old: &Rule, new: &Rule) -> bool {
+        let by_tier = (old.limits.depend_on_tier(), new.limits.depend_on_tier());
+        let counts_apart = |rule: &Rule, tier: usize| rule.limits.of(Some(tier)).1;
         by_tier.0 != by_tier.1
-            || (self.ip && rule.key.has_ip())
-            || (self.tier && (by_tier.1 || rule.key.has_tier()))
+            || (self.ip && new.key.has_ip())
+            || (self.tier && (by_tier.1 || new.key.has_tier()))
+            || self
+                .kept_tiers
+                .iter()
+                .any(|&(then, now)| counts_apart(old, then) != counts_apart(new, now))
     }
 }
 
@@ -147,6 +156,9 @@ mod tests {
         let free = "tiers: { free: 1, pro: 10 }\nidentify: { tier: { default: free } }";
         let pro = "tiers: { free: 1, pro: 10 }\nidentify: { tier: { default: pro } }";
         let more = "tiers: { free: 1, pro: 10, max: 99 }\nidentify: { tier: { default: free } }";
+        let partner = "tiers: { pro: 10, partner: {} }";
+        let partner_here = "tiers: { pro: 10, partner: { api: [7/hour] } }";
+        let more_of_pro = "tiers: { partner: {}, pro: 20 }";
         // Rules, settings before and after, whether the counts start fresh
         let rows = [
             (BY_IP, free, free, false),
@@ -158,8 +170,12 @@ mod tests {
             (BY_IP, "", "identify: { ip: { header: x-forwarded-for, ipv6_prefix: 48 } }", true),
             (BY_IP, "", "identify: { ip: { header: x-forwarded-for, nat64: true } }", true),
             (BY_IP, "", "identify: { ip: forwarded }", false),
-            (BY_USER, "", free, false),
-            (BY_USER, free, pro, false),
+            (BY_USER, "", free, true),
+            (BY_USER, free, pro, true),
+            (BY_USER, free, free, false),
+            (BY_USER, partner, partner_here, true),
+            (BY_USER, partner_here, partner, true),
+            (BY_USER, partner, more_of_pro, false),
             (BY_USER, "", "identify: { ip: { header: x-forwarded-for, nat64: true } }", false),
             (BY_TIER, free, pro, true),
             (BY_TIER, free, more, true),

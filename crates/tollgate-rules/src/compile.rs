@@ -324,7 +324,8 @@ impl Files<'_, '_> {
             let rules = root.get("rules").map(Node::items).unwrap_or_default();
             root.entry("rate_limits").is_some() || rules.iter().any(is_tiered)
         });
-        let multiplies = tiers.iter().any(|tier| tier.multiplier != Multiplier::ONE);
+        let multiplies =
+            tiers.iter().any(|tier| tier.multiplier.is_some_and(|one| one != Multiplier::ONE));
         if !used
             && multiplies
             && let Some(file) = self.files.iter().find(|file| file.root.entry("tiers").is_some())

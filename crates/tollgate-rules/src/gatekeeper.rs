@@ -415,8 +415,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             let refused = planned.standing == Standing::Enforced && decision.violates(index);
             let counts = refused && counts_towards_bans(outcome.decided_by);
             let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
-            // A rule whose three limits all refuse has refused once.
-            let counted = (planned.place.rule, planned.of);
+            // A rule whose three limits all refuse a key has refused it once.
+            let counted = (planned.place.rule, planned.of, planned.caller);
             if last.replace(counted) == Some(counted) {
                 continue;
             }

@@ -12,6 +12,7 @@ use tollgate::KeyBuf;
 
 use crate::identify::api_key::hashed;
 use crate::matcher::{parse_entry_name, parse_header_name};
+use crate::path::Spelling;
 use crate::problem::Problem;
 use crate::seen::{Seen, network_of};
 
@@ -51,6 +52,16 @@ const FACTS: [(&str, Fact); 7] = [
     ("domain", Fact::Domain),
 ];
 
+/// What the key of a request is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyFacts<'a> {
+    pub(crate) seen: &'a Seen<'a>,
+    /// The number of the path's spelling.
+    pub(crate) spelling: usize,
+    /// Of IPv6 addresses so many bits are one caller.
+    pub(crate) ipv6_prefix: u8,
+}
+
 impl Fact {
     fn parse(name: &str) -> Result<Fact, Problem> {
         if let Some(header) = name.strip_prefix("header.") {
@@ -80,7 +91,8 @@ impl Fact {
     }
 
     /// Adds its value to the key, or says that there is none.
-    fn add_to(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
+    fn add_to(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
+        let KeyFacts { seen, spelling, ipv6_prefix } = *of;
         let (name, value) = match self {
             Fact::User => ("user", seen.user()),
             Fact::Ip => {
@@ -90,7 +102,7 @@ impl Fact {
             Fact::ApiKey => ("api_key", seen.hashed_api_key()),
             Fact::Tier => ("tier", seen.tier),
             Fact::Method => ("method", seen.method()),
-            Fact::Path => ("path", seen.key_path()),
+            Fact::Path => ("path", seen.spelling(spelling).map(Spelling::text)),
             Fact::Domain => ("domain", seen.facts.domain),
             Fact::Header(_) => return self.add_header(key, seen),
             Fact::Entry(_) => return self.add_entry(key, seen),
@@ -213,12 +225,6 @@ impl KeyTemplate {
         self.parts.is_empty()
     }
 
-    /// Whether a key belongs to somebody who has a tier: a user or a program. An address has as many
-    /// tiers as there are people behind it.
-    pub(crate) fn is_of_a_caller(&self) -> bool {
-        self.parts.iter().flatten().any(|fact| matches!(fact, Fact::User | Fact::ApiKey))
-    }
-
     /// Whether the address is part of some of its keys.
     pub(crate) fn has_ip(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == Fact::Ip)
@@ -227,6 +233,11 @@ impl KeyTemplate {
     /// Whether the tier is part of some of its keys.
     pub(crate) fn has_tier(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == Fact::Tier)
+    }
+
+    /// Whether the path is part of some of its keys.
+    pub(crate) fn has_path(&self) -> bool {
+        self.parts.iter().flatten().any(|fact| *fact == Fact::Path)
     }
 
     /// The headers that are part of its keys.
@@ -244,19 +255,19 @@ impl KeyTemplate {
     }
 
     /// Writes the key of a request; `false` if a fact is missing.
-    pub(crate) fn write(&self, key: &mut KeyBuf, seen: &Seen<'_>, ipv6_prefix: u8) -> bool {
+    pub(crate) fn write(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
         if self.parts.is_empty() {
             key.add("global", "");
         }
-        self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, seen, ipv6_prefix)))
+        self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, of)))
     }
 
     /// The parts that no fact of a request fills, one bit each.
     pub(crate) fn missing(&self, seen: &Seen<'_>, ipv6_prefix: u8) -> u8 {
         const { assert!(KeyTemplate::PARTS_MAX <= u8::BITS as usize) };
         let mut scratch = KeyBuf::new();
-        let mut filled =
-            |facts: &[Fact]| facts.iter().any(|fact| fact.add_to(&mut scratch, seen, ipv6_prefix));
+        let of = KeyFacts { seen, spelling: 0, ipv6_prefix };
+        let mut filled = |facts: &[Fact]| facts.iter().any(|fact| fact.add_to(&mut scratch, &of));
         let parts = self.parts.iter().enumerate();
         parts.fold(0, |missing, (index, facts)| missing | u8::from(!filled(facts)) << index)
     }
@@ -284,7 +295,8 @@ mod tests {
     fn key(template: &str, facts: &Facts<'_>) -> Option<KeyBuf> {
         let mut key = KeyBuf::new();
         let template = KeyTemplate::parse(template).unwrap();
-        template.write(&mut key, &Seen::new(facts, None), 64).then_some(key)
+        let seen = &Seen::new(facts, None);
+        template.write(&mut key, &KeyFacts { seen, spelling: 0, ipv6_prefix: 64 }).then_some(key)
     }
 
     #[test]

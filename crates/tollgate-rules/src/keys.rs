@@ -20,6 +20,7 @@ use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
 use crate::import::Allows;
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
+use crate::plan::tier_key;
 use crate::problem::Problem;
 use crate::rule::{Mode, Rule};
 use crate::rule_set::{Override, Settings};
@@ -332,14 +333,12 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
             let counted = |limit| Counted { tier: None, limit, key: self.key.clone() };
             return other.limits.iter().map(counted).collect();
         }
-        let known = self.tier();
-        let all = self.of_all_tiers();
-        match known {
-            Some(tier) if all.iter().any(|one| one.tier == Some(tier)) => {
-                all.into_iter().filter(|one| one.tier == Some(tier)).collect()
-            }
-            _ => all,
+        let mut all = self.of_all_tiers();
+        if let Some(tier) = self.tier() {
+            let own = all.iter().any(|one| one.tier == Some(tier)).then_some(tier);
+            all.retain(|one| one.tier == own);
         }
+        all
     }
 
     /// The tier of the key's user, if the rules have a table that says so.
@@ -349,17 +348,17 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
         Some(tier)
     }
 
-    /// The limits of callers without a tier, then of each tier.
+    /// The limits of callers without a tier, then of each tier that counts on its own.
     fn of_all_tiers(&self) -> Vec<Counted<'_>> {
-        let tiers = std::iter::once(None).chain(self.rules.tiers().into_iter().map(Some));
-        let by_tier = self.rules.counts_by_tier(self.rule);
-        let lists = self.rule().limits.all().zip(tiers);
-        lists
-            .flat_map(|(list, tier)| {
-                let mut key = self.key.clone();
-                if by_tier {
-                    key.add("tier", tier.unwrap_or_default());
-                }
+        let limits = &self.rule().limits;
+        let names = self.rules.tiers().into_iter().enumerate();
+        let own = names.filter_map(|(index, name)| {
+            let (list, own) = limits.of(Some(index));
+            own.then(|| (list, Some(name), tier_key(&self.key, name)))
+        });
+        std::iter::once((limits.plain(), None, self.key.clone()))
+            .chain(own)
+            .flat_map(|(list, tier, key)| {
                 list.iter().map(move |limit| Counted { tier, limit, key: key.clone() })
             })
             .collect()

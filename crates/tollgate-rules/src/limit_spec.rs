@@ -73,7 +73,7 @@ impl RuleLimit {
 
 impl LimitSpec {
     /// The limit of a rule, its numbers multiplied for a tier. The rule's name is part of the
-    /// limit's identity; the numbers are not, so a caller who changes tier keeps what is used.
+    /// limit's identity; the numbers are not, so that they can change while what is used stays.
     pub fn build(
         &self,
         rule: &str,
@@ -187,7 +187,7 @@ mod tests {
             let built = spec.build("api", OnChange::Keep, multiplier).unwrap();
             assert_eq!((&*built.text, built.policy.as_str()), (text, policy));
             let plain = spec.build("api", OnChange::Keep, Multiplier::ONE).unwrap();
-            assert_eq!(built.limit.id(), plain.limit.id(), "tiers share what is used");
+            assert_eq!(built.limit.id(), plain.limit.id(), "numbers are no part of it");
         }
     }
 

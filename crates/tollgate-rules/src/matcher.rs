@@ -1,12 +1,14 @@
 //! Conditions: when a rule applies.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
 
+use crate::path::{Slashes, Spelling};
 use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::seen::Seen;
@@ -17,7 +19,7 @@ use crate::seen::Seen;
 pub enum Condition {
     /// The path fits one of these.
     Path(Vec<Pattern>),
-    /// The path fits this text test, in its normal spelling.
+    /// The path fits this text test, in normal escapes.
     PathText(TextTest),
     /// The method is one of these.
     Method(Vec<Box<str>>),
@@ -79,14 +81,31 @@ impl Condition {
             }
     }
 
-    /// Whether it holds.
-    pub(crate) fn holds(&self, seen: &Seen<'_>) -> bool {
+    /// Whether it asks about the path.
+    pub(crate) fn has_path(&self) -> bool {
+        self.has(&|one| matches!(one, Condition::Path(_) | Condition::PathText(_)))
+    }
+
+    /// Whether it holds of a request whose path is spelt like this, all of it for this one spelling.
+    /// Where comparing would cost too much it holds: see [`EXPRESSION_BYTES_MAX`].
+    pub(crate) fn holds(&self, seen: &Seen<'_>, path: Option<&Spelling<'_>>) -> bool {
+        self.judge(seen, path, false)
+    }
+
+    /// `negated`: it stands under a `not`, so that the strict answer is no.
+    fn judge(&self, seen: &Seen<'_>, path: Option<&Spelling<'_>>, negated: bool) -> bool {
         let facts = seen.facts;
+        let holds = |test: &TextTest, text: Option<&str>| test.holds(text, &seen.work, negated);
         match self {
-            Condition::Path(patterns) => {
-                seen.paths().any(|path| patterns.iter().any(|one| one.matches(path)))
-            }
-            Condition::PathText(test) => seen.paths().any(|path| test.holds(Some(path))),
+            Condition::Path(patterns) => path.is_some_and(|path| match negated {
+                false => patterns.iter().any(|one| one.matches(path.text())),
+                true => patterns.iter().any(|one| one.matches_as_sent(path)),
+            }),
+            Condition::PathText(test) => path.is_some_and(|path| match path.slashes() {
+                Slashes::Last if negated => holds(test, Some(&format!("{}/", path.text()))),
+                Slashes::Doubled if negated => false,
+                _ => holds(test, Some(path.text())),
+            }),
             Condition::Method(methods) => {
                 seen.method().is_some_and(|method| methods.iter().any(|one| includes(one, method)))
             }
@@ -95,19 +114,19 @@ impl Condition {
                 list.is_some_and(|list| asks_for(&list, protocol))
             }
             Condition::Header { name, value } => {
-                value.holds(facts.headers.and_then(|headers| headers.header(name)).as_deref())
+                holds(value, facts.headers.and_then(|headers| headers.header(name)).as_deref())
             }
-            Condition::User(test) => test.holds(seen.user()),
-            Condition::Tier(test) => test.holds(seen.tier),
-            Condition::ApiKey(test) => test.holds(seen.api_key()),
+            Condition::User(test) => holds(test, seen.user()),
+            Condition::Tier(test) => holds(test, seen.tier),
+            Condition::ApiKey(test) => holds(test, seen.api_key()),
             Condition::Entry { name, value } => {
-                facts.entries_named(name).any(|text| value.holds(Some(text)))
+                facts.entries_named(name).any(|text| holds(value, Some(text)))
             }
-            Condition::Domain(test) => test.holds(facts.domain),
+            Condition::Domain(test) => holds(test, facts.domain),
             Condition::Ip(nets) => seen.is_in(nets),
-            Condition::All(all) => all.iter().all(|one| one.holds(seen)),
-            Condition::Any(any) => any.iter().any(|one| one.holds(seen)),
-            Condition::Not(inner) => !inner.holds(seen),
+            Condition::All(all) => all.iter().all(|one| one.judge(seen, path, negated)),
+            Condition::Any(any) => any.iter().any(|one| one.judge(seen, path, negated)),
+            Condition::Not(inner) => !inner.judge(seen, path, !negated),
         }
     }
 }
@@ -124,25 +143,98 @@ fn asks_for(list: &str, protocol: &str) -> bool {
 }
 
 impl TextTest {
-    fn holds(&self, text: Option<&str>) -> bool {
+    fn holds(&self, text: Option<&str>, work: &MatchWork, negated: bool) -> bool {
         match (self, text) {
             (_, None) => false,
             (TextTest::Present, Some(_)) => true,
             (TextTest::OneOf(texts), Some(text)) => texts.iter().any(|one| **one == *text),
-            (TextTest::Like(expression), Some(text)) => expression.0.is_match(text),
+            (TextTest::Like(expression), Some(text)) => {
+                text.starts_with(&*expression.prefix)
+                    && match work.spend(text.len()) {
+                        true => expression.regex.is_match(text),
+                        false => !negated,
+                    }
+            }
         }
+    }
+}
+
+/// The most bytes of one request that are compared with globs and regular expressions, beside the first
+/// [`EXPRESSION_BYTES_FREE`] of each text: some milliseconds. Beyond that rules apply as if their
+/// expressions held, so that nobody gets around a rule by sending long texts.
+pub const EXPRESSION_BYTES_MAX: usize = 1 << 20;
+
+/// The bytes of a text that every expression may look at, however many expressions there are: nearly all
+/// paths are shorter. Only for the first spelling of a path, and the first descriptor of a request.
+pub const EXPRESSION_BYTES_FREE: usize = 256;
+
+/// What comparing a request with expressions may still cost.
+#[derive(Clone, Debug)]
+pub(crate) struct MatchWork {
+    left: Cell<usize>,
+    /// The bytes of each text that do not count now,
+    free: Cell<usize>,
+    /// and for the first spelling of a path.
+    free_at_first: usize,
+    exceeded: Cell<bool>,
+}
+
+impl Default for MatchWork {
+    fn default() -> MatchWork {
+        MatchWork {
+            left: Cell::new(EXPRESSION_BYTES_MAX),
+            free: Cell::new(EXPRESSION_BYTES_FREE),
+            free_at_first: EXPRESSION_BYTES_FREE,
+            exceeded: Cell::new(false),
+        }
+    }
+}
+
+impl MatchWork {
+    /// Takes so many bytes; `false` if there are too few left.
+    fn spend(&self, bytes: usize) -> bool {
+        let counted = bytes.saturating_sub(self.free.get());
+        let left = self.left.get().checked_sub(counted);
+        self.exceeded.set(self.exceeded.get() || left.is_none());
+        self.left.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Says which spelling of the path is compared next.
+    pub(crate) fn at_spelling(&self, number: usize) {
+        self.free.set(if number == 0 { self.free_at_first } else { 0 });
+    }
+
+    /// For the next descriptor of a request, of which so many bytes are left.
+    pub(crate) fn of_next(left: usize) -> MatchWork {
+        let (left, free) = (Cell::new(left), Cell::new(0));
+        MatchWork { left, free, free_at_first: 0, exceeded: Cell::new(false) }
+    }
+
+    /// The bytes that are left.
+    pub(crate) fn left(&self) -> usize {
+        self.left.get()
+    }
+
+    /// Whether some expression was not compared.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.exceeded.get()
     }
 }
 
 /// A glob or a regular expression that a whole text fits or does not. Both run in linear time,
 /// whatever the text, and their compiled size is bounded.
 #[derive(Clone, Debug)]
-pub struct Expression(Regex);
+pub struct Expression {
+    regex: Regex,
+    /// What every text that fits begins with, as far as that is easily seen.
+    prefix: Box<str>,
+}
 
 /// Equal if written alike.
 impl PartialEq for Expression {
     fn eq(&self, other: &Expression) -> bool {
-        self.0.as_str() == other.0.as_str()
+        self.regex.as_str() == other.regex.as_str()
     }
 }
 
@@ -166,7 +258,8 @@ impl Expression {
             let (what, hint) = explain(&error);
             Problem::new(format!("the regular expression `{text}` {what}")).hint(hint)
         })?;
-        build(&format!("^(?:{text})$")).map(Expression).map_err(|error| match error {
+        let whole = |regex| Expression { regex, prefix: "".into() };
+        build(&format!("^(?:{text})$")).map(whole).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
                 Problem::new(format!("the regular expression `{text}` is too large when compiled"))
                     .hint("lower its repetition counts")
@@ -196,7 +289,9 @@ impl Expression {
             }
         }
         regex.push_str(")$");
-        build(&regex).map(Expression).map_err(|error| match error {
+        let prefix = &text[..text.find(['*', '?', '[']).unwrap_or(text.len())];
+        let whole = |regex| Expression { regex, prefix: prefix.into() };
+        build(&regex).map(whole).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
                 Problem::new(format!("the glob `{text}` is too large when compiled"))
                     .hint("use fewer stars")
@@ -352,7 +447,7 @@ mod tests {
             ("/a.b", "/axb", false),
         ];
         for (glob, text, want) in cases {
-            assert_eq!(Expression::glob(glob).unwrap().0.is_match(text), want, "{glob} {text}");
+            assert_eq!(Expression::glob(glob).unwrap().regex.is_match(text), want, "{glob} {text}");
         }
         for (glob, want) in [
             ("/a/[", "without its `]`"),
@@ -368,7 +463,7 @@ mod tests {
     #[test]
     fn expressions_fit_whole_texts_and_are_bounded() {
         let expression = Expression::regex("/a|/b").unwrap();
-        assert!(expression.0.is_match("/b") && !expression.0.is_match("/bc"));
+        assert!(expression.regex.is_match("/b") && !expression.regex.is_match("/bc"));
         for (text, want) in [
             ("(", "cannot be read: unclosed group"),
             ("(?=x)", "cannot be read: look-around"),
@@ -378,6 +473,20 @@ mod tests {
         ] {
             let problem = Expression::regex(text).unwrap_err();
             assert!(problem.message.contains(want), "{problem}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_that_are_compared_are_bounded() {
+        for (len, free) in [(300, EXPRESSION_BYTES_FREE), (60_000, EXPRESSION_BYTES_FREE), (300, 0)]
+        {
+            let work = MatchWork::default();
+            work.at_spelling(usize::from(free == 0));
+            let compared = (0..100_000).take_while(|_| work.spend(len)).count();
+            assert!(compared * (len - free) <= EXPRESSION_BYTES_MAX && work.is_exceeded());
+            assert!(!work.spend(len), "what is spent does not come back");
+            assert_eq!(work.spend(free), free > 0 || work.left() > 0, "what is free stays so");
+            assert!(!MatchWork::of_next(work.left()).spend(EXPRESSION_BYTES_FREE));
         }
     }
 

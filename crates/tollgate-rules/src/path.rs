@@ -1,10 +1,9 @@
 //! Paths in one spelling, so that no other spelling of a path escapes the rules for it.
 //!
 //! `/api/../admin`, `//admin/`, `/%61dmin`, `/admin?x=1` and `http://host/admin` all name `/admin`
-//! to every server behind us. Every path is brought to one form before a rule looks at it, and the
-//! patterns of rules are written in that form too. `/api%2Fadmin`, `/api\\admin` and `/api/admin;x=1`
-//! name `/api/admin` to some servers and something else to others: such a path has a *loose* form
-//! beside its normal one, and meets the rules of both. What comes in is untrusted, so this cannot fail:
+//! to most servers behind us. Every path is brought to one form before a rule looks at it, and the
+//! patterns of rules are written in that form too. Where servers read a path differently it has further
+//! [spellings](Spellings), and meets the rules of each. What comes in is untrusted, so this cannot fail:
 //! whatever the bytes, there is a normal form, and the normal form of that is itself.
 //!
 //! * the query and what follows it, and the scheme and host of a full URL, are dropped;
@@ -13,24 +12,48 @@
 //! * `.` and `..` are resolved, never above the root; empty segments disappear, and with them a
 //!   slash at the end.
 
+mod reading;
+mod spellings;
+
 use std::borrow::Cow;
+
+pub(crate) use reading::{Slashes, key_text};
+pub use spellings::{SPELLINGS_MAX, Spelling, Spellings};
+pub(crate) use spellings::{SpellingSet, each_of};
 
 /// The one spelling of a path.
 pub fn normalise(raw: &str) -> Cow<'_, str> {
-    let path = path_of(raw);
-    if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
+    let path = Target::of(raw).path;
+    if is_usual(path) { Cow::Borrowed(path) } else { Cow::Owned(reading::normal(path).0) }
 }
 
-/// What remains without scheme, host, query and fragment.
-fn path_of(raw: &str) -> &str {
-    let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(raw.len());
-    let path = &raw[..end];
+/// The parts of a request's target that can be its path.
+struct Target<'a> {
+    /// What remains without scheme, host, query and fragment.
+    path: &'a str,
+    /// The same with a fragment, which is for browsers: some servers that are sent one take it for part
+    /// of the path.
+    with_fragment: Option<&'a str>,
+}
+
+impl Target<'_> {
+    fn of(raw: &str) -> Target<'_> {
+        let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(raw.len());
+        let with_fragment = (raw.as_bytes().get(end) == Some(&b'#')).then(|| {
+            let query = raw.bytes().position(|byte| byte == b'?').unwrap_or(raw.len());
+            without_host(&raw[..query])
+        });
+        Target { path: without_host(&raw[..end]), with_fragment }
+    }
+}
+
+fn without_host(path: &str) -> &str {
     if path.starts_with('/') {
         return path;
     }
     match path.split_once("://") {
         Some((scheme, rest)) if scheme.bytes().all(is_of_scheme) => {
-            rest.find('/').map_or("", |slash| &rest[slash..])
+            rest.find(['/', '\\', '#']).map_or("", |end| &rest[end..])
         }
         _ => path,
     }
@@ -40,24 +63,9 @@ fn is_of_scheme(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
 }
 
-/// The form that servers see which unescape slashes, take backslashes for them, or cut parameters off
-/// segments; `None` if it is the same.
-pub fn loosen(normal: &str) -> Option<String> {
-    // Most paths have neither, and one look at each byte says so.
-    if !normal.bytes().any(|byte| matches!(byte, b';' | b'%')) {
-        return None;
-    }
-    let differs = normal.contains(';') || normal.contains("%2F") || normal.contains("%5C");
-    differs.then(|| {
-        let whole = normal.replace("%2F", "/").replace("%5C", "/");
-        let segments =
-            whole.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
-        rewrite(&segments.collect::<Vec<_>>().join("/"))
-    })
-}
-
-/// Whether nothing is to be done; the usual case, and so the fast one.
-fn is_normal(path: &str) -> bool {
+/// Whether all servers read a path alike and it has its normal form; nearly every path does, and so
+/// this is fast.
+fn is_usual(path: &str) -> bool {
     let bytes = path.as_bytes();
     if bytes.first() != Some(&b'/') || (bytes.len() > 1 && bytes.ends_with(b"/")) {
         return false;
@@ -68,60 +76,48 @@ fn is_normal(path: &str) -> bool {
         match byte {
             b'/' | b'.' if after_slash => return false,
             b'/' => after_slash = true,
-            _ if is_plain(byte) => after_slash = false,
+            _ if USUAL[usize::from(byte)] => after_slash = false,
             _ => return false,
         }
     }
     true
 }
 
-fn rewrite(path: &str) -> String {
-    let mut normal = String::with_capacity(path.len() + 1);
-    for segment in path.split('/') {
-        let before = normal.len();
-        normal.push('/');
-        push_spelled(&mut normal, segment.as_bytes());
-        match &normal[before + 1..] {
-            "" | "." => normal.truncate(before),
-            ".." => normal.truncate(normal[..before].rfind('/').unwrap_or(0)),
-            _ => {}
-        }
-    }
-    if normal.is_empty() {
-        normal.push('/');
-    }
-    normal
-}
-
 /// Writes a segment with exactly those characters escaped that need it.
 pub(crate) fn push_spelled(normal: &mut String, segment: &[u8]) {
     let mut rest = segment;
-    while let [byte, after @ ..] = rest {
-        let (byte, after) = match (byte, after) {
-            (b'%', [high, low, after @ ..]) => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => (high << 4 | low, after),
-                _ => (b'%', &rest[1..]),
-            },
-            _ => (*byte, after),
-        };
-        if is_plain(byte) {
-            normal.push(char::from(byte));
-        } else {
-            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-            normal.push('%');
-            normal.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            normal.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
+    while let Some((byte, _, after)) = next_byte(rest) {
+        push_byte(normal, byte);
         rest = after;
     }
 }
 
-/// What a segment may carry as it is (RFC 3986: pchar).
-fn is_plain(byte: u8) -> bool {
-    PLAIN[usize::from(byte)]
+/// The byte that a path begins with, whether it is escaped, and what follows. A `%` that escapes nothing
+/// is a byte like any other.
+fn next_byte(path: &[u8]) -> Option<(u8, bool, &[u8])> {
+    match path {
+        [b'%', high, low, after @ ..] if hex(*high).is_some() && hex(*low).is_some() => {
+            Some((hex(*high)? << 4 | hex(*low)?, true, after))
+        }
+        [byte, after @ ..] => Some((*byte, false, after)),
+        [] => None,
+    }
 }
 
-/// A table, because every byte of every path is looked up.
+/// Writes a byte as it is or, if a segment may not carry it so, as an escape.
+fn push_byte(normal: &mut String, byte: u8) {
+    if PLAIN[usize::from(byte)] {
+        normal.push(char::from(byte));
+    } else {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        normal.push('%');
+        normal.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        normal.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+}
+
+/// What a segment may carry as it is (RFC 3986: pchar). A table, because every byte of every path is
+/// looked up.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let signs = b"-._~!$&'()*+,;=:@";
@@ -136,6 +132,13 @@ const PLAIN: [bool; 256] = {
         byte += 1;
     }
     plain
+};
+
+/// The same without `;`, before which some servers end a segment.
+const USUAL: [bool; 256] = {
+    let mut usual = PLAIN;
+    usual[b';' as usize] = false;
+    usual
 };
 
 pub(crate) fn hex(digit: u8) -> Option<u8> {
@@ -185,27 +188,6 @@ mod tests {
         for (raw, want) in cases {
             assert_eq!(normalise(raw), want, "{raw:?}");
             assert_eq!(normalise(want), want, "{want:?} is not stable");
-        }
-    }
-
-    #[test]
-    fn what_servers_disagree_about_has_a_loose_form() {
-        let cases = [
-            ("/api/login", None),
-            ("/api%2Flogin", Some("/api/login")),
-            ("/api/login%2f", Some("/api/login")),
-            ("/api/x%2F..%2Flogin", Some("/api/login")),
-            ("/api/login;x=1", Some("/api/login")),
-            ("/api;a/login;b=/..", Some("/api")),
-            ("/api\\login", Some("/api/login")),
-            ("/;/", Some("/")),
-        ];
-        for (raw, want) in cases {
-            let loose = loosen(&normalise(raw));
-            assert_eq!(loose.as_deref(), want, "{raw}");
-            assert!(
-                loose.is_none_or(|loose| normalise(&loose) == loose && loosen(&loose).is_none())
-            );
         }
         assert_eq!(normalise("http+unix://host/api"), "/api");
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::matcher::{includes, parse_method};
-use crate::path::push_spelled;
+use crate::path::{Slashes, Spelling, push_spelled};
 use crate::problem::Problem;
 
 /// A path with placeholders.
@@ -78,6 +78,18 @@ impl Pattern {
             }
         }
         parts.next().is_none()
+    }
+
+    /// Whether a path fits as it was sent: `/api/health/` is not `/api/health` to every application.
+    pub(crate) fn matches_as_sent(&self, path: &Spelling<'_>) -> bool {
+        let fits = match path.slashes() {
+            Slashes::None => true,
+            Slashes::Last => {
+                self.segments.last() == Some(&Segment::Rest) || self.text.ends_with('/')
+            }
+            Slashes::Doubled => self.is_everything(),
+        };
+        fits && self.matches(path.text())
     }
 
     /// A path that fits, for trying rules out.

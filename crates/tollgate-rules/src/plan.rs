@@ -9,16 +9,22 @@ use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 use crate::descriptors::Unit;
 use crate::facts::Facts;
 use crate::gatekeeper::Ask;
+use crate::key_template::KeyFacts;
 use crate::limit_spec::RuleLimit;
+use crate::matcher::MatchWork;
 use crate::missing_facts::{SkippedRule, can_refuse};
+use crate::path::{Spelling, SpellingSet, each_of};
 use crate::rule::{Cost, Rule};
-use crate::rule_set::RuleSet;
+use crate::rule_set::{RuleSet, Selected};
 use crate::seen::Seen;
 
 /// Room for most keys,
 const KEY_BYTES: usize = 96;
 /// and for the keys of most requests.
 const KEYS: usize = 4;
+
+/// The most keys of one request: they are numbered.
+const KEYS_MAX: usize = u16::MAX as usize;
 
 /// The limits that apply to one request, and the keys they count.
 pub(crate) struct Plan<'a> {
@@ -48,6 +54,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) left_out: u32,
     /// A limit that does found none: the request cannot be decided.
     pub(crate) too_many: bool,
+    /// The bytes that may still be compared with expressions; `None` before the first facts.
+    match_bytes_left: Option<usize>,
 }
 
 /// A key that was made, or could not be because a fact is missing.
@@ -56,6 +64,8 @@ struct Made {
     of: u8,
     /// `None`: it was not made by a template.
     template: Option<u16>,
+    /// The number of the path's spelling; 0 where the path is no part of it.
+    spelling: u8,
     by_tier: bool,
     key: Option<KeyBuf>,
 }
@@ -67,7 +77,7 @@ pub(crate) struct Planned {
     /// The number of the key that is counted.
     key: u16,
     /// The number of the caller's key, whatever the tier.
-    caller: u16,
+    pub(crate) caller: u16,
     pub(crate) cost: u64,
     pub(crate) standing: Standing,
     /// The number of the descriptor it is of; 0 of everything else.
@@ -98,7 +108,9 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug)]
 enum List {
-    /// Of the rule, for a tier.
+    /// Of the rule, for callers without a tier and for tiers without numbers of their own.
+    Plain,
+    /// Of the rule, for the tier at this place.
     Tier(u16),
     /// Of an override.
     Override(u32),
@@ -121,7 +133,8 @@ impl Place {
     pub(crate) fn limit<'r>(self, rules: &'r RuleSet, stated: &'r [RuleLimit]) -> &'r RuleLimit {
         let limits = match self.list {
             List::Stated => stated,
-            List::Tier(list) => rules.at(self.rule).limits.of(list.into()),
+            List::Plain => rules.at(self.rule).limits.plain(),
+            List::Tier(tier) => rules.at(self.rule).limits.of(Some(tier.into())).0,
             List::Override(number) => rules.limits_of_override(number),
         };
         &limits[usize::from(self.index)]
@@ -154,6 +167,7 @@ impl<'a> Plan<'a> {
             needs_facts: false,
             left_out: 0,
             too_many: false,
+            match_bytes_left: None,
         }
     }
 
@@ -171,35 +185,76 @@ impl<'a> Plan<'a> {
         now: Micros,
     ) {
         let rules = self.rules;
-        let seen = rules.see(facts);
+        let mut seen = rules.see(facts);
         if rules.exempts(&seen) {
             return;
         }
+        if let Some(left) = self.match_bytes_left {
+            seen.work = MatchWork::of_next(left);
+        }
         let selected = rules.select(&seen);
         let request = Request { seen, of, explicit_cost, now };
-        let mut enforced_match = false;
         let mut asked = AskedRules::default();
-        for &number in selected.iter().filter(|number| !rules.at(**number).fallback) {
-            let standing = self.add(number, &request);
-            let rule = rules.at(number);
-            asked.note(number, rule, standing);
-            enforced_match |= rule.when.is_some() && standing == Some(Standing::Enforced);
+        // The spellings of the path for which a rule is enforced that has a condition.
+        let mut covered = 0;
+        for one in selected.iter().filter(|one| !rules.at(one.rule).fallback) {
+            let enforced = self.add_each_path(*one, &request, &mut asked);
+            covered |= if rules.at(one.rule).when.is_some() { enforced } else { 0 };
         }
-        if !enforced_match {
-            for &number in selected.iter().filter(|number| rules.at(**number).fallback) {
-                let standing = self.add(number, &request);
-                asked.note(number, rules.at(number), standing);
+        if request.seen.work.is_exceeded() {
+            // Some of these may not apply at all.
+            covered = 0;
+        }
+        for one in selected.iter().filter(|one| rules.at(one.rule).fallback) {
+            let spellings = one.spellings & !covered;
+            if spellings != 0 {
+                self.add_each_path(Selected { spellings, ..*one }, &request, &mut asked);
             }
         }
         if let (false, Some(number)) = (asked.can_refuse, asked.skipped) {
             self.skipped.get_or_insert(SkippedRule::new(rules, number, &request.seen));
         }
+        self.match_bytes_left = Some(request.seen.work.left());
     }
 
-    /// Adds a rule's limits, unless a fact of its key is missing.
-    fn add(&mut self, number: u32, request: &Request<'_>) -> Option<Standing> {
-        let rule = self.rules.at(number);
-        let Some(caller) = self.key_of(number, false, request) else {
+    /// Adds a rule's limits: once or, where the path is part of the key, for each spelling. An
+    /// application knows one of them, and whoever varies what it does not see must not get a new count.
+    /// Returns the spellings that the rule is enforced for.
+    fn add_each_path(
+        &mut self,
+        one: Selected,
+        request: &Request<'_>,
+        asked: &mut AskedRules,
+    ) -> SpellingSet {
+        let (rule, mut left) = (self.rules.at(one.rule), one.spellings);
+        if left == 1 || !rule.key.has_path() {
+            let standing = self.add(one, 0, request);
+            asked.note(one.rule, rule, standing);
+            return if standing == Some(Standing::Enforced) { left } else { 0 };
+        }
+        let mut enforced = 0;
+        while left != 0 {
+            let number = left.trailing_zeros() as usize;
+            let text = |number| request.seen.spelling(number).map(Spelling::text);
+            let same = each_of(left).filter(|other| text(*other) == text(number));
+            let spellings = same.fold(0, |set, other| set | 1 << other);
+            let standing = self.add(Selected { spellings, ..one }, number as u8, request);
+            asked.note(one.rule, rule, standing);
+            enforced |= if standing == Some(Standing::Enforced) { spellings } else { 0 };
+            left &= !spellings;
+        }
+        enforced
+    }
+
+    /// Adds a rule's limits for one key, unless a fact of it is missing.
+    fn add(&mut self, one: Selected, spelling: u8, request: &Request<'_>) -> Option<Standing> {
+        let (number, rule) = (one.rule, self.rules.at(one.rule));
+        if self.too_many || self.keys.len() + 2 > KEYS_MAX {
+            self.too_many = true;
+            // It is refused, by this rule or another.
+            return Some(Standing::Enforced);
+        }
+        let Some(caller) = self.key_of((number, spelling), false, request) else {
             self.without_fact += 1;
             return None;
         };
@@ -209,17 +264,22 @@ impl<'a> Plan<'a> {
             true if rule.soft => Standing::Soft,
             true => Standing::Enforced,
         };
-        let cost = request.explicit_cost.unwrap_or_else(|| rule.cost_of(&request.seen));
+        let cost =
+            request.explicit_cost.unwrap_or_else(|| rule.cost_of(&request.seen, one.spellings));
         let (list, limits, by_tier) = match self.rules.override_of(number, callers_key, request.now)
         {
             Some(one) => (List::Override(one), self.rules.limits_of_override(one).len(), false),
             None => {
-                let list = rule.limits.list(self.rules.tier_index(request.seen.tier));
-                let by_tier = self.rules.counts_by_tier(number);
-                (List::Tier(list as u16), rule.limits.of(list).len(), by_tier)
+                let tier = self.rules.tier_index(request.seen.tier);
+                let (limits, own) = rule.limits.of(tier);
+                let list = tier.filter(|_| own).map_or(List::Plain, |tier| List::Tier(tier as u16));
+                (list, limits.len(), own)
             }
         };
-        let key = if by_tier { self.key_of(number, true, request)? } else { caller };
+        let key = match by_tier {
+            true => self.key_of((number, spelling), true, request)?,
+            false => caller,
+        };
         for index in 0..limits as u8 {
             let place = Place { rule: number, list, index };
             let of = request.of;
@@ -262,7 +322,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn add_direct(&mut self, one: Direct, key: KeyBuf, now: Micros) {
         let Direct { rule, cost, standing, of, quota, .. } = one;
         let (number, replaced) = (self.keys.len() as u16, self.rules.override_of(rule, &key, now));
-        self.keys.push(Made { of, template: None, by_tier: false, key: Some(key) });
+        self.keys.push(Made { of, template: None, spelling: 0, by_tier: false, key: Some(key) });
         let (list, limits) = match (replaced, one.limit) {
             (Some(one), _) => (List::Override(one), self.rules.limits_of_override(one).len()),
             (None, DirectLimit::Closed(unit)) => {
@@ -276,9 +336,7 @@ impl<'a> Plan<'a> {
                 let key = number;
                 return self.push(Planned { place, key, caller: key, cost, standing, of, quota });
             }
-            (None, DirectLimit::OfRule) => {
-                (List::Tier(0), self.rules.at(rule).limits.plain().len())
-            }
+            (None, DirectLimit::OfRule) => (List::Plain, self.rules.at(rule).limits.plain().len()),
         };
         for index in 0..limits as u8 {
             let (place, key) = (Place { rule, list, index }, number);
@@ -286,21 +344,30 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The number of the key of a rule, made at most once for each template.
-    fn key_of(&mut self, rule: u32, by_tier: bool, request: &Request<'_>) -> Option<u16> {
+    /// The number of the key of a rule, made at most once for each template and spelling of the path.
+    fn key_of(
+        &mut self,
+        (rule, spelling): (u32, u8),
+        by_tier: bool,
+        request: &Request<'_>,
+    ) -> Option<u16> {
         let (of, template) = (request.of, Some(self.rules.template_of(rule)));
-        let same = |made: &Made| (made.of, made.by_tier, made.template) == (of, by_tier, template);
+        let same = |made: &Made| {
+            (made.of, made.by_tier, made.template, made.spelling)
+                == (of, by_tier, template, spelling)
+        };
         let number = self.keys.iter().position(same).unwrap_or_else(|| {
             let mut key = KeyBuf::with_capacity(KEY_BYTES);
-            let prefix = self.rules.settings().identify.ipv6_prefix;
-            let whole = self.rules.at(rule).key.write(&mut key, &request.seen, prefix);
+            let ipv6_prefix = self.rules.settings().identify.ipv6_prefix;
+            let facts = KeyFacts { seen: &request.seen, spelling: spelling.into(), ipv6_prefix };
+            let whole = self.rules.at(rule).key.write(&mut key, &facts);
             if by_tier {
-                key.add("tier", request.seen.tier.unwrap_or_default());
+                key.add(TIER, request.seen.tier.unwrap_or_default());
             }
-            self.keys.push(Made { of, template, by_tier, key: whole.then_some(key) });
+            let key = whole.then_some(key);
+            self.keys.push(Made { of, template, spelling, by_tier, key });
             self.keys.len() - 1
         });
-        // There are at most as many as rules, and two for each.
         self.keys[number].key.is_some().then_some(number as u16)
     }
 
@@ -353,12 +420,12 @@ impl<'a> Plan<'a> {
         &planned.place.limit(self.rules, &self.stated).limit
     }
 
-    /// The rules that are enforced, each once, with the key they count.
+    /// The rules that are enforced, each once for each key they count.
     pub(crate) fn enforced(&self) -> impl Iterator<Item = (u32, &'a Rule, &KeyBuf)> {
         let mut last = None;
         self.limits.iter().filter_map(move |planned| {
             let rule = planned.place.rule;
-            let again = last.replace(rule) == Some(rule);
+            let again = last.replace((rule, planned.caller)) == Some((rule, planned.caller));
             (!again && planned.standing == Standing::Enforced)
                 .then(|| (rule, self.rule(planned), self.caller(planned)))
         })
@@ -394,6 +461,15 @@ impl<'a> Plan<'a> {
         let all = explicit_cost || !self.limits.iter().any(reserves);
         move |planned| all || reserves(planned)
     }
+}
+
+/// The part of a key that keeps the counts of tiers apart.
+const TIER: &str = "tier";
+
+/// The key that is counted for a tier with numbers of its own. A caller may switch between tiers: if they
+/// shared a count, every switch would fit what was used to other numbers.
+pub(crate) fn tier_key(caller: &KeyBuf, tier: &str) -> KeyBuf {
+    caller.clone().with(TIER, tier)
 }
 
 /// A rule that is known to apply, without asking when.

@@ -10,6 +10,7 @@ use crate::import::Imported;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
+use crate::path::{SpellingSet, each_of};
 use crate::pattern::ByEndpoint;
 use crate::seen::Seen;
 
@@ -69,15 +70,20 @@ impl Rule {
         }
     }
 
-    /// What a request costs under this rule, if nobody says otherwise.
-    pub(crate) fn cost_of(&self, seen: &Seen<'_>) -> u64 {
+    /// What a request costs under this rule, if nobody says otherwise; the rule applies to these
+    /// spellings of its path.
+    pub(crate) fn cost_of(&self, seen: &Seen<'_>, spellings: SpellingSet) -> u64 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
             Cost::Reserve { reserve, .. } => *reserve,
             Cost::PerEndpoint { default, endpoints } => {
-                // Of two spellings the dearer: servers disagree about which it is.
-                let costs = seen.paths().filter_map(|path| endpoints.find(seen.method(), path));
-                costs.copied().max().unwrap_or(*default)
+                let cost = |number| {
+                    let path = seen.spelling(number)?.text();
+                    endpoints.find(seen.method(), path).copied()
+                };
+                // Of several spellings the dearest: servers disagree about which it is.
+                let costs = each_of(spellings).map(|number| cost(number).unwrap_or(*default));
+                costs.max().unwrap_or(*default)
             }
         }
     }
@@ -91,44 +97,58 @@ impl Rule {
     }
 }
 
-/// A rule's limits, for callers without a tier and for each tier that changes them.
+/// A rule's limits, for callers without a tier and for each tier that has numbers of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierLimits {
-    /// First those of callers without a tier, then one list for each tier of the set; or only the
-    /// first, if no tier changes anything.
-    lists: Box<[Box<[RuleLimit]>]>,
+    /// The limits of callers without a tier, and of tiers that have none of their own.
+    plain: Box<[RuleLimit]>,
+    /// One for each tier of the rule set, in order; none if no tier has limits of its own. A tier's own
+    /// limits count apart from all others, also where the numbers happen to be equal.
+    own: Box<[Option<Box<[RuleLimit]>>]>,
 }
 
 impl TierLimits {
     /// The same for all.
     pub fn untiered(limits: Vec<RuleLimit>) -> TierLimits {
-        TierLimits { lists: [limits.into()].into() }
+        TierLimits { plain: limits.into(), own: [].into() }
     }
 
-    /// Those of callers without a tier, then those of each tier in the order of the rule set.
-    pub fn tiered(without: Vec<RuleLimit>, tiers: Vec<Vec<RuleLimit>>) -> TierLimits {
-        let tiers = tiers.into_iter().map(Into::into);
-        TierLimits { lists: std::iter::once(without.into()).chain(tiers).collect() }
+    /// Those of callers without a tier, then the own limits of each tier in the order of the rule set;
+    /// `None`: such a tier is counted with callers without one.
+    pub fn tiered(without: Vec<RuleLimit>, tiers: Vec<Option<Vec<RuleLimit>>>) -> TierLimits {
+        let own = match tiers.iter().any(Option::is_some) {
+            true => tiers.into_iter().map(|limits| limits.map(Into::into)).collect(),
+            false => [].into(),
+        };
+        TierLimits { plain: without.into(), own }
     }
 
-    /// Which list a tier has.
-    pub(crate) fn list(&self, tier: Option<usize>) -> usize {
-        tier.map(|tier| tier + 1).filter(|list| *list < self.lists.len()).unwrap_or(0)
-    }
-
-    /// The limits of a list.
-    pub(crate) fn of(&self, list: usize) -> &[RuleLimit] {
-        &self.lists[list]
+    /// The limits of a tier, by its place in the rule set, and whether they are its own.
+    pub(crate) fn of(&self, tier: Option<usize>) -> (&[RuleLimit], bool) {
+        match tier.and_then(|tier| self.own.get(tier)?.as_deref()) {
+            Some(own) => (own, true),
+            None => (&self.plain, false),
+        }
     }
 
     /// Those of callers without a tier.
     pub fn plain(&self) -> &[RuleLimit] {
-        &self.lists[0]
+        &self.plain
     }
 
-    /// All lists: without a tier, then each tier that differs.
+    /// Those of each tier in the order of the rule set; nothing if no tier has limits of its own.
+    pub fn by_tier(&self) -> impl ExactSizeIterator<Item = &[RuleLimit]> {
+        self.own.iter().map(|own| own.as_deref().unwrap_or(&self.plain))
+    }
+
+    /// Whether numbers depend on the tier.
+    pub fn depend_on_tier(&self) -> bool {
+        !self.own.is_empty()
+    }
+
+    /// All different lists: without a tier, then those that tiers have of their own.
     pub fn all(&self) -> impl Iterator<Item = &[RuleLimit]> {
-        self.lists.iter().map(|list| &**list)
+        std::iter::once(&*self.plain).chain(self.own.iter().flatten().map(|own| &**own))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::import::tree::Tree;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
+use crate::path::{Spelling, SpellingSet, each_of};
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule, TierLimits};
 use crate::seen::Seen;
@@ -59,13 +60,20 @@ struct Book {
 struct Indexed {
     rule: Rule,
     rest: Option<Condition>,
-    /// Whether each tier counts on its own. Callers of one tier under one key share what is used,
-    /// also when their tier changes; but tiers that meet by chance under one key, such as a free and
-    /// a paying user behind one address, must not cut each other's counts to their own size.
-    by_tier: bool,
+    /// Whether what is left asks about the path.
+    rest_has_path: bool,
     /// The number of its key's template among the different ones.
     template: u16,
     tally: Arc<Tally>,
+}
+
+/// A rule whose condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// Its number.
+    pub(crate) rule: u32,
+    /// The spellings of the path that all of it holds for.
+    pub(crate) spellings: SpellingSet,
 }
 
 /// A domain that a file defines.
@@ -81,7 +89,7 @@ pub(crate) struct DomainOf {
 impl Indexed {
     /// One that nothing leads to but its number.
     fn alone(rule: Rule) -> Indexed {
-        Indexed { rule, rest: None, by_tier: false, template: 0, tally: Arc::default() }
+        Indexed { rule, rest: None, rest_has_path: false, template: 0, tally: Arc::default() }
     }
 }
 
@@ -292,11 +300,6 @@ impl RuleSet {
         self.book.rules[number as usize].template
     }
 
-    /// Whether each tier counts on its own under this rule.
-    pub(crate) fn counts_by_tier(&self, number: u32) -> bool {
-        self.book.rules[number as usize].by_tier
-    }
-
     pub(crate) fn at(&self, number: u32) -> &Rule {
         &self.indexed(number).rule
     }
@@ -322,7 +325,7 @@ impl RuleSet {
     /// people who want to know what a request may meet.
     pub fn matching<'a>(&'a self, facts: &Facts<'_>) -> Vec<&'a Rule> {
         let seen = self.see(facts);
-        self.select(&seen).into_iter().map(|number| self.at(number)).collect()
+        self.select(&seen).into_iter().map(|one| self.at(one.rule)).collect()
     }
 
     /// The facts as rules see them.
@@ -374,23 +377,65 @@ impl RuleSet {
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 
-    /// The numbers of the rules whose condition holds, in order.
-    pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<u32> {
+    /// The rules whose whole condition holds for some spelling of the path, in order.
+    pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<Selected> {
         let mut found = Vec::with_capacity(MAX_LIMITS);
-        for path in seen.paths() {
-            self.book.by_path.each_match(path, &mut |number| found.push(number));
+        if let Some(path) = seen.spelling(0) {
+            let mut add = |rule| found.push(Selected { rule, spellings: 1 });
+            self.book.by_path.each_match(path.text(), &mut add);
         }
-        found.extend_from_slice(&self.book.without_path);
+        found.extend(self.book.without_path.iter().map(|&rule| Selected { rule, spellings: 1 }));
+        if seen.spelling_count() > 1 {
+            self.find_by_others(seen, &mut found);
+        }
         if found.len() > 1 {
-            found.sort_unstable();
-            // A rule with several patterns may have been found by each.
-            found.dedup();
+            found.sort_unstable_by_key(|one| one.rule);
+            // A rule with several patterns may have been found by each, and by several spellings.
+            found.dedup_by(|one, kept| {
+                let same = one.rule == kept.rule;
+                kept.spellings |= if same { one.spellings } else { 0 };
+                same
+            });
         }
-        found.retain(|number| {
-            let rest = &self.book.rules[*number as usize].rest;
-            rest.as_ref().is_none_or(|rest| rest.holds(seen))
+        found.retain_mut(|one| {
+            let indexed = &self.book.rules[one.rule as usize];
+            let Some(rest) = &indexed.rest else { return true };
+            match (one.spellings, indexed.rest_has_path) {
+                (1, _) | (_, false) => {
+                    seen.work.at_spelling(0);
+                    rest.holds(seen, seen.spelling(0))
+                }
+                (several, true) => {
+                    let holds = |number: &usize| {
+                        seen.work.at_spelling(*number);
+                        rest.holds(seen, seen.spelling(*number))
+                    };
+                    let held = each_of(several).filter(holds);
+                    one.spellings = held.fold(0, |set, number| set | 1 << number);
+                    one.spellings != 0
+                }
+            }
         });
         found
+    }
+
+    /// Adds the rules that are found by the spellings of a path after the first.
+    #[cold]
+    fn find_by_others(&self, seen: &Seen<'_>, found: &mut Vec<Selected>) {
+        for number in 1..seen.spelling_count() {
+            let Some(path) = seen.spelling(number) else { continue };
+            let text = |other: usize| seen.spelling(other).map(Spelling::text);
+            if let Some(same) = (0..number).find(|other| text(*other) == Some(path.text())) {
+                let found_too = found.iter_mut().filter(|one| one.spellings >> same & 1 == 1);
+                found_too.for_each(|one| one.spellings |= 1 << number);
+                continue;
+            }
+            let mut add = |rule| found.push(Selected { rule, spellings: 1 << number });
+            self.book.by_path.each_match(path.text(), &mut add);
+        }
+        let all = SpellingSet::MAX >> (SpellingSet::BITS as usize - seen.spelling_count());
+        let others = self.book.without_path.iter();
+        found.extend(others.map(|&rule| Selected { rule, spellings: all }));
     }
 
     /// Whether the override of this number was set at run time.
@@ -424,14 +469,14 @@ impl Book {
         } else {
             self.without_path.push(number);
         }
-        let by_tier = rule.limits.all().count() > 1 && !rule.key.is_of_a_caller();
         if !matches!(rule.mode, Mode::Shadow | Mode::Off) && !rule.soft {
             let api_keys = self.settings.identify.api_key_headers();
             self.key_headers.extend(rule.key.headers().chain(api_keys).map(Box::from));
         }
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);
-        self.rules.push(Indexed { rule, rest, by_tier, template, tally: Arc::default() });
+        let rest_has_path = rest.as_ref().is_some_and(Condition::has_path);
+        self.rules.push(Indexed { rule, rest, rest_has_path, template, tally: Arc::default() });
     }
 }
 

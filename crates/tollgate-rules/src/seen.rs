@@ -8,17 +8,15 @@ use ipnet::IpNet;
 
 use crate::facts::Facts;
 use crate::identify::api_key::{Hashed, hashed};
-use crate::matcher::in_capitals;
-use crate::path::{loosen, normalise};
+use crate::matcher::{MatchWork, in_capitals};
+use crate::path::{Spelling, Spellings};
 
 /// The facts of one request, made ready once for all rules.
 pub(crate) struct Seen<'a> {
     pub(crate) facts: &'a Facts<'a>,
     /// In capitals: some servers take `post` for POST.
     method: Option<Cow<'a, str>>,
-    path: Option<Cow<'a, str>>,
-    /// Only of paths that servers disagree about.
-    loose_path: Option<String>,
+    path: Option<Spellings<'a>>,
     /// An IPv4 address in IPv6 clothes is an IPv4 address.
     pub(crate) ip: Option<IpAddr>,
     /// Of a network that is counted as one client.
@@ -27,20 +25,21 @@ pub(crate) struct Seen<'a> {
     pub(crate) tier: Option<&'a str>,
     /// Only where a key asks for it.
     hashed_api_key: OnceCell<Hashed>,
+    /// What comparing it with expressions has cost.
+    pub(crate) work: MatchWork,
 }
 
 impl<'a> Seen<'a> {
     pub(crate) fn new(facts: &'a Facts<'a>, tier: Option<&'a str>) -> Seen<'a> {
-        let path = facts.path.map(normalise);
         Seen {
             facts,
             method: facts.method.map(|method| in_capitals(Cow::Borrowed(method))),
-            loose_path: path.as_deref().and_then(loosen),
-            path,
+            path: facts.path.map(Spellings::of),
             ip: facts.ip.map(|ip| ip.to_canonical()),
             ip_prefix: facts.ip_prefix,
             tier,
             hashed_api_key: OnceCell::new(),
+            work: MatchWork::default(),
         }
     }
 
@@ -48,14 +47,14 @@ impl<'a> Seen<'a> {
         self.method.as_deref()
     }
 
-    /// The spellings of the path that rules are tried with: none, one or, where servers disagree, two.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.path.as_deref().into_iter().chain(self.loose_path.as_deref())
+    /// How many spellings of the path rules are tried with; 1 also if there is no path.
+    pub(crate) fn spelling_count(&self) -> usize {
+        self.path.as_ref().map_or(1, Spellings::len)
     }
 
-    /// The one that keys count by: varying what some servers ignore must not buy quota.
-    pub(crate) fn key_path(&self) -> Option<&str> {
-        self.loose_path.as_deref().or(self.path.as_deref())
+    /// A spelling of the path by its number; `None` if there is no path.
+    pub(crate) fn spelling(&self, number: usize) -> Option<&Spelling<'_>> {
+        self.path.as_ref()?.get(number)
     }
 
     /// An empty name is no name: a proxy that sends the header without a value means nobody.

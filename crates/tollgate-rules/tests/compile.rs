@@ -142,7 +142,8 @@ fn matching<'a>(rules: &'a RuleSet, method: &str, path: &str) -> Vec<&'a str> {
 
 /// The limits of a rule: without a tier, then for each tier.
 fn texts(rules: &RuleSet, rule: &str) -> Vec<String> {
-    let lists = rules.rule(rule).unwrap().limits.all();
+    let limits = &rules.rule(rule).unwrap().limits;
+    let lists = std::iter::once(limits.plain()).chain(limits.by_tier());
     let texts = lists.map(|list| list.iter().map(|limit| &*limit.text).collect::<Vec<_>>());
     texts.map(|texts| texts.join(", ")).collect()
 }

@@ -564,31 +564,71 @@ fn a_question_that_names_nobody_is_not_answered_with_a_yes() {
     assert_eq!(gate.gatekeeper.stats().unanswered, 4 * unanswered);
 }
 
-#[test]
-fn tiers_that_meet_under_one_address_do_not_cut_each_other() {
-    let gate = Gate::new(
-        "version: 1\ntiers: { free: 1, pro: 10 }\n\
-         rules: [{ name: api, key: '{ip}', limits: [10/day], tiered: true }]\n",
-    );
-    let of_tier = |tier| Ask { facts: Facts { tier: Some(tier), ..of("/", "") }, ..Ask::default() };
-    let (mut free, mut pro) = (0, 0);
-    for _ in 0..500 {
-        pro += usize::from(gate.ask(&of_tier("pro")).allowed());
-        free += usize::from(gate.ask(&of_tier("free")).allowed());
-    }
-    assert_eq!((free, pro), (10, 100));
+/// A caller of `/` by name, of this tier.
+fn of_tier<'a>(user: &'a str, tier: Option<&'a str>) -> Ask<'a> {
+    Ask { facts: Facts { tier, ..of("/", user) }, ..Ask::default() }
 }
 
 #[test]
-fn a_user_who_changes_tier_keeps_what_is_used() {
+fn a_caller_who_switches_between_tiers_gets_their_sum_and_no_more() {
+    let limits = [
+        "10/day",
+        "10/day burst 10",
+        "{ rate: 10/day, algorithm: sliding_window_log }",
+        "{ rate: 10/day, algorithm: fixed_window }",
+        "{ rate: 10/day, algorithm: leaky_bucket }",
+    ];
+    for (limit, key) in limits.iter().flat_map(|limit| {
+        ["{user}", "{ip}", "{user|ip}", "{api_key|ip}", "global"].map(|key| (limit, key))
+    }) {
+        let gate = Gate::new(&format!(
+            "version: 1\ntiers: {{ free: 1, pro: 10, partner: {{ other: [5/day] }} }}\nrules:\n\
+             - {{ name: api, key: '{key}', limits: [{limit}], tiered: true }}\n\
+             - {{ name: other, match: {{ path: /other }}, key: '{key}', limits: [1000/day] }}\n",
+        ));
+        let mut passed = std::collections::BTreeMap::new();
+        // Two tiers with own numbers; and those that have none here, which count as one.
+        for _ in 0..500 {
+            for tier in [Some("free"), Some("pro"), None, Some("partner"), Some("x"), Some("y")] {
+                let counted = tier.filter(|tier| ["free", "pro"].contains(tier));
+                *passed.entry(counted).or_insert(0) +=
+                    usize::from(gate.ask(&of_tier("anna", tier)).allowed());
+            }
+        }
+        let want = [(None, 10), (Some("free"), 10), (Some("pro"), 100)];
+        assert_eq!(passed.into_iter().collect::<Vec<_>>(), want, "{limit} {key}");
+    }
+}
+
+#[test]
+fn unknown_tiers_share_the_count_of_the_default() {
     let gate = Gate::new(
-        "version: 1\ntiers: { free: 1, pro: 10 }\n\
-         rules: [{ name: api, key: '{user}', limits: [10/day], tiered: true }]\n",
+        "version: 1\nidentify: { tier: { default: pro } }\ntiers: { free: 1, pro: 10 }\n\
+         rules: [{ name: api, key: '{user}', limits: [1/day], tiered: true }]\n",
     );
-    let of_tier =
-        |tier| Ask { facts: Facts { tier: Some(tier), ..of("/", "anna") }, ..Ask::default() };
-    (0..10).for_each(|_| assert!(gate.ask(&of_tier("free")).allowed()));
-    assert_eq!(gate.ask(&of_tier("pro")).remaining(), 89);
+    let passing = |tier| (0..20).filter(|_| gate.ask(&of_tier("anna", tier)).allowed()).count();
+    assert_eq!([Some("x"), Some("y"), None, Some(""), Some("pro")].map(passing), [10, 0, 0, 0, 0]);
+    assert_eq!(passing(Some("free")), 1);
+}
+
+#[test]
+fn bans_and_work_in_flight_are_the_callers_whatever_the_tier() {
+    let gate = Gate::new(
+        "version: 1\ntiers: { free: 1, pro: 10 }\nrules:\n\
+         - name: api\n  key: '{user}'\n  limits: [1/day]\n  tiered: true\n  \
+           concurrency: 1\n  ban: { after: 2, within: 1m, for: 15m }\n",
+    );
+    let (free, pro) = (of_tier("anna", Some("free")), of_tier("anna", Some("pro")));
+    let open = gate.reserve(&free).unwrap();
+    let refused = gate.reserve(&pro).unwrap().answer;
+    assert_eq!(refused.refusal(), Some(Refusal::Busy), "one at a time, whatever the tier");
+    gate.gatekeeper.cancel_at(open.id.unwrap(), gate.now).unwrap();
+    assert!(gate.ask(&free).allowed());
+    assert!(!gate.ask(&free).allowed() && !gate.ask(&free).allowed());
+    for ask in [&free, &pro, &of_tier("anna", None)] {
+        assert_eq!(gate.ask(ask).refusal(), Some(Refusal::Blocked));
+    }
+    assert!(gate.ask(&of_tier("bert", Some("pro"))).allowed());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Wait};
+use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal, Wait};
 use tollgate_rules::keys::{CallerError, OverrideError};
 use tollgate_rules::{
     Answer, Ask, Caller, Decided, Facts, Gatekeeper, Observer, RuleSet, Source, Verdict, at_once,
@@ -272,6 +272,42 @@ rules:
     assert_eq!(balances(), [3, 10, 93]);
     assert!(at_once(caller(&gatekeeper, "address", "192.0.2.1").reset()));
     assert_eq!(balances(), [10, 10, 100]);
+}
+
+#[test]
+fn a_user_is_found_under_every_tier() {
+    let text = "
+tiers: { free: 1, pro: 10, partner: { other: [5/hour] } }
+rules:
+  - { name: api, match: { path: /api }, key: '{user}', limits: [10/hour], tiered: true }
+  - { name: other, match: { path: /other }, key: '{user}', limits: [10/hour] }
+";
+    let gatekeeper = gatekeeper(rules(text));
+    let bob = |tier| {
+        let facts = Facts { user: Some("bob"), path: Some("/api"), tier, ..Facts::default() };
+        gatekeeper.decide(&Ask { facts, cost: Some(4), ..Ask::default() })
+    };
+    let tiers = [None, Some("free"), Some("pro"), Some("partner")];
+    tiers.iter().for_each(|tier| assert!(bob(*tier).allowed()));
+    let report = || {
+        let limits = at_once(caller(&gatekeeper, "api", "bob").report()).limits;
+        limits.into_iter().map(|one| (one.tier.map(String::from), one.balance)).collect::<Vec<_>>()
+    };
+    let shown = |plain, free, pro| {
+        [(None, plain), (Some("free".to_owned()), free), (Some("pro".to_owned()), pro)]
+    };
+    // The partner has no numbers here and counts with those who have no tier.
+    assert_eq!(report(), shown(2, 6, 96));
+    at_once(caller(&gatekeeper, "api", "bob").grant(1));
+    assert_eq!(report(), shown(3, 7, 97));
+    assert!(at_once(caller(&gatekeeper, "api", "user=bob").reset()));
+    assert_eq!(report(), shown(10, 10, 100));
+    assert!(at_once(caller(&gatekeeper, "api", "bob").block(Duration::from_secs(60))));
+    tiers.iter().for_each(|tier| assert_eq!(bob(*tier).refusal(), Some(Refusal::Blocked)));
+    // An override counts on its own, whatever the tier.
+    assert!(at_once(caller(&gatekeeper, "api", "bob").unblock()));
+    caller(&gatekeeper, "api", "bob").set_override(&json!(["5/hour"])).unwrap();
+    assert_eq!(tiers.iter().filter(|tier| bob(**tier).allowed()).count(), 1);
 }
 
 #[test]

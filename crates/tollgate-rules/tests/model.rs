@@ -119,7 +119,7 @@ impl Plain {
         let endpoints = self.costs.iter().map(|(one, cost)| (Endpoint::parse(one).unwrap(), *cost));
         let limits = TierLimits::tiered(
             self.limits(None),
-            vec![self.limits(Some("free")), self.limits(Some("pro"))],
+            vec![None, self.tiered.then(|| self.limits(Some("pro")))],
         );
         Rule {
             when: (!all.is_empty()).then_some(Condition::All(all)),
@@ -142,13 +142,13 @@ struct Request {
     tier: Option<&'static str>,
 }
 
-fn request(random: &mut Random, tier: Option<&'static str>) -> Request {
+fn request(random: &mut Random) -> Request {
     Request {
         method: random.pick(&METHODS),
         path: random.pick(&PATHS),
         ip: (!random.one_in(8)).then(|| Ipv4Addr::new(192, 0, 2, random.below(2) as u8)),
         user: (!random.one_in(3)).then(|| random.pick(&["anna", "bert"])),
-        tier,
+        tier: random.pick(&[None, Some("free"), Some("pro"), Some("unheard-of")]),
     }
 }
 
@@ -164,21 +164,28 @@ impl Request {
         }
     }
 
-    /// The path as somebody would tidy it by hand.
-    fn tidy_path(&self) -> String {
-        let path = self.path.split('?').next().unwrap().replace("%61", "a");
-        let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
-        parts.fold(String::new(), |path, part| path + "/" + part)
+    /// The path as somebody would tidy it by hand: as servers see it that decode and resolve it, that
+    /// only decode it, and that do neither.
+    fn tidy_paths(&self) -> Vec<String> {
+        let raw = self.path.split('?').next().unwrap();
+        let decoded = raw.replace("%61", "a");
+        let join = |path: &str, dots: bool| {
+            let kept = |part: &&str| !part.is_empty() && (dots || *part != ".");
+            path.split('/').filter(kept).fold(String::new(), |path, part| path + "/" + part)
+        };
+        let mut paths = vec![join(&decoded, false), join(&decoded, true), join(raw, true)];
+        paths.dedup();
+        paths
     }
 
-    fn key(&self, template: &str) -> Option<String> {
+    fn key(&self, template: &str, path: &str) -> Option<String> {
         let ip = || self.ip.map(|ip| format!("ip {ip}"));
         let user = || self.user.map(|user| format!("user {user}"));
         match template {
             "{user|ip}" => user().or_else(ip),
             "{user}" => user(),
             "{ip}" => ip(),
-            "{user}:{path}" => Some(format!("{} path {}", user()?, self.tidy_path())),
+            "{user}:{path}" => Some(format!("{} path {path}", user()?)),
             "{method}:{ip}" => Some(format!("method {} {}", self.method, ip()?)),
             _ => Some("all".into()),
         }
@@ -215,45 +222,60 @@ struct Verdict {
 
 #[derive(Default)]
 struct Model {
-    states: HashMap<(String, usize, String), State>,
+    states: HashMap<(String, usize, String, Option<&'static str>), State>,
 }
 
 impl Model {
     fn decide(&mut self, rules: &[Plain], request: &Request, now: Micros) -> Verdict {
-        let path = request.tidy_path();
-        let matches = |rule: &&Plain| {
+        let paths = request.tidy_paths();
+        let applies = |rule: &Plain, path: &str| {
             rule.mode != Mode::Off
                 && rule.method.is_none_or(|method| method == request.method)
                 && rule
                     .patterns
                     .as_ref()
-                    .is_none_or(|all| all.iter().any(|one| fits(one, &path).is_some()))
+                    .is_none_or(|all| all.iter().any(|one| fits(one, path).is_some()))
+                && request.key(rule.key, path).is_some()
         };
-        let applies = |rule: &&Plain| matches(rule) && request.key(rule.key).is_some();
         let standing = |rule: &Plain| match (rule.mode, rule.soft) {
             (Mode::Shadow, _) => Standing::Shadow,
             (_, true) => Standing::Soft,
             _ => Standing::Enforced,
         };
-        let firm = |rule: &&Plain| {
+        let firm = |rule: &Plain, path: &str| {
             let conditional = rule.patterns.is_some() || rule.method.is_some();
-            applies(rule) && !rule.fallback && conditional && standing(rule) == Standing::Enforced
+            let enforced = standing(rule) == Standing::Enforced;
+            applies(rule, path) && !rule.fallback && conditional && enforced
         };
-        let any_firm = rules.iter().any(|rule| firm(&rule));
-        let mut chosen: Vec<&Plain> =
-            rules.iter().filter(|rule| applies(rule) && !rule.fallback).collect();
-        if !any_firm {
-            chosen.extend(rules.iter().filter(|rule| applies(rule) && rule.fallback));
+        // Of each rule the spellings that it applies to; fallbacks last.
+        let mut chosen: Vec<(&Plain, Vec<&String>)> = Vec::new();
+        for fallback in [false, true] {
+            for rule in rules.iter().filter(|rule| rule.fallback == fallback) {
+                let covered = |path: &str| fallback && rules.iter().any(|rule| firm(rule, path));
+                let held = paths.iter().filter(|path| applies(rule, path) && !covered(path));
+                chosen.push((rule, held.collect()));
+            }
         }
 
         let mut asked = Vec::new();
-        for rule in chosen {
-            let cost =
-                rule.costs.iter().rev().filter_map(|(one, cost)| Some((fits(one, &path)?, *cost)));
-            let cost = cost.max_by_key(|(rank, _)| *rank).map_or(1, |(_, cost)| cost);
-            for (index, limit) in rule.limits(request.tier).into_iter().enumerate() {
-                let key = (rule.name.clone(), index, request.key(rule.key).unwrap());
-                asked.push((rule, limit, key, cost));
+        for (rule, held) in chosen.into_iter().filter(|(_, held)| !held.is_empty()) {
+            let cost = |path: &&String| {
+                let costs = rule.costs.iter().rev();
+                let costs = costs.filter_map(|(one, cost)| Some((fits(one, path)?, *cost)));
+                costs.max_by_key(|(rank, _)| *rank).map_or(1, |(_, cost)| cost)
+            };
+            // One count or, with the path in its key, one for each.
+            let apart = rule.key.contains("{path}");
+            let groups: Vec<&[&String]> =
+                if apart { held.chunks(1).collect() } else { vec![&held[..]] };
+            for group in groups {
+                let cost = group.iter().map(cost).max().unwrap();
+                for (index, limit) in rule.limits(request.tier).into_iter().enumerate() {
+                    // A tier with numbers of its own counts on its own.
+                    let tier = request.tier.filter(|tier| rule.tiered && *tier == "pro");
+                    let key = request.key(rule.key, group[0]).unwrap();
+                    asked.push((rule, limit, (rule.name.clone(), index, key, tier), cost));
+                }
             }
         }
         let judged: Vec<_> = asked
@@ -323,12 +345,10 @@ fn the_gatekeeper_says_what_the_model_says() {
         let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
         let gatekeeper = Gatekeeper::new(rules, limiter);
         let mut model = Model::default();
-        // One for the whole story: what a change of numbers does to a state is tested in the core.
-        let tier = random.pick(&[None, Some("free"), Some("pro"), Some("unheard-of")]);
         let mut now = 1_700_000_000_000_000;
         for step in 0..REQUESTS {
             now += random.below(4) as u64 * 700_000;
-            let request = request(&mut random, tier);
+            let request = request(&mut random);
             let want = model.decide(&plain, &request, Micros::new(now));
             let got = verdict(&gatekeeper, &request, Micros::new(now));
             assert_eq!(got, want, "seed {seed}, step {step}: {request:?}");

@@ -7,6 +7,7 @@ mod descriptors;
 mod identity;
 mod paths;
 mod rules_file;
+mod servers;
 #[path = "../source.rs"]
 mod source;
 

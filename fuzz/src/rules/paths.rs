@@ -14,21 +14,24 @@ use tollgate_rules::rule::{Rule, TierLimits};
 use tollgate_rules::tier::Multiplier;
 use tollgate_rules::{Facts, Problem, RuleSet, Settings};
 
+use super::servers;
 use super::source::Source;
 
 /// The bytes as text that somebody sent or wrote, and as choices.
 pub fn paths(bytes: &[u8]) {
     let mut source = Source::new(bytes);
-    match source.below(6) {
+    match source.below(7) {
         0 => {
             let text = String::from_utf8_lossy(source.rest());
             check_normal(&text);
+            servers::check(&text);
             any_text(&text);
         }
         1 => spellings(&mut source),
         2 => index(&mut source),
         3 => any_text(&pieces(&mut source)),
         4 => globs(&mut source),
+        5 => servers::targets(&mut source),
         _ => regexes(&mut source),
     }
 }
@@ -61,7 +64,7 @@ fn check_normal(raw: &str) {
 }
 
 /// RFC 3986, pchar without its escapes.
-fn is_plain(byte: u8) -> bool {
+pub(super) fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || "-._~:@!$&'()*+,;=".contains(char::from(byte))
 }
 

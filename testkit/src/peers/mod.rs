@@ -50,10 +50,26 @@ fn program(name: &str, folders: impl Iterator<Item = PathBuf>) -> PathBuf {
     })
 }
 
+/// What `java` needs in its class path to start Tomcat, which is Debian's; `None` if it is not there, or
+/// nothing that compiles Java: that would be hundreds of megabytes for one test.
+#[must_use]
+pub fn tomcat() -> Option<PathBuf> {
+    let classes = PathBuf::from("/usr/share/java/tomcat10-embed-core.jar");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let compiles = std::env::split_paths(&path).any(|folder| folder.join("javac").is_file());
+    (compiles && classes.is_file()).then_some(classes)
+}
+
 /// The folder that `python3` needs in `PYTHONPATH` to import `redis` (redis-py).
 #[must_use]
 pub fn python_path() -> PathBuf {
     installed("python/redis").parent().expect("it lies in a folder").to_owned()
+}
+
+/// The folder that `python3` needs in `PYTHONPATH` to import `uvicorn` and `starlette`.
+#[must_use]
+pub fn applications_path() -> PathBuf {
+    installed("applications/starlette").parent().expect("it lies in a folder").to_owned()
 }
 
 /// The folder that `node` needs in `NODE_PATH` to require `ioredis`.
@@ -84,7 +100,8 @@ mod tests {
 
     #[test]
     fn every_peer_is_installed() {
-        for place in [envoy(), caddy(), traefik(), nginx(), python_path(), node_path()] {
+        let folders = [python_path(), applications_path(), node_path()];
+        for place in [envoy(), caddy(), traefik(), nginx()].into_iter().chain(folders) {
             assert!(place.is_absolute(), "{}", place.display());
         }
     }

@@ -83,6 +83,16 @@ impl Proxy {
         proxy
     }
 
+    /// Any other server: a command that is made with a folder of its own, in which it is started.
+    #[must_use]
+    pub fn program(
+        name: &'static str,
+        address: SocketAddr,
+        command: impl FnOnce(&Path) -> Command,
+    ) -> Proxy {
+        Proxy::start(name, address, command)
+    }
+
     fn start(
         name: &'static str,
         address: SocketAddr,

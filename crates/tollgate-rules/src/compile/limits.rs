@@ -45,37 +45,37 @@ pub(super) fn of_rule(
     }
     let lists = tiers.iter().enumerate().map(|(index, tier)| {
         match owns.iter().find(|(tier, _)| *tier == index) {
-            Some((_, node)) => read(tiers.context()?, node, owner, Replaced(&plain)),
+            Some((_, node)) => read(tiers.context()?, node, owner, Replaced(&plain)).map(Some),
             None => of_tier(context, specs, &plain, owner, tier),
         }
     });
     // Read all before giving up, so that all are reported.
-    let lists: Vec<Option<Vec<RuleLimit>>> = lists.collect();
+    let lists: Vec<Option<Option<Vec<RuleLimit>>>> = lists.collect();
     Some(TierLimits::tiered(plain, lists.into_iter().collect::<Option<_>>()?))
 }
 
-/// The limits of a rule for a tier that has none of its own for it.
+/// The multiplied limits of a rule for a tier; `None` inside if nothing is multiplied.
 fn of_tier(
     context: Context<'_>,
     specs: &[Spec],
     plain: &[RuleLimit],
     owner: Owner<'_>,
     tier: &Tier,
-) -> Option<Vec<RuleLimit>> {
-    let same = !owner.tiered || tier.multiplier == Multiplier::ONE;
+) -> Option<Option<Vec<RuleLimit>>> {
+    let Some(multiplier) = tier.multiplier.filter(|_| owner.tiered) else { return Some(None) };
     let built = specs.iter().zip(plain).map(|(one, plain)| {
         context.count_limit(one.span)?;
-        if same {
+        if multiplier == Multiplier::ONE {
             return Some(plain.clone());
         }
-        let built = one.spec.build(owner.rule, owner.on_change, tier.multiplier);
+        let built = one.spec.build(owner.rule, owner.on_change, multiplier);
         let report = |problem: Problem| {
             let message = format!("for the tier `{}`: {}", tier.name, problem.message);
             context.error(one.span, Problem { message, ..problem });
         };
         built.map_err(report).ok()
     });
-    built.collect()
+    built.collect::<Option<_>>().map(Some)
 }
 
 /// A rule's limits that others stand in for.

@@ -25,7 +25,8 @@ pub(super) struct Tiers<'a> {
 /// One tier.
 pub(super) struct Tier {
     pub(super) name: Box<str>,
-    pub(super) multiplier: Multiplier,
+    /// `None`: it has none, only own limits by rule.
+    pub(super) multiplier: Option<Multiplier>,
 }
 
 impl<'a> Tiers<'a> {
@@ -60,7 +61,6 @@ impl<'a> Tiers<'a> {
                 _ => Some(&entry.node),
             };
             let multiplier = multiplier.and_then(|node| context.read(node, Multiplier::parse));
-            let multiplier = multiplier.unwrap_or(Multiplier::ONE);
             tiers.list.push(Tier { name: entry.key.clone(), multiplier });
         }
         tiers

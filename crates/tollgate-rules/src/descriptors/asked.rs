@@ -181,6 +181,11 @@ impl<'a> Asked<'a> {
         let mut key = KeyBuf::new().with("stated", domain);
         descriptor.facts().for_each(|entry| add_entry(&mut key, entry.name, entry.value));
         let StatedLimit { units, unit } = stated;
+        if algorithm.is_bucket() {
+            // A bucket fits what is used to the numbers that it is asked with: whoever states now these and
+            // now those would fill it at each turn. Windows keep their count whatever the numbers are.
+            key.add("units", &units.to_string());
+        }
         let limit = match units {
             0 => DirectLimit::Closed(unit),
             _ => {

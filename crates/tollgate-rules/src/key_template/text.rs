@@ -13,7 +13,7 @@ use super::{FACTS, Fact, KeyTemplate, add_ip};
 use crate::identify::api_key::{hashed, is_hashed};
 use crate::identify::{Identify, UserFrom, network};
 use crate::matcher::in_capitals;
-use crate::path::{hex, loosen, normalise};
+use crate::path::{self, hex};
 use crate::problem::Problem;
 
 /// A key as people read it: `user=42`, `user=42,path=/x`, `global`. What [`KeyTemplate::parse_key`]
@@ -156,10 +156,7 @@ impl Fact {
     ) -> Result<(), NoAddress> {
         let unescaped = unescaped(value);
         match self {
-            Fact::Path => {
-                let path = normalise(value);
-                key.add("path", &loosen(&path).unwrap_or(path.into_owned()));
-            }
+            Fact::Path => key.add("path", &path::key_text(value)),
             Fact::Method => key.add("method", &in_capitals(unescaped)),
             Fact::Ip => {
                 let (ip, prefix) = address_of(value.trim()).ok_or(NoAddress)?;

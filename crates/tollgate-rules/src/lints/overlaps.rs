@@ -10,6 +10,7 @@ use tollgate::decision::MAX_LIMITS;
 use crate::Problem;
 use crate::compile::Written;
 use crate::facts::Facts;
+use crate::key_template::KeyFacts;
 use crate::matcher::{Condition, TextTest};
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule};
@@ -282,8 +283,8 @@ impl<'a, 'w> Search<'a, 'w> {
     /// The numbers of the rules that apply, in order.
     fn met_by(&mut self, seen: &Seen<'_>) -> Vec<u32> {
         let mut found = self.without_path.clone();
-        for path in seen.paths() {
-            self.by_path.each_match(path, &mut |number| found.push(number));
+        if let Some(path) = seen.spelling(0) {
+            self.by_path.each_match(path.text(), &mut |number| found.push(number));
         }
         found.sort_unstable();
         found.dedup();
@@ -291,10 +292,13 @@ impl<'a, 'w> Search<'a, 'w> {
             let one = &self.rules[*number as usize];
             self.tried += one.weight;
             let known = seen.user().is_some();
-            one.rule.when.as_ref().is_none_or(|when| when.holds(seen))
+            one.rule.when.as_ref().is_none_or(|when| when.holds(seen, seen.spelling(0)))
                 && (one.key_always
                     || (one.key_of_callers && known)
-                    || one.rule.key.write(&mut KeyBuf::new(), seen, 64))
+                    || one.rule.key.write(
+                        &mut KeyBuf::new(),
+                        &KeyFacts { seen, spelling: 0, ipv6_prefix: 64 },
+                    ))
         });
         let covered = found.iter().any(|number| {
             let rule = self.rules[*number as usize].rule;
@@ -316,8 +320,7 @@ impl<'a, 'w> Search<'a, 'w> {
     /// The most limits that these rules have for one caller, by tier or with one override.
     fn most(&self, numbers: &[u32]) -> (usize, Whose) {
         let rules = || numbers.iter().map(|number| &self.rules[*number as usize]);
-        let count =
-            |tier| rules().map(|one| one.rule.limits.of(one.rule.limits.list(tier)).len()).sum();
+        let count = |tier| rules().map(|one| one.rule.limits.of(tier).0.len()).sum();
         let mut most: (usize, Whose) = (count(None), String::new());
         for (index, tier) in self.tiers.iter().enumerate() {
             let count: usize = count(Some(index));
@@ -457,7 +460,7 @@ fn certainty(condition: &Condition, seen: &Seen<'_>) -> Option<bool> {
     };
     match condition {
         Condition::Path(_) | Condition::PathText(_) | Condition::Method(_) => {
-            Some(condition.holds(seen))
+            Some(condition.holds(seen, seen.spelling(0)))
         }
         Condition::Header { .. } | Condition::Upgrade(_) | Condition::Ip(_) => None,
         Condition::Entry { .. } | Condition::Domain(_) => None,

@@ -47,6 +47,36 @@ fn one_different_limit_too_many_is_refused_until_another_can_be_forgotten() {
     assert!(gate.ask("edge", &stating(1, Unit::Hour)).allowed());
 }
 
+/// How many hits pass that state these numbers of units a minute in turn, at one instant.
+fn passing(gate: &Gate, domain: &str, stated: &[u32]) -> usize {
+    let turns = stated.iter().cycle().take(1_000);
+    let ask =
+        |units: &u32| gate.ask(domain, &[d(&[("caller", "anna")]).limit(*units, Unit::Minute)]);
+    turns.filter(|units| ask(units).allowed()).count()
+}
+
+#[test]
+fn whoever_states_numbers_in_turn_gets_the_largest_of_them() {
+    assert_eq!(passing(&Gate::new(&[RULES]), "edge", &[10, 100]), 100);
+    assert_eq!(passing(&Gate::new(&[RULES]), "edge", &[3, 100, 7, 50]), 100);
+    let file = |algorithm: &str| {
+        format!(
+            "domain: edge\nalgorithm: {algorithm}\ncount_denied: false\ndescriptors: [{{ key: k }}]\n"
+        )
+    };
+    for algorithm in ["fixed_window", "sliding_window_log", "sliding_window_counter"] {
+        let gate = Gate::new(&[&file(algorithm)]);
+        assert_eq!(passing(&gate, "edge", &[10, 100]), 100, "{algorithm}");
+    }
+    // A bucket for each.
+    for algorithm in ["token_bucket", "leaky_bucket"] {
+        let mut gate = Gate::new(&[&file(algorithm)]);
+        assert_eq!(passing(&gate, "edge", &[10, 100]), 110, "{algorithm}");
+        gate.at(NOON + 6);
+        assert_eq!(passing(&gate, "edge", &[10, 100]), 11, "{algorithm}: what six seconds bring");
+    }
+}
+
 #[test]
 fn a_short_one_makes_room_when_it_ends_whatever_the_others_are() {
     let mut gate = Gate::new(&[RULES]);

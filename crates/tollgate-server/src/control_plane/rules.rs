@@ -156,7 +156,7 @@ fn rule(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
     let texts = |list: &[RuleLimit]| -> Vec<Value> {
         list.iter().map(|limit| Value::from(&*limit.text)).collect()
     };
-    let tiers = rules.tiers().into_iter().zip(rule.limits.all().skip(1));
+    let tiers = rules.tiers().into_iter().zip(rule.limits.by_tier());
     let tiers: Map<String, Value> =
         tiers.map(|(tier, list)| (tier.into(), texts(list).into())).collect();
     let counts = Verdict::ALL.map(|verdict| (verdict.name().into(), tally.count(verdict).into()));

@@ -2,7 +2,7 @@
 //! see when they are let in, when they are refused, and when Tollgate does not answer.
 //!
 //! `setup` puts the processes together, `scenarios` says what has to hold whichever proxy it is, and
-//! the other modules are named after the proxies.
+//! the other modules are named after the proxies. `spellings` asks servers how they read paths.
 
 #[path = "../server/harness.rs"]
 #[allow(dead_code)]
@@ -14,4 +14,5 @@ mod nginx;
 mod routing;
 mod scenarios;
 mod setup;
+mod spellings;
 mod traefik;

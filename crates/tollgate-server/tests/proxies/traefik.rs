@@ -22,6 +22,11 @@ fn a_request_passes_as_it_is() {
 }
 
 #[test]
+fn a_path_is_passed_on_as_it_was_read() {
+    scenarios::passes_on_what_it_read(&TRAEFIK);
+}
+
+#[test]
 fn a_refusal_is_429_and_goes_no_further() {
     scenarios::refused(&TRAEFIK);
 }

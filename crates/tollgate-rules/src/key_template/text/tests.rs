@@ -1,5 +1,6 @@
 use super::*;
 use crate::facts::Facts;
+use crate::key_template::KeyFacts;
 use crate::seen::Seen;
 
 /// Of the API key `abc`.
@@ -171,7 +172,8 @@ fn what_is_shown_is_read_as_the_same_key() {
         };
         let template = KeyTemplate::parse(TEMPLATES[round % TEMPLATES.len()]).unwrap();
         let mut key = KeyBuf::new();
-        if template.write(&mut key, &Seen::new(&facts, facts.tier), identify.ipv6_prefix) {
+        let (seen, ipv6_prefix) = (&Seen::new(&facts, facts.tier), identify.ipv6_prefix);
+        if template.write(&mut key, &KeyFacts { seen, spelling: 0, ipv6_prefix }) {
             let text = key_text(&key);
             assert_eq!(template.parse_key(&text, &identify), Ok(key), "{template} {text:?}");
             assert!(!text.contains(|c: char| c.is_ascii_control()), "{text:?}");

@@ -2,9 +2,11 @@
 //! found is compared with what is written here and with the oracle of the fuzz target, which was
 //! written independently.
 
-#[path = "../../../fuzz/src/rules/mod.rs"]
+#[path = "../../../../fuzz/src/rules/mod.rs"]
 #[allow(unreachable_pub)]
 mod bodies;
+
+mod paths;
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,0 +1,380 @@
+//! How families of servers read a path: what is a slash to them, what they cut off, and what they make
+//! of `.` and `..`.
+
+use super::{PLAIN, next_byte, push_byte};
+
+/// One way to read a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) start: Start,
+    /// `%2F` is a slash.
+    pub(super) encoded_slash: bool,
+    pub(super) backslash: Backslash,
+    /// Escapes stay as they are: `/%61` is not `/a`.
+    pub(super) undecoded: bool,
+    pub(super) params: Params,
+    pub(super) dots: Dots,
+}
+
+/// Where a path begins and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// After the host of a full URL, and before a fragment.
+    Plain,
+    /// Behind the name that follows two slashes: to whoever resolves a target like a link of a web page,
+    /// `//name/path` is the path of another host.
+    AfterHost,
+    /// A fragment is part of it.
+    WithFragment,
+}
+
+/// What `\` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backslash {
+    Kept,
+    /// A slash, if it is not escaped.
+    Slash,
+    /// A slash, and so is `%5C`.
+    AnySlash,
+}
+
+/// What becomes of parameters of segments, `;x=1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Params {
+    Kept,
+    /// Cut off before escapes are decoded: they end at a slash that is not escaped.
+    CutFirst,
+    /// Cut off after escapes were decoded, `%3B` like `;`: they end at whatever is a slash.
+    CutDecoded,
+}
+
+/// What becomes of `.` and `..`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dots {
+    Resolved,
+    /// The same, where `..` also takes back an empty segment.
+    ResolvedWithEmpty,
+    /// Resolved before `%2F` is decoded, and then no more.
+    ResolvedFirst,
+    Kept,
+}
+
+/// The normal form.
+const NORMAL: Reading = Reading {
+    start: Start::Plain,
+    encoded_slash: false,
+    backslash: Backslash::Kept,
+    undecoded: false,
+    params: Params::Kept,
+    dots: Dots::Resolved,
+};
+
+/// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
+pub(super) const READINGS: [Reading; 19] = [
+    NORMAL,
+    // Decoded segment by segment, never resolved: routers of Go that go by the raw path.
+    Reading { dots: Dots::Kept, ..NORMAL },
+    // As it was sent: Express, and whatever compares the target itself.
+    Reading { undecoded: true, dots: Dots::Kept, ..NORMAL },
+    // Decoded, then resolved: nginx, Apache httpd with `AllowEncodedSlashes On`.
+    Reading { encoded_slash: true, ..NORMAL },
+    // Decoded and never resolved: uvicorn, gunicorn and what runs on them, PHP.
+    Reading { encoded_slash: true, dots: Dots::Kept, ..NORMAL },
+    // The same behind a proxy that resolves: Envoy, Traefik.
+    Reading { encoded_slash: true, dots: Dots::ResolvedFirst, ..NORMAL },
+    // As RFC 3986 has it: Envoy without `merge_slashes`.
+    Reading { dots: Dots::ResolvedWithEmpty, ..NORMAL },
+    // As browsers have it: Node and others that make a `URL` of the target, and may decode its path.
+    Reading { backslash: Backslash::Slash, dots: Dots::ResolvedWithEmpty, ..NORMAL },
+    Reading {
+        undecoded: true,
+        backslash: Backslash::Slash,
+        dots: Dots::ResolvedWithEmpty,
+        ..NORMAL
+    },
+    Reading {
+        start: Start::AfterHost,
+        backslash: Backslash::Slash,
+        dots: Dots::ResolvedWithEmpty,
+        ..NORMAL
+    },
+    Reading {
+        start: Start::AfterHost,
+        undecoded: true,
+        backslash: Backslash::Slash,
+        dots: Dots::ResolvedWithEmpty,
+        ..NORMAL
+    },
+    // Servlets: Tomcat, Jetty, Undertow, as they are told to take `%2F` and `\`.
+    Reading { params: Params::CutFirst, ..NORMAL },
+    Reading { params: Params::CutFirst, encoded_slash: true, ..NORMAL },
+    Reading {
+        params: Params::CutFirst,
+        encoded_slash: true,
+        backslash: Backslash::AnySlash,
+        ..NORMAL
+    },
+    // The same never resolved: Spring WebFlux.
+    Reading { params: Params::CutFirst, dots: Dots::Kept, ..NORMAL },
+    // IIS, ASP.NET.
+    Reading { backslash: Backslash::AnySlash, ..NORMAL },
+    // Any of these behind a proxy that decodes: nginx whose `proxy_pass` has a path.
+    Reading {
+        params: Params::CutDecoded,
+        encoded_slash: true,
+        backslash: Backslash::AnySlash,
+        ..NORMAL
+    },
+    // uvicorn with h11, Go: what is sent as a fragment is part of the path.
+    Reading { start: Start::WithFragment, dots: Dots::Kept, ..NORMAL },
+    Reading { start: Start::WithFragment, encoded_slash: true, dots: Dots::Kept, ..NORMAL },
+];
+
+/// The slashes that a path has and its spelling has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Slashes {
+    None,
+    /// One at the end.
+    Last,
+    /// Doubled ones.
+    Doubled,
+}
+
+/// What a path has that readings treat differently. What it does not have, they need not be tried for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Oddities {
+    encoded_slash: bool,
+    /// One that is not escaped.
+    backslash: bool,
+    encoded_backslash: bool,
+    params: bool,
+    /// A segment that begins with a dot.
+    dots: bool,
+    /// Two slashes in a row.
+    doubled: bool,
+    /// Two slashes at the beginning.
+    host: bool,
+    fragment: bool,
+    /// An escape of a character that needs none.
+    escaped_plain: bool,
+}
+
+impl Oddities {
+    pub(super) fn of(path: &str) -> Oddities {
+        let is_slash = |byte: u8| matches!(byte, b'/' | b'\\');
+        let mut odd = Oddities {
+            host: path.len() > 1 && path.bytes().take(2).all(is_slash),
+            ..Oddities::default()
+        };
+        let (mut rest, mut after_slash) = (path.as_bytes(), true);
+        while let Some((byte, escaped, after)) = next_byte(rest) {
+            match byte {
+                b'/' => odd.encoded_slash |= escaped,
+                b'\\' if escaped => odd.encoded_backslash = true,
+                b'\\' => odd.backslash = true,
+                b';' => odd.params = true,
+                b'.' => odd.dots |= after_slash,
+                _ => {}
+            }
+            odd.escaped_plain |= escaped && PLAIN[usize::from(byte)];
+            odd.doubled |= is_slash(byte) && after_slash && rest.len() < path.len();
+            after_slash = is_slash(byte);
+            rest = after;
+        }
+        odd
+    }
+
+    pub(super) fn with_fragment(self, fragment: bool) -> Oddities {
+        Oddities { fragment, ..self }
+    }
+
+    /// A reading without what makes no difference to this path; `None` if it is of no use at all.
+    pub(super) fn simplify(self, reading: Reading) -> Option<Reading> {
+        let wanted = match reading.start {
+            Start::Plain => true,
+            Start::AfterHost => self.host,
+            Start::WithFragment => self.fragment,
+        };
+        // A host or a fragment may have anything in it.
+        let all = reading.start != Start::Plain;
+        let encoded_slash = reading.encoded_slash && (self.encoded_slash || all);
+        let undecoded = reading.undecoded && (self.escaped_plain || all);
+        let dots = match reading.dots {
+            Dots::ResolvedWithEmpty if !self.doubled && !all => Dots::Resolved,
+            Dots::ResolvedFirst if !encoded_slash => Dots::Resolved,
+            dots => dots,
+        };
+        wanted.then_some(Reading {
+            start: reading.start,
+            encoded_slash,
+            backslash: match reading.backslash {
+                _ if all => reading.backslash,
+                Backslash::AnySlash if self.encoded_backslash => Backslash::AnySlash,
+                Backslash::Slash | Backslash::AnySlash if self.backslash => Backslash::Slash,
+                _ => Backslash::Kept,
+            },
+            undecoded,
+            params: if self.params || all { reading.params } else { Params::Kept },
+            // What is not decoded has dots of two kinds.
+            dots: if self.dots || undecoded || all { dots } else { Dots::Resolved },
+        })
+    }
+}
+
+/// A path in its normal form.
+pub(super) fn normal(path: &str) -> (String, Slashes) {
+    NORMAL.read(path)
+}
+
+/// A path that people write as part of a key: with exactly the escapes that requests' paths have, and
+/// nothing resolved, because keys count some paths that way.
+pub(crate) fn key_text(path: &str) -> String {
+    Reading { dots: Dots::Kept, ..NORMAL }.read(path).0
+}
+
+impl Reading {
+    /// A path as this reading has it, in normal escapes, and the slashes that went.
+    pub(super) fn read(self, path: &str) -> (String, Slashes) {
+        if self.dots == Dots::ResolvedFirst {
+            let first = Reading { dots: Dots::Resolved, encoded_slash: false, ..self };
+            let (resolved, slashes) = first.read(path);
+            let (text, more) = Reading { dots: Dots::Kept, ..self }.read(&resolved);
+            return (text, slashes.max(more));
+        }
+        let mut writer = Writer::new(self.dots, path.len());
+        let (mut rest, mut cutting) = (self.begin(path).as_bytes(), false);
+        while let Some((byte, escaped, after)) = next_byte(rest) {
+            let digits = &rest[rest.len().min(1)..rest.len() - after.len()];
+            rest = after;
+            let ends = match byte {
+                b'/' => !escaped || self.encoded_slash,
+                b'\\' => match self.backslash {
+                    Backslash::Kept => false,
+                    Backslash::Slash => !escaped,
+                    Backslash::AnySlash => true,
+                },
+                _ => false,
+            };
+            cutting &= match self.params {
+                Params::CutFirst => byte != b'/' || escaped,
+                _ => !ends,
+            };
+            let begins_params = match self.params {
+                Params::Kept => false,
+                Params::CutFirst => byte == b';' && !escaped,
+                Params::CutDecoded => byte == b';',
+            };
+            if cutting || begins_params {
+                cutting = true;
+            } else if ends {
+                writer.end_segment();
+            } else if escaped && self.keeps_escape(byte) {
+                push_byte(&mut writer.text, b'%');
+                digits.iter().for_each(|digit| writer.text.push(char::from(*digit)));
+            } else {
+                push_byte(&mut writer.text, byte);
+            }
+        }
+        writer.finish()
+    }
+
+    /// Whether an escape of this byte stands for itself. Those of characters that need one are in every
+    /// spelling, and whoever resolves an escaped dot takes it for one.
+    fn keeps_escape(self, byte: u8) -> bool {
+        let is_dot = byte == b'.' && self.dots != Dots::Kept;
+        self.undecoded && PLAIN[usize::from(byte)] && !is_dot
+    }
+
+    fn begin(self, path: &str) -> &str {
+        if self.start != Start::AfterHost {
+            return path;
+        }
+        let is_slash = ['/', '\\'];
+        let host = path.trim_start_matches(is_slash);
+        host.find(is_slash).map_or("", |end| &host[end..])
+    }
+}
+
+/// Writes a path segment by segment.
+struct Writer {
+    dots: Dots,
+    text: String,
+    /// Where the segment begins that is written, at its slash.
+    begin: usize,
+    /// What stands before the first slash is nothing, not an empty segment.
+    at_start: bool,
+    /// The last segment was empty.
+    after_empty: bool,
+    /// The last segment was a dot or two that were resolved.
+    after_dots: bool,
+    doubled: bool,
+}
+
+impl Writer {
+    fn new(dots: Dots, len: usize) -> Writer {
+        let mut text = String::with_capacity(len + 2);
+        text.push('/');
+        Writer {
+            dots,
+            text,
+            begin: 0,
+            at_start: true,
+            after_empty: false,
+            after_dots: false,
+            doubled: false,
+        }
+    }
+
+    fn end_segment(&mut self) {
+        self.doubled |= self.after_empty;
+        (self.after_empty, self.after_dots) = (false, false);
+        let resolves = self.dots != Dots::Kept;
+        match &self.text[self.begin + 1..] {
+            "" => {
+                self.after_empty = !self.at_start;
+                if self.at_start || self.dots != Dots::ResolvedWithEmpty {
+                    self.text.truncate(self.begin);
+                }
+            }
+            "." if resolves => {
+                self.after_dots = true;
+                self.text.truncate(self.begin);
+            }
+            ".." if resolves => {
+                self.after_dots = true;
+                let up = self.text[..self.begin].rfind('/').unwrap_or(0);
+                self.text.truncate(up);
+            }
+            _ => {}
+        }
+        self.at_start = false;
+        self.begin = self.text.len();
+        self.text.push('/');
+    }
+
+    fn finish(mut self) -> (String, Slashes) {
+        self.end_segment();
+        self.text.truncate(self.begin);
+        if self.dots == Dots::ResolvedWithEmpty {
+            self.text = without_empty(&self.text);
+        }
+        let slashes = match (self.doubled, self.after_empty || self.after_dots) {
+            (true, _) => Slashes::Doubled,
+            (false, true) if !self.text.is_empty() => Slashes::Last,
+            (false, _) => Slashes::None,
+        };
+        if self.text.is_empty() {
+            self.text.push('/');
+        }
+        (self.text, slashes)
+    }
+}
+
+fn without_empty(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        text.push('/');
+        text.push_str(segment);
+    }
+    text
+}

@@ -1,0 +1,215 @@
+//! The spellings of a path: one for nearly every path, several where servers read it differently.
+
+use std::borrow::Cow;
+
+use super::reading::{Oddities, READINGS, Reading, Slashes, Start, normal};
+use super::{Target, is_usual};
+
+/// The most spellings that a path has: two for each way to read it, because some servers take note of
+/// slashes at the end and doubled ones, and others do not.
+pub const SPELLINGS_MAX: usize = 2 * READINGS.len();
+
+/// Some spellings of a path, by number: a bit for each.
+pub(crate) type SpellingSet = u64;
+
+/// The numbers of the spellings in a set, in order.
+pub(crate) fn each_of(mut set: SpellingSet) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let number = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (number < SpellingSet::BITS).then_some(number as usize)
+    })
+}
+
+const _: () = assert!(SPELLINGS_MAX <= SpellingSet::BITS as usize);
+
+/// A path as some servers read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spelling<'a> {
+    text: Cow<'a, str>,
+    slashes: Slashes,
+}
+
+impl Spelling<'_> {
+    /// In normal escapes, without empty segments or a slash at the end. Where servers do not resolve them
+    /// it has `.` and `..`.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The slashes that the path has to these servers beside those of the text.
+    pub(crate) fn slashes(&self) -> Slashes {
+        self.slashes
+    }
+}
+
+/// All spellings of a path, each once. Bound: [`SPELLINGS_MAX`].
+#[derive(Clone, Debug)]
+pub struct Spellings<'a> {
+    /// The normal form.
+    first: Spelling<'a>,
+    others: Vec<Spelling<'static>>,
+}
+
+impl<'a> Spellings<'a> {
+    /// Of a path as it was received.
+    pub fn of(raw: &'a str) -> Spellings<'a> {
+        let target = Target::of(raw);
+        if target.with_fragment.is_none() && is_usual(target.path) {
+            let first = Spelling { text: Cow::Borrowed(target.path), slashes: Slashes::None };
+            return Spellings { first, others: Vec::new() };
+        }
+        Spellings::of_odd(&target)
+    }
+
+    #[cold]
+    fn of_odd(target: &Target<'_>) -> Spellings<'a> {
+        let (text, slashes) = normal(target.path);
+        let first = Spelling { text: text.clone().into(), slashes: Slashes::None };
+        let mut all = Spellings { first, others: Vec::new() };
+        all.add(text, slashes);
+        let odd = Oddities::of(target.path).with_fragment(target.with_fragment.is_some());
+        let mut tried = arrayvec::ArrayVec::<Reading, { READINGS.len() }>::new();
+        for reading in READINGS.iter().filter_map(|reading| odd.simplify(*reading)) {
+            if tried.contains(&reading) {
+                continue;
+            }
+            // The first is the normal form, which is there.
+            if !tried.is_empty() {
+                let path = match reading.start {
+                    Start::WithFragment => target.with_fragment.unwrap_or(target.path),
+                    Start::Plain | Start::AfterHost => target.path,
+                };
+                let (text, slashes) = reading.read(path);
+                all.add(text, slashes);
+            }
+            tried.push(reading);
+        }
+        all
+    }
+
+    /// Adds what is not there yet: the text alone, and with its slashes.
+    fn add(&mut self, text: String, slashes: Slashes) {
+        let is_new = |one: &Spelling<'_>| !self.iter().any(|other| other == one);
+        let plain = Spelling { text: text.into(), slashes: Slashes::None };
+        let as_sent = Spelling { text: plain.text.clone(), slashes };
+        let new = [is_new(&plain), slashes != Slashes::None && is_new(&as_sent)];
+        self.others.extend(new[0].then_some(plain));
+        self.others.extend(new[1].then_some(as_sent));
+    }
+
+    /// Each spelling, the normal form first.
+    pub fn iter(&self) -> impl Iterator<Item = &Spelling<'_>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// A spelling by its number.
+    pub(crate) fn get(&self, number: usize) -> Option<&Spelling<'_>> {
+        match number {
+            0 => Some(&self.first),
+            other => self.others.get(other - 1),
+        }
+    }
+
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each text once, with slashes and without.
+    fn texts(raw: &str) -> Vec<String> {
+        let mut texts: Vec<String> = Vec::new();
+        for one in Spellings::of(raw).iter() {
+            if !texts.iter().any(|text| text == one.text()) {
+                texts.push(one.text().into());
+            }
+        }
+        texts
+    }
+
+    #[test]
+    fn what_servers_read_differently_has_all_their_spellings() {
+        let cases: [(&str, &[&str]); 26] = [
+            ("/api/login", &["/api/login"]),
+            ("/api/login/", &["/api/login"]),
+            ("/api//login", &["/api/login"]),
+            ("/caf%c3%a9", &["/caf%C3%A9"]),
+            ("/%6cogin", &["/login", "/%256cogin"]),
+            ("/a/%2e%2E/b", &["/b", "/a/../b", "/a/%252e%252E/b"]),
+            ("/api%2Flogin", &["/api%2Flogin", "/api/login"]),
+            ("/api/login%2f", &["/api/login%2F", "/api/login"]),
+            ("/api/x%2F..%2Flogin", &["/api/x%2F..%2Flogin", "/api/login", "/api/x/../login"]),
+            ("/api/login;x=1", &["/api/login;x=1", "/api/login"]),
+            ("/api/login%3Bx=1", &["/api/login;x=1", "/api/login%253Bx=1", "/api/login"]),
+            ("/api\\login", &["/api%5Clogin", "/api/login"]),
+            ("/login;%2Fx", &["/login;%2Fx", "/login;/x", "/login", "/login/x"]),
+            ("/api/..;/login", &["/api/..;/login", "/login", "/api/../login"]),
+            ("/search/shoes/../../y", &["/y", "/search/shoes/../../y"]),
+            ("/a/./b", &["/a/b", "/a/./b"]),
+            ("/a//../b", &["/b", "/a/../b", "/a/b"]),
+            ("//host/login", &["/host/login", "/login"]),
+            ("/\\host/login", &["/%5Chost/login", "/host/login", "/login"]),
+            ("///host//login/../x", &["/host/x", "/host/login/../x", "/x"]),
+            ("/login#/../x", &["/login", "/login%23/../x"]),
+            ("/login#x?y", &["/login", "/login%23x"]),
+            ("/login?x#y", &["/login"]),
+            ("http://host\\login", &["/%5Clogin", "/login"]),
+            (
+                "/a/b/../x%2F..%2Fy",
+                &["/a/x%2F..%2Fy", "/a/b/../x%2F..%2Fy", "/a/y", "/a/b/../x/../y", "/a/x/../y"],
+            ),
+            ("/;/", &["/;", "/"]),
+        ];
+        for (raw, want) in cases {
+            assert_eq!(texts(raw), want, "{raw}");
+        }
+    }
+
+    #[test]
+    fn slashes_that_go_are_remembered() {
+        let cases = [
+            ("/", Slashes::None),
+            ("/a", Slashes::None),
+            ("/a/", Slashes::Last),
+            ("/a/.", Slashes::Last),
+            ("/a/b/..", Slashes::Last),
+            ("//", Slashes::Doubled),
+            ("//a", Slashes::Doubled),
+            ("/a//b", Slashes::Doubled),
+            ("/a//", Slashes::Doubled),
+            ("a", Slashes::None),
+        ];
+        for (raw, want) in cases {
+            let slashes: Vec<Slashes> = Spellings::of(raw).iter().map(Spelling::slashes).collect();
+            assert_eq!(slashes[0], Slashes::None, "{raw}");
+            assert_eq!(slashes.into_iter().max(), Some(want), "{raw}");
+        }
+    }
+
+    #[test]
+    fn nobody_makes_more_spellings_than_there_are_readings() {
+        let pieces = ["/", "//", "\\", "%2F", "%5C", ";", "%3B", "..", ".", "#", "a", "?"];
+        let mut most = 0;
+        // Every path of four of these, and longer ones made of two of them.
+        for number in 0..pieces.len().pow(4) {
+            let at = |place: u32| pieces[number / pieces.len().pow(place) % pieces.len()];
+            let raw: String = (0..4).map(at).collect();
+            for raw in [raw.clone(), format!("/x{raw}y{raw}/z")] {
+                let spellings = Spellings::of(&raw);
+                most = most.max(spellings.len());
+                for (index, one) in spellings.iter().enumerate() {
+                    assert!(one.text().starts_with('/') && !one.text().contains("//"), "{raw}");
+                    assert!(spellings.iter().skip(index + 1).all(|other| other != one), "{raw}");
+                    assert_eq!(spellings.get(index), Some(one));
+                }
+            }
+        }
+        assert!((10..=SPELLINGS_MAX).contains(&most), "{most}");
+    }
+}
