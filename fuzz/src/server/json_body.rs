@@ -6,10 +6,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use tollgate::time::MAX_EXACT;
 
 use super::json::{Asked, BATCH_MAX, CHECK, COMMIT, Fields, REFUND, RESERVE, read_batch};
@@ -103,63 +105,91 @@ enum Tree {
     Bool,
 }
 
+/// As deep as `serde_json` itself goes.
+const DEPTH_MAX: usize = 127;
+
 fn tree(body: &[u8]) -> Result<Tree, Refused> {
-    serde_json::from_slice(body).map_err(|_| Refused::Somehow)
+    let raw: &RawValue = serde_json::from_slice(body).map_err(|_| Refused::Somehow)?;
+    branch(raw.get(), DEPTH_MAX).ok_or(Refused::Somehow)
 }
 
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Tree, D::Error> {
-        from.deserialize_any(TreeVisitor)
+/// One value of the tree. Value by value, because `serde_json` gives the bytes of a string, and with them
+/// the halves of surrogate pairs, only to those who know that it is one.
+fn branch(text: &str, depth: usize) -> Option<Tree> {
+    let depth = depth.checked_sub(1)?;
+    Some(match text.as_bytes().first()? {
+        b'"' => Tree::Text(serde_json::from_str::<Text>(text).ok()?.0),
+        b'[' => {
+            let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+            Tree::List(items.iter().map(|item| branch(item.get(), depth)).collect::<Option<_>>()?)
+        }
+        b'{' => {
+            let Members(members) = serde_json::from_str(text).ok()?;
+            let member =
+                |(Text(name), value): (Text, &RawValue)| Some((name, branch(value.get(), depth)?));
+            Tree::Map(members.into_iter().map(member).collect::<Option<_>>()?)
+        }
+        _ => match serde_json::from_str(text).ok()? {
+            serde_json::Value::Null => Tree::Null,
+            serde_json::Value::Bool(_) => Tree::Bool,
+            serde_json::Value::Number(number) => Tree::Number(number.as_u64()),
+            _ => return None,
+        },
+    })
+}
+
+/// A string. One with half of a surrogate pair is no text: its bytes that are not ASCII are escaped.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
+        from.deserialize_bytes(TextVisitor)
     }
 }
 
-struct TreeVisitor;
+struct TextVisitor;
 
-impl<'de> Visitor<'de> for TreeVisitor {
-    type Value = Tree;
+impl Visitor<'_> for TextVisitor {
+    type Value = Text;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("anything")
+        f.write_str("a string")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Tree, E> {
-        Ok(Tree::Null)
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
+        let escaped = |byte: &u8| match byte.is_ascii() {
+            true => char::from(*byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
+        let text = std::str::from_utf8(bytes).map(String::from);
+        Ok(Text(text.unwrap_or_else(|_| bytes.iter().map(escaped).collect())))
+    }
+}
+
+/// An object, with the names that stand in it twice.
+struct Members<'a>(Vec<(Text, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Members<'a>, D::Error> {
+        from.deserialize_map(MembersVisitor(PhantomData))
+    }
+}
+
+struct MembersVisitor<'a>(PhantomData<&'a ()>);
+
+impl<'de: 'a, 'a> Visitor<'de> for MembersVisitor<'a> {
+    type Value = Members<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Tree, E> {
-        Ok(Tree::Bool)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Tree, E> {
-        Ok(Tree::Number(Some(number)))
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Tree, E> {
-        Ok(Tree::Number(None))
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Tree, E> {
-        Ok(Tree::Number(None))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Tree, E> {
-        Ok(Tree::Text(text.into()))
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Tree, S::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            items.push(item);
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members<'a>, M::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
         }
-        Ok(Tree::List(items))
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Tree, M::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            entries.push(entry);
-        }
-        Ok(Tree::Map(entries))
+        Ok(Members(members))
     }
 }
 
