@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Now, Outcome};
 
 use crate::options::TimeOf;
-use crate::remote::{LateKind, Remote, Seen};
+use crate::remote::{Remote, Seen};
 
 use super::Inner;
 
@@ -31,10 +31,9 @@ impl<R: Remote> Inner<R> {
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
         let answer = asked.store.decide_seen(checks, when, &mut outcome, &mut seen).await;
         if let Err(error) = answer {
-            if check.what() == Act::Force && check.units() > 0 && !check.is_shadow() {
+            if check.what() == Act::Force {
                 // It has happened, whatever the store says.
-                let at = asked.clock(now);
-                self.owe(self.debt(check, LateKind::Charge, check.units(), at), now, &error);
+                self.owe_forced(check, now, &error);
             }
             let share = self.shares.of(check.limit(), self.live());
             let at = asked.clock_now(asked_at.again());

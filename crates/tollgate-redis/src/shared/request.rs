@@ -252,7 +252,11 @@ impl<R: Remote> Request<'_, R> {
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let mut seen = Seen::default();
         let answer = asked.store.decide_seen(&checks, when, &mut answers, &mut seen).await;
-        if answer.is_err() {
+        if let Err(error) = answer {
+            if self.checks.iter().all(|check| check.what() == Act::Force) {
+                // Nothing refuses, and it has happened, whatever the store says.
+                checks.iter().for_each(|check| shared.owe_forced(check, when.now, &error));
+            }
             return self.go_on_without(&group);
         }
         let answered = self.asked_at.again().instant();

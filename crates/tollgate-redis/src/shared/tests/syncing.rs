@@ -166,3 +166,58 @@ async fn too_many_keys_are_the_stores_and_idle_ones_make_room() {
     }
     assert_eq!((shared.stats().sync_keys, store.calls()), (0, 0));
 }
+
+/// Would catch: a store that is back after it could not be told, and is asked before it is told what passed
+/// here meanwhile: it would grant that a second time.
+#[tokio::test]
+async fn a_store_that_is_back_is_told_before_it_is_asked() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let window = tollgate::Algorithm::FixedWindow;
+    let limit = Limit::per_hour(10).algorithm(window).build().unwrap();
+    let check = Check::new(&limit, "a").terms(terms(HOUR));
+    for _ in 0..10 {
+        assert!(decide(&shared, &[check], NOW).await.allowed());
+    }
+    store.fail(true);
+    shared.settle().await;
+    assert_eq!(shared.stats().sync_units_untold, 9);
+    store.fail(false);
+    assert!(!decide(&shared, &[check], NOW).await.allowed());
+    assert_eq!((store.used(&check, NOW), shared.stats().sync_units_untold), (10, 0));
+}
+
+/// The same where checks of one state are asked together, which only a store can judge.
+#[tokio::test]
+async fn what_passed_here_counts_where_one_state_is_asked_twice() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let window = tollgate::Algorithm::FixedWindow;
+    let limit = Limit::per_hour(10).algorithm(window).build().unwrap();
+    let check = Check::new(&limit, "a").terms(terms(HOUR));
+    for _ in 0..10 {
+        assert!(decide(&shared, &[check], NOW).await.allowed());
+    }
+    assert!(!decide(&shared, &[check, check], NOW).await.allowed());
+    assert_eq!((store.used(&check, NOW), shared.stats().sync_units_untold), (10, 0));
+}
+
+/// Would catch: refusals that are told late and make more debt than those that the store counts itself.
+#[tokio::test]
+async fn debt_from_refusals_that_are_told_late_ends_at_one_capacity() {
+    let second = StandIn::default();
+    let (shared, first) = shared(vec![StandIn::default(), second.clone()]);
+    let [here, there, none] = ["here", "there", "none"]
+        .map(|name| Limit::per_hour(1).burst(10).name(name).build().unwrap());
+    let counted_here = Check::new(&here, "a").terms(terms(HOUR)).count_denied();
+    let of_second = Terms { store: 1, ..Terms::default() };
+    let counted_there = Check::new(&there, "a").terms(of_second).count_denied();
+    let refusing = Check::new(&none, "a").cost(10);
+    assert!(decide(&shared, &[refusing], NOW).await.allowed());
+    for _ in 0..100 {
+        let _ = decide(&shared, &[counted_here], NOW).await;
+        assert!(!decide(&shared, &[refusing, counted_there], NOW).await.allowed());
+    }
+    shared.settle().await;
+    until(|| second.used(&counted_there, NOW) >= 20).await;
+    shared.settle().await;
+    assert_eq!((first.used(&counted_here, NOW), second.used(&counted_there, NOW)), (20, 20));
+}
