@@ -221,3 +221,26 @@ async fn debt_from_refusals_that_are_told_late_ends_at_one_capacity() {
     shared.settle().await;
     assert_eq!((first.used(&counted_here, NOW), second.used(&counted_there, NOW)), (20, 20));
 }
+
+/// Would catch: what is decided here for one store by the clock of another, and told as of an instant that
+/// its store has forgotten.
+#[tokio::test]
+async fn of_several_stores_each_is_told_by_its_own_clock() {
+    let second = StandIn::default();
+    second.0.ahead.store(7_200_000_000, Ordering::Relaxed);
+    let (shared, first) = shared(vec![StandIn::default(), second.clone()]);
+    let window = tollgate::Algorithm::FixedWindow;
+    let [one, two] = ["one", "two"]
+        .map(|name| Limit::per_hour(10).algorithm(window).name(name).build().unwrap());
+    let of_second = Terms { store: 1, ..terms(HOUR) };
+    let checks = [Check::new(&one, "a").terms(terms(HOUR)), Check::new(&two, "a").terms(of_second)];
+    for _ in 0..4 {
+        assert!(decide(&shared, &checks, NOW).await.allowed());
+    }
+    // The second refuses what the first has admitted.
+    assert!(decide(&shared, &[checks[1].cost(6)], NOW).await.allowed());
+    assert!(!decide(&shared, &checks, NOW).await.allowed());
+    shared.settle().await;
+    assert_eq!(first.used(&checks[0], NOW), 4);
+    assert_eq!(second.used(&checks[1], second.clock(NOW)), 10);
+}

@@ -184,3 +184,16 @@ fn waits_after_counted_refusals_admit() {
         assert!(store.decide_each(&peeks, ready, outcomes).allowed(), "{checks:?}: too short");
     }
 }
+
+/// Would catch: a limit that has another state because the one before it was asked twice.
+#[test]
+fn asking_one_limit_twice_leads_no_other_to_a_state_of_its_own() {
+    for [few, many] in pairs() {
+        let store = MemoryStore::new(100);
+        let [few, many] = [&few, &many].map(|limit| Check::new(limit, "anna"));
+        let mut outcomes = [Outcome::default(); 3];
+        assert!(store.decide_each(&[few, many.cost(7)], at(600), &mut outcomes).allowed());
+        assert!(store.decide_each(&[few, few, many], at(600), &mut outcomes).allowed());
+        assert_eq!(outcomes.map(|outcome| outcome.remaining), [97, 97, 992]);
+    }
+}
