@@ -18,7 +18,7 @@ pub(crate) fn apply(limit: &Limit, state: &mut State, late: LateUnits, now: Micr
     // Instants come from other clocks: nothing is charged ahead.
     let at = late.at.min(now);
     match late.kind {
-        LateKind::Charge => charge(limit, state, late.units, at, now),
+        LateKind::Charge | LateKind::ChargeWithRefusals => charge(limit, state, late, at, now),
         LateKind::Refund => {
             algorithm::refund(limit, state, late.units, Some(at), now);
             true
@@ -30,13 +30,18 @@ pub(crate) fn apply(limit: &Limit, state: &mut State, late: LateUnits, now: Micr
     }
 }
 
-fn charge(limit: &Limit, state: &mut State, units: u64, at: Micros, now: Micros) -> bool {
+fn charge(limit: &Limit, state: &mut State, late: LateUnits, at: Micros, now: Micros) -> bool {
+    let units = late.units;
     if units == 0 {
         return false;
     }
+    let charge = match late.kind {
+        LateKind::ChargeWithRefusals => algorithm::charge_refused,
+        _ => algorithm::charge,
+    };
     if mark(state) <= at.as_u64() {
         // Nobody has charged since: exactly as it would have been.
-        algorithm::charge(limit, state, units, at);
+        charge(limit, state, units, at);
         return !algorithm::judge(limit, state, 0, now).reset_after.is_zero();
     }
     match state {
@@ -49,7 +54,7 @@ fn charge(limit: &Limit, state: &mut State, units: u64, at: Micros, now: Micros)
             let mark = mark(state);
             let remembered = mark - at.as_u64() < limit.full_refill_us();
             if remembered {
-                algorithm::charge(limit, state, units, Micros::new(mark));
+                charge(limit, state, units, Micros::new(mark));
             }
             remembered
         }

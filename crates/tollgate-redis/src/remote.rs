@@ -99,10 +99,20 @@ impl LateUnits {
 pub enum LateKind {
     /// They were spent at that instant.
     Charge,
+    /// They were asked for at that instant, of a limit that counts refused requests: what was refused of
+    /// them makes a bucket's debt no longer than one capacity.
+    ChargeWithRefusals,
     /// They were charged at that instant and are given back.
     Refund,
     /// They were given back at that instant; nobody says when they were charged.
     RefundOfNoCharge,
+}
+
+impl LateKind {
+    /// Units that were asked for by this check, and are charged.
+    pub(crate) fn of_charge(check: &Check<'_>) -> LateKind {
+        if check.counts_denied() { LateKind::ChargeWithRefusals } else { LateKind::Charge }
+    }
 }
 
 /// What an answer was made of: enough to go on without the store.

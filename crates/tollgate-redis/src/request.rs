@@ -55,7 +55,8 @@ impl<'a> Request<'a> {
             let (place, twin) = match twin {
                 Some(&twin) => (request.places[twin], request.asked[twin].twin),
                 None => {
-                    let twin = others.len() as u8;
+                    let twins = others.iter().map(|before| request.asked[*before].twin + 1);
+                    let twin = twins.max().unwrap_or(0);
                     request.keys.push(names.key(subjects[index], check.limit(), twin));
                     request.first.push(index);
                     (request.keys.len() - 1, twin)

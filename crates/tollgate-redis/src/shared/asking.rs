@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Now, Outcome};
 
 use crate::options::TimeOf;
-use crate::remote::{LateKind, Remote, Seen};
+use crate::remote::{Remote, Seen, When};
 
 use super::Inner;
+use super::lasting::LastingWork;
 
 impl<R: Remote> Inner<R> {
     /// Whether a check is one that goes to its store as it is: nothing was taken for it here, and
@@ -29,13 +30,16 @@ impl<R: Remote> Inner<R> {
         self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
-        let answer = asked.store.decide_seen(checks, when, &mut outcome, &mut seen).await;
-        if let Err(error) = answer {
-            if check.what() == Act::Force && check.units() > 0 && !check.is_shadow() {
-                // It has happened, whatever the store says.
-                let at = asked.clock(now);
-                self.owe(self.debt(check, LateKind::Charge, check.units(), at), now, &error);
+        let is_answered = match check.what() {
+            Act::Force => {
+                let forced = self.force(check, when).await;
+                let is_answered = forced.is_some();
+                (outcome[0], seen) = forced.unwrap_or_default();
+                is_answered
             }
+            _ => asked.store.decide_seen(checks, when, &mut outcome, &mut seen).await.is_ok(),
+        };
+        if !is_answered {
             let share = self.shares.of(check.limit(), self.live());
             let at = asked.clock_now(asked_at.again());
             self.decide_without(checks, &[share], at, &mut outcome);
@@ -46,6 +50,31 @@ impl<R: Remote> Inner<R> {
             self.learn(check, tag, (now, answered), &outcome[0]);
         }
         outcome[0]
+    }
+
+    /// Charges what has happened, whether or not whoever asked for that waits, and whatever the store says.
+    /// `None`: it does not answer.
+    fn force(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        when: When,
+    ) -> LastingWork<Option<(Outcome, Seen)>> {
+        let (inner, limit, terms) = (Arc::clone(self), check.limit().clone(), check.its_terms());
+        let key: Box<[u8]> = check.key().as_bytes().into();
+        let (units, is_shadow) = (check.units(), check.is_shadow());
+        LastingWork::new(&self.runtime, async move {
+            let check = Check::new(&limit, &*key).cost(units).act(Act::Force).terms(terms);
+            let check = if is_shadow { check.shadow() } else { check };
+            let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
+            let store = &inner.asked(&check).store;
+            match store.decide_seen(&[check], when, &mut outcome, &mut seen).await {
+                Ok(_) => Some((outcome[0], seen)),
+                Err(error) => {
+                    inner.owe_forced(&check, when.now, &error);
+                    None
+                }
+            }
+        })
     }
 
     /// What this instance knows of a limit that is not asked, because it or another is known to refuse.

@@ -2,6 +2,8 @@
 
 use tollgate::{Check, Limit, Terms};
 
+use crate::remote::LateKind;
+
 /// The longest key that this instance keeps a copy of, in bytes. A longer one is decided by its store, so
 /// that keys of strangers never take more than this for each place that there is.
 pub(super) const KEY_BYTES_MAX: usize = 1_024;
@@ -13,6 +15,7 @@ pub(super) struct Kept {
     /// Bound: `KEY_BYTES_MAX` bytes.
     key: Box<[u8]>,
     terms: Terms,
+    charge_kind: LateKind,
 }
 
 impl Kept {
@@ -27,12 +30,18 @@ impl Kept {
             limit: check.limit().clone(),
             key: check.key().as_bytes().into(),
             terms: check.its_terms(),
+            charge_kind: LateKind::of_charge(check),
         }
     }
 
     /// Whether it is about a limit of these numbers.
     pub(super) fn is_of(&self, limit: &Limit) -> bool {
         self.limit.fingerprint() == limit.fingerprint()
+    }
+
+    /// As what the store is told of units that passed here.
+    pub(super) fn charge_kind(&self) -> LateKind {
+        self.charge_kind
     }
 
     pub(super) fn check(&self) -> Check<'_> {

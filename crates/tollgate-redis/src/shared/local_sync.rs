@@ -108,12 +108,12 @@ impl Stretch {
 
     /// As the store is told. Within a window every instant is the same, and the first may have opened it;
     /// elsewhere the latest may refuse a little more and never admits more.
-    fn late(&self, limit: &Limit) -> LateUnits {
+    fn late(&self, limit: &Limit, kind: LateKind) -> LateUnits {
         let at = match limit.algorithm() {
             Algorithm::FixedWindow => self.from,
             _ => self.last.clamp(self.from, self.till - 1),
         };
-        LateUnits { units: self.units, at: Micros::new(at), kind: LateKind::Charge }
+        LateUnits { units: self.units, at: Micros::new(at), kind }
     }
 }
 
@@ -350,25 +350,27 @@ impl<R: Remote> Inner<R> {
         while telling.join_next().await.is_some() {}
     }
 
-    /// The numbers of a key's limit have changed: what passed by the old ones is told before the store
-    /// is asked by the new ones. Once: then the key is kept by the new ones.
+    /// What passed here is told before the store is asked about the key, or it would be granted again: when
+    /// the store is back after it could not be told, and when the numbers of the key's limit have changed.
+    /// Those are kept from then on.
     pub(super) async fn tell_before(self: &Arc<Self>, check: &Check<'_>, tag: u64, when: When) {
         let synced = matches!(check.its_terms().consistency, Consistency::LocalSync { .. });
         let place = synced.then(|| self.sync.places.find(tag)).flatten();
         let Some(place) = place else { return };
-        let changed = {
+        let untold = {
             let mut owner = place.owner();
-            let is_other =
-                |owner: &&mut Owner| owner.tag == tag && !owner.kept.is_of(check.limit());
-            owner.as_mut().filter(is_other).map(|owner| {
-                place.facts[READY].store(0, Ordering::Release);
+            owner.as_mut().filter(|owner| owner.tag == tag).map(|owner| {
                 end_stretch(place, owner, None);
-                let before = std::mem::replace(&mut owner.kept, Arc::new(Kept::of(check)));
+                let before = Arc::clone(&owner.kept);
+                if !before.is_of(check.limit()) {
+                    place.facts[READY].store(0, Ordering::Release);
+                    owner.kept = Arc::new(Kept::of(check));
+                    self.refusals.forget(tag);
+                }
                 (before, std::mem::take(&mut owner.past))
             })
         };
-        let Some((before, passed)) = changed else { return };
-        self.refusals.forget(tag);
+        let Some((before, passed)) = untold else { return };
         if !passed.is_empty() {
             // Whoever waits for it may go, and what passed has to be told all the same.
             let inner = Arc::clone(self);
@@ -382,14 +384,15 @@ impl<R: Remote> Inner<R> {
         let check = kept.check();
         let asked = self.asked(&check);
         let limit = check.limit().for_key(check.key().as_bytes());
-        let late: Vec<LateUnits> = passed.iter().map(|stretch| stretch.late(&limit)).collect();
+        let late_of = |stretch: &Stretch| stretch.late(&limit, kept.charge_kind());
+        let late: Vec<LateUnits> = passed.iter().map(late_of).collect();
         let when = when.unwrap_or_else(|| asked.when(self.pace.now().into()));
         let state = StateName { key: asked.store.hash(check.key()), twin: 0 };
         match asked.store.settle(state, &limit, &late, when).await {
             Ok(Some((mut state, at))) => {
                 // What passed while the store was being told is not in its state yet.
                 for stretch in self.untold_of(tag) {
-                    late::apply(&limit, &mut state, stretch.late(&limit), at);
+                    late::apply(&limit, &mut state, late_of(&stretch), at);
                 }
                 self.local.seed(check.limit(), check.key(), &state, at);
             }

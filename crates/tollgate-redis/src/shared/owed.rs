@@ -83,7 +83,7 @@ impl Owed {
     fn lose(&self, debt: &Debt) {
         let counter = match debt.late.kind {
             LateKind::Refund | LateKind::RefundOfNoCharge => &self.refunds_lost,
-            LateKind::Charge => &self.charges_lost,
+            LateKind::Charge | LateKind::ChargeWithRefusals => &self.charges_lost,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ impl<R: Remote> Inner<R> {
     /// Charges for what has happened, as of the asker's instant.
     pub(super) fn charge_soon(self: &Arc<Self>, check: &Check<'_>, units: u64, when: When) {
         let at = self.asked(check).clock(when.now);
-        drop(self.tell(self.debt(check, LateKind::Charge, units, at), when));
+        drop(self.tell(self.debt(check, LateKind::of_charge(check), units, at), when));
     }
 
     /// Tells the store now, or keeps it until it answers again; `false`: it is lost.
@@ -151,6 +151,14 @@ impl<R: Remote> Inner<R> {
         let waits = self.owed.keep(debt);
         self.wake.notify_one();
         waits
+    }
+
+    /// Keeps a forced charge that the store did not answer.
+    pub(super) fn owe_forced(&self, check: &Check<'_>, now: Micros, error: &StoreError) {
+        if check.units() > 0 && !check.is_shadow() {
+            let at = self.asked(check).clock(now);
+            self.owe(self.debt(check, LateKind::Charge, check.units(), at), now, error);
+        }
     }
 
     /// Tells stores what is owed to them: one thing, and if that is told, many.

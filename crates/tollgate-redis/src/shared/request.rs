@@ -196,13 +196,22 @@ impl<R: Remote> Request<'_, R> {
                 _ => {}
             }
         }
-        let checks: List<Check<'_>> = alone.iter().map(|&index| self.checks[index]).collect();
-        let Some(first) = checks.first() else { return true };
-        let at = shared.asked(first).clock_now(self.asked_at);
+        // Those of each store by its own clock.
+        shared.stores.iter().all(|asked| {
+            let its = |index: &&usize| std::ptr::eq(shared.asked(&self.checks[**index]), asked);
+            let group: List<usize> = alone.iter().filter(its).copied().collect();
+            group.is_empty() || self.take_alone(asked.clock_now(self.asked_at), &group)
+        })
+    }
+
+    /// Takes what is decided in the table of this process and told to one store; whether nothing refuses.
+    fn take_alone(&mut self, at: Now<'_>, group: &[usize]) -> bool {
+        let shared = self.shared;
+        let checks: List<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let admitted = shared.decide_in_table(&checks, at, &mut answers);
         let way = if admitted { Way::Alone } else { Way::Refused };
-        for (&index, answer) in alone.iter().zip(answers) {
+        for (&index, answer) in group.iter().zip(answers) {
             (self.outcomes[index], self.ways[index]) = (answer, way.clone());
             let units = if admitted { answer.charged } else { self.counted(index) };
             let stretch = || Stretch::of(self.checks[index].limit(), &answer, at.instant(), units);
@@ -252,7 +261,11 @@ impl<R: Remote> Request<'_, R> {
         let mut answers = [Outcome::default(); MAX_LIMITS];
         let mut seen = Seen::default();
         let answer = asked.store.decide_seen(&checks, when, &mut answers, &mut seen).await;
-        if answer.is_err() {
+        if let Err(error) = answer {
+            if self.checks.iter().all(|check| check.what() == Act::Force) {
+                // Nothing refuses, and it has happened, whatever the store says.
+                checks.iter().for_each(|check| shared.owe_forced(check, when.now, &error));
+            }
             return self.go_on_without(&group);
         }
         let answered = self.asked_at.again().instant();

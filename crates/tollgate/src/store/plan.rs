@@ -77,10 +77,16 @@ impl Plan {
         let counted = self.charge.is_some_and(|(_, why)| why == Charging::Refused);
         match check.act {
             Act::Force => state.judge(limit, 0, now),
-            _ if counted => judge(state, limit, check, now),
+            _ if counted => judge(state, limit, &check.cost(needed(check, check.cost)), now),
             _ => self.outcome,
         }
     }
+}
+
+/// Units that a check needs to be admitted, if it is judged for so many: of "up to" one is enough.
+#[inline]
+pub(crate) fn needed(check: &Check<'_>, judged: u64) -> u64 {
+    if check.act == Act::UpTo { judged.min(1) } else { judged }
 }
 
 /// What is charged to follow a clock that jumped.

@@ -57,7 +57,8 @@ pub(crate) fn decide(
     }
     for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
         let state = states[place].opened().state();
-        outcomes[index] = settled(state, one, outcomes[index], violated, now);
+        let judged = judged_cost(asked, index, |other| places[other] == place);
+        outcomes[index] = settled(state, one, judged, outcomes[index], violated, now);
     }
     violated
 }
@@ -157,20 +158,24 @@ fn charge_for(
 fn settled(
     state: &impl Strategy,
     one: &impl Asks,
-    judged: Outcome,
+    judged: u64,
+    said: Outcome,
     violated: u16,
     now: Micros,
 ) -> Outcome {
     let after = state.judge(one.limit(), 0, now);
-    let (charged, served_at) = (judged.charged, judged.served_at);
-    if judged.allowed {
-        let delay = if violated == 0 { judged.delay } else { Wait::ZERO };
+    let (charged, served_at) = (said.charged, said.served_at);
+    if said.allowed {
+        let delay = if violated == 0 { said.delay } else { Wait::ZERO };
         return Outcome { delay, served_at, charged, ..after };
     }
     // What was counted although it was refused lengthens the wait.
     let retry_after = match one.check().count_denied {
-        true => plan::judge(state, one.limit(), one.check(), now).retry_after,
-        false => judged.retry_after,
+        true => {
+            let check = one.check().cost(plan::needed(one.check(), judged));
+            plan::judge(state, one.limit(), &check, now).retry_after
+        }
+        false => said.retry_after,
     };
     Outcome { allowed: false, retry_after, ..after }
 }

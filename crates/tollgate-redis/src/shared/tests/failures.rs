@@ -257,3 +257,16 @@ async fn after_a_wait_for_the_store_the_clock_is_read_again() {
         assert!(!next.allowed(), "{key}: refilled");
     }
 }
+
+/// Would catch: of several charges that have happened, those of a store that was away are forgotten.
+#[tokio::test]
+async fn what_was_forced_on_several_limits_is_told_when_the_store_is_back() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limits = ["a", "b"].map(|name| Limit::per_hour(100).name(name).build().unwrap());
+    let checks = limits.each_ref().map(|limit| Check::new(limit, "k").cost(7).act(Act::Force));
+    store.fail(true);
+    assert!(decide(&shared, &checks, NOW).await.allowed());
+    store.fail(false);
+    until(|| shared.stats().owed == 0).await;
+    until(|| checks.iter().all(|check| store.used(check, NOW) == 7)).await;
+}

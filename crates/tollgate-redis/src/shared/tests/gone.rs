@@ -58,6 +58,16 @@ async fn a_refund_is_made_whoever_goes() {
     until(|| store.used(&check, NOW) == 0).await;
 }
 
+/// Would catch: a commit whose client goes, and whose true cost is never charged.
+#[tokio::test]
+async fn what_is_forced_is_charged_whoever_goes() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let limit = fixed("forced", 10);
+    let check = Check::new(&limit, "a").cost(7).act(Act::Force);
+    begin_and_go(&store, decide(&shared, &[check], NOW)).await;
+    until(|| store.used(&check, NOW) == 7).await;
+}
+
 /// Would catch: a timeout for each of the questions that one operation is made of.
 #[tokio::test]
 async fn the_questions_of_one_operation_have_one_deadline() {

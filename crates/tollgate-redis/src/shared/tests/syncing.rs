@@ -166,3 +166,81 @@ async fn too_many_keys_are_the_stores_and_idle_ones_make_room() {
     }
     assert_eq!((shared.stats().sync_keys, store.calls()), (0, 0));
 }
+
+/// Would catch: a store that is back after it could not be told, and is asked before it is told what passed
+/// here meanwhile: it would grant that a second time.
+#[tokio::test]
+async fn a_store_that_is_back_is_told_before_it_is_asked() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let window = tollgate::Algorithm::FixedWindow;
+    let limit = Limit::per_hour(10).algorithm(window).build().unwrap();
+    let check = Check::new(&limit, "a").terms(terms(HOUR));
+    for _ in 0..10 {
+        assert!(decide(&shared, &[check], NOW).await.allowed());
+    }
+    store.fail(true);
+    shared.settle().await;
+    assert_eq!(shared.stats().sync_units_untold, 9);
+    store.fail(false);
+    assert!(!decide(&shared, &[check], NOW).await.allowed());
+    assert_eq!((store.used(&check, NOW), shared.stats().sync_units_untold), (10, 0));
+}
+
+/// The same where checks of one state are asked together, which only a store can judge.
+#[tokio::test]
+async fn what_passed_here_counts_where_one_state_is_asked_twice() {
+    let (shared, store) = shared(vec![StandIn::default()]);
+    let window = tollgate::Algorithm::FixedWindow;
+    let limit = Limit::per_hour(10).algorithm(window).build().unwrap();
+    let check = Check::new(&limit, "a").terms(terms(HOUR));
+    for _ in 0..10 {
+        assert!(decide(&shared, &[check], NOW).await.allowed());
+    }
+    assert!(!decide(&shared, &[check, check], NOW).await.allowed());
+    assert_eq!((store.used(&check, NOW), shared.stats().sync_units_untold), (10, 0));
+}
+
+/// Would catch: refusals that are told late and make more debt than those that the store counts itself.
+#[tokio::test]
+async fn debt_from_refusals_that_are_told_late_ends_at_one_capacity() {
+    let second = StandIn::default();
+    let (shared, first) = shared(vec![StandIn::default(), second.clone()]);
+    let [here, there, none] = ["here", "there", "none"]
+        .map(|name| Limit::per_hour(1).burst(10).name(name).build().unwrap());
+    let counted_here = Check::new(&here, "a").terms(terms(HOUR)).count_denied();
+    let of_second = Terms { store: 1, ..Terms::default() };
+    let counted_there = Check::new(&there, "a").terms(of_second).count_denied();
+    let refusing = Check::new(&none, "a").cost(10);
+    assert!(decide(&shared, &[refusing], NOW).await.allowed());
+    for _ in 0..100 {
+        let _ = decide(&shared, &[counted_here], NOW).await;
+        assert!(!decide(&shared, &[refusing, counted_there], NOW).await.allowed());
+    }
+    shared.settle().await;
+    until(|| second.used(&counted_there, NOW) >= 20).await;
+    shared.settle().await;
+    assert_eq!((first.used(&counted_here, NOW), second.used(&counted_there, NOW)), (20, 20));
+}
+
+/// Would catch: what is decided here for one store by the clock of another, and told as of an instant that
+/// its store has forgotten.
+#[tokio::test]
+async fn of_several_stores_each_is_told_by_its_own_clock() {
+    let second = StandIn::default();
+    second.0.ahead.store(7_200_000_000, Ordering::Relaxed);
+    let (shared, first) = shared(vec![StandIn::default(), second.clone()]);
+    let window = tollgate::Algorithm::FixedWindow;
+    let [one, two] = ["one", "two"]
+        .map(|name| Limit::per_hour(10).algorithm(window).name(name).build().unwrap());
+    let of_second = Terms { store: 1, ..terms(HOUR) };
+    let checks = [Check::new(&one, "a").terms(terms(HOUR)), Check::new(&two, "a").terms(of_second)];
+    for _ in 0..4 {
+        assert!(decide(&shared, &checks, NOW).await.allowed());
+    }
+    // The second refuses what the first has admitted.
+    assert!(decide(&shared, &[checks[1].cost(6)], NOW).await.allowed());
+    assert!(!decide(&shared, &checks, NOW).await.allowed());
+    shared.settle().await;
+    assert_eq!(first.used(&checks[0], NOW), 4);
+    assert_eq!(second.used(&checks[1], second.clock(NOW)), 10);
+}

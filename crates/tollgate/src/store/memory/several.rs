@@ -161,7 +161,7 @@ impl MemoryStore {
         let (mut same, mut others) = (None, 0);
         for asked in before {
             if asked.subject == subject && asked.limit.id() == check.limit.id() {
-                others += 1;
+                others = others.max(asked.twin + 1);
                 same = same.or((asked.tag == tag).then_some(asked.twin));
             }
         }

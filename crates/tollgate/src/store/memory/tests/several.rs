@@ -155,3 +155,45 @@ fn no_room_is_overflow_of_every_limit() {
         }
     }
 }
+
+/// What was counted although it was refused lengthens the wait, and the wait is what the request needs. Would
+/// catch: "up to" that is told to wait for all it would take, and checks of one state for one of them.
+#[test]
+fn waits_after_counted_refusals_admit() {
+    let limit = built(Limit::per_minute(10).burst(10));
+    let up_to = Check::new(&limit, "anna").act(Act::UpTo).cost(50).count_denied();
+    let five = Check::new(&limit, "anna").cost(5).count_denied();
+    // what is asked, at once or with others, used before
+    for (checks, used) in [(&[up_to][..], 10), (&[up_to, five.shadow()], 10), (&[five, five], 3)] {
+        let store = MemoryStore::new(100);
+        let mut outcomes = [Outcome::default(); 2];
+        let outcomes = &mut outcomes[..checks.len()];
+        assert!(store.decide_one(&Check::new(&limit, "anna").cost(used), at(600)).allowed());
+        let refused = match checks {
+            [check] => store.decide_one(check, at(600)),
+            _ => store.decide_each(checks, at(600), outcomes),
+        };
+        assert!(!refused.allowed());
+        let wait = refused.retry_after();
+        assert!(!wait.is_never(), "{checks:?}");
+        let peeks: Vec<Check<'_>> =
+            checks.iter().map(|check| Check { count_denied: false, ..*check }).collect();
+        let early = Micros::new(at(600).after(wait).as_u64() - 1);
+        assert!(!store.decide_each(&peeks, early, outcomes).allowed(), "{checks:?}: too long");
+        let ready = at(600).after(wait);
+        assert!(store.decide_each(&peeks, ready, outcomes).allowed(), "{checks:?}: too short");
+    }
+}
+
+/// Would catch: a limit that has another state because the one before it was asked twice.
+#[test]
+fn asking_one_limit_twice_leads_no_other_to_a_state_of_its_own() {
+    for [few, many] in pairs() {
+        let store = MemoryStore::new(100);
+        let [few, many] = [&few, &many].map(|limit| Check::new(limit, "anna"));
+        let mut outcomes = [Outcome::default(); 3];
+        assert!(store.decide_each(&[few, many.cost(7)], at(600), &mut outcomes).allowed());
+        assert!(store.decide_each(&[few, few, many], at(600), &mut outcomes).allowed());
+        assert_eq!(outcomes.map(|outcome| outcome.remaining), [97, 97, 992]);
+    }
+}
