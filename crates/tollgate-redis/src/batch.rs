@@ -99,6 +99,8 @@ pub(crate) struct Job {
 
 /// Who asked.
 pub(crate) struct Seat {
+    /// The place in the order in which calls came.
+    pub(crate) number: u64,
     pub(crate) deadline: Instant,
     /// Leave of the breaker, to be handed back with the outcome. Commands that are no calls need
     /// none and say nothing: a server that answers PING may refuse every script.

@@ -139,8 +139,7 @@ impl ErrorClass {
         )
     }
 
-    /// Whether the store did nothing of what it was asked for: it can be asked for the same again. Of
-    /// the others nobody knows.
+    /// Whether it says that the store did nothing of what it was asked for, whenever that was.
     pub const fn certainly_not_done(self) -> bool {
         !matches!(
             self,
@@ -226,6 +225,8 @@ pub struct StoreError {
     pub class: ErrorClass,
     /// What the store or the system said, without anybody's key or password.
     pub detail: Box<str>,
+    /// Whether the question was never sent, or came back undone: whatever the class, it can be asked again.
+    pub undone: bool,
 }
 
 /// Bytes of a server's text that are kept.
@@ -235,7 +236,18 @@ const REDIRECTION_MAX: usize = 300;
 
 impl StoreError {
     pub(crate) fn new(class: ErrorClass, detail: impl Into<Box<str>>) -> StoreError {
-        StoreError { class, detail: detail.into() }
+        StoreError { class, detail: detail.into(), undone: false }
+    }
+
+    /// The same about a question that was never sent, or that changes nothing.
+    pub(crate) fn undone(self) -> StoreError {
+        StoreError { undone: true, ..self }
+    }
+
+    /// Whether the store did nothing of what it was asked for: it can be asked for the same again. Of
+    /// the others nobody knows.
+    pub const fn certainly_not_done(&self) -> bool {
+        self.undone || self.class.certainly_not_done()
     }
 
     /// Of an error reply. Its text is cut and shown on one line: whoever answers may be anybody.

@@ -41,8 +41,13 @@ impl Names {
     }
 
     pub(crate) fn subject(&self, key: &[u8]) -> Subject {
+        self.subject_of(&self.hash(key))
+    }
+
+    /// The subject that has this hash.
+    pub(crate) fn subject_of(&self, hash: &KeyHash) -> Subject {
         let mut text = [0; 22];
-        base64url(&self.hash(key), &mut text);
+        base64url(hash, &mut text);
         Subject(text)
     }
 

@@ -23,6 +23,7 @@ mod connect;
 mod health;
 mod keys;
 mod known;
+mod late;
 mod level;
 mod link;
 mod node;

@@ -146,7 +146,12 @@ impl Link {
         }
     }
 
-    /// Until when an answer to a request that begins now is of use, however many calls it takes.
+    /// How long the answer to a request is waited for, however many calls it takes.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.timeout
+    }
+
+    /// Until when an answer to a request that begins now is of use.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.inner.timeout
     }
@@ -236,7 +241,7 @@ impl Inner {
                     Ok(node) => node,
                     Err(error) => {
                         self.counters.count(error.class);
-                        return Err(error);
+                        return Err(error.undone());
                     }
                 },
             };
@@ -255,7 +260,8 @@ impl Inner {
             let worth_it = self.learn(&mut next, &error, &node);
             match again {
                 Some(question) if worth_it && time_left => ask = *question,
-                _ => return Err(error),
+                Some(_) => return Err(error.undone()),
+                None => return Err(error),
             }
             self.counters.retried();
         }

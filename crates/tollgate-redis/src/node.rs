@@ -51,6 +51,8 @@ pub(crate) struct Usage {
 struct Line {
     /// Bound: [`CALLS_MAX`], together with `on_the_way`.
     jobs: VecDeque<Job>,
+    /// How many calls ever came: the number of the last.
+    entered: u64,
     on_the_way: usize,
     /// The millisecond in which those who have gone were last looked for.
     swept_ms: u64,
@@ -78,6 +80,7 @@ impl Node {
     pub(crate) fn new(usage: Usage, counters: Arc<Counters>) -> Node {
         let line = Line {
             jobs: VecDeque::new(),
+            entered: 0,
             on_the_way: 0,
             swept_ms: 0,
             phase: Phase::Connecting,
@@ -104,13 +107,20 @@ impl Node {
         pass: Option<Pass>,
         deadline: Instant,
     ) -> Answer {
-        let (answer, pass) = self.enter(ask, manner, pass, deadline)?;
-        let failure = match timeout_at(deadline, answer).await {
+        let Waiting { mut answer, number, pass } = self.enter(ask, manner, pass, deadline)?;
+        let failure = match timeout_at(deadline, &mut answer).await {
             Ok(Ok(Ok(value))) => return Ok(value),
             Ok(Ok(Err(failure))) => failure,
             // The connection's task is gone, and its runtime with it.
             Ok(Err(_)) => StoreError::new(ErrorClass::Closed, "the store was stopped").into(),
-            Err(_) => too_late().into(),
+            Err(_) => {
+                // Once it is closed, a call that still stands in line is never sent.
+                answer.close();
+                match self.line().is_waiting(number) {
+                    true => too_late().undone().into(),
+                    false => too_late().into(),
+                }
+            }
         };
         if let Some(pass) = pass
             && failure.error.class.opens_breaker()
@@ -127,10 +137,10 @@ impl Node {
         manner: Manner,
         pass: Option<Pass>,
         deadline: Instant,
-    ) -> Result<(oneshot::Receiver<Answer>, Option<Pass>), Failure> {
+    ) -> Result<Waiting, Failure> {
         // Whoever comes too late to be asked says nothing about the server.
         if deadline <= Instant::now() {
-            return Err(too_late().into());
+            return Err(too_late().undone().into());
         }
         let now = self.now();
         let mut line = self.line();
@@ -151,13 +161,15 @@ impl Node {
             return Err(StoreError::new(ErrorClass::Overloaded, detail).into());
         }
         let (reply, answer) = oneshot::channel();
-        line.jobs.push_back(Job { ask, manner, seat: Seat { deadline, pass, reply } });
+        line.entered += 1;
+        let number = line.entered;
+        line.jobs.push_back(Job { ask, manner, seat: Seat { number, deadline, pass, reply } });
         let waker = line.waker.take();
         drop(line);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Ok((answer, pass))
+        Ok(Waiting { answer, number, pass })
     }
 
     /// Takes what waits, for a flight when there are so many `others`; nothing: whoever has `waker` is
@@ -179,7 +191,7 @@ impl Node {
                 continue;
             }
             if job.seat.deadline <= now {
-                let _ = job.seat.reply.send(Err(too_late().into()));
+                let _ = job.seat.reply.send(Err(too_late().undone().into()));
                 continue;
             }
             jobs.push(job);
@@ -285,7 +297,19 @@ impl Node {
     }
 }
 
+/// A call that has entered the line.
+struct Waiting {
+    answer: oneshot::Receiver<Answer>,
+    number: u64,
+    pass: Option<Pass>,
+}
+
 impl Line {
+    /// Whether the call of this number was not sent yet. They stand in the order of their numbers.
+    fn is_waiting(&self, number: u64) -> bool {
+        self.jobs.binary_search_by_key(&number, |job| job.seat.number).is_ok()
+    }
+
     fn is_full(&mut self, now: Micros) -> bool {
         let is_full = |line: &Line| line.jobs.len() + line.on_the_way >= CALLS_MAX;
         // Those who have gone make room, wherever they stand: some have more patience than others.

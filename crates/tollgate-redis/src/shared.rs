@@ -14,6 +14,7 @@
 mod asking;
 mod failing;
 mod kept;
+mod lasting;
 mod lease;
 mod local_sync;
 mod owed;
@@ -23,6 +24,7 @@ mod request;
 mod shares;
 mod sketch;
 mod stats;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +43,7 @@ use tollgate::{
 };
 
 use crate::options::TimeOf;
-use crate::remote::Remote;
+use crate::remote::{Remote, When};
 
 use lease::Leases;
 use local_sync::{SyncBook, copy_of};
@@ -99,7 +101,7 @@ struct Inner<R> {
 #[derive(Debug)]
 struct Asked<R> {
     store: R,
-    /// How far its clock was ahead of the asker's at its last answer, in microseconds.
+    /// How far its clock was ahead of the asker's at its last answer, at least, in microseconds.
     ahead: AtomicI64,
 }
 
@@ -228,7 +230,7 @@ impl<R: Remote> Shared<R> {
     /// Gives back what is borrowed and tells what is to be told: before the program ends.
     pub async fn settle(&self) {
         self.inner.return_leases(true).await;
-        self.inner.tell(true).await;
+        self.inner.tell_synced(true).await;
         self.inner.tell_owed().await;
     }
 }
@@ -238,7 +240,7 @@ async fn work<R: Remote>(inner: std::sync::Weak<Inner<R>>, wake: Arc<Notify>) {
     loop {
         let Some(shared) = inner.upgrade() else { return };
         shared.return_leases(false).await;
-        shared.tell(false).await;
+        shared.tell_synced(false).await;
         shared.tell_owed().await;
         let idle = shared.leases.is_empty() && shared.sync.is_empty() && shared.owed.is_empty();
         drop(shared);
@@ -271,10 +273,16 @@ impl<R: Remote> Inner<R> {
         (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
     }
 
-    /// The store that a check is about; a number that no store has is the first's.
+    /// The store that a check is about.
     #[inline]
     fn asked(&self, check: &Check<'_>) -> &Asked<R> {
-        self.stores.get(usize::from(check.its_terms().store)).unwrap_or(&self.stores[0])
+        self.store_of(check.its_terms().store)
+    }
+
+    /// The store of a number; one that no store has is the first's.
+    #[inline]
+    fn store_of(&self, number: u8) -> &Asked<R> {
+        self.stores.get(usize::from(number)).unwrap_or(&self.stores[0])
     }
 
     /// The answer to a usual question that needs no store.
@@ -301,19 +309,20 @@ impl<R: Remote> Inner<R> {
         self.recall(check, tag, asked_at)
     }
 
-    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so.
+    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so, and
+    /// where refusals count, each is charged.
     #[inline]
     fn recall(&self, check: &Check<'_>, tag: u64, asked_at: Now<'_>) -> Option<Outcome> {
         let now = asked_at.instant();
         let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
-        let fits = cost <= check.limit().capacity();
-        // Of those that count, each is charged what was refused: only that very cost is known.
-        let larger = || {
-            let known = (!check.counts_denied()).then(|| self.glance(check, asked_at))?;
+        if check.counts_denied() || cost > check.limit().capacity() {
+            return None;
+        }
+        self.refusals.recall(tag, cost, now, || {
+            let known = self.glance(check, asked_at);
             let decided_by = DecidedBy::RefusalCache;
             (!known.allowed).then_some(Outcome { decided_by, served_at: now, ..known })
-        };
-        fits.then(|| self.refusals.recall(tag, cost, now, larger)).flatten()
+        })
     }
 
     /// Decides in the table of this process; whether all pass.
@@ -355,9 +364,19 @@ impl<R> Asked<R> {
         now.ahead(self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Its clock showed `at` when that of the asker showed `sent` or a little more.
-    fn saw(&self, at: Micros, sent: Micros) {
-        self.ahead.store(at.as_u64().wrapping_sub(sent.as_u64()) as i64, Ordering::Relaxed);
+    /// Its clock showed `at` when that of the asker showed `answered` or a little less. So what is taken
+    /// for its clock is never ahead of it: waits that are counted from that are not too short.
+    fn saw(&self, at: Micros, answered: Micros) {
+        self.ahead.store(at.as_u64().wrapping_sub(answered.as_u64()) as i64, Ordering::Relaxed);
+    }
+}
+
+impl<R: Remote> Asked<R> {
+    /// The moment of a question, and of others that belong to it: however many they are, all of them have
+    /// one deadline.
+    fn when(&self, now: Now<'_>) -> When {
+        let began = now.began().map_or_else(Instant::now, Instant::from_std);
+        When { now: now.instant(), deadline: began + self.store.timeout() }
     }
 }
 
@@ -385,7 +404,7 @@ impl<R: Remote> Store for Shared<R> {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), Infallible> {
         self.inner.refund(check, receipt, now).await;
         Ok(())
@@ -394,14 +413,14 @@ impl<R: Remote> Store for Shared<R> {
     async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
         let inner = &self.inner;
         let tag = inner.tag(check);
-        inner.refusals.begin_anew(tag, now);
+        inner.refusals.forget(tag);
         inner.leases.drop_lease(tag);
         inner.sync.drop_untold(tag);
         let asked = inner.asked(check);
         let here = inner.local.reset(check.limit(), check.key(), asked.clock(now));
         let reset = asked.store.reset(check, now).await;
         // Whoever was refused meanwhile was refused for what is forgotten now.
-        inner.refusals.begin_anew(tag, now);
+        inner.refusals.forget(tag);
         Ok(reset.unwrap_or(here))
     }
 
@@ -443,7 +462,13 @@ impl<R: Remote> Store for Shared<R> {
 
 impl<R: Remote> Inner<R> {
     /// Gives back where it was charged, and in the copy of that here.
-    async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) {
+    async fn refund(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        asked_at: Now<'_>,
+    ) {
+        let now = asked_at.instant();
         let tag = self.tag(check);
         self.refusals.forget(tag);
         let charged_by = receipt.as_ref().map(Receipt::decided_by);
@@ -461,12 +486,13 @@ impl<R: Remote> Inner<R> {
                 }
             }
             _ => {
-                self.tell_refusals(check, tag, now).await;
                 self.refund_copy(check, receipt.as_ref(), now);
                 *check
             }
         };
-        self.refund_to_store(&check, receipt, now).await;
+        let debt = self.refund_debt(&check, receipt.as_ref());
+        let when = self.asked(&check).when(asked_at);
+        self.tell(debt, when).await;
     }
 
     /// Gives back in the table of this process what the store is about to. Before it: an answer of

@@ -18,7 +18,6 @@ use std::sync::{Arc, RwLock};
 
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::store::replay::{self, Purpose, Seen};
 use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
@@ -29,8 +28,9 @@ use crate::error::{ErrorClass, StoreError};
 use crate::keys::{self, Names};
 use crate::link::Link;
 use crate::options::{Options, TimeOf};
+use crate::remote::{StateName, When};
 use crate::request::{self, Request};
-use crate::script::{self, Found, Reply, Write};
+use crate::script::{self, Reply, Write};
 use crate::stats::LinkStats;
 use crate::url::StoreUrl;
 
@@ -38,6 +38,7 @@ use apart::{Answer, Partly};
 
 mod apart;
 mod lend;
+mod settle;
 
 /// How often a change that others overtook is tried again, if there is still time.
 const ROUNDS: usize = 64;
@@ -70,13 +71,6 @@ struct Kept {
     retold: AtomicU64,
     unreached: AtomicU64,
     refunds_lost: AtomicU64,
-}
-
-/// When a request is asked, and until when an answer is of use.
-#[derive(Clone, Copy, Debug)]
-struct When {
-    now: Micros,
-    deadline: Instant,
 }
 
 /// Figures about a store, for metrics.
@@ -348,24 +342,8 @@ impl RedisStore {
         let twin = receipt.as_ref().map_or(0, Receipt::twin);
         let charged_at = receipt.map(|receipt| receipt.charged_at());
         let limit = &*limit.for_key(key.as_bytes());
-        let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, twin)];
-        let body = script::refund(limit, units, charged_at);
-        let when = self.when(now);
-        let mut reply = self.call(&keys, vec![self.describe(limit, now)], Some(body), when).await?;
-        for _ in 0..ROUNDS {
-            if reply.swapped || reply.refused.is_some() || reply.found == [Found::Nothing] {
-                return Ok(());
-            }
-            let (mut seen, _) = self.open_one(limit, &reply, Purpose::Settle);
-            seen.refund(limit, units, charged_at, reply.now);
-            let write = request::write(limit, seen, self.time, reply.now);
-            if write.is_none() {
-                return Ok(());
-            }
-            let swap = script::swap([(&reply.found[0], &write)].into_iter(), None);
-            reply = self.call(&keys, Vec::new(), Some(swap), when).await?;
-        }
-        Err(self.contended())
+        let state = StateName { key: self.names.hash(key.as_bytes()), twin };
+        self.refund_by(state, limit, units, charged_at, self.when(now)).await
     }
 
     fn open_one(&self, limit: &Limit, reply: &Reply, purpose: Purpose) -> (Seen, bool) {

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use testkit::redis::{Cluster, Launch};
 use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
-use tollgate_redis::remote::{Remote, Seen};
+use tollgate_redis::remote::{Remote, Seen, When};
 use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
 
 fn per_day(name: &str, units: u64) -> Limit {
     Limit::per_day(units).name(name).build().unwrap()
+}
+
+fn at_zero(timeout: Duration) -> When {
+    When { now: Micros::ZERO, deadline: tokio::time::Instant::now() + timeout }
 }
 
 async fn store_of(cluster: &Cluster) -> RedisStore {
@@ -58,7 +62,7 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
         .map(|(index, limit)| Check::new(limit, &keys[index % 2]).cost(10 + index as u64))
         .collect();
     let (mut outcomes, mut seen) = ([Outcome::default(); 4], Seen::default());
-    let ask = store.decide_seen(&checks, Micros::ZERO, &mut outcomes, &mut seen);
+    let ask = store.decide_seen(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
     assert!(ask.await.unwrap().allowed());
     assert!(seen.at > Micros::ZERO, "the instant is a node's");
     let left = |seen: &Seen| -> Vec<i64> {
@@ -69,7 +73,7 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
     // The last refuses: what is told is what stays, with nothing of this request.
     let mut checks = checks;
     checks[3] = checks[3].cost(58);
-    let ask = store.decide_seen(&checks, Micros::ZERO, &mut outcomes, &mut seen);
+    let ask = store.decide_seen(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
     let decision = ask.await.unwrap();
     assert_eq!((decision.allowed(), decision.binding()), (false, 3));
     assert_eq!(left(&seen), [90, 79, 68, 57]);

@@ -142,8 +142,8 @@ impl Lane {
             now: *random.pick(&[0, 1_700_000_000_123_456, 6_000_000_000_000_000]),
             random,
             memory: MemoryStore::new(20_000),
-            changes: if seed % 4 == 0 { 2 } else { 12 },
-            counts: if seed % 3 == 0 { 2 } else { 16 },
+            changes: if seed.is_multiple_of(4) { 2 } else { 12 },
+            counts: if seed.is_multiple_of(3) { 2 } else { 16 },
             redis: Arc::clone(redis),
             keys: KEYS.iter().map(|key| format!("{key} {seed}")).collect(),
             limits,
@@ -236,7 +236,11 @@ impl Lane {
                     _ => Act::Take,
                 };
                 let mut check = Check::new(limit, &self.keys[*key]).cost(*cost).act(act);
-                check = if (flags >> 8) % self.counts == 0 { check.count_denied() } else { check };
+                check = if (flags >> 8).is_multiple_of(self.counts) {
+                    check.count_denied()
+                } else {
+                    check
+                };
                 check = if flags >> 16 & 7 == 0 { check.at_once() } else { check };
                 if flags >> 24 & 7 == 0 { check.shadow() } else { check }
             })

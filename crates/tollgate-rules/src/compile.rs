@@ -243,6 +243,9 @@ impl Files<'_, '_> {
         if self.shared.found.borrow().has_errors() {
             return None;
         }
+        if identify.is_none() {
+            each().for_each(|(context, root)| short::warn_unidentified(context, root));
+        }
         let overrides = overrides.into_iter().map(|written| written.one).collect();
         let ours = rules.iter().map(|written| written.rule.clone());
         let compiled = ours.chain(imported.into_iter().map(|one| one.rule)).collect();

@@ -261,14 +261,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
-        let asked_at = now.into();
+        // To give back and to ask again is one operation, with one deadline.
+        let asked_at = now.into().begin();
         let now = asked_at.instant();
         let plan = Plan::new(&rules, ask, now);
         let nothing = Ask { cost: Some(0), ..*ask };
         let looking = Plan::new(&rules, &nothing, now);
         let store = self.limiter.store();
         let checks = if plan.is_unanswered() { ArrayVec::new() } else { plan.checks(Act::Take) };
-        let back = together(checks.iter().map(|check| store.refund(check, None, now)));
+        let back = together(checks.iter().map(|check| store.refund(check, None, asked_at)));
         // A store is asked in this order, and waited for once.
         let (_, answer) = both(back, self.ask(&looking, Act::Peek, asked_at)).await;
         let skipped = plan.skipped;
@@ -317,6 +318,9 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         if plan.too_many {
             return self.too_many(now.instant());
         }
+        // A refusal that counts towards a ban is told within the deadline of the decision.
+        let bans = act == Act::Take && plan.limits.iter().any(|one| plan.rule(one).ban.is_some());
+        let now = if bans { now.begin() } else { now };
         let store = self.limiter.store();
         if store.any_block(now.instant())
             && let Some(refusal) = self.blocked(plan, now).await
@@ -416,28 +420,24 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             if last.replace(counted) == Some(counted) {
                 continue;
             }
-            let refusals = 1 + u64::from(outcome.unreported);
             let check = plan.check(planned, Act::Take);
             let (caller, terms) = (plan.caller(planned), check.its_terms());
-            longest =
-                longest.max(self.count_refusals(rule, ban, caller, (refusals, terms), now).await);
+            longest = longest.max(self.count_refusal(rule, ban, caller, terms, now).await);
         }
         longest
     }
 
     /// How long the key is blocked now, if this refusal was one too many.
-    async fn count_refusals(
+    async fn count_refusal(
         &self,
         rule: &Rule,
         ban: &Ban,
         key: &KeyBuf,
-        (refusals, terms): (u64, Terms),
+        terms: Terms,
         now: Now<'_>,
     ) -> Option<Wait> {
         let counted_under = rule.scoped("refusals", key);
-        // Of several as many as there is room for: more than the capacity never fits.
-        let act = if refusals > 1 { Act::UpTo } else { Act::Take };
-        let check = Check::new(&ban.refusals, &counted_under).act(act).cost(refusals);
+        let check = Check::new(&ban.refusals, &counted_under);
         let terms = Terms { consistency: Consistency::Strict, ..terms };
         let store = self.limiter.store();
         let Ok(counted): Result<Decision, Infallible> =
@@ -508,11 +508,10 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 }
 
 /// Whether a refusal is the key's own doing. A state that strangers share refuses for what they did; where
-/// a store does not answer, an instance refuses whoever is over its share, or everybody; and what the
-/// store is not asked about it counts later.
+/// a store does not answer, an instance refuses whoever is over its share, or everybody.
 fn counts_towards_bans(decided_by: DecidedBy) -> bool {
-    use DecidedBy::{Lease, Memory, Redis};
-    matches!(decided_by, Memory | Redis | Lease)
+    use DecidedBy::{Lease, Memory, Redis, RefusalCache};
+    matches!(decided_by, Memory | Redis | Lease | RefusalCache)
 }
 
 /// What a limit says of a key that is blocked under its rule.

@@ -241,7 +241,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     pub async fn grant(&self, units: u64) {
         for (limit, key) in self.counts() {
             let check = self.check(limit, &key).cost(units);
-            let Ok(()) = self.store().refund(&check, None, self.at()).await;
+            let Ok(()) = self.store().refund(&check, None, self.now).await;
         }
     }
 

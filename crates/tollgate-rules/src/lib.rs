@@ -96,7 +96,7 @@ mod missing_facts;
 mod plan;
 mod seen;
 mod shape;
-mod suggest;
+pub mod suggest;
 mod yaml;
 
 pub use answer::{Answer, Judged, Policies};

@@ -221,7 +221,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         cost: u64,
         now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
-        let now = now.into();
+        let now = now.into().begin();
         let charges = self.reservations.close(id, now.instant())?;
         let settled = charges.into_iter().filter(|charge| charge.settled);
         together(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
@@ -235,7 +235,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let estimate = charge.receipt.granted();
         if cost < estimate {
             let back = check.cost(estimate - cost);
-            let Ok(()) = store.refund(&back, Some(charge.receipt), now.instant()).await;
+            let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
         } else if cost > estimate {
             let force = [check.cost(cost - estimate).act(Act::Force)];
             let Ok(_) = store.decide_each(&force, now, &mut [Outcome::default()]).await;
@@ -329,7 +329,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back what was too much and charges what was too little, if need be into debt.
     pub async fn settle_by<'n>(&self, due: Due, now: impl Into<Now<'n>>) {
-        let (settled, now) = (due.0.into_iter(), now.into());
+        let (settled, now) = (due.0.into_iter(), now.into().begin());
         together(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
@@ -341,7 +341,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Gives back all that a reservation charged: the work did not happen.
     pub async fn cancel_by(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
         let charges = self.reservations.close(id, now)?;
-        together(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now.into()))).await;
+        let now = Now::at(now).begin();
+        together(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now))).await;
         Ok(())
     }
 }

@@ -268,6 +268,10 @@ impl Checker<'_> {
 
     fn whole(&mut self, node: &Node, from: u64, to: u64, named: Named<'_>) {
         let Err(what) = whole(&node.value, from, to) else { return };
+        if let Some(hint) = node.text().and_then(|text| octal_hint(named.name, text)) {
+            let problem = format!("`{}` {what}", named.name);
+            return self.error(node.span, Problem::new(problem).hint(hint));
+        }
         let problem = Problem::new(format!("`{}` {what}", named.name));
         // The example of a field that can also be a map would not show a number.
         let hint = match named.example.contains('{') {
@@ -319,6 +323,11 @@ fn whole(value: &Value, from: u64, to: u64) -> Result<u64, String> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("is {text:?}; it should be a whole number"));
     }
+    if has_leading_zero(digits) {
+        return Err(format!(
+            "is {text}, and a number with a 0 in front is octal to readers of YAML 1.1"
+        ));
+    }
     match text.parse::<u64>() {
         Ok(number) if number < from => Err(format!("is {number}; it should be at least {from}")),
         Ok(number) if number > to => Err(format!("is {number}; it should be at most {to}")),
@@ -328,6 +337,23 @@ fn whole(value: &Value, from: u64, to: u64) -> Result<u64, String> {
         }
         Err(_) => Err(format!("is {text}; it should be at most {to}")),
     }
+}
+
+/// Whether YAML 1.1, which the reference server and many tools read, could take digits for an octal number.
+pub(crate) fn has_leading_zero(digits: &str) -> bool {
+    digits.len() > 1 && digits.starts_with('0')
+}
+
+/// What to write for a number with a zero in front.
+pub(crate) fn octal_hint(name: &str, text: &str) -> Option<String> {
+    let digits = Some(text).filter(|text| has_leading_zero(text))?;
+    let decimal: u64 = digits.parse().ok()?;
+    Some(match u64::from_str_radix(digits, 8) {
+        Ok(octal) if octal != decimal => {
+            format!("write `{name}: {decimal}`, or `{name}: {octal}` if it was meant to be octal")
+        }
+        _ => format!("write `{name}: {decimal}`"),
+    })
 }
 
 /// What the core schema of YAML takes for a boolean.

@@ -1,10 +1,7 @@
 //! "Did you mean …?"
 
 /// The name among `known` that `given` was most likely meant to be.
-pub(crate) fn suggest<'a>(
-    given: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Long texts are not misspelt names, and the comparison takes time for each pair of letters.
     if given.len() > 64 {
         return None;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::problem::Problem;
+use crate::shape::has_leading_zero;
 
 /// What a tier multiplies limits by: a decimal above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ impl Multiplier {
         let digits = format!("{whole}{decimals}");
         if whole.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(bad("is not a decimal number"));
+        }
+        if has_leading_zero(whole) {
+            return Err(bad("has a 0 in front, which some readers of YAML take for octal"));
         }
         let decimals = decimals.trim_end_matches('0');
         if decimals.len() > 9 {

@@ -446,7 +446,7 @@ fn whoever_had_an_override_has_no_second_quota_after_it() {
 #[test]
 fn the_short_form_is_always_tiered() {
     let sources = [
-        Source::from_text("tiers.yaml", "tiers: { free: 1, pro: 10 }"),
+        Source::from_text("tiers.yaml", "tiers: { free: 1, pro: 10 }\nidentify: {}"),
         Source::from_text("rules.yaml", "rate_limits: { default: { requests: 5, window: 60 } }"),
     ];
     let compiled = compile(&sources);

@@ -476,7 +476,7 @@ fn long_keys_leave_room_for_short_ones() {
     let opened = |user: &str| {
         (0..2_000).take_while(|index| reserve(user, *index, &long).unwrap().id.is_some()).count()
     };
-    assert_eq!(opened("anna"), (2 << 20) / 63_000, "about 63 KB each");
+    assert_eq!(opened("anna"), (2 << 20) / 61_000, "60 KB each, and a little around it");
     assert!(reserve("anna", 0, "").unwrap().id.is_some(), "but short ones");
     // All callers: 32 MiB.
     let mut all = 0;
@@ -488,7 +488,7 @@ fn long_keys_leave_room_for_short_ones() {
         all += 1;
     };
     assert_eq!(full, ReserveError::TableFull);
-    assert!((450..520).contains(&all), "{all}");
+    assert!((500..530).contains(&all), "{all}");
     assert!(reserve("bert", 0, "").unwrap().id.is_some(), "but short ones");
 }
 

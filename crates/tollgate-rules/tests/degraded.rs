@@ -44,7 +44,7 @@ impl Store for Alone {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), Infallible> {
         Store::refund(&self.table, check, receipt, now).await
     }

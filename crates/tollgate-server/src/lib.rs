@@ -31,11 +31,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, environment};
 
 /// Parse, dispatch, exit code.
 pub fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
+    let matches = Cli::command().try_get_matches();
+    let matches = matches.unwrap_or_else(|error| environment::blame_variable(error).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Serve(args) => cli::serve::run(&args, &matches),

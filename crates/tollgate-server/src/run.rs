@@ -13,6 +13,7 @@ use tokio::runtime;
 use tollgate::{Clock, Micros, SystemClock};
 
 use crate::access;
+use crate::cli::environment::{self, UnknownVariable};
 use crate::cli::{Failure, Report};
 use crate::credentials::Credentials;
 use crate::key_names::Secret;
@@ -22,7 +23,7 @@ use crate::settings::Settings;
 use crate::shutdown::Signals;
 use crate::snapshot;
 use crate::store::shared::SharedStore;
-use crate::telemetry::Logs;
+use crate::telemetry::{Field, Logs};
 use heart::Heart;
 use server::Server;
 
@@ -45,7 +46,9 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     // Before anything that takes time: a hangup would end a process that does not expect it.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
-    open_files::make_room(Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX), logs);
+    let needed = Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX);
+    let connections = open_files::make_room(needed, logs);
+    warn_of_variables(logs);
     let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
     let secret = secret.map_err(Failure::Input)?;
     let shared = SharedStore::open(settings, secret.as_ref());
@@ -56,7 +59,7 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
     let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
     let heart = Heart::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
     let gatekeeper = heart.gatekeeper.clone();
-    let server = Server::new(settings, logs, credentials, heart, started);
+    let server = Server::new((settings, connections), logs, credentials, heart, started);
     runtime.block_on(server.serve(gatekeeper, signals))
 }
 
@@ -64,6 +67,15 @@ fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result
 fn workers(settings: &Settings) -> usize {
     let given = settings.workers.map(usize::from);
     given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
+}
+
+/// A setting that is misspelt in the environment would be ignored without a word.
+fn warn_of_variables(logs: &Logs) {
+    for UnknownVariable { name, meant } in environment::unknown_variables() {
+        let mut fields: Vec<Field<'_>> = vec![("variable", &name)];
+        fields.extend(meant.as_ref().map(|meant| ("did_you_mean", meant as _)));
+        logs.warn("the environment has a setting that there is not, and it is ignored", &fields);
+    }
 }
 
 /// Panics are bugs that answer 500: the log says where they are.

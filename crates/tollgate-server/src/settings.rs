@@ -87,7 +87,7 @@ pub(crate) struct Flags {
         long,
         value_name = "ADDR",
         env = "TOLLGATE_ADMIN",
-        default_value = "127.0.0.1:9090",
+        default_value = "127.0.0.1:9190",
         help_heading = "Doors"
     )]
     pub(crate) admin: DoorAddress,
@@ -221,17 +221,13 @@ pub(crate) struct Flags {
     )]
     pub(crate) snapshot_interval: Duration,
 
-    /// The most connections at once, at each door
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TOLLGATE_MAX_CONNECTIONS",
-        default_value = "10000",
-        help_heading = "Capacity"
-    )]
-    pub(crate) max_connections: NonZeroUsize,
+    /// The most connections at once, at each data door
+    ///
+    /// By default 10000, or fewer where this process may not open as many files.
+    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_CONNECTIONS", help_heading = "Capacity")]
+    pub(crate) max_connections: Option<NonZeroUsize>,
 
-    /// The most connections at once from one address (of IPv6: one /64), at each door
+    /// The most connections at once from one address (of IPv6: one /64), at each data door
     #[arg(
         long,
         value_name = "N",
@@ -284,16 +280,37 @@ pub(crate) struct Flags {
     )]
     pub(crate) log_lines_waiting: u16,
 
-    /// How long the head of a request may take
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, hide = true)]
+    /// How long the head of a request may take to arrive; at the admin door at most 3s
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_HEADER_TIMEOUT",
+        default_value = "10s",
+        value_parser = parse_duration,
+        help_heading = "Capacity"
+    )]
     pub(crate) header_timeout: Duration,
 
-    /// How long the body of a request may take
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration, hide = true)]
+    /// How long the body of a request may take to arrive
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_BODY_TIMEOUT",
+        default_value = "10s",
+        value_parser = parse_duration,
+        help_heading = "Capacity"
+    )]
     pub(crate) body_timeout: Duration,
 
-    /// How long a connection may be idle
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, hide = true)]
+    /// How long a connection of HTTP may be idle
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_IDLE_TIMEOUT",
+        default_value = "60s",
+        value_parser = parse_duration,
+        help_heading = "Capacity"
+    )]
     pub(crate) idle_timeout: Duration,
 }
 

@@ -15,7 +15,7 @@ use tollgate::{Clock, MemoryStore, SystemClock};
 
 use crate::background;
 use crate::cli::Report;
-use crate::telemetry::Logs;
+use crate::telemetry::{Field, Logs};
 
 /// Keeps other servers away from a snapshot as long as it lives, or the process does.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(crate) fn load(
     }
     match empty.load(path, SystemClock.now()) {
         Ok((store, restored)) => {
-            let fields: [(_, &dyn std::fmt::Display); 3] =
+            let fields: [Field<'_>; 3] =
                 [("file", &shown), ("keys", &restored.keys), ("dropped", &restored.dropped)];
             logs.info("counters are back from the snapshot", &fields);
             Ok(store)

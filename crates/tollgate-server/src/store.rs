@@ -89,7 +89,7 @@ impl Store for ServerStore {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), Infallible> {
         match self {
             ServerStore::Memory(store) => Store::refund(&**store, check, receipt, now).await,

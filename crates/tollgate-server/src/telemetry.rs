@@ -7,13 +7,21 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{Clock, Micros, SystemClock};
+use tollgate::store::memory::SnapshotError;
+use tollgate::{Clock, Micros, SystemClock, Wait};
+use tollgate_redis::{StoreError, StoreUrl};
+use tollgate_rules::descriptors::DescriptorError;
+
+use crate::cli::Report;
+use crate::live::Cause;
+use crate::settings::StoreChoice;
 
 /// The most characters of one value.
 const VALUE_CHARS_MAX: usize = 256;
@@ -49,8 +57,46 @@ impl Level {
     }
 }
 
+/// A value of a field. In JSON numbers and truth values are such, and everything else is text.
+pub(crate) trait LogValue: fmt::Display {
+    /// Whether its text is a value of JSON as it stands.
+    fn is_json(&self) -> bool {
+        false
+    }
+}
+
+macro_rules! json_values {
+    ($($type:ty),*) => {$(
+        impl LogValue for $type {
+            fn is_json(&self) -> bool {
+                true
+            }
+        }
+    )*};
+}
+
+macro_rules! texts {
+    ($($type:ty),*) => {$(impl LogValue for $type {})*};
+}
+
+json_values!(bool, u16, u32, u64, usize, i32);
+texts!(str, String, Box<str>, Arc<str>, IpAddr, SocketAddr, io::Error, std::path::Display<'_>);
+texts!(Wait, DescriptorError, SnapshotError, StoreError, StoreUrl, StoreChoice, Report, Cause);
+
+impl LogValue for serde_json::Value {
+    fn is_json(&self) -> bool {
+        !self.is_string()
+    }
+}
+
+impl<T: LogValue + ?Sized> LogValue for &T {
+    fn is_json(&self) -> bool {
+        T::is_json(self)
+    }
+}
+
 /// One more thing to know about an event.
-pub(crate) type Field<'a> = (&'static str, &'a dyn fmt::Display);
+pub(crate) type Field<'a> = (&'static str, &'a dyn LogValue);
 
 /// Where events are told. Cheap to clone.
 #[derive(Clone)]
@@ -220,7 +266,10 @@ fn write_json(
     write!(line, r#"{{"at":"{}","level":"{}""#, timestamp(at), level.name())?;
     write!(line, r#","event":{}"#, text(event))?;
     for (name, value) in fields {
-        write!(line, r#","{name}":{}"#, text(&value.to_string()))?;
+        match value.is_json() {
+            true => write!(line, r#","{name}":{value}"#)?,
+            false => write!(line, r#","{name}":{}"#, text(&value.to_string()))?,
+        }
     }
     line.write_char('}')
 }
@@ -301,6 +350,21 @@ mod tests {
             assert_eq!(read["event"], "a file is odd");
             assert_eq!(read["level"], "warn");
         }
+    }
+
+    #[test]
+    fn numbers_and_truth_are_such_in_json_and_names_of_digits_are_not() {
+        let (number, truth, user) = (42_u64, true, "42");
+        let fields: [Field<'_>; 4] =
+            [("number", &number), ("nested", &&number), ("truth", &truth), ("user", &user)];
+        let line = render(LogFormat::Json, Micros::new(0), Level::Info, "an event", &fields);
+        let read: serde_json::Value = serde_json::from_str(&line).expect(&line);
+        assert_eq!(read["number"], 42);
+        assert_eq!(read["nested"], 42);
+        assert_eq!(read["truth"], true);
+        assert_eq!(read["user"], "42");
+        let line = render(LogFormat::Text, Micros::new(0), Level::Info, "an event", &fields);
+        assert!(line.ends_with(" number=42 nested=42 truth=true user=42\n"), "{line}");
     }
 
     /// A reader that reads only when it is told to, and takes so many bytes at a time.

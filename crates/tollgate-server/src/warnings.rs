@@ -29,6 +29,7 @@ pub(crate) struct Warnings {
     untrusted: Sampled,
     too_many: Sampled,
     silent: Sampled,
+    rebound: Sampled,
     admin_refused: Sampled,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
@@ -44,6 +45,7 @@ impl Warnings {
             untrusted: Sampled::default(),
             too_many: Sampled::default(),
             silent: Sampled::default(),
+            rebound: Sampled::default(),
             admin_refused: Sampled::default(),
             admin_refusals: AtomicU64::new(0),
             wrong_token: Sampled::default(),
@@ -61,6 +63,20 @@ impl Warnings {
                 "forward-auth is asked by a peer that is not trusted, and its X-Forwarded-* and \
                  X-Original-* are ignored: if it is your proxy, add it to identify.trusted_peers",
                 &[("peer", &peer)],
+            );
+        }
+    }
+
+    /// Somebody asks under a name that a page in a browser could have: a proxy that sends its client's
+    /// `Host`, or such a page.
+    #[cold]
+    pub(crate) fn rebound(&self, peer: IpAddr, host: Option<&str>, now: Micros) {
+        if self.rebound.is_due(now) {
+            self.logs.warn(
+                "a request to the door http was refused, because a page in a browser could send it under this \
+                 name: if it comes from your proxy, let that send Tollgate's own address as Host, or a \
+                 token (--auth-token-file)",
+                &[("peer", &peer), ("host", &host.unwrap_or_default())],
             );
         }
     }

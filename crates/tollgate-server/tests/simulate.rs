@@ -474,9 +474,8 @@ fn a_wrong_command_line_exits_with_2() {
 
 #[test]
 fn without_a_trace_it_says_how_to_give_one() {
-    let stderr = "error: `simulate` without --trace is to draw all five algorithms side by side, \
-                  which comes with a later version\n\
-                  hint: with a trace it prints decisions: \
+    let stderr = "error: `simulate` needs a trace of requests: --trace FILE, or - for standard input\n\
+                  hint: it prints a decision for each: \
                   echo '{\"at\":0}' | tollgate simulate --rate 10/1s --trace -\n";
     let wanted = Ran { code: Some(2), stdout: String::new(), stderr: stderr.into() };
     assert_eq!(simulate([]), wanted);

@@ -11,7 +11,8 @@ use tollgate::{Algorithm, Limit, Limiter, Refusal};
 fn main() -> Result<(), tollgate::LimitError> {
     let limiter = Limiter::with_capacity(100_000);
     // A log: never more than five in any sixty seconds, no burst at a window's edge.
-    let attempts = Limit::per_minute(5).algorithm(Algorithm::SlidingWindowLog).build()?;
+    let attempts =
+        Limit::per_minute(5).algorithm(Algorithm::SlidingWindowLog).name("login").build()?;
     // Ten refusals within a minute earn a quarter of an hour.
     let refusals = Limit::per_minute(10).name("refusals").build()?;
 

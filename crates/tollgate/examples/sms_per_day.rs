@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::temp_dir().join("tollgate-example-sms");
     let clock = SystemClock;
     // A fixed window returns the whole quota at midnight UTC: easy to explain to a customer.
-    let limit = Limit::per_day(100).algorithm(Algorithm::FixedWindow).build()?;
+    let limit = Limit::per_day(100).algorithm(Algorithm::FixedWindow).name("sms").build()?;
 
     let before = Limiter::with_capacity(10_000);
     let sent = before.take(&limit, "account:7", 60);

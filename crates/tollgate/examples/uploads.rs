@@ -11,7 +11,7 @@ use tollgate::{Limit, Limiter};
 
 fn main() -> Result<(), tollgate::LimitError> {
     let limiter = Limiter::with_capacity(100_000);
-    let uploads = Limit::per_hour(10).burst(10).build()?;
+    let uploads = Limit::per_hour(10).burst(10).name("uploads").build()?;
     let bytes = Limit::per_hour(1 << 30).burst(1 << 30).name("bytes").build()?;
 
     // Fails halfway: the permit is dropped and the upload does not count.

@@ -73,13 +73,15 @@ pub struct Now<'a> {
     clock: Option<&'a dyn Clock>,
     /// Microseconds by which the instant is ahead of that clock.
     ahead: i64,
+    /// When the operation began that this question is part of, if it has others.
+    began: Option<Instant>,
 }
 
 impl<'a> Now<'a> {
     /// An instant of the caller's choosing: reading it again tells the same.
     #[inline]
     pub const fn at(instant: Micros) -> Now<'a> {
-        Now { instant, clock: None, ahead: 0 }
+        Now { instant, clock: None, ahead: 0, began: None }
     }
 
     /// The present instant of a clock.
@@ -91,7 +93,21 @@ impl<'a> Now<'a> {
     /// An instant that was read from this clock a moment ago.
     #[inline]
     pub const fn read(instant: Micros, clock: &'a dyn Clock) -> Now<'a> {
-        Now { instant, clock: Some(clock), ahead: 0 }
+        Now { instant, clock: Some(clock), ahead: 0, began: None }
+    }
+
+    /// The same moment as the beginning of an operation that asks several questions, one after the other: a
+    /// store that has to be waited for answers all of them within one timeout.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "how long a store is waited for is real time")]
+    pub fn begin(self) -> Now<'a> {
+        Now { began: Some(self.began.unwrap_or_else(Instant::now)), ..self }
+    }
+
+    /// When the operation began that this question is part of; `None` if it has no other.
+    #[inline]
+    pub const fn began(self) -> Option<Instant> {
+        self.began
     }
 
     /// The instant.
@@ -113,7 +129,7 @@ impl<'a> Now<'a> {
     pub fn again(self) -> Now<'a> {
         match self.clock {
             None => self,
-            Some(clock) => Now::live(clock).ahead(self.ahead),
+            Some(clock) => Now { began: self.began, ..Now::live(clock).ahead(self.ahead) },
         }
     }
 

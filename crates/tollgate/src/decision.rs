@@ -33,9 +33,6 @@ pub struct Outcome {
     pub twin: u8,
     /// The instant that the answer is of, and that a charge carries: not before the last charge.
     pub served_at: Micros,
-    /// Refusals that were answered without asking the shared store since it was last asked: whoever
-    /// counts refusals counts these, too.
-    pub unreported: u32,
     /// The clock went back so far that the state must follow it, even if nothing is charged:
     /// charging 0 moves it. Otherwise a refused caller would wait for the old time to return.
     pub jumped: bool,

@@ -1,7 +1,8 @@
-//! The sequence lock of the table's slots under every interleaving that loom finds, including
-//! those that only a machine with weaker ordering than this one would show.
+//! The sequence lock of the table's slots, and the places of keys that an instance keeps units of beside
+//! a shared store, under every interleaving that loom finds, including those that only a machine with
+//! weaker ordering than this one would show.
 //!
-//! The real source is compiled in, with loom's atomics in place of the standard ones. Run it with
+//! The real sources are compiled in, with loom's atomics in place of the standard ones. Run it with
 //! `cargo xtask test --only loom`.
 
 #![cfg(loom)]
@@ -11,6 +12,72 @@
 mod slot;
 #[path = "../src/sync.rs"]
 mod sync;
+/// Here, because the runtime that `tollgate-redis` depends on cannot be built for loom from outside.
+#[path = "../../tollgate-redis/src/shared"]
+mod shared {
+    #[allow(dead_code)]
+    mod places;
+    mod sync {
+        pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        pub(super) use loom::sync::{Mutex, MutexGuard};
+        pub(super) use std::sync::PoisonError;
+    }
+
+    use super::{Arc, AtomicU64, KEY, Ordering, explore, thread};
+    use places::Places;
+
+    /// Whoever decides here adds units to a key's place while the place is given up and given to the next key.
+    /// Would catch: units of one key that become another's.
+    #[test]
+    fn units_stay_with_the_key_they_were_added_for() {
+        const STRANGER: u64 = 0xCD;
+        explore(3, || {
+            let places = Arc::new(Places::new(1));
+            places.claim(KEY, || ()).expect("there is room");
+            let adding = {
+                let places = Arc::clone(&places);
+                thread::spawn(move || {
+                    places.find(KEY).is_some_and(|place| place.add(KEY, 1, |_| true))
+                })
+            };
+            let released = places.release(KEY, |()| true);
+            let next = released.then(|| places.claim(STRANGER, || ()).expect("there is room"));
+            let added = adding.join().unwrap();
+            assert_eq!(
+                next.map_or(0, |place| place.drain(STRANGER)),
+                0,
+                "nobody added to this key"
+            );
+            let kept = places.find(KEY).map_or(0, |place| place.drain(KEY));
+            assert_eq!(kept, u64::from(added), "what was added is kept");
+        });
+    }
+
+    /// What is told by one set of facts is never added to under another.
+    #[test]
+    fn units_stay_with_the_facts_they_were_added_under() {
+        explore(3, || {
+            let places = Arc::new(Places::new(1));
+            let place = places.claim(KEY, || ()).expect("there is room");
+            let adding = {
+                let places = Arc::clone(&places);
+                thread::spawn(move || {
+                    let old = |facts: &[AtomicU64; 6]| facts[0].load(Ordering::Relaxed) == 0;
+                    places.find(KEY).is_some_and(|place| place.add(KEY, 1, old))
+                })
+            };
+            let told = std::cell::Cell::new(0);
+            let owner = place.owner();
+            place.renew(|left, _| {
+                told.set(left);
+                ([1, 0, 0, 0, 0, 0], 0)
+            });
+            drop(owner);
+            let added = adding.join().unwrap();
+            assert_eq!((told.get(), place.units()), (u64::from(added), 0));
+        });
+    }
+}
 
 use std::sync::atomic::{AtomicU64 as Counter, Ordering::Relaxed as Uncounted};
 

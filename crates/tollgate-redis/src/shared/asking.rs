@@ -5,74 +5,47 @@ use std::sync::Arc;
 use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Now, Outcome};
 
 use crate::options::TimeOf;
-use crate::remote::{Remote, Seen};
+use crate::remote::{LateKind, Remote, Seen};
 
 use super::Inner;
-use super::refusals::Unreported;
-use super::request::counted_before;
 
 impl<R: Remote> Inner<R> {
     /// Whether a check is one that goes to its store as it is: nothing was taken for it here, and
-    /// nothing has to be told with it.
+    /// nothing has to be given back.
     pub(super) fn is_simple(&self, check: &Check<'_>) -> bool {
         let synced = matches!(check.its_terms().consistency, Consistency::LocalSync { .. });
         let here = synced
             && self.time == TimeOf::Server
             && self.sync.is_ready(self.tag(check), check.limit());
-        check.what() != Act::UpTo && !check.counts_denied() && !here
+        check.what() != Act::UpTo && !here
     }
 
     /// Asks about one simple check: most of what is asked.
     pub(super) async fn ask_one(self: &Arc<Self>, check: &Check<'_>, asked_at: Now<'_>) -> Outcome {
         let now = asked_at.instant();
         let (asked, tag) = (self.asked(check), self.tag(check));
-        self.tell_before(check, tag).await;
-        let before = self.unreported(check, tag, now);
-        let sent = self.pace.saw(now);
+        let when = asked.when(asked_at);
+        self.tell_before(check, tag, when).await;
+        self.pace.saw(now);
         let checks = std::slice::from_ref(check);
         let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
-        let answer = asked.store.decide_seen(checks, now, &mut outcome, &mut seen).await;
+        let answer = asked.store.decide_seen(checks, when, &mut outcome, &mut seen).await;
         if let Err(error) = answer {
-            self.owe_charge(check, now, &error);
-            self.refusals.put_back(tag, before);
+            if check.what() == Act::Force && check.units() > 0 && !check.is_shadow() {
+                // It has happened, whatever the store says.
+                let at = asked.clock(now);
+                self.owe(self.debt(check, LateKind::Charge, check.units(), at), now, &error);
+            }
             let share = self.shares.of(check.limit(), self.live());
             let at = asked.clock_now(asked_at.again());
             self.decide_without(checks, &[share], at, &mut outcome);
         } else {
-            asked.saw(seen.at, sent);
+            let answered = asked_at.again().instant();
+            asked.saw(seen.at, answered);
             self.copy_state(check, &seen, 0);
-            self.learn(check, tag, now, &mut outcome[0], before);
+            self.learn(check, tag, (now, answered), &outcome[0]);
         }
         outcome[0]
-    }
-
-    /// Refusals of a check's key that were answered without its store.
-    pub(super) fn unreported(&self, check: &Check<'_>, tag: u64, now: Micros) -> Unreported {
-        let takes = matches!(check.what(), Act::Take | Act::UpTo) && check.units() > 0;
-        // Charged later than they were, but not when they would have been forgotten since.
-        let lasts_us = if check.counts_denied() { check.limit().memory_us() } else { 0 };
-        match takes && !check.is_shadow() && self.time == TimeOf::Server {
-            true => self.refusals.drain(tag, now, lasts_us),
-            false => Unreported::default(),
-        }
-    }
-
-    /// Charges refusals that a limit counts and its store has not heard of: before anything is given
-    /// back, which may be of them.
-    pub(super) async fn tell_refusals(&self, check: &Check<'_>, tag: u64, now: Micros) {
-        if !check.counts_denied() {
-            return;
-        }
-        let mut before = self.unreported(check, tag, now);
-        if let Some(force) = counted_before(check, &before) {
-            let (mut outcome, mut seen) = ([Outcome::default()], Seen::default());
-            let store = &self.asked(check).store;
-            if store.decide_seen(&[force], now, &mut outcome, &mut seen).await.is_ok() {
-                self.copy_state(&force, &seen, 0);
-                before = before.known(now);
-            }
-        }
-        self.refusals.put_back(tag, before);
     }
 
     /// What this instance knows of a limit that is not asked, because it or another is known to refuse.
@@ -99,14 +72,13 @@ impl<R: Remote> Inner<R> {
         }
     }
 
-    /// Keeps in mind what a store said of a check, and reports refusals that it was not asked about.
+    /// Keeps in mind what a store said of a check that was asked at one instant and answered at another.
     pub(super) fn learn(
         self: &Arc<Self>,
         check: &Check<'_>,
         tag: u64,
-        now: Micros,
-        outcome: &mut Outcome,
-        before: Unreported,
+        (now, answered): (Micros, Micros),
+        outcome: &Outcome,
     ) {
         // Whoever was refused before was refused for less.
         if outcome.charged > 0 || check.counts_denied() {
@@ -117,15 +89,10 @@ impl<R: Remote> Inner<R> {
         if self.time == TimeOf::Caller || !takes || check.is_shadow() || blocked {
             return;
         }
-        if outcome.allowed {
-            // Nobody counts refusals now: the next that is refused reports them.
-            self.refusals.put_back(tag, before.known(now));
-        } else {
-            outcome.unreported = before.recent(now);
-            if !check.is_at_once() {
-                let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
-                self.refusals.remember(tag, cost, outcome, now);
-            }
+        // Where refusals count, the next one changes what was just said.
+        if !outcome.allowed && !check.is_at_once() && !check.counts_denied() {
+            let cost = if check.what() == Act::UpTo { 1 } else { check.units() };
+            self.refusals.remember(tag, cost, outcome, answered);
         }
         match check.its_terms().consistency {
             Consistency::Strict => {}

@@ -1,30 +1,31 @@
 //! A check that outlives its request: for what happens in the background.
 
-use std::sync::Arc;
+use tollgate::{Check, Limit, Terms};
 
-use tollgate::{Act, Check, Limit, Micros, Outcome, Receipt, Terms};
+/// The longest key that this instance keeps a copy of, in bytes. A longer one is decided by its store, so
+/// that keys of strangers never take more than this for each place that there is.
+pub(super) const KEY_BYTES_MAX: usize = 1_024;
 
-use crate::remote::{Remote, Seen};
-
-use super::Inner;
-
-/// A check that owns what it is about.
+/// A check that owns what it is about: the question of one unit.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     limit: Limit,
+    /// Bound: `KEY_BYTES_MAX` bytes.
     key: Box<[u8]>,
-    units: u64,
-    act: Act,
     terms: Terms,
 }
 
 impl Kept {
+    /// Whether a check's key is one that is kept.
+    pub(super) fn has_room_for(check: &Check<'_>) -> bool {
+        check.key().as_bytes().len() <= KEY_BYTES_MAX
+    }
+
     pub(super) fn of(check: &Check<'_>) -> Kept {
+        debug_assert!(Kept::has_room_for(check), "whoever keeps it has looked");
         Kept {
             limit: check.limit().clone(),
             key: check.key().as_bytes().into(),
-            units: check.units(),
-            act: check.what(),
             terms: check.its_terms(),
         }
     }
@@ -35,30 +36,6 @@ impl Kept {
     }
 
     pub(super) fn check(&self) -> Check<'_> {
-        Check::new(&self.limit, &*self.key).cost(self.units).act(self.act).terms(self.terms)
-    }
-}
-
-impl<R: Remote> Inner<R> {
-    /// Charges for what has happened without waiting for the store, now or when it answers again.
-    pub(super) fn soon(self: &Arc<Self>, check: Check<'_>, now: Micros) {
-        let (inner, kept) = (Arc::clone(self), Kept::of(&check));
-        self.runtime.spawn(async move {
-            let check = kept.check();
-            let store = &inner.asked(&check).store;
-            let mut outcome = [Outcome::default()];
-            let mut seen = Seen::default();
-            match store.decide_seen(&[check], now, &mut outcome, &mut seen).await {
-                Ok(_) => inner.refusals.forget(inner.tag(&check)),
-                Err(error) => inner.owe_charge(&check, now, &error),
-            }
-        });
-    }
-
-    /// Gives units back to a store without waiting for it.
-    pub(super) fn refund_soon(self: &Arc<Self>, check: Check<'_>, receipt: Receipt, now: Micros) {
-        let (inner, kept) = (Arc::clone(self), Kept::of(&check));
-        self.runtime
-            .spawn(async move { inner.refund_to_store(&kept.check(), Some(receipt), now).await });
+        Check::new(&self.limit, &*self.key).terms(self.terms)
     }
 }

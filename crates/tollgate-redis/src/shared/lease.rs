@@ -20,14 +20,15 @@ use arrayvec::ArrayVec;
 use tokio::time::Instant;
 use tollgate::{Act, Check, Consistency, DecidedBy, Limit, Micros, Outcome, Wait};
 
-use crate::remote::{LEASE_US_MAX, Lend, Remote, Seen};
+use crate::remote::{LEASE_US_MAX, LateKind, Lend, Remote, Seen};
 
 use super::kept::Kept;
 use super::places::{FACTS, Place, Places, UNITS_MAX};
 use super::sketch::{FADE_US, Sketch};
 use super::{Inner, SharedStats};
 
-/// Bound: so many keys hold budget; one more is decided by the store.
+/// Bound: so many keys hold budget, 1 MB of them at most; one more, or a longer one, is decided by the
+/// store.
 const KEYS: usize = 1_024;
 /// A key is busy that asks so often in 200 ms.
 const BUSY: u64 = 32;
@@ -93,13 +94,13 @@ impl Leases {
 
     /// Takes back what was spent and then not used.
     pub(super) fn put_back(&self, tag: u64, units: u64) -> bool {
-        self.places.find(tag).is_some_and(|place| place.add(tag, units))
+        self.places.find(tag).is_some_and(|place| place.add(tag, units, |_| true))
     }
 
     /// Drops what a key has borrowed: it begins anew.
     pub(super) fn drop_lease(&self, tag: u64) {
         if let Some(place) = self.places.find(tag) {
-            self.unused.fetch_add(place.drain(), Ordering::Relaxed);
+            self.unused.fetch_add(place.drain(tag), Ordering::Relaxed);
         }
     }
 
@@ -171,7 +172,9 @@ impl<R: Remote> Inner<R> {
         if self.leases.places.find(tag).is_some_and(Place::is_busy) {
             return;
         }
-        let Some(terms) = LeaseTerms::of(check) else { return };
+        let Some(terms) = LeaseTerms::of(check).filter(|_| Kept::has_room_for(check)) else {
+            return;
+        };
         let mine = (terms.most / u64::from(self.live())).min(UNITS_MAX / 2);
         // The last of a limit is not lent: whoever is refused is refused for what is spent.
         let wanted = wanted.min(mine).min(remaining.saturating_sub(terms.most));
@@ -222,16 +225,17 @@ impl<R: Remote> Inner<R> {
         (owner.chunk, owner.since) = (chunk, Instant::now());
         remember_charge(&mut owner.charges, (outcome.served_at, lent.granted), chunk);
         owner.expires = started + Duration::from_micros(terms.lasts_us);
-        place.renew(facts(until, &outcome, now, chunk / 2), lent.granted);
+        let facts = facts(until, &outcome, now, chunk / 2);
+        place.renew(|left, _| (facts, left + lent.granted));
     }
 
     /// Takes what was lent; `None`: there is nothing to spend.
     async fn take_lent(&self, taking: &Check<'_>, now: Micros) -> Option<Outcome> {
         let asked = self.asked(taking);
-        let (sent, mut seen) = (self.pace.now(), Seen::default());
+        let mut seen = Seen::default();
         match asked.store.take_lent(taking, now, &mut seen).await {
             Ok(outcome) if outcome.allowed => {
-                asked.saw(seen.at, sent);
+                asked.saw(seen.at, self.pace.now());
                 self.copy_state(taking, &seen, 0);
                 self.refusals.forget(self.tag(taking));
                 self.leases.lent.fetch_add(taking.units(), Ordering::Relaxed);
@@ -249,11 +253,11 @@ impl<R: Remote> Inner<R> {
     }
 
     /// Gives back what is left of leases that have ended, or of all.
-    pub(super) async fn return_leases(&self, all: bool) {
+    pub(super) async fn return_leases(self: &Arc<Self>, all: bool) {
         let now = Instant::now();
         for (tag, place) in self.leases.places.taken() {
-            let Some((kept, mut left, charges)) = end_lease(place, all, now) else { continue };
-            self.leases.places.release(tag);
+            let Some((kept, mut left, charges)) = end_lease(tag, place, all, now) else { continue };
+            self.leases.places.release(tag, |_| true);
             place.rest();
             for (charged_at, units) in charges {
                 let units = units.min(left);
@@ -266,22 +270,23 @@ impl<R: Remote> Inner<R> {
         }
     }
 
-    async fn give_back_lease(&self, kept: &Kept, left: u64, charged_at: Micros) {
-        let outcome = Outcome {
-            charged: left,
-            served_at: charged_at,
-            decided_by: DecidedBy::Redis,
-            ..Outcome::default()
-        };
-        let check = kept.check().cost(left);
-        let told = self.refund_to_store(&check, Some(outcome.receipt()), self.pace.now()).await;
+    async fn give_back_lease(self: &Arc<Self>, kept: &Kept, left: u64, charged_at: Micros) {
+        let check = kept.check();
+        let when = self.asked(&check).when(self.pace.now().into());
+        let debt = self.debt(&check, LateKind::Refund, left, charged_at);
+        let told = self.tell(debt, when).await;
         let counter = if told { &self.leases.returned } else { &self.leases.unused };
         counter.fetch_add(left, Ordering::Relaxed);
     }
 }
 
 /// Ends a lease whose time has come; what is left of it, and of which charges that can be. It stays busy.
-fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>, u64, Charges)> {
+fn end_lease(
+    tag: u64,
+    place: &Place<Owner>,
+    all: bool,
+    now: Instant,
+) -> Option<(Arc<Kept>, u64, Charges)> {
     let mut owner = place.owner();
     let owned = owner.as_mut().filter(|owner| all || owner.expires <= now)?;
     if !place.make_busy() {
@@ -289,7 +294,7 @@ fn end_lease(place: &Place<Owner>, all: bool, now: Instant) -> Option<(Arc<Kept>
     }
     let (kept, charges) = (Arc::clone(&owned.kept), std::mem::take(&mut owned.charges));
     drop(owner);
-    Some((kept, place.drain(), charges))
+    Some((kept, place.drain(tag), charges))
 }
 
 /// Adds a charge, and drops those that are spent whole: of `left` units, the latest come last.

@@ -2,17 +2,20 @@
 //! has not told the store yet.
 //!
 //! Whoever decides finds a key's place and moves units with one compare-and-swap: no lock, no
-//! allocation. The word that is swapped holds the units and a *generation*, which changes whenever the
-//! place gets another meaning. So a swap that succeeds proves that everything read from the place
-//! before it belonged together.
+//! allocation. The word that is swapped holds the units, a *generation*, which changes whenever the
+//! place gets another meaning, and a bit that says that it is closed while that happens. So a swap that
+//! succeeds proves that everything read from the place before it belonged together, and nobody adds to
+//! a place that is being given up.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use super::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// How many places a key can be in.
 const SET: usize = 8;
-/// The units are in the lower bits of the word, the generation is above them.
+/// The units are in the lower bits of the word; the bit above them is set while the place is closed;
+/// the generation is above that.
 const UNIT_BITS: u32 = 40;
+const CLOSED: u64 = 1 << UNIT_BITS;
+const GENERATION: u64 = CLOSED << 1;
 /// What an answer can be made of.
 pub(super) const FACTS: usize = 6;
 /// The most units of one place.
@@ -31,11 +34,11 @@ pub(super) struct Places<T> {
 /// One key's place; `T` is what its owner keeps, read off the path of decisions only.
 #[derive(Debug)]
 pub(super) struct Place<T> {
-    /// Generation and units.
+    /// Generation, whether it is closed, and units.
     word: AtomicU64,
-    /// Whose it is; 0 is nobody's.
+    /// Whose it is; 0 is nobody's. Written only while the place is closed.
     tag: AtomicU64,
-    /// What an answer from this place is made of.
+    /// What an answer from this place is made of. Written by whoever holds the lock of `owner`.
     pub(super) facts: [AtomicU64; FACTS],
     /// Somebody is asking the store about this key already, or giving the place up.
     busy: AtomicBool,
@@ -45,10 +48,10 @@ pub(super) struct Place<T> {
 impl<T> Default for Place<T> {
     fn default() -> Place<T> {
         Place {
-            word: AtomicU64::default(),
-            tag: AtomicU64::default(),
-            facts: Default::default(),
-            busy: AtomicBool::default(),
+            word: AtomicU64::new(CLOSED),
+            tag: AtomicU64::new(0),
+            facts: std::array::from_fn(|_| AtomicU64::new(0)),
+            busy: AtomicBool::new(false),
             owner: Mutex::new(None),
         }
     }
@@ -123,16 +126,18 @@ impl<T> Places<T> {
     /// Gives a place that is nobody's to a key. Call under the lock of its set.
     fn give(&self, number: usize, tag: u64, owner: T) {
         let place = &self.places[number];
-        *lock(&place.owner) = Some(owner);
-        place.tag.store(tag, Ordering::Release);
+        let mut kept = place.owner();
+        *kept = Some(owner);
+        place.tag.store(tag, Ordering::Relaxed);
+        place.open(0);
         self.tags[number].store(tag, Ordering::Release);
     }
 
-    /// Takes a key's place away, if it holds no units; whether it is gone.
-    pub(super) fn release(&self, tag: u64) -> bool {
+    /// Takes a key's place away, if it holds no units and its owner is `done`; whether it is gone.
+    pub(super) fn release(&self, tag: u64, done: impl FnOnce(&T) -> bool) -> bool {
         let _alone = lock(&self.claiming[self.set(tag)]);
         let Some(number) = self.number(tag, tag) else { return true };
-        let gone = self.places[number].empty();
+        let gone = self.places[number].empty(done);
         if gone {
             self.tags[number].store(0, Ordering::Release);
         }
@@ -184,71 +189,95 @@ impl<T> Place<T> {
         units: u64,
         read: impl Fn(&[AtomicU64; FACTS]) -> Option<R>,
     ) -> Option<(R, u64)> {
+        self.change(tag, |held| held.checked_sub(units), read)
+    }
+
+    /// Adds units, if it is still this key's, has room for them, and `read` says yes to its facts.
+    #[inline]
+    pub(super) fn add(
+        &self,
+        tag: u64,
+        units: u64,
+        read: impl Fn(&[AtomicU64; FACTS]) -> bool,
+    ) -> bool {
+        let more = |held: u64| held.checked_add(units).filter(|sum| *sum <= UNITS_MAX);
+        self.change(tag, more, |facts| read(facts).then_some(())).is_some()
+    }
+
+    /// Takes all units away, if it is still this key's: what happens to them happens elsewhere.
+    pub(super) fn drain(&self, tag: u64) -> u64 {
+        let held = std::cell::Cell::new(0);
+        let all = |units: u64| {
+            held.set(units);
+            Some(0)
+        };
+        self.change(tag, all, |_| Some(())).map_or(0, |_| held.get())
+    }
+
+    /// Moves units of this key by `next`; what was read of the facts, and the units after it.
+    #[inline]
+    fn change<R>(
+        &self,
+        tag: u64,
+        next: impl Fn(u64) -> Option<u64>,
+        read: impl Fn(&[AtomicU64; FACTS]) -> Option<R>,
+    ) -> Option<(R, u64)> {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            let left = (word & UNITS_MAX).checked_sub(units)?;
-            if self.tag.load(Ordering::Relaxed) != tag {
+            if word & CLOSED != 0 || self.tag.load(Ordering::Relaxed) != tag {
                 return None;
             }
+            let units = next(word & UNITS_MAX)?;
             let fact = read(&self.facts)?;
-            match self.swap(word, word - units) {
-                Ok(_) => return Some((fact, left)),
+            match self.swap(word, word & !UNITS_MAX | units) {
+                Ok(_) => return Some((fact, units)),
                 Err(other) => word = other,
             }
         }
     }
 
-    /// Adds units, if it is still this key's and has room for them.
-    #[inline]
-    pub(super) fn add(&self, tag: u64, units: u64) -> bool {
-        let mut word = self.word.load(Ordering::Acquire);
-        loop {
-            let room = UNITS_MAX - (word & UNITS_MAX);
-            if self.tag.load(Ordering::Relaxed) != tag || units > room {
-                return false;
-            }
-            match self.swap(word, word + units) {
-                Ok(_) => return true,
-                Err(other) => word = other,
-            }
-        }
-    }
-
-    /// Takes all units away: what happens to them happens elsewhere.
-    pub(super) fn drain(&self) -> u64 {
-        self.word.fetch_and(!UNITS_MAX, Ordering::AcqRel) & UNITS_MAX
-    }
-
-    /// Gives it new facts, and units on top of those it has. Only whoever made it busy does this.
-    pub(super) fn renew(&self, facts: [u64; FACTS], units: u64) {
+    /// Gives it new facts and units, made of those it has. Call under the lock of its owner.
+    pub(super) fn renew(&self, make: impl FnOnce(u64, &[AtomicU64; FACTS]) -> ([u64; FACTS], u64)) {
         let left = self.close();
+        let (facts, units) = make(left, &self.facts);
         for (place, fact) in self.facts.iter().zip(facts) {
             place.store(fact, Ordering::Relaxed);
         }
-        self.word.fetch_add((left + units).min(UNITS_MAX), Ordering::AcqRel);
+        self.open(units.min(UNITS_MAX));
     }
 
-    /// Makes it nobody's, if it holds no units.
-    fn empty(&self) -> bool {
+    /// Makes it nobody's, if it holds no units and its owner is `done`.
+    fn empty(&self, done: impl FnOnce(&T) -> bool) -> bool {
         let mut owner = self.owner();
+        if !owner.as_ref().is_none_or(done) {
+            return false;
+        }
         let word = self.word.load(Ordering::Acquire);
         let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
-        let next = next_generation(word);
-        let free =
-            word & UNITS_MAX == 0 && self.word.compare_exchange(word, next, order, failed).is_ok();
+        // Closed before anything else changes: whoever adds meanwhile has either added to this word, so
+        // that it stays, or finds it closed.
+        let free = word & (UNITS_MAX | CLOSED) == 0
+            && self.word.compare_exchange(word, word | CLOSED, order, failed).is_ok();
         if free {
             *owner = None;
             self.facts.iter().for_each(|fact| fact.store(0, Ordering::Relaxed));
-            self.tag.store(0, Ordering::Release);
+            self.tag.store(0, Ordering::Relaxed);
         }
         free
     }
 
-    /// Takes all units away and begins a new generation; how many there were.
+    /// Takes all units away and keeps others off; how many there were.
     fn close(&self) -> u64 {
-        let next = |word| Some(next_generation(word));
-        let word = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        let closed = |word| Some(word & !UNITS_MAX | CLOSED);
+        let word = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, closed);
         word.unwrap_or_else(|word| word) & UNITS_MAX
+    }
+
+    /// Lets others in again, as the next generation. Whoever sees this word sees what was written before.
+    fn open(&self, units: u64) {
+        let word = self.word.load(Ordering::Relaxed);
+        let next = (word & !(UNITS_MAX | CLOSED)).wrapping_add(GENERATION) | units;
+        self.word.store(next, Ordering::Release);
     }
 
     #[inline]
@@ -257,17 +286,12 @@ impl<T> Place<T> {
     }
 }
 
-/// The word of an empty place of the next generation.
-fn next_generation(word: u64) -> u64 {
-    (word & !UNITS_MAX).wrapping_add(1 << UNIT_BITS)
-}
-
 /// What a panic left behind is whole: every change is one assignment.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -280,11 +304,13 @@ mod tests {
         assert!(places.claim(100, || ()).is_none());
         assert!(places.claim(1, || ()).is_some(), "whoever has one keeps it");
         let place = places.find(1).unwrap();
-        assert!(place.add(1, 5));
-        assert!(!places.release(1), "units are never lost");
-        assert_eq!(place.drain(), 5);
-        assert!(places.release(1) && places.release(1));
-        assert!(places.find(1).is_none() && !place.add(1, 5) && place.owner().is_none());
+        assert!(place.add(1, 5, |_| true));
+        assert!(!places.release(1, |_| true), "units are never lost");
+        assert_eq!((place.drain(2), place.drain(1)), (0, 5));
+        assert!(!places.release(1, |_| false), "its owner is not done");
+        assert!(places.release(1, |_| true) && places.release(1, |_| true));
+        assert!(places.find(1).is_none() && !place.add(1, 5, |_| true));
+        assert!(place.owner().is_none());
         assert!(places.claim(100, || ()).is_some());
         assert_eq!(places.taken().count(), SET);
     }
@@ -293,13 +319,13 @@ mod tests {
     fn what_was_read_before_the_place_changed_buys_nothing() {
         let places = Places::new(SET);
         let place = places.claim(7, || ()).unwrap();
-        place.renew([1, 0, 0, 0, 0, 0], 10);
+        place.renew(|_, _| ([1, 0, 0, 0, 0, 0], 10));
         let renewed = std::cell::Cell::new(false);
         let (fact, left) = place
             .spend(7, 3, |facts| {
                 let fact = facts[0].load(Ordering::Relaxed);
                 if !renewed.replace(true) {
-                    place.renew([2, 0, 0, 0, 0, 0], 0);
+                    place.renew(|left, _| ([2, 0, 0, 0, 0, 0], left));
                 }
                 Some(fact)
             })
@@ -307,7 +333,8 @@ mod tests {
         assert_eq!((fact, left), (2, 7), "the first try read facts of another generation");
         assert!(place.spend(7, 8, |_| Some(())).is_none());
         assert!(place.spend(8, 1, |_| Some(())).is_none());
-        assert!(!place.add(7, UNITS_MAX));
+        assert!(!place.add(7, UNITS_MAX, |_| true));
+        assert!(!place.add(7, 1, |facts| facts[0].load(Ordering::Relaxed) == 1));
     }
 
     #[test]
@@ -331,7 +358,7 @@ mod tests {
             for _ in 0..5_000 {
                 for (tag, place) in places.taken() {
                     if place.make_busy() {
-                        places.release(tag);
+                        places.release(tag, |_| true);
                         place.rest();
                     }
                 }
@@ -339,11 +366,48 @@ mod tests {
         });
         assert!(places.places.iter().all(|place| !place.busy.load(Ordering::Acquire)));
         for (tag, _) in places.taken() {
-            assert!(places.release(tag));
+            assert!(places.release(tag, |_| true));
         }
         let again: Vec<_> = (1..=SET as u64).map(|tag| places.claim_busy(tag, || tag)).collect();
         assert!(again.iter().all(Option::is_some));
         assert!(places.claim_busy(1, || 1).is_none(), "once at a time");
+    }
+
+    /// Would catch: units that are added to a place while it is being given up, and so credited to the
+    /// key that gets it next.
+    #[test]
+    fn units_added_while_a_place_is_given_up_are_never_the_next_key_s() {
+        const ROUNDS: u64 = 100_000;
+        let places = Places::new(SET);
+        // Keys whose units tell whose they are: multiples of two numbers.
+        let unit = |tag: u64| if tag.is_multiple_of(2) { 1 } else { 1_000_000 };
+        let check = |tag: u64, units: u64| match tag.is_multiple_of(2) {
+            true => assert!(units < 1_000_000, "key {tag} got {units} units of another"),
+            false => assert!(units.is_multiple_of(1_000_000), "key {tag} got {units} units"),
+        };
+        let tags = 1..=2 * SET as u64;
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let places = &places;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let tag = 1 + (thread * 5 + round) % (2 * SET as u64);
+                        if let Some(place) = places.claim(tag, || tag) {
+                            place.add(tag, unit(tag), |_| true);
+                        }
+                    }
+                });
+            }
+            for _ in 0..ROUNDS / 8 {
+                for tag in tags.clone() {
+                    if let Some(place) = places.find(tag) {
+                        check(tag, place.drain(tag));
+                        places.release(tag, |_| true);
+                    }
+                }
+            }
+        });
+        tags.for_each(|tag| check(tag, places.find(tag).map_or(0, |place| place.drain(tag))));
     }
 
     #[test]
@@ -355,7 +419,7 @@ mod tests {
             let threads: Vec<_> =
                 (0..3).map(|_| scope.spawn(move || spending().count() as u64)).collect();
             for _ in 0..500 {
-                place.renew([0; FACTS], 20);
+                place.renew(|left, _| ([0; FACTS], left + 20));
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });

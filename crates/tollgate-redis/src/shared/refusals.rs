@@ -1,20 +1,20 @@
-//! The refusal cache: whom the store has refused, until when, and how often that was said since.
+//! The refusal cache: whom the store has refused, and until when.
 //!
 //! Who was refused a cost is refused that cost and more until the wait is over, so there is nothing to
 //! ask. Another instance may give units back meanwhile: therefore nothing is remembered for longer
-//! than a second. How often somebody was refused so is told with the next question, if that comes soon:
-//! who was refused a minute ago has not been refused now. Refusals are read and counted without a lock;
-//! only a new one takes the lock of its set.
+//! than a second. Limits that count refused requests are never answered from here: each refusal
+//! changes what the next is told. Refusals are read without a lock; only a new one takes the lock of its
+//! set.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::{DecidedBy, Micros, Outcome, Wait};
 
 use super::places::lock;
 
-/// The longest that the store is not asked again; and, after that, that refusals wait to be reported.
-pub(super) const STALE_US_MAX: u64 = 1_000_000;
+/// The longest that the store is not asked again.
+const STALE_US_MAX: u64 = 1_000_000;
 /// How many places a key can be in.
 const SET: usize = 4;
 /// Bound: so many sets, made at once.
@@ -26,8 +26,6 @@ pub(super) struct Refusals {
     sets: Box<[Set]>,
     /// Refusals answered from here by entries that have been emptied since.
     answered: AtomicU64,
-    /// Refusals that nobody will be told of: their key's place was needed.
-    lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -53,43 +51,6 @@ struct Entry {
     more_at: AtomicU64,
     /// When a debt is paid off; over, if there is none.
     debt_at: AtomicU64,
-    /// When the last refusal that was answered since can have been.
-    counted_until: AtomicU64,
-    /// Refusals answered before, which the store knows and whoever counts refusals does not,
-    carried: AtomicU32,
-    /// and when the last of those can have been.
-    carried_until: AtomicU64,
-}
-
-/// Refusals that were answered without the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unreported {
-    /// Those that the store does not know.
-    pub(super) unknown: u32,
-    /// Those that it knows, and that nobody has counted.
-    pub(super) known: u32,
-    /// What each of them asked for, if it was to be counted exactly.
-    pub(super) cost: u64,
-    /// When the last of them can have been, in microseconds.
-    until: u64,
-}
-
-impl Unreported {
-    /// All of them, unless they are of another time.
-    pub(super) fn recent(self, now: Micros) -> u32 {
-        let all = self.unknown.saturating_add(self.known);
-        if is_over(self.until, STALE_US_MAX, now) { 0 } else { all }
-    }
-
-    /// The same, now that the store knows them and that nobody has counted them.
-    pub(super) fn known(self, now: Micros) -> Unreported {
-        Unreported { unknown: 0, known: self.recent(now), ..self }
-    }
-}
-
-/// Whether it has been over for longer than that.
-fn is_over(until: u64, for_us: u64, now: Micros) -> bool {
-    now.as_u64() > until.saturating_add(for_us)
 }
 
 const HITS: u64 = u32::MAX as u64;
@@ -97,11 +58,7 @@ const VERSION: u64 = 1 << 32;
 
 impl Refusals {
     pub(super) fn new() -> Refusals {
-        Refusals {
-            sets: (0..SETS).map(|_| Set::default()).collect(),
-            answered: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        }
+        Refusals { sets: (0..SETS).map(|_| Set::default()).collect(), answered: AtomicU64::new(0) }
     }
 
     /// What a key is answered without asking the store, if it is refused `cost` for certain. A cost above
@@ -138,78 +95,28 @@ impl Refusals {
         }
     }
 
-    /// Remembers a refusal that came from the store, asked at `now`.
-    pub(super) fn remember(&self, tag: u64, cost: u64, outcome: &Outcome, now: Micros) {
+    /// Remembers a refusal that came from the store. `answered` is the asker's clock when the answer was
+    /// there, not when it was asked for: who waits as told comes back when the store admits, however
+    /// long it took to answer.
+    pub(super) fn remember(&self, tag: u64, cost: u64, outcome: &Outcome, answered: Micros) {
         let Some(wait) = outcome.retry_after.as_micros().filter(|wait| *wait > 0) else { return };
         let set = self.set(tag);
         let _alone = lock(&set.writing);
-        let entry = set.find(tag).unwrap_or_else(|| set.victim(now));
-        let hits = entry.write(|| {
-            if entry.tag.load(Ordering::Relaxed) != tag {
-                let carried = entry.carried.swap(0, Ordering::Relaxed);
-                self.lost.fetch_add(carried.into(), Ordering::Relaxed);
-            }
+        let entry = set.find(tag).unwrap_or_else(|| set.victim());
+        let ((), hits) = entry.write(|| {
             let values = [
+                (&entry.tag, tag),
                 (&entry.cost, cost),
-                (&entry.until, now.as_u64() + wait.min(STALE_US_MAX)),
-                (&entry.counted_until, now.as_u64() + wait.min(STALE_US_MAX)),
-                (&entry.retry_at, now.after(outcome.retry_after).as_u64()),
+                (&entry.until, answered.as_u64() + wait.min(STALE_US_MAX)),
+                (&entry.retry_at, answered.after(outcome.retry_after).as_u64()),
                 (&entry.remaining, outcome.remaining),
-                (&entry.reset_at, now.after(outcome.reset_after).as_u64()),
-                (&entry.more_at, now.after(outcome.more_after).as_u64()),
-                (&entry.debt_at, now.after(outcome.debt_for).as_u64()),
+                (&entry.reset_at, answered.after(outcome.reset_after).as_u64()),
+                (&entry.more_at, answered.after(outcome.more_after).as_u64()),
+                (&entry.debt_at, answered.after(outcome.debt_for).as_u64()),
             ];
             values.into_iter().for_each(|(place, value)| place.store(value, Ordering::Relaxed));
-            entry.tag.swap(tag, Ordering::Relaxed) == tag
         });
-        match hits {
-            // Refused by the cache while the store was asked: not yet told.
-            (true, hits) => {
-                entry.word.fetch_add(hits, Ordering::AcqRel);
-            }
-            (false, hits) => self.forgotten(hits),
-        }
-    }
-
-    /// Refusals of a key that were answered from here since the store was asked last: those that the
-    /// store does not know, if they are not older than `lasts_us`, and others that are recent.
-    pub(super) fn drain(&self, tag: u64, now: Micros, lasts_us: u64) -> Unreported {
-        let Some(entry) = self.set(tag).find(tag) else { return Unreported::default() };
-        let _alone = lock(&self.set(tag).writing);
-        if entry.tag.load(Ordering::Relaxed) != tag {
-            return Unreported::default();
-        }
-        let hits = entry.word.fetch_and(!HITS, Ordering::AcqRel) & HITS;
         self.answered.fetch_add(hits, Ordering::Relaxed);
-        let carried = entry.carried.swap(0, Ordering::Relaxed);
-        let [counted_until, carried_until] =
-            [&entry.counted_until, &entry.carried_until].map(|at| at.load(Ordering::Relaxed));
-        let if_not = |over: bool, count: u32| if over { 0 } else { count };
-        let unknown = if_not(is_over(counted_until, lasts_us.max(STALE_US_MAX), now), hits as u32);
-        let known = if_not(is_over(carried_until, STALE_US_MAX, now), carried);
-        let until = if unknown > 0 { counted_until } else { carried_until };
-        Unreported { unknown, known, cost: entry.cost.load(Ordering::Relaxed), until }
-    }
-
-    /// Takes drained refusals back: the store knows them now, or it could not be told and they count
-    /// once more.
-    pub(super) fn put_back(&self, tag: u64, drained: Unreported) {
-        let Unreported { unknown, known, until, .. } = drained;
-        if unknown == 0 && known == 0 {
-            return;
-        }
-        let Some(entry) = self.set(tag).find(tag) else {
-            let lost = unknown.saturating_add(known);
-            self.lost.fetch_add(lost.into(), Ordering::Relaxed);
-            return;
-        };
-        let _alone = lock(&self.set(tag).writing);
-        if entry.tag.load(Ordering::Relaxed) == tag {
-            entry.word.fetch_add(unknown.into(), Ordering::AcqRel);
-            entry.carried.fetch_add(known, Ordering::Relaxed);
-            entry.carried_until.fetch_max(until, Ordering::Relaxed);
-            self.answered.fetch_sub(unknown.into(), Ordering::Relaxed);
-        }
     }
 
     /// Asks the store about this key again: it was given something back here.
@@ -222,14 +129,6 @@ impl Refusals {
         }
     }
 
-    /// Asks the store about this key again, and charges it for no refusal up to now: those are of what is
-    /// forgotten. Whoever counts them is told all the same.
-    pub(super) fn begin_anew(&self, tag: u64, now: Micros) {
-        self.forget(tag);
-        let refused = self.drain(tag, now, 0);
-        self.put_back(tag, refused.known(now));
-    }
-
     /// Asks the store about everybody again.
     pub(super) fn forget_all(&self) {
         for set in &self.sets {
@@ -238,17 +137,11 @@ impl Refusals {
         }
     }
 
-    /// Refusals answered from here, and those of them that were never reported.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    /// Refusals answered from here.
+    pub(super) fn count(&self) -> u64 {
         let entries = self.sets.iter().flat_map(|set| &set.entries);
         let standing: u64 = entries.map(|entry| entry.word.load(Ordering::Relaxed) & HITS).sum();
-        let lost = self.lost.load(Ordering::Relaxed);
-        (self.answered.load(Ordering::Relaxed) + standing, lost)
-    }
-
-    fn forgotten(&self, hits: u64) {
-        self.answered.fetch_add(hits, Ordering::Relaxed);
-        self.lost.fetch_add(hits, Ordering::Relaxed);
+        self.answered.load(Ordering::Relaxed) + standing
     }
 
     #[inline]
@@ -263,15 +156,10 @@ impl Set {
         self.entries.iter().find(|entry| entry.tag.load(Ordering::Relaxed) == tag)
     }
 
-    /// Who makes room: an ended refusal that has nothing to report, else whichever ends first.
-    fn victim(&self, now: Micros) -> &Entry {
-        let worth = |entry: &&Entry| {
-            let until = entry.until.load(Ordering::Relaxed);
-            let unreported = entry.word.load(Ordering::Relaxed) & HITS != 0
-                || entry.carried.load(Ordering::Relaxed) != 0;
-            (until > now.as_u64(), unreported, until)
-        };
-        self.entries.iter().min_by_key(worth).expect("a set has entries")
+    /// The entry that makes room: whichever ends first.
+    fn victim(&self) -> &Entry {
+        let until = |entry: &&Entry| entry.until.load(Ordering::Relaxed);
+        self.entries.iter().min_by_key(until).expect("a set has entries")
     }
 }
 
@@ -304,7 +192,7 @@ impl Entry {
         (written, before & HITS)
     }
 
-    /// Ends a refusal. Its refusals stay, to be reported.
+    /// Ends a refusal. What was answered by it stays counted.
     fn end(&self) {
         let ((), hits) = self.write(|| self.until.store(0, Ordering::Relaxed));
         self.word.fetch_add(hits, Ordering::AcqRel);
@@ -350,10 +238,7 @@ mod tests {
             assert_eq!(left, wait, "cost {cost} after {micros} us");
         }
         assert!(refusals.recall(10, 3, NOW, || None).is_none());
-        let drained = refusals.drain(9, NOW, 0);
-        assert_eq!((drained.unknown, drained.known, drained.cost), (3, 0, 3));
-        assert_eq!(refusals.drain(9, NOW, 0).recent(NOW), 0);
-        assert_eq!(refusals.counts(), (3, 0));
+        assert_eq!(refusals.count(), 3);
     }
 
     #[test]
@@ -371,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_still_reported() {
+    fn what_is_forgotten_is_asked_about_again() {
         let refusals = Refusals::new();
         for tag in [7, 8] {
             refusals.remember(tag, 1, &refused(700), NOW);
@@ -382,38 +267,7 @@ mod tests {
         assert!(refusals.recall(8, 1, NOW, || None).is_some());
         refusals.forget_all();
         assert!(refusals.recall(8, 1, NOW, || None).is_none());
-        let [seven, eight] = [7, 8].map(|tag| refusals.drain(tag, NOW, 0));
-        assert_eq!((seven.recent(NOW), eight.unknown), (1, 2));
-        refusals.put_back(8, Unreported { unknown: 1, known: 1, ..eight });
-        let again = refusals.drain(8, NOW, 0);
-        assert_eq!((again.unknown, again.known, again.cost), (1, 1, 1));
-        assert_eq!(refusals.counts(), (3, 0));
-    }
-
-    #[test]
-    fn refusals_of_another_time_are_not_reported() {
-        // asked again after µs, how long they are to be charged, those to charge, those to count
-        for (after, lasts, charged, counted) in [
-            (700, 0, 2, 2),
-            (700 + STALE_US_MAX, 0, 2, 2),
-            (701 + STALE_US_MAX, 0, 0, 0),
-            (60_000_000, 0, 0, 0),
-            (60_000_000, 60_000_000, 2, 0),
-            (60_000_701, 60_000_000, 0, 0),
-        ] {
-            let refusals = Refusals::new();
-            refusals.remember(9, 1, &refused(700), NOW);
-            for _ in 0..2 {
-                assert!(refusals.recall(9, 1, NOW, || None).is_some());
-            }
-            let drained = refusals.drain(9, at(after), lasts);
-            let got = (drained.unknown, drained.recent(at(after)));
-            assert_eq!(got, (charged, counted), "after {after} us");
-            // Known to the store and not counted: not for ever either.
-            refusals.put_back(9, drained.known(at(after)));
-            let later = refusals.drain(9, at(after + STALE_US_MAX), lasts);
-            assert_eq!(later.recent(at(after + STALE_US_MAX)), if after == 700 { 2 } else { 0 });
-        }
+        assert_eq!(refusals.count(), 3);
     }
 
     #[test]
@@ -426,17 +280,13 @@ mod tests {
         }
         let standing = tags.filter(|tag| refusals.recall(*tag, 1, NOW, || None).is_some());
         assert_eq!(standing.count(), SET);
-        let (answered, lost) = refusals.counts();
-        assert_eq!((answered, lost), (10 * SET as u64 + SET as u64, 9 * SET as u64));
+        assert_eq!(refusals.count(), 10 * SET as u64 + SET as u64);
     }
 
     #[test]
     fn every_refusal_is_counted_once_whatever_threads_do() {
         let refusals = Refusals::new();
         refusals.remember(9, 1, &refused(1_000_000), NOW);
-        let drained = AtomicU64::new(0);
-        let count =
-            |drain: Unreported| drained.fetch_add(drain.recent(NOW).into(), Ordering::Relaxed);
         let answered: usize = std::thread::scope(|scope| {
             let refusals = &refusals;
             let asking =
@@ -444,11 +294,9 @@ mod tests {
             let threads: Vec<_> = (0..2).map(|_| scope.spawn(asking)).collect();
             for _ in 0..1_000 {
                 refusals.remember(9, 1, &refused(1_000_000), NOW);
-                count(refusals.drain(9, NOW, 0));
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        count(refusals.drain(9, NOW, 0));
-        assert_eq!(answered as u64, drained.into_inner());
+        assert_eq!(answered as u64, refusals.count());
     }
 }

@@ -41,8 +41,6 @@ pub struct SharedStats {
     pub charges_lost: u64,
     /// Refusals answered without asking the store.
     pub refusals_cached: u64,
-    /// Those of them that count towards no ban and no limit: too many keys were refused at once.
-    pub refusals_unreported: u64,
     /// Units borrowed ahead.
     pub units_lent: u64,
     /// Units of those that were given back.
@@ -70,14 +68,12 @@ impl<R: Remote> Inner<R> {
     pub(super) fn stats(&self) -> SharedStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let degraded = |policy: OnFailure| count(&self.counts.degraded[policy as usize]);
-        let (refusals_cached, refusals_unreported) = self.refusals.counts();
         let mut stats = SharedStats {
             instances: self.live(),
             degraded_local: degraded(OnFailure::Local),
             degraded_open: degraded(OnFailure::Open),
             degraded_closed: degraded(OnFailure::Closed),
-            refusals_cached,
-            refusals_unreported,
+            refusals_cached: self.refusals.count(),
             ..SharedStats::default()
         };
         self.owed.add_to(&mut stats);

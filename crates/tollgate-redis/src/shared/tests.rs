@@ -2,7 +2,8 @@
 //! very functions of the algorithms, with a switch that makes it fail.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tollgate::algorithm::{self, State};
@@ -12,8 +13,9 @@ use tollgate::{
 };
 
 use super::*;
+use crate::blocks::KeyHash;
 use crate::error::{ErrorClass, StoreError};
-use crate::remote::{Lend, Lent, Remote, Seen};
+use crate::remote::{LateUnits, Lend, Lent, Remote, Seen, StateName, When};
 
 /// The store that instances share in these tests.
 #[derive(Clone, Debug, Default)]
@@ -24,12 +26,16 @@ type Holders = HashMap<u64, u64>;
 
 #[derive(Debug, Default)]
 struct Table {
-    states: Mutex<HashMap<(u64, Vec<u8>), State>>,
+    states: Mutex<HashMap<(u64, KeyHash), State>>,
     book: Mutex<HashMap<(u64, Vec<u8>), Holders>>,
     blocks: Mutex<HashMap<Vec<u8>, Micros>>,
     /// How it fails, if it does. What may have been done by a store that fails so, it does.
     fails: Mutex<Option<ErrorClass>>,
     calls: AtomicU64,
+    /// The deadlines of what it was asked.
+    deadlines: Mutex<Vec<Instant>>,
+    /// Whether it keeps its answers to itself for now.
+    hangs: AtomicBool,
     /// How far its clock is ahead, in microseconds.
     ahead: AtomicU64,
 }
@@ -49,8 +55,7 @@ impl StandIn {
 
     fn fails(&self, so: impl Fn(ErrorClass) -> bool) -> Answer<()> {
         let class = self.0.fails.lock().unwrap().filter(|class| so(*class));
-        let error = |class| StoreError { class, detail: "switched off".into() };
-        class.map_or(Ok(()), |class| Err(error(class)))
+        class.map_or(Ok(()), |class| Err(StoreError::new(class, "switched off")))
     }
 
     fn fail(&self, fails: bool) {
@@ -59,6 +64,13 @@ impl StandIn {
 
     fn fail_as(&self, class: Option<ErrorClass>) {
         *self.0.fails.lock().unwrap() = class;
+    }
+
+    /// Waits as long as it hangs.
+    async fn wait(&self) {
+        while self.0.hangs.load(Ordering::Acquire) {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn calls(&self) -> u64 {
@@ -70,9 +82,18 @@ impl StandIn {
     }
 
     fn on<T>(&self, check: &Check<'_>, now: Micros, act: impl FnOnce(&mut State) -> T) -> T {
-        let name = (check.limit().id(), check.key().as_bytes().to_vec());
+        self.on_hash(check.limit(), self.hash(check.key()), now, act)
+    }
+
+    fn on_hash<T>(
+        &self,
+        limit: &Limit,
+        key: KeyHash,
+        now: Micros,
+        act: impl FnOnce(&mut State) -> T,
+    ) -> T {
         let mut states = self.0.states.lock().unwrap();
-        act(states.entry(name).or_insert_with(|| State::fresh(check.limit(), now)))
+        act(states.entry((limit.id(), key)).or_insert_with(|| State::fresh(limit, now)))
     }
 
     fn judge(&self, check: &Check<'_>, now: Micros) -> Outcome {
@@ -100,12 +121,18 @@ impl Store for StandIn {
         now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Answer<Decision> {
-        self.decide_seen(checks, now.instant(), outcomes, &mut Seen::default()).await
+        let when = When { now: now.instant(), deadline: Instant::now() + self.timeout() };
+        self.decide_seen(checks, when, outcomes, &mut Seen::default()).await
     }
 
-    async fn refund(&self, check: &Check<'_>, receipt: Option<Receipt>, now: Micros) -> Answer<()> {
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Now<'_>,
+    ) -> Answer<()> {
         self.call()?;
-        let now = self.clock(now);
+        let now = self.clock(now.instant());
         let units = receipt.as_ref().map_or(u64::MAX, Receipt::granted).min(check.units());
         let at = receipt.map(|receipt| receipt.charged_at());
         self.on(check, now, |state| algorithm::refund(check.limit(), state, units, at, now));
@@ -146,15 +173,51 @@ impl Store for StandIn {
 }
 
 impl Remote for StandIn {
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn hash(&self, key: Key<'_>) -> KeyHash {
+        let mut hash = [0; 16];
+        for (half, bytes) in hash.chunks_mut(8).enumerate() {
+            let mut hasher = DefaultHasher::new();
+            (half, key.as_bytes()).hash(&mut hasher);
+            bytes.copy_from_slice(&hasher.finish().to_le_bytes());
+        }
+        hash
+    }
+
+    async fn settle(
+        &self,
+        state: StateName,
+        limit: &Limit,
+        late: &[LateUnits],
+        when: When,
+    ) -> Answer<Option<(State, Micros)>> {
+        self.0.deadlines.lock().unwrap().push(when.deadline);
+        self.call()?;
+        self.wait().await;
+        let now = self.clock(when.now);
+        let state = self.on_hash(limit, state.key, now, |state| {
+            for one in late {
+                crate::late::apply(limit, state, *one, now);
+            }
+            state.clone()
+        });
+        self.answer(Some((state, now)))
+    }
+
     async fn decide_seen(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        when: When,
         outcomes: &mut [Outcome],
         seen: &mut Seen,
     ) -> Answer<Decision> {
+        self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
-        let now = self.clock(now);
+        self.wait().await;
+        let now = self.clock(when.now);
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
             *outcome = Outcome { decided_by: DecidedBy::Redis, ..self.judge(check, now) };
         }
@@ -198,7 +261,8 @@ impl Remote for StandIn {
 
     async fn take_lent(&self, check: &Check<'_>, now: Micros, seen: &mut Seen) -> Answer<Outcome> {
         let mut outcome = [Outcome::default()];
-        let _ = self.decide_seen(std::slice::from_ref(check), now, &mut outcome, seen).await?;
+        let when = When { now, deadline: Instant::now() + self.timeout() };
+        let _ = self.decide_seen(std::slice::from_ref(check), when, &mut outcome, seen).await?;
         Ok(outcome[0])
     }
 }
@@ -268,8 +332,28 @@ fn what_was_asked_a_while_ago_does_not_turn_the_clock_back() {
     }
 }
 
+/// Begins something and does not wait for its end: the store hangs meanwhile.
+async fn begin_and_go<T>(store: &StandIn, work: impl Future<Output = T>) {
+    store.0.hangs.store(true, Ordering::Release);
+    {
+        let mut work = std::pin::pin!(work);
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(work.as_mut().poll(context).is_pending())
+        });
+        assert!(polled.await, "the store does not answer yet");
+    }
+    store.0.hangs.store(false, Ordering::Release);
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+}
+
 mod equal;
 mod failures;
+mod gone;
 mod leases;
 mod refused;
 mod several;

@@ -14,10 +14,11 @@ use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
 use crate::error::{ErrorClass, StoreError};
 use crate::keys;
 use crate::level;
+use crate::remote::When;
 use crate::request::{self, Request};
 use crate::script;
 
-use super::{RedisStore, Told, When};
+use super::{RedisStore, Told};
 
 /// What checks came to, wherever their keys are.
 pub(super) struct Answer {

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::time::Instant;
+use tollgate::algorithm::State;
 use tollgate::store::replay;
-use tollgate::{Check, Decision, Key, Micros, Now, Outcome, Receipt, Store, Wait};
+use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
 
+use crate::blocks::KeyHash;
 use crate::error::StoreError;
 use crate::keys;
-use crate::remote::{LEASE_US_MAX, Lend, Lent, Remote, Seen};
+use crate::remote::{LEASE_US_MAX, LateKind, LateUnits, Lend, Lent, Remote, Seen, StateName, When};
 use crate::script;
 
+use super::RedisStore;
 use super::apart::{Answer, Partly};
-use super::{RedisStore, When};
 
 /// How long the answer to a taking of what was lent may take: as that of the book.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,9 +39,9 @@ impl Store for RedisStore {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), StoreError> {
-        let (limit, key, units) = (check.limit(), check.key(), check.units());
+        let (now, limit, key, units) = (now.instant(), check.limit(), check.key(), check.units());
         let of_no_charge = receipt.is_none();
         let refund = RedisStore::refund(self, limit, key, receipt, units, now).await;
         if of_no_charge && refund.is_err() {
@@ -83,11 +85,40 @@ impl Remote for RedisStore {
     async fn decide_seen(
         &self,
         checks: &[Check<'_>],
-        now: Micros,
+        when: When,
         outcomes: &mut [Outcome],
         seen: &mut Seen,
     ) -> Result<Decision, StoreError> {
-        self.decide_by(checks, self.when(now), outcomes, seen).await
+        self.decide_by(checks, when, outcomes, seen).await
+    }
+
+    fn timeout(&self) -> Duration {
+        self.link.timeout()
+    }
+
+    fn hash(&self, key: Key<'_>) -> KeyHash {
+        self.names.hash(key.as_bytes())
+    }
+
+    async fn settle(
+        &self,
+        state: StateName,
+        limit: &Limit,
+        late: &[LateUnits],
+        when: When,
+    ) -> Result<Option<(State, Micros)>, StoreError> {
+        let (units, charged_at) = match *late {
+            [LateUnits { units, at, kind: LateKind::Refund }] => (units, Some(at)),
+            [LateUnits { units, at: LateUnits::NOW, kind: LateKind::RefundOfNoCharge }] => {
+                (units, None)
+            }
+            _ => return self.settle_by(state, limit, late, when).await.map(Some),
+        };
+        let refund = self.refund_by(state, limit, units, charged_at, when).await;
+        if charged_at.is_none() && refund.is_err() {
+            self.kept.unreached.fetch_add(1, Ordering::Relaxed);
+        }
+        refund.map(|()| None)
     }
 
     fn refunds_lost(&self) -> u64 {

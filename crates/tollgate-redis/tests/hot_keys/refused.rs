@@ -35,7 +35,7 @@ async fn what_others_give_back_is_known_within_a_second() {
     let check = Check::new(&limit, "hot");
     assert!(decide(&all[0], &[check.cost(5)]).await.allowed());
     assert!(!decide(&all[1], &[check]).await.allowed());
-    let Ok(()) = all[0].refund(&check.cost(5), None, now()).await;
+    let Ok(()) = all[0].refund(&check.cost(5), None, now().into()).await;
     let back = now().as_u64();
     loop {
         let asked = now().as_u64();
@@ -77,4 +77,45 @@ async fn a_store_that_dies_and_returns_is_answered_for_meanwhile() {
         assert!(now().as_u64() < deadline, "not back after 2 s");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Would catch: refunds that count as lost although they were never sent, because the connection had ended
+/// soon after it was made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refunds_after_a_connection_that_ended_young_are_made_when_the_store_is_back() {
+    use testkit::proxy::{FaultProxy, Mode};
+    let server = Server::start();
+    let proxy = FaultProxy::start(server.address());
+    let all = instances_at(&proxy.url(), 1).await;
+    let limit = Limit::per_day(100).burst(100).build().unwrap();
+    let check = Check::new(&limit, "a");
+    let mut receipts = Vec::new();
+    for _ in 0..100 {
+        receipts.push(decide(&all[0], &[check]).await.receipt());
+    }
+    // A young connection, and no other after it.
+    for mode in [Mode::Refuse, Mode::Pass, Mode::Refuse] {
+        proxy.set(mode);
+        let up = mode == Mode::Pass;
+        let peek = [check.act(tollgate::Act::Peek)];
+        let deadline = now().as_u64() + 10_000_000;
+        while (decide(&all[0], &peek).await.decided_by() == DecidedBy::Redis) != up {
+            assert!(now().as_u64() < deadline, "{mode:?} is not noticed");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    for receipt in receipts {
+        let Ok(()) = all[0].refund(&check, Some(receipt), now().into()).await;
+    }
+    let stats = all[0].stats();
+    assert_eq!((stats.refunds_lost, stats.owed), (0, 100));
+    proxy.set(Mode::Pass);
+    let deadline = now().as_u64() + 10_000_000;
+    while all[0].stats().owed > 0 {
+        assert!(now().as_u64() < deadline, "{:?}", all[0].stats());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let other = instances(&server, 1).await;
+    let Ok(left) = other[0].balance(&check, now()).await;
+    assert_eq!((left, all[0].stats().refunds_lost), (100, 0));
 }

@@ -7,6 +7,7 @@ use tollgate::Micros;
 use tollgate::limit::{MAX_PERIOD, parse_period};
 
 use crate::Problem;
+use crate::shape::octal_hint;
 
 /// A duration above zero, such as `90s`.
 pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
@@ -28,6 +29,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
 pub(super) fn window(text: &str) -> Result<Duration, Problem> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return duration(text);
+    }
+    if let Some(hint) = octal_hint("window", text) {
+        let problem = format!(
+            "a window of {text} seconds: a number with a 0 in front is octal to readers of YAML 1.1"
+        );
+        return Err(Problem::new(problem).hint(hint));
     }
     duration(&format!("{text}s")).map_err(|_| {
         Problem::new(format!("a window of {text} seconds is not between 1 second and 100 years"))
@@ -133,7 +140,7 @@ mod tests {
     fn windows_are_seconds_or_durations() {
         assert_eq!(window("60"), Ok(Duration::from_secs(60)));
         assert_eq!(window("1m"), Ok(Duration::from_secs(60)));
-        for text in ["0", "-1", "", "1.5", "99999999999999999999", "0s"] {
+        for text in ["060", "00", "0", "-1", "", "1.5", "99999999999999999999", "0s"] {
             assert!(window(text).is_err(), "{text}");
         }
     }

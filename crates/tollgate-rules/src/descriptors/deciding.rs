@@ -19,6 +19,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         each: &[One],
         asked_at: Now<'_>,
     ) -> (Told, Entries) {
+        // What is given back after all is given back within the deadline of the decision.
+        let asked_at = asked_at.begin();
         let now = asked_at.instant();
         self.enforce_blocked(plan, now);
         plan.refused = is_closed(plan);
@@ -28,7 +30,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         let passed = told.refusal.is_none();
         settle(plan, &entries, &mut told, now);
         if passed && told.refusal.is_some() {
-            self.take_back(plan, &mut entries, now).await;
+            self.take_back(plan, &mut entries, asked_at).await;
         }
         if !plan.only_asks {
             self.tell(plan, &told, &entries);
@@ -38,7 +40,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back what the store has charged for a request that it let pass and that is refused after
     /// all. Only where it was charged: a store that did not answer is not waited for again.
-    async fn take_back(&self, plan: &Plan<'_>, entries: &mut Entries, now: Micros) {
+    async fn take_back(&self, plan: &Plan<'_>, entries: &mut Entries, now: Now<'_>) {
         let store = self.limiter().store();
         let charged: ArrayVec<(&Planned, Outcome), MAX_LIMITS> = plan
             .limits
@@ -82,12 +84,11 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back what is to be given back; what is there after that, of each limit.
     pub(super) async fn give_back(&self, plan: &Plan<'_>, asked_at: Now<'_>) -> Vec<Outcome> {
-        let now = asked_at.instant();
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.limiter().store();
             let checks = plan.checks(Act::Take);
-            let back = together(checks.iter().map(|check| store.refund(check, None, now)));
+            let back = together(checks.iter().map(|check| store.refund(check, None, asked_at)));
             let nothing = |one: &Planned| plan.check(one, Act::Peek).cost(0);
             let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
             // A store is asked in this order, and waited for once.

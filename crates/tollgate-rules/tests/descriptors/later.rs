@@ -55,7 +55,7 @@ impl Store for Later {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        _: Micros,
+        _: Now<'_>,
     ) -> Result<(), Infallible> {
         let (limit, key, units) = (check.limit(), check.key(), check.units());
         self.table.refund(limit, key, receipt, units, self.now());

@@ -97,10 +97,10 @@ impl ForPrograms {
 
 /// How much there is of what.
 #[derive(Clone, Copy, Serialize)]
-struct Size {
-    rules: usize,
+pub(crate) struct Size {
+    pub(crate) rules: usize,
     /// As written: a limit that tiers multiply counts once.
-    limits: usize,
+    pub(crate) limits: usize,
     tiers: usize,
     overrides: usize,
     /// Of files of envoyproxy/ratelimit; left out if there is none.
@@ -114,7 +114,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl Size {
-    fn of(rules: &RuleSet) -> Size {
+    pub(crate) fn of(rules: &RuleSet) -> Size {
         Size {
             rules: rules.rules().len(),
             limits: rules.rules().map(|rule| rule.limits.plain().len()).sum(),

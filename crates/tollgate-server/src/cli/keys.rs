@@ -45,7 +45,7 @@ Examples
     tollgate keys top
     tollgate keys top --by refusals
 
-What is done here is not written into rules files: an override ends with the server's process.";
+What is done here is not written into rules files: an override ends with the server, unless a shared store keeps it.";
 
 /// Look at single callers on a running server; reset, block or grant
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! `tollgate man`: the manual pages.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ Examples
   tollgate man | man -l -
   tollgate man --dir /usr/local/share/man/man1")]
 pub(crate) struct Args {
-    /// Write one page for each command here
+    /// Write one page for each command into this directory, which is made if it is missing
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -26,10 +27,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let page = render(Cli::command()).map_err(Failure::from_output)?;
         return io::stdout().write_all(&page).map_err(Failure::from_output);
     };
-    clap_mangen::generate_to(Cli::command(), dir).map_err(|error| {
+    let written = fs::create_dir_all(dir);
+    written.and_then(|()| clap_mangen::generate_to(Cli::command(), dir)).map_err(|error| {
         let dir = dir.display();
         let report = Report::new(format!("cannot write manual pages into {dir}: {error}"));
-        Failure::Input(report.hint("--dir names a directory that exists and can be written"))
+        Failure::Input(
+            report.hint("--dir names a directory that can be written; it is made if it is missing"),
+        )
     })
 }
 

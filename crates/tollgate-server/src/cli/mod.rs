@@ -10,6 +10,7 @@ pub(crate) mod ask;
 pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod completions;
+pub(crate) mod environment;
 pub(crate) mod for_people;
 pub(crate) mod keys;
 pub(crate) mod man;
@@ -24,11 +25,25 @@ pub(crate) mod simulate;
     version,
     arg_required_else_help = true,
     // Help is pasted into tickets; what stands in the environment may be a secret.
-    mut_subcommands(|command| command.mut_args(|arg| arg.hide_env_values(true)))
+    mut_subcommands(|command| command.mut_args(|arg| taking_negatives(arg.hide_env_values(true))))
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Lets an option take what begins with a hyphen, where that is a number with its sign: what is wrong with
+/// `-5/minute` is then told by whoever reads it, and not that there is no flag `-5`.
+fn taking_negatives(arg: clap::Arg) -> clap::Arg {
+    let names = |wanted: &[&str]| {
+        let mut names = arg.get_value_names().unwrap_or_default().iter();
+        names.any(|name| wanted.contains(&name.as_str()))
+    };
+    match (names(&["RATE", "TIME"]), names(&["N"])) {
+        (true, _) => arg.allow_hyphen_values(true),
+        (_, true) => arg.allow_negative_numbers(true),
+        _ => arg,
+    }
 }
 
 #[derive(Debug, Subcommand)]

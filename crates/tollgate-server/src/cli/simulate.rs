@@ -122,12 +122,11 @@ impl Args {
             return Report::new("--rules says how to decide, and there is nothing to decide")
                 .hint("add --trace FILE, or look at the rules alone with `tollgate check`");
         }
-        let problem = "`simulate` without --trace is to draw all five algorithms side by side, \
-                       which comes with a later version";
-        Report::new(problem).hint(
-            "with a trace it prints decisions: \
+        Report::new("`simulate` needs a trace of requests: --trace FILE, or - for standard input")
+            .hint(
+                "it prints a decision for each: \
              echo '{\"at\":0}' | tollgate simulate --rate 10/1s --trace -",
-        )
+            )
     }
 }
 

@@ -4,12 +4,13 @@
 //! this machine send a request: a page under a name of its own that resolves to loopback, or a form
 //! of any page. The first is told by the host it asks for, the second by what a form cannot send.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request};
+use http::{HeaderName, Method, Response, StatusCode, request};
 
 use crate::doors::connection::Body;
+use crate::doors::host::{self, Host};
 use crate::doors::tokens::Tokens;
 use crate::reply;
 
@@ -25,6 +26,20 @@ pub(super) struct By {
     pub(super) peer: SocketAddr,
     /// The number of the token in its file, from 1.
     pub(super) token: Option<usize>,
+}
+
+/// Refuses a request that says twice what it is admitted by: whoever wrote the second may not have written
+/// the first.
+pub(super) fn check_said_once(head: &request::Parts) -> Result<(), Box<Response<Body>>> {
+    let names = [&HOST, &ORIGIN, &SEC_FETCH_SITE, &X_TOLLGATE_ADMIN];
+    let twice = |name: &&&HeaderName| head.headers.get_all(**name).iter().nth(1).is_some();
+    match names.iter().find(twice) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("The header field `{name}` stands twice: send it once.");
+            Err(Box::new(reply::error(StatusCode::BAD_REQUEST, &message)))
+        }
+    }
 }
 
 /// Refuses whoever came under a name that is not this machine's, if no tokens guard the door.
@@ -94,34 +109,12 @@ fn is_from_another_site(head: &request::Parts) -> bool {
     }
     let Some(origin) = head.headers.get(ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    origin.is_none_or(|(_, host)| Some(host) != host_of(head))
+    origin.is_none_or(|(_, host)| Some(host) != host::named_by(head))
 }
 
 /// Whether the request was addressed to this machine by a name that only this machine has.
 fn names_loopback(head: &request::Parts) -> bool {
-    host_of(head).is_some_and(is_loopback)
-}
-
-fn host_of(head: &request::Parts) -> Option<&str> {
-    match head.uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => only_host(&head.headers),
-    }
-}
-
-fn only_host(headers: &HeaderMap) -> Option<&str> {
-    let mut hosts = headers.get_all(HOST).iter();
-    let host = hosts.next()?.to_str().ok()?;
-    hosts.next().is_none().then_some(host)
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let by_address = || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    name.eq_ignore_ascii_case("localhost") || by_address()
+    host::named_by(head).and_then(Host::parse).is_some_and(Host::is_loopback)
 }
 
 #[cfg(test)]
@@ -129,33 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_names_are_loopback() {
-        let rows = [
-            ("localhost", true),
-            ("LOCALHOST:9090", true),
-            ("127.0.0.1:9090", true),
-            ("127.9.9.9", true),
-            ("[::1]:9090", true),
-            ("[::ffff:127.0.0.1]", true),
-            ("localhost.example.com", false),
-            ("127.0.0.1.example.com", false),
-            ("192.0.2.1", false),
-            ("0.0.0.0", false),
-            ("user@127.0.0.1", false),
-            ("", false),
-        ];
-        for (host, loopback) in rows {
-            assert_eq!(is_loopback(host), loopback, "{host}");
-        }
-    }
-
-    #[test]
     fn other_sites_are_told_by_what_browsers_say() {
         // Headers; from another site
         let rows: [(&[(&str, &str)], bool); 10] = [
             (&[], false),
-            (&[("origin", "http://localhost:9090")], false),
-            (&[("origin", "http://localhost:9091")], true),
+            (&[("origin", "http://localhost:9190")], false),
+            (&[("origin", "http://localhost:9191")], true),
             (&[("origin", "https://evil.example")], true),
             (&[("origin", "null")], true),
             (&[("sec-fetch-site", "same-origin")], false),
@@ -165,7 +137,7 @@ mod tests {
             (&[("sec-fetch-site", "none"), ("origin", "http://evil.example")], true),
         ];
         for (fields, other) in rows {
-            let mut request = http::Request::post("/api/reload").header(HOST, "localhost:9090");
+            let mut request = http::Request::post("/api/reload").header(HOST, "localhost:9190");
             for (name, value) in fields {
                 request = request.header(*name, *value);
             }

@@ -11,6 +11,7 @@ use tollgate_rules::{Caller, Override, key_text};
 
 use super::ControlPlane;
 use super::guard::By;
+use super::unique_json::{self, NoObject};
 use crate::doors::connection::Body;
 use crate::others;
 use crate::reply;
@@ -120,7 +121,10 @@ impl ControlPlane {
         body: &[u8],
         by: By,
     ) -> Result<Done, Refused> {
-        let body: Map<String, Value> = serde_json::from_slice(body).map_err(|_| bad(CHANGES))?;
+        let body = unique_json::object(body).map_err(|problem| match problem {
+            NoObject::Twice(twice) => bad(&twice),
+            NoObject::Other => bad(CHANGES),
+        })?;
         let mut fields = body.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
             return Err(bad(CHANGES));

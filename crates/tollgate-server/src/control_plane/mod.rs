@@ -8,6 +8,7 @@ mod metrics;
 mod rules;
 mod status;
 mod top;
+mod unique_json;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -89,6 +90,7 @@ impl ControlPlane {
         peer: SocketAddr,
     ) -> Result<Admitted<'a>, Box<Response<Body>>> {
         let tokens = self.tokens.as_deref();
+        guard::check_said_once(head)?;
         guard::check_host(tokens, head)?;
         if let Some(open) = self.open_to_all(head) {
             return Ok(Admitted::ToAll(Box::new(open)));

@@ -13,6 +13,7 @@ use super::forwarded::Style;
 use super::json::Asked;
 use super::{batch, check, envoy, forward_auth, reserve};
 use crate::doors::connection::{Body, Handler};
+use crate::doors::host;
 use crate::doors::request_body::RequestBody;
 use crate::doors::tokens::Tokens;
 use crate::metrics::Timing;
@@ -40,6 +41,9 @@ pub(crate) struct DataPlane {
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) warnings: Warnings,
     pub(crate) timing: Arc<Timing>,
+    /// Whether pages in browsers could reach the door under names of their own: there is neither a token,
+    /// nor a certificate, which would be for another name.
+    pub(crate) can_be_rebound: bool,
     /// What becomes of questions that no rule can be asked about.
     pub(crate) missing_facts: OnMissingFacts,
 }
@@ -103,6 +107,10 @@ impl Route {
 const OF_A_PAGE: &str = "A page in a browser asks here, and without tokens this door cannot tell whose: \
     give it tokens with --auth-token-file.";
 
+const OF_A_REBOUND_NAME: &str = "Without --auth-token-file this door answers only to addresses, to localhost and \
+    to names without dots, because a page in a browser could reach it under any other name: let your \
+    proxy send Tollgate's own address as `Host`, or a token.";
+
 /// Whether a browser sends this for a page. Any page can make the browser of somebody on this machine
 /// post here; without tokens that must not spend or give back anybody's units.
 fn is_of_a_page(headers: &HeaderMap) -> bool {
@@ -118,6 +126,10 @@ impl Handler for DataPlane {
     ) -> Response<Body> {
         if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
             return reply::unauthorized();
+        }
+        if self.can_be_rebound && host::may_be_rebound(head) {
+            self.warnings.rebound(peer.ip(), host::named_by(head), self.gatekeeper.now());
+            return reply::error(StatusCode::FORBIDDEN, OF_A_REBOUND_NAME);
         }
         let Some(route) = Route::of(head.uri.path()) else {
             return reply::error(StatusCode::NOT_FOUND, PATHS);

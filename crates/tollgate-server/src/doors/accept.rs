@@ -35,8 +35,13 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Binds an address. The flag that chose it has the door's name.
-    pub(crate) fn bind(name: &'static str, address: SocketAddr) -> Result<Door, Report> {
+    /// Binds an address. The flag that chose it has the door's name; `others` are those that this server
+    /// takes as well.
+    pub(crate) fn bind(
+        name: &'static str,
+        address: SocketAddr,
+        others: &[SocketAddr],
+    ) -> Result<Door, Report> {
         let bound = (|| {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             // A restart must not wait for connections of the last run to fade.
@@ -47,7 +52,7 @@ impl Door {
         })();
         match bound {
             Ok(listener) => Ok(Door { name, listener }),
-            Err(error) => Err(cannot_bind(name, address, &error)),
+            Err(error) => Err(cannot_bind(name, address, others, &error)),
         }
     }
 
@@ -108,7 +113,7 @@ async fn hand_over(
 ) {
     // The worker's runtime is another one.
     let Ok(stream) = stream.into_std() else { return };
-    let Some(place) = caps.enter(peer.ip()) else {
+    let Some(place) = caps.admit(peer.ip()).await else {
         return turn_away(stream, too_many);
     };
     // Without it a response of two packets may wait for an acknowledgement.
@@ -149,15 +154,34 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn cannot_bind(name: &str, address: SocketAddr, error: &io::Error) -> Report {
+/// The most ports that are tried for one that is free.
+const PORTS_TRIED_MAX: usize = 100;
+
+/// The next address that nobody uses, and that this server will not take itself.
+fn free_after(address: SocketAddr, others: &[SocketAddr]) -> Option<SocketAddr> {
+    let is_ours = |port: &u16| others.iter().any(|other| other.port() == *port);
+    let ports = address.port().saturating_add(1).max(1024)..=u16::MAX;
+    let ports = ports.filter(|port| !is_ours(port)).take(PORTS_TRIED_MAX);
+    let mut addresses = ports.map(|port| SocketAddr::new(address.ip(), port));
+    addresses.find(|address| std::net::TcpListener::bind(address).is_ok())
+}
+
+fn cannot_bind(
+    name: &str,
+    address: SocketAddr,
+    others: &[SocketAddr],
+    error: &io::Error,
+) -> Report {
     let report = Report::new(format!("cannot open the door {name} at {address}: {error}"));
     let port = address.port();
     report.hint(match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "another program uses port {port}: stop it, or choose another port with \
-             --{name} {}, 0 for any free one, or switch the door off with --{name} none",
-            SocketAddr::new(address.ip(), port.wrapping_add(1).max(1024))
-        ),
+        io::ErrorKind::AddrInUse => {
+            let free = free_after(address, others).unwrap_or(SocketAddr::new(address.ip(), 0));
+            format!(
+                "another program uses port {port}: stop it, or choose another port, such as \
+                 --{name} {free} (0 is any free one), or switch the door off with --{name} none"
+            )
+        }
         io::ErrorKind::PermissionDenied => format!(
             "ports below 1024 need a privilege: choose a higher one with --{name}, or grant \
              CAP_NET_BIND_SERVICE"

@@ -153,8 +153,7 @@ where
     let mut connection = pin!(site.protocols.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
-        // Before the order is looked at: an order given later finds the waker. Both happen on the
-        // worker's thread.
+        // Before the order is looked at: an order given later finds the waker.
         pulse.wake_with(context.waker());
         match pulse.order() {
             Order::CarryOn => {}
@@ -364,8 +363,8 @@ mod tests {
         client.set_read_timeout(Some(30 * second)).unwrap();
         let (stream, peer) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let place = ConnectionCaps::new(1, 1).enter(peer.ip()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let place = runtime.block_on(ConnectionCaps::new(1, 1).admit(peer.ip())).unwrap();
         runtime.block_on(workers.take(Arrival { stream, peer, place }));
 
         for (path, want) in

@@ -1,36 +1,56 @@
-//! How many connections there may be, in total and from one address.
+//! How many connections there may be, in total and from one address, and which of them make room.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::patrol::{Order, Pulse};
+
+/// How long a newcomer waits for an idle connection to be closed.
+const EVICTION_MAX: Duration = Duration::from_secs(1);
 
 /// Counts open connections.
 pub(crate) struct ConnectionCaps {
     total_max: usize,
     per_ip_max: usize,
+    /// Whether idle connections make room for new ones.
+    evicts: bool,
     open: Mutex<Open>,
+    /// Told whenever a connection has ended, where idle ones make room.
+    ended: Notify,
 }
 
 #[derive(Default)]
 struct Open {
     total: usize,
     accepted: u64,
+    evicted: u64,
     refused_in_total: u64,
     refused_per_ip: u64,
     /// Connections of each address. Bound: `total_max` entries, since each has a connection.
     per_ip: HashMap<IpAddr, usize>,
+    last_id: u64,
+    /// Connections that may have to make room, the oldest first. Bound: `total_max` entries; none unless
+    /// `evicts`.
+    evictable: BTreeMap<u64, (IpAddr, Arc<Pulse>)>,
 }
 
-/// What has come so far.
+/// Connections of a listener so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionFigures {
     /// Connections that are open.
     pub(crate) open: usize,
     /// Connections that got a place.
     pub(crate) accepted: u64,
-    /// Those that did not, because too many were open,
+    /// Idle connections that were closed to make room.
+    pub(crate) evicted: u64,
+    /// Connections that were turned away because too many were open.
     pub(crate) refused_in_total: u64,
-    /// or too many from their address.
+    /// Connections that were turned away because too many were open from their address.
     pub(crate) refused_per_ip: u64,
 }
 
@@ -38,30 +58,92 @@ pub(crate) struct ConnectionFigures {
 pub(crate) struct Place {
     caps: Arc<ConnectionCaps>,
     ip: IpAddr,
+    id: u64,
+    pulse: Arc<Pulse>,
+}
+
+impl Place {
+    /// What the connection is doing.
+    pub(super) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+}
+
+/// Which cap a new connection would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    InTotal,
+    PerIp,
 }
 
 impl ConnectionCaps {
+    /// Connections beyond these numbers are turned away.
     pub(crate) fn new(total_max: usize, per_ip_max: usize) -> Arc<ConnectionCaps> {
-        Arc::new(ConnectionCaps { total_max, per_ip_max, open: Mutex::default() })
+        ConnectionCaps::of(total_max, per_ip_max, false)
     }
 
-    /// A place for a connection from this address, unless there are too many.
-    pub(crate) fn enter(self: &Arc<ConnectionCaps>, peer: IpAddr) -> Option<Place> {
+    /// For each connection beyond these numbers an idle one is closed; if all are busy, it is turned away.
+    pub(crate) fn evicting(total_max: usize, per_ip_max: usize) -> Arc<ConnectionCaps> {
+        ConnectionCaps::of(total_max, per_ip_max, true)
+    }
+
+    fn of(total_max: usize, per_ip_max: usize, evicts: bool) -> Arc<ConnectionCaps> {
+        let (open, ended) = (Mutex::default(), Notify::new());
+        Arc::new(ConnectionCaps { total_max, per_ip_max, evicts, open, ended })
+    }
+
+    /// A place for a connection from this address, as soon as there is one. `None`: there are too many.
+    pub(crate) async fn admit(self: &Arc<ConnectionCaps>, peer: IpAddr) -> Option<Place> {
         let ip = holder(peer);
+        let full = match self.enter(ip) {
+            Ok(place) => return Some(place),
+            Err(full) => full,
+        };
+        if self.evicts
+            && let Ok(Some(place)) = tokio::time::timeout(EVICTION_MAX, self.make_room(ip)).await
+        {
+            return Some(place);
+        }
+        let mut open = self.open();
+        match full {
+            Full::InTotal => open.refused_in_total += 1,
+            Full::PerIp => open.refused_per_ip += 1,
+        }
+        None
+    }
+
+    /// Closes idle connections until there is a place. `None`: none is idle.
+    async fn make_room(self: &Arc<ConnectionCaps>, ip: IpAddr) -> Option<Place> {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // From here on no end is missed.
+            ended.as_mut().enable();
+            match self.enter(ip) {
+                Ok(place) => return Some(place),
+                Err(full) if self.open().evict(full, ip) => ended.await,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn enter(self: &Arc<ConnectionCaps>, ip: IpAddr) -> Result<Place, Full> {
         let mut open = self.open();
         if open.total >= self.total_max {
-            open.refused_in_total += 1;
-            return None;
+            return Err(Full::InTotal);
         }
         let from_ip = open.per_ip.entry(ip).or_default();
         if *from_ip >= self.per_ip_max {
-            open.refused_per_ip += 1;
-            return None;
+            return Err(Full::PerIp);
         }
         *from_ip += 1;
         open.total += 1;
         open.accepted += 1;
-        Some(Place { caps: self.clone(), ip })
+        open.last_id += 1;
+        let (id, pulse) = (open.last_id, Arc::<Pulse>::default());
+        if self.evicts {
+            open.evictable.insert(id, (ip, pulse.clone()));
+        }
+        Ok(Place { caps: self.clone(), ip, id, pulse })
     }
 
     /// What has come so far.
@@ -70,14 +152,32 @@ impl ConnectionCaps {
         ConnectionFigures {
             open: open.total,
             accepted: open.accepted,
+            evicted: open.evicted,
             refused_in_total: open.refused_in_total,
             refused_per_ip: open.refused_per_ip,
         }
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
-        // Both counters are changed without anything between that could panic.
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // Counters are changed without anything between that could panic.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Closes the connection that is easiest to spare, unless one is being closed already. Whether one will
+    /// end.
+    fn evict(&mut self, full: Full, ip: IpAddr) -> bool {
+        let concerned = |other: &&(IpAddr, Arc<Pulse>)| full == Full::InTotal || other.0 == ip;
+        let mut all = self.evictable.values().filter(concerned).map(|(_, pulse)| pulse);
+        if all.clone().any(|pulse| pulse.order() == Order::Abort) {
+            return true;
+        }
+        let ranked = all.by_ref().filter_map(|pulse| Some((pulse.eviction_rank()?, pulse)));
+        let Some((_, pulse)) = ranked.min_by_key(|(rank, _)| *rank) else { return false };
+        pulse.evict();
+        self.evicted += 1;
+        true
     }
 }
 
@@ -85,10 +185,16 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.caps.open();
         open.total -= 1;
-        let Some(from_ip) = open.per_ip.get_mut(&self.ip) else { return };
-        *from_ip -= 1;
-        if *from_ip == 0 {
-            open.per_ip.remove(&self.ip);
+        open.evictable.remove(&self.id);
+        if let Some(from_ip) = open.per_ip.get_mut(&self.ip) {
+            *from_ip -= 1;
+            if *from_ip == 0 {
+                open.per_ip.remove(&self.ip);
+            }
+        }
+        drop(open);
+        if self.caps.evicts {
+            self.caps.ended.notify_waiters();
         }
     }
 }
@@ -106,12 +212,23 @@ fn holder(peer: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
+
+    /// What comes of it without waiting.
+    fn at_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
 
     #[test]
     fn places_are_counted_in_total_and_per_address() {
         let caps = ConnectionCaps::new(3, 2);
-        let enter = |ip: &str| caps.enter(ip.parse().unwrap());
+        let enter = |ip: &str| match at_once(caps.admit(ip.parse().unwrap())) {
+            Poll::Ready(place) => place,
+            Poll::Pending => panic!("nobody makes room here"),
+        };
         let (a, b) = (enter("2001:db8::1"), enter("2001:db8::2"));
         assert!(a.is_some() && b.is_some());
         assert!(enter("2001:db8:0:0:ffff::3").is_none(), "the same /64");
@@ -123,11 +240,43 @@ mod tests {
         assert!(d.is_some());
         drop(b);
         assert!(enter("192.0.2.1").is_none(), "two are open from there, one in another form");
-        let want =
-            |open| ConnectionFigures { open, accepted: 4, refused_in_total: 1, refused_per_ip: 2 };
+        let want = |open| ConnectionFigures {
+            open,
+            accepted: 4,
+            evicted: 0,
+            refused_in_total: 1,
+            refused_per_ip: 2,
+        };
         assert_eq!(caps.figures(), want(2));
         drop((c, d));
         assert_eq!(caps.open().per_ip.len(), 0);
         assert_eq!(caps.figures(), want(0));
+    }
+
+    #[tokio::test]
+    async fn idle_connections_make_room_and_busy_ones_do_not() {
+        let caps = ConnectionCaps::evicting(4, 2);
+        let [ours, other] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
+        let busy = caps.admit(ours).await.unwrap();
+        busy.pulse.begin(false);
+        let idle = caps.admit(ours).await.unwrap();
+        let stranger = caps.admit(other).await.unwrap();
+        {
+            let mut newcomer = pin!(caps.admit(ours));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(newcomer.as_mut().poll(&mut context).is_pending(), "until one has left");
+            assert_eq!(idle.pulse.order(), Order::Abort);
+            assert_eq!(stranger.pulse.order(), Order::CarryOn, "there is room for others in total");
+            assert_eq!(busy.pulse.order(), Order::CarryOn);
+            drop(idle);
+            let newcomer = newcomer.await.expect("a place");
+            newcomer.pulse.begin(false);
+            assert!(caps.admit(ours).await.is_none(), "all of them are busy");
+            assert_eq!(caps.figures().open, 3);
+        }
+        drop((busy, stranger));
+        let figures = caps.figures();
+        assert_eq!((figures.open, figures.evicted, figures.refused_per_ip), (0, 1, 1));
+        assert!(caps.open().evictable.is_empty() && caps.open().per_ip.is_empty());
     }
 }

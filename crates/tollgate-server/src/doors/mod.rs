@@ -11,6 +11,7 @@ pub(crate) mod allowance;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;
 pub(crate) mod farewell;
+pub(crate) mod host;
 pub(crate) mod patrol;
 pub(crate) mod protocol;
 pub(crate) mod request_body;

@@ -4,8 +4,10 @@
 //! makes a round every so often and ages the pulses. So a request sets no timer and reads no clock,
 //! and a slow connection is noticed at most one round late.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -123,11 +125,31 @@ impl Pulse {
     pub(crate) fn wake_with(&self, waker: &Waker) {
         if self.waker.get().is_none() {
             let _ = self.waker.set(waker.clone());
+            // With the one in `give`: whoever gives an order from another thread finds this waker, or the
+            // order is seen by whoever looks after this.
+            fence(SeqCst);
         }
+    }
+
+    /// How soon this connection makes room for another, the smallest first: those that never asked
+    /// anything, then those that were quiet for longest, then those whose replies are not taken. `None`: a
+    /// request is being answered, so it does not.
+    pub(super) fn eviction_rank(&self) -> Option<(bool, bool, Reverse<u32>)> {
+        if self.active.load(Relaxed) > 0 {
+            return None;
+        }
+        let reply_waits = self.waiting.iter().any(|waiting| waiting.load(Relaxed) > 0);
+        Some((reply_waits, self.used.load(Relaxed), Reverse(self.rounds.load(Relaxed))))
+    }
+
+    /// Closes the connection at once, from any thread.
+    pub(super) fn evict(&self) {
+        self.give(Order::Abort);
     }
 
     fn give(&self, order: Order) {
         self.order.fetch_max(order as u8, Relaxed);
+        fence(SeqCst);
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
@@ -187,8 +209,7 @@ struct Beat {
 
 impl Patrol {
     /// Watches a connection until the guard is dropped.
-    pub(crate) fn watch(self: &Arc<Patrol>) -> Watched {
-        let pulse = Arc::new(Pulse::default());
+    pub(crate) fn watch(self: &Arc<Patrol>, pulse: Arc<Pulse>) -> Watched {
         let mut beat = self.beat();
         beat.last_id += 1;
         let id = beat.last_id;
@@ -271,11 +292,11 @@ mod tests {
     #[test]
     fn slow_heads_and_idle_connections_are_closed_and_busy_ones_are_not() {
         let patrol = Arc::new(Patrol::default());
-        let watched = patrol.watch();
+        let watched = patrol.watch(Arc::default());
         let pulse = watched.pulse.clone();
         assert_eq!(rounds_until(&patrol, &pulse, Order::Abort), 9, "says nothing");
 
-        let watched = patrol.watch();
+        let watched = patrol.watch(Arc::default());
         let pulse = watched.pulse.clone();
         for _ in 0..8 {
             patrol.round(&PATIENCE);
@@ -288,7 +309,7 @@ mod tests {
         assert_eq!(rounds_until(&patrol, &pulse, Order::Finish), 61, "idle");
         assert_eq!(rounds_until(&patrol, &pulse, Order::Abort), 8, "does not finish");
 
-        let watched = patrol.watch();
+        let watched = patrol.watch(Arc::default());
         let pulse = watched.pulse.clone();
         pulse.hear();
         pulse.begin(false);
@@ -304,7 +325,7 @@ mod tests {
         // Whether the first reply is taken | the rounds until it ends, 0: it does not
         for (takes, ends) in [(true, 0), (false, 122)] {
             let patrol = Arc::new(Patrol::default());
-            let watched = patrol.watch();
+            let watched = patrol.watch(Arc::default());
             let pulse = &watched.pulse;
             let first = pulse.reply();
             if takes {
@@ -323,13 +344,29 @@ mod tests {
     }
 
     #[test]
+    fn who_makes_room_first() {
+        let [silent, quiet, fresh, stuck, busy] = [(); 5].map(|()| Pulse::default());
+        for pulse in [&quiet, &fresh, &stuck, &busy] {
+            pulse.begin(false);
+            pulse.end();
+        }
+        quiet.age(&PATIENCE);
+        stuck.reply();
+        stuck.age(&PATIENCE);
+        busy.begin(false);
+        assert_eq!(busy.eviction_rank(), None);
+        let order = [&silent, &quiet, &fresh, &stuck].map(|pulse| pulse.eviction_rank().unwrap());
+        assert!(order.is_sorted(), "{order:?}");
+    }
+
+    #[test]
     fn who_comes_while_all_finish_finishes_too() {
         let patrol = Arc::new(Patrol::default());
-        let before = patrol.watch();
+        let before = patrol.watch(Arc::default());
         patrol.finish_http2();
         assert_eq!(before.pulse.order(), Order::CarryOn);
         patrol.finish_all();
         assert_eq!(before.pulse.order(), Order::Finish);
-        assert_eq!(patrol.watch().pulse.order(), Order::Finish);
+        assert_eq!(patrol.watch(Arc::default()).pulse.order(), Order::Finish);
     }
 }

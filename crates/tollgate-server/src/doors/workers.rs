@@ -96,7 +96,8 @@ async fn work<P: Protocol>(
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     while let Some((arrival, load)) = queue.recv().await {
         let guards = (load, open.clone());
-        let (watched, protocol, tls) = (patrol.watch(), protocol.clone(), tls.clone());
+        let watched = patrol.watch(arrival.place.pulse().clone());
+        let (protocol, tls) = (protocol.clone(), tls.clone());
         tokio::spawn(async move {
             greet(arrival, watched, protocol, tls).await;
             drop(guards);

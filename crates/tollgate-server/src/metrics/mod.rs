@@ -213,6 +213,11 @@ impl Metrics {
                 refused.sample(&[("door", door.name), ("reason", reason)], count);
             }
         }
+        let help = "Idle connections that were closed to make room for another.";
+        let mut evicted = page.family("tollgate_connections_evicted_total", Kind::Counter, help);
+        for (door, figures) in &doors {
+            evicted.sample(&[("door", door.name)], figures.evicted);
+        }
         let help = "Responses, by door and status.";
         let mut sent = page.family("tollgate_http_responses_total", Kind::Counter, help);
         for (door, _) in &doors {

@@ -122,8 +122,6 @@ fn hot_keys(page: &mut Page, stats: &SharedStats) {
     one("tollgate_local_sync_failures_total", Kind::Counter, stats.sync_failures, help);
     let help = "Keys that the store decided, because too many others are told afterwards.";
     one("tollgate_local_sync_without_room_total", Kind::Counter, stats.sync_without_room, help);
-    let help = "Refusals answered without asking that count towards no ban and no limit.";
-    one("tollgate_refusals_unreported_total", Kind::Counter, stats.refusals_unreported, help);
     let help = "Units of those that the store may have heard of, and is not told again.";
     one("tollgate_local_sync_unsure_units_total", Kind::Counter, stats.sync_units_unsure, help);
     let help = "Refunds and charges that wait until the store answers again.";

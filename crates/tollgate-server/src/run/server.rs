@@ -24,7 +24,8 @@ use crate::settings::Settings;
 use crate::telemetry::Logs;
 use crate::warnings::Warnings;
 
-/// The most connections of the admin door from one address: nobody alone may keep a probe out.
+/// The most connections of the admin door from one address. One more closes an idle one, so that nobody
+/// keeps a probe out by holding connections open.
 const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 32;
 /// How long the head of a request to it may take: connections that say nothing make room.
 const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
@@ -63,9 +64,9 @@ impl<H: Handler> Hall<Site<H>> {
 }
 
 impl<'a> Server<'a> {
-    /// What answers at each door.
+    /// What answers at each door; data doors let in at most so many connections.
     pub(super) fn new(
-        settings: &'a Settings,
+        (settings, connections): (&'a Settings, usize),
         logs: &'a Logs,
         credentials: Credentials,
         heart: Heart,
@@ -79,12 +80,12 @@ impl<'a> Server<'a> {
             idle: settings.idle_timeout,
             body: settings.body_timeout,
         };
-        let (total, per_ip) = (settings.max_connections, settings.max_connections_per_ip);
-        let caps = || ConnectionCaps::new(total.get(), per_ip.get());
+        let per_ip = settings.max_connections_per_ip.get();
+        let caps = || ConnectionCaps::new(connections, per_ip);
         let http = DoorFigures::of_http("http", caps());
         let grpc = DoorFigures::of_http("grpc", caps());
         let resp = DoorFigures::new("resp", caps());
-        let caps = ConnectionCaps::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
+        let caps = ConnectionCaps::evicting(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
         let admin = DoorFigures::of_http("admin", caps);
         let timing = Arc::<Timing>::default();
         let data = DataPlane {
@@ -92,6 +93,7 @@ impl<'a> Server<'a> {
             tokens: tokens.clone(),
             warnings: Warnings::new(logs),
             timing: timing.clone(),
+            can_be_rebound: tokens.is_none() && certificate.is_none(),
             missing_facts: settings.missing_facts,
         };
         let envoy = EnvoyDoor {

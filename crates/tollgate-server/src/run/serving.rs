@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::announce::announce;
 use super::server::{Hall, Server};
 use super::{cannot_start, workers};
+use crate::cli::check::Size;
 use crate::cli::{Failure, Report};
 use crate::doors::DoorAddress;
 use crate::doors::accept::Door;
@@ -18,6 +19,7 @@ use crate::doors::workers::{Ended, Workers};
 use crate::shutdown::Signals;
 use crate::snapshot::Keeper;
 use crate::store::Gatekeeper;
+use crate::telemetry::Field;
 use crate::warnings;
 
 /// How long requests may take to finish once the server is asked to stop.
@@ -35,6 +37,8 @@ impl Server<'_> {
     ) -> Result<(), Failure> {
         let settings = self.settings;
         // All are bound before the first accepts: a start that fails half-way serves nobody.
+        let doors = [settings.http, settings.grpc, settings.resp, settings.admin];
+        let bind = |name, address| bind(name, address, &doors);
         let http = bind("http", settings.http)?;
         let grpc = bind("grpc", settings.grpc)?;
         let resp = bind("resp", settings.resp)?;
@@ -64,8 +68,10 @@ impl Server<'_> {
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
         tokio::spawn(warnings::watch_store(gatekeeper.clone(), self.logs.clone()));
+        tokio::spawn(self.resp.protocol.clone().watch_resets());
         let others = self.others.clone();
         tokio::spawn(warnings::watch_others(others, gatekeeper.clone(), self.logs.clone()));
+        self.tell_of_start(&gatekeeper);
         announce(addresses, settings);
 
         let signal = signals.next(&self.live).await;
@@ -79,12 +85,25 @@ impl Server<'_> {
                 return Ok(());
             }
         }
+        self.resp.protocol.finish();
         if let Some(store) = gatekeeper.limiter().store().shared() {
             store.leave(self.others.control()).await;
         }
         keeper.map_or(Ok(()), Keeper::finish).map_err(Failure::Input)?;
         self.logs.info("stopped", &[]);
         Ok(())
+    }
+
+    /// Tells in one line what serves: for whoever reads the log of a server that they did not start.
+    fn tell_of_start(&self, gatekeeper: &Gatekeeper) {
+        let Size { rules, limits, .. } = Size::of(&gatekeeper.rules());
+        let fields: [Field<'_>; 4] = [
+            ("version", &env!("CARGO_PKG_VERSION")),
+            ("rules", &rules),
+            ("limits", &limits),
+            ("store", &self.settings.store),
+        ];
+        self.logs.info("tollgate serves", &fields);
     }
 
     /// What was decided at other instances holds here from the first request, if the store can be asked.
@@ -151,9 +170,16 @@ impl Opened {
     }
 }
 
-fn bind(name: &'static str, address: DoorAddress) -> Result<Option<Door>, Failure> {
-    match address {
-        DoorAddress::None => Ok(None),
-        DoorAddress::At(address) => Door::bind(name, address).map(Some).map_err(Failure::Input),
-    }
+fn bind(
+    name: &'static str,
+    address: DoorAddress,
+    all: &[DoorAddress],
+) -> Result<Option<Door>, Failure> {
+    let DoorAddress::At(address) = address else { return Ok(None) };
+    let at = |door: &DoorAddress| match door {
+        DoorAddress::At(address) => Some(*address),
+        DoorAddress::None => None,
+    };
+    let others: Vec<_> = all.iter().filter_map(at).collect();
+    Door::bind(name, address, &others).map(Some).map_err(Failure::Input)
 }

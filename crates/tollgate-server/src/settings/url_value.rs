@@ -6,6 +6,8 @@ use clap::builder::{StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
+use crate::cli::environment;
+
 /// Reads a value as this function does, and repeats nothing of it. (Of a plain function clap repeats the
 /// value as it is.)
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +19,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for UrlValue<T> {
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
         let text = StringValueParser::new().parse_ref(command, arg, value)?;
         (self.0)(&text).map_err(|problem| {
-            let arg = arg.map(ToString::to_string).unwrap_or_default();
+            let arg = arg.map(environment::name_of).unwrap_or_default();
             let problem = format!("invalid value for '{arg}': {problem}\n");
             Error::raw(ErrorKind::ValueValidation, problem).with_cmd(command)
         })

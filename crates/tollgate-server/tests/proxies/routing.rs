@@ -114,14 +114,16 @@ fn behind_envoy_the_application_gets_what_was_counted() {
 fn the_application_gets_what_was_counted(mut routed: Routed) {
     let pass = |routed: &Routed| {
         let stream = connect_from(Ipv4Addr::new(127, 0, 0, 7), routed.proxy.address());
-        let headers = [("x-forwarded-for", "192.0.2.1"), ("x-api-key", "one")];
+        // A name with dots, as clients have: a proxy that passes it on to Tollgate is refused there.
+        let host = ("host", "www.example.com");
+        let headers = [host, ("x-forwarded-for", "192.0.2.1"), ("x-api-key", "one")];
         let mut client = Client::over(stream.expect("the proxy listens"));
         assert_eq!(client.request("GET", "/page", &headers, "").status, 200);
         let reached = routed.application.take();
         let [request] = &reached[..] else { panic!("one request: {reached:?}") };
         assert_eq!(request.all("x-forwarded-for"), ["127.0.0.7"]);
         assert_eq!(request.all("x-api-key"), ["one"]);
-        assert_eq!(request.all("host"), ["localhost"], "the one that the client named");
+        assert_eq!(request.all("host"), ["www.example.com"], "the one that the client named");
     };
     pass(&routed);
     // Nor does it get anything else when nobody can be asked.

@@ -12,25 +12,37 @@ use crate::setup::{ADDRESS, Kind, LIMIT, LOGINS, Setup};
 pub(crate) fn let_in(kind: &Kind) {
     let setup = Setup::start(kind);
     let mut client = setup.client(2);
-    let page = client.request("GET", "/some/page?x=1&y", &[], "");
+    // A name with dots, as clients have: a proxy that passes it on to Tollgate is refused there.
+    let page = client.request("GET", "/some/page?x=1&y", &[("host", "www.example.com")], "");
     assert_eq!((page.status, page.body.as_str()), (200, BODY));
     assert_eq!(page.header("x-application"), Some("yes"), "the application's own header");
     assert_eq!(page.header("retry-after"), None);
     if kind.tells_what_is_left {
-        let left = page.header("ratelimit").expect("the field RateLimit");
-        assert!(left.starts_with("\"api-1h\";r=99;"), "{left}");
-        assert_eq!(
-            page.header("ratelimit-policy"),
-            Some("\"api-1h\";q=100;w=3600, \"addresses-1h\";q=500;w=3600")
-        );
+        assert_told(&|name| page.header(name));
     }
     // On the same connection.
     let sent = client.request("POST", "/form", &[("content-type", "text/plain")], "a body");
     assert_eq!(sent.status, 200);
     let reached = setup.reached();
     let [page, form] = &reached[..] else { panic!("two requests: {reached:?}") };
+    if !kind.tells_what_is_left {
+        // The application is told, and could pass it on.
+        assert_told(&|name| page.all(name).first().copied());
+    }
     assert_eq!((page.method.as_str(), page.target.as_str()), ("GET", "/some/page?x=1&y"));
     assert_eq!((form.method.as_str(), form.body.as_slice()), ("POST", &b"a body"[..]));
+}
+
+/// What is left, in both dialects that are on by default.
+fn assert_told<'a>(header: &dyn Fn(&str) -> Option<&'a str>) {
+    let left = header("ratelimit").expect("the field RateLimit");
+    assert!(left.starts_with("\"api-1h\";r=99;"), "{left}");
+    let policy = "\"api-1h\";q=100;w=3600, \"addresses-1h\";q=500;w=3600";
+    assert_eq!(header("ratelimit-policy"), Some(policy));
+    assert_eq!(header("x-ratelimit-limit"), Some("100"));
+    assert_eq!(header("x-ratelimit-remaining"), Some("99"));
+    let reset = header("x-ratelimit-reset").and_then(|second| second.parse::<u64>().ok());
+    assert!(reset.is_some_and(|second| second > 1_700_000_000), "{reset:?}");
 }
 
 /// Over the limit: 429 with everything a client needs, and the application hears nothing of it.
@@ -52,6 +64,13 @@ pub(crate) fn refused(kind: &Kind) {
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
     assert_eq!(refused.json()["error"], "Too Many Requests");
     assert_eq!(refused.json()["status"], 429);
+    assert_eq!(refused.json()["retryAfter"], wait);
+    let message = refused.json()["message"].as_str().map(ToString::to_string);
+    assert!(message.is_some_and(|text| text.starts_with("Rate limit exceeded.")));
+    assert_eq!(refused.header("x-ratelimit-limit"), Some("5"));
+    assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+    let reset = refused.header("x-ratelimit-reset").and_then(|second| second.parse::<u64>().ok());
+    assert!(reset.is_some_and(|second| second > 1_700_000_000), "{reset:?}");
     assert_eq!(setup.reached(), [], "a refused request goes no further");
     // Others are not meant, and neither are other methods of the same caller.
     assert_eq!(setup.status(3, "POST", "/login"), 200);

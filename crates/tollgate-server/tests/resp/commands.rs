@@ -37,16 +37,17 @@ fn simple_commands_in_any_letters() {
             ("CLUSTER SLOTS", error(disabled)),
             ("READONLY", error(disabled)),
             ("READWRITE", error(disabled)),
-            ("COMMAND COUNT", Reply::Integer(19)),
+            ("COMMAND COUNT", Reply::Integer(22)),
             ("COMMAND DOCS ping", Reply::Array(Vec::new())),
             ("COMMAND COUNT x", error("ERR wrong number of arguments for 'command|count' command")),
             ("COMMAND X", error("ERR unknown subcommand 'X'. Try COMMAND HELP.")),
             ("GET a b", error("ERR unknown command 'GET', with args beginning with: 'a' 'b' ")),
-            ("MULTI", error("ERR unknown command 'MULTI', with args beginning with: ")),
+            ("EXEC", error("ERR EXEC without MULTI")),
+            ("DISCARD", error("ERR DISCARD without MULTI")),
         ],
     );
     let Reply::Array(all) = redis.say("COMMAND") else { panic!("no array") };
-    assert_eq!(all.len(), 19);
+    assert_eq!(all.len(), 22);
     let Reply::Array(one) = redis.say("COMMAND INFO cl.throttle get") else { panic!("no array") };
     let Reply::Array(described) = &one[0] else { panic!("no array") };
     assert_eq!(described[..2], [Reply::text("cl.throttle"), Reply::Integer(-1)]);
@@ -276,4 +277,90 @@ fn help_is_what_is_promised() {
         let has = |reply: &Reply| matches!(reply, Reply::Bulk(text) if String::from_utf8_lossy(text).contains(word));
         assert!(lines.len() > 1 && lines.iter().any(has), "{line}: {lines:?}");
     }
+}
+
+/// What is between MULTI and EXEC would be charged although the client hears that all of it failed: it is
+/// refused whole, and nothing of it counts.
+#[test]
+fn a_transaction_is_refused_whole() {
+    let server = Server::start(&["--limit", "9/hour"]);
+    let mut redis = Redis::connect(&server);
+    let throttle = "CL.THROTTLE k 4 5 86400";
+    let refused = [
+        throttle,
+        "TG.CHECK user 42",
+        "TG.RESET default user=42",
+        "CL.THROTTLE k x 5 86400",
+        "ECHO",
+        "GET a",
+        "PING",
+        "CLIENT REPLY OFF",
+        "HELLO 3",
+    ];
+    assert_eq!(redis.say("MULTI"), Reply::ok());
+    assert_eq!(redis.say("MULTI"), error("ERR MULTI calls can not be nested"));
+    for line in refused {
+        let told = redis.say(line);
+        assert!(told.error().contains("pipeline(transaction=False)"), "{line}: {told:?}");
+    }
+    let aborted = "EXECABORT Transaction discarded because of previous errors.";
+    assert_eq!(redis.say("EXEC"), error(aborted));
+    let one_left = |redis: &mut Redis, left: i64| {
+        let Reply::Array(reply) = redis.say("CL.THROTTLE k 4 5 86400") else { panic!("no array") };
+        assert_eq!(reply[..3], [0, 5, left].map(Reply::Integer));
+    };
+    one_left(&mut redis, 4);
+    let Reply::Array(peek) = redis.say("TG.PEEK user 42") else { panic!("no array") };
+    assert_eq!(peek[2], Reply::Integer(9), "nothing was charged");
+    // In one piece, as clients send it: what came before and after is decided, what is between is not.
+    let words: Vec<u8> = [throttle, "MULTI", throttle, throttle, "EXEC", throttle]
+        .iter()
+        .flat_map(|line| command(&line.split(' ').collect::<Vec<_>>()))
+        .collect();
+    redis.send(&words);
+    let replies: Vec<Reply> = (0..6).map(|_| redis.receive()).collect();
+    let allowed: Vec<bool> = replies.iter().map(|one| matches!(one, Reply::Array(_))).collect();
+    assert_eq!(allowed, [true, false, false, false, false, true], "{replies:?}");
+    one_left(&mut redis, 1);
+    // It ends otherwise, too, and an empty one does nothing.
+    for end in ["DISCARD", "RESET"] {
+        assert_eq!(redis.say("MULTI"), Reply::ok());
+        assert!(matches!(redis.say(throttle), Reply::Error(_)));
+        assert!(!matches!(redis.say(end), Reply::Error(_)), "{end}");
+        assert!(matches!(redis.say("PING"), Reply::Simple(_)), "{end}");
+    }
+    assert_eq!(redis.say("MULTI"), Reply::ok());
+    assert_eq!(redis.say("EXEC"), Reply::Array(Vec::new()));
+    one_left(&mut redis, 0);
+}
+
+/// Whoever may ask cannot drown the log, or hide what others do in it.
+#[test]
+fn a_flood_of_resets_is_few_lines_that_say_how_many_there_were() {
+    const RESETS: u64 = 20_000;
+    let server = Server::start(&["--limit", "9/hour", "--log-format", "json"]);
+    let mut redis = Redis::connect(&server);
+    let one = command(&["TG.RESET", "default", "user=42"]);
+    for _ in 0..RESETS / 1_000 {
+        redis.send(&one.repeat(1_000));
+        for _ in 0..1_000 {
+            assert!(matches!(redis.receive(), Reply::Integer(_) | Reply::Simple(_)));
+        }
+    }
+    let log = server.stop().stderr;
+    let events = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let (mut lines, mut more, mut summaries) = (0, 0, 0);
+    for event in events {
+        match event["event"].as_str().unwrap() {
+            "a key was reset" => lines += 1,
+            "more keys were reset within a second than are logged one by one" => {
+                assert_eq!((&event["by"], &event["token"]), (&"127.0.0.1".into(), &"none".into()));
+                summaries += 1;
+                more += event["resets"].as_u64().expect("a number");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(lines + more, RESETS, "none is lost");
+    assert!(lines <= 10 * (summaries + 1), "{lines} lines in about {summaries} seconds");
 }

@@ -24,6 +24,15 @@ async function main() {
   const told = replies.slice(0, 6).map(([error, reply]) => (assert.ifError(error), verdict(reply)));
   assert.deepStrictEqual(told, [[0, 5, 3], [0, 5, 2], [0, 5, 1], [0, 5, 0], [1, 5, 0], [1, 5, 0]]);
   assert.strictEqual(replies[6][0].message, "Cell error: Store error: Couldn't parse as integer: x");
+
+  // A transaction is refused whole, and nothing in it counts.
+  const multi = client.multi();
+  for (let turn = 0; turn < 3; turn++) multi.call("CL.THROTTLE", ...throttle("multi"));
+  await assert.rejects(multi.exec(), (error) => {
+    assert.match(error.message, /^EXECABORT/);
+    return error.previousErrors.every(({ message }) => message.includes("ioredis: pipeline()"));
+  });
+  assert.deepStrictEqual(verdict(await client.call("CL.THROTTLE", ...throttle("multi"))), [0, 5, 4]);
   await client.quit();
 
   const auto = new Redis({ ...options, port: open, enableAutoPipelining: true });

@@ -52,6 +52,16 @@ def synchronous(protocol):
         raise AssertionError("no error")
     except redis.ResponseError as error:
         same(str(error).startswith("unknown command 'GET'"), True)
+    # What redis-py does by default is a transaction: it is refused, with what to write instead.
+    pipe = client.pipeline()
+    for _ in range(3):
+        pipe.execute_command(*throttle(f"transaction{protocol}"))
+    try:
+        pipe.execute()
+        raise AssertionError("no error")
+    except redis.ResponseError as error:
+        same("pipeline(transaction=False)" in str(error), True)
+    same(client.execute_command(*throttle(f"transaction{protocol}"))[:3], [0, 5, 4])
     client.close()
 
 

@@ -77,13 +77,62 @@ fn without_a_token_the_admin_door_answers_to_loopback_names_only() {
     let server = Server::start(&["--limit", "9/hour"]);
     let rows = [
         ("localhost", 200),
-        ("127.0.0.1:9090", 200),
+        ("127.0.0.1:9190", 200),
         ("[::1]", 200),
         ("rebound.example.com", 403),
         ("localhost.example.com", 403),
+        ("[::1].evil.com", 403),
+        ("[::1]evil.com", 403),
+        ("localhost:80@evil.com", 403),
+        ("localhost:80.evil.com", 403),
     ];
     for (host, status) in rows {
         assert_eq!(server.admin_get("/livez", &[("host", host)]).status, status, "{host}");
+    }
+    // The first line says one name and the field another.
+    let mut client = Client::connect(server.admin());
+    client.send(b"GET http://localhost/livez HTTP/1.1\r\nhost: evil.com\r\n\r\n").unwrap();
+    assert_eq!(client.receive(true).unwrap().status, 403);
+}
+
+#[test]
+fn the_admin_door_takes_no_field_twice() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "token", TOKEN);
+    let bearer = format!("Bearer {TOKEN}");
+    let tokened = ["--limit", "9/hour", "--admin-token-file", text(&tokens)];
+    for (flags, authorization) in [(&tokened[..2], None), (&tokened, Some(bearer.as_str()))] {
+        let server = Server::start(flags);
+        let send = |fields: &[(&str, &str)], body: &str| {
+            let mut headers = vec![("x-tollgate-admin", "1")];
+            headers.extend(authorization.map(|value| ("authorization", value)));
+            headers.extend_from_slice(fields);
+            let path = "/api/keys/default/user=42";
+            Client::connect(server.admin()).request("POST", path, &headers, body)
+        };
+        assert_eq!(send(&[], r#"{"block":"1m"}"#).status, 200);
+        // Of two, the second would be overlooked.
+        let doubled: [[(&str, &str); 2]; 3] = [
+            [("origin", "http://localhost"), ("origin", "https://evil.example")],
+            [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")],
+            [("sec-fetch-site", "none"), ("sec-fetch-site", "none")],
+        ];
+        for fields in doubled {
+            let answer = send(&fields, r#"{"block":null}"#);
+            assert_eq!(answer.status, 400, "{fields:?}");
+            assert!(answer.message().contains(&format!("`{}` stands twice", fields[0].0)));
+        }
+        assert_eq!(send(&[("x-tollgate-admin", "1")], r#"{"block":null}"#).status, 400);
+        for body in [
+            r#"{"block":"1m","block":null}"#,
+            r#"{"override":{"limits":["1/s"],"limits":["9/s"]}}"#,
+        ] {
+            let answer = send(&[], body);
+            assert_eq!(answer.status, 400, "{body}");
+            assert!(answer.message().contains("stands twice"), "{answer:?}");
+        }
+        let blocked = send(&[], r#"{"grant":1}"#).json()["blocked_for_ms"].as_u64();
+        assert!(blocked.is_some_and(|ms| ms <= 60_000), "nothing else was done: {blocked:?}");
     }
 }
 

@@ -402,7 +402,7 @@ fn whoever_may_not_is_refused_with_a_reason() {
     };
     for door in read.iter().chain(&write).chain(&open) {
         // A name that resolves to this machine, and one that only begins like it.
-        for host in ["rebound.example.com", "localhost.example.com", "192.0.2.1:9090", ""] {
+        for host in ["rebound.example.com", "localhost.example.com", "192.0.2.1:9190", ""] {
             refuse(&admin, *door, &[("host", host), MARK], 403, "loopback addresses only");
         }
     }

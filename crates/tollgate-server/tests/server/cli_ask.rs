@@ -115,7 +115,7 @@ fn ask_speaks_tls() {
     let by_address = format!("https://127.0.0.1:{port}");
     let rows: [(&str, &[&str], i32, &str); 6] = [
         (&https, &["--ca-file", text(&cert)], 0, ""),
-        (&https, &[], 2, "hint: name a file of certificates: --ca-file FILE"),
+        (&https, &[], 1, "--ca-file names the certificates that vouch for the server"),
         (&https, &["--ca-file", text(&other)], 1, "--ca-file names the certificates"),
         (&https, &["--ca-file", text(&key)], 1, "there is no certificate in"),
         (&by_address, &["--ca-file", text(&cert)], 1, "certificate not valid for name"),
@@ -195,4 +195,53 @@ fn answers_of_others_are_told_and_harmless() {
     let (address, _) = answering_json(400, r#"{"message":"no\u001b[2J\nnot this"}"#);
     let asked = run(&["ask", "--server", &format!("http://{address}")]);
     assert_eq!(asked.stderr, "error: the server answers 400: no\\u{1b}[2J\\nnot this\n");
+}
+
+/// Certificates as people have them: `openssl req -x509` marks a self-signed one as an authority's; and what
+/// the system trusts needs no option.
+#[test]
+fn ask_believes_the_usual_certificates() {
+    let directory = tempdir().unwrap();
+    let made = |name: &str, (from, to): (i32, i32)| {
+        let names = vec![name.to_string()];
+        let mut wanted = rcgen::CertificateParams::new(names).unwrap();
+        wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        wanted.not_before = rcgen::date_time_ymd(from, 1, 1);
+        wanted.not_after = rcgen::date_time_ymd(to, 1, 1);
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let cert = wanted.self_signed(&pair).unwrap();
+        let file = |ending: &str, text: String| {
+            file(directory.path(), &format!("{name}-{to}.{ending}"), text)
+        };
+        (file("cert", cert.pem()), file("key", pair.serialize_pem()))
+    };
+    let now = (2020, 4000);
+    let (good, other) = (made("localhost", now), made("localhost", (2020, 3999)));
+    let (misnamed, expired) = (made("example.com", now), made("localhost", (2000, 2001)));
+    // The server's certificate, the one that is trusted | exit code, what is told
+    let rows = [
+        (&good, &good, 0, ""),
+        (&good, &other, 1, "--ca-file names the certificates"),
+        (&misnamed, &misnamed, 1, "subjectAltName"),
+        (&expired, &expired, 1, "expired"),
+    ];
+    for ((cert, key), (trusted, _), code, told) in rows {
+        let tls = ["--tls-cert", text(cert), "--tls-key", text(key)];
+        let server = Server::start(&[&["--limit", "9/hour"], &tls[..]].concat());
+        let url = format!("https://localhost:{}", server.http().port());
+        let asked = run(&["ask", "--server", &url, "--user", "42", "--ca-file", text(trusted)]);
+        assert_eq!(asked.code, Some(code), "{asked:?}");
+        assert!(asked.stderr.contains(told), "{asked:?}");
+    }
+    // An authority of its own, which this system is told to trust.
+    let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
+    let cert = file(directory.path(), "cert", made.cert.pem());
+    let key = file(directory.path(), "key", made.signing_key.serialize_pem());
+    let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
+    let server = Server::start(&[&["--limit", "9/hour"], &tls[..]].concat());
+    let url = format!("https://localhost:{}", server.http().port());
+    let mut ask = tollgate();
+    let asked = ask.args(["ask", "--server", &url, "--user", "42"]).env("SSL_CERT_FILE", &cert);
+    let asked = asked.output().unwrap();
+    assert!(asked.status.success(), "{asked:?}");
 }

@@ -180,7 +180,7 @@ fn wrong_command_lines_are_told_before_anything_is_asked() {
         &["top", "-n", "0"],
         &["top", "-n", "101"],
         &["show", "api", "user=42", "--admin", "::1"],
-        &["show", "api", "user=42", "--admin", "http://9090"],
+        &["show", "api", "user=42", "--admin", "http://9190"],
         &["show", "api", "user=42", "--admin", "http://a/b"],
     ];
     for row in rows {

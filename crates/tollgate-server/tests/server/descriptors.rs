@@ -1,11 +1,10 @@
-//! Descriptors: a start takes what it may have, and says so if that cannot be enough.
+//! Open files: a start takes those that it needs, and says so if it may not have enough.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::harness::Server;
 
-const RAISED: &str = "the limit is raised";
 const TOO_FEW: &str = "more connections than this process may have open files";
 
 /// A server that is started with a soft and a hard limit of open files.
@@ -31,21 +30,22 @@ fn soft_limit(server: &Server) -> u64 {
 fn a_start_takes_what_it_may_and_says_what_is_missing() {
     // One data door with 100 connections, the admin door with 256, their threads, and 128 besides.
     let needed = 100 + 256 + 2 * 4 + 128;
-    // limits, soft and hard | raised, too few
+    // limits, soft and hard | soft afterwards, too few
     let rows = [
-        (200, needed, true, false),
-        (200, needed - 1, true, true),
-        (needed, needed, false, false),
-        (200, 200, false, true),
+        (200, needed, needed, false),
+        (200, needed + 500, needed, false),
+        (200, needed - 1, needed - 1, true),
+        (needed, needed, needed, false),
+        (needed + 5, needed + 9, needed + 5, false),
+        (200, 200, 200, true),
     ];
-    for (soft, hard, raised, too_few) in rows {
+    for (soft, hard, afterwards, too_few) in rows {
         let at = format!("{soft} {hard}");
         let server = start(soft, hard, &["--max-connections", "100"]);
-        assert_eq!(soft_limit(&server), hard, "{at}");
+        assert_eq!(soft_limit(&server), afterwards, "{at}");
         assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200, "{at}");
         let told = server.stop().stderr;
         let line = |text: &str| told.lines().find(|line| line.contains(text)).unwrap_or_default();
-        assert_eq!(line(RAISED).ends_with(&format!(" from={soft} to={hard}")), raised, "{told}");
         let say = format!(" open_files_max={hard} needed={needed}");
         assert_eq!(line(TOO_FEW).contains(&say), too_few, "{told}");
     }
@@ -57,4 +57,39 @@ fn a_start_takes_what_it_may_and_says_what_is_missing() {
     // Nothing is proposed where the rest alone is too much.
     let told = start(200, 200, &["--max-connections", "1"]).stop().stderr;
     assert!(told.contains(TOO_FEW) && !told.contains("that_fit"), "{told}");
+}
+
+/// Nobody who starts a server for the first time reads of open files: by default it takes as many
+/// connections as fit, and warns only where those of one address would not.
+#[test]
+fn by_default_connections_fit_into_the_files_there_are() {
+    let beside = 256 + 2 * 4 + 128;
+    // hard limit, flags | warned
+    let rows: [(u64, &[&str], bool); 4] = [
+        (beside + 10_000, &[], false),
+        (beside + 1_000, &[], false),
+        (beside + 999, &[], true),
+        (beside + 999, &["--max-connections-per-ip", "999"], false),
+    ];
+    for (hard, flags, warned) in rows {
+        let server = start(200, hard, flags);
+        assert_eq!(soft_limit(&server), hard);
+        assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
+        let told = server.stop().stderr;
+        assert_eq!(told.contains(TOO_FEW), warned, "{hard} {flags:?}: {told}");
+    }
+    let told = start(200, beside + 1_000, &[]).stop().stderr;
+    let first = told.lines().next().unwrap_or_default();
+    assert!(first.contains(" info  tollgate serves "), "the first line of all: {told}");
+    // What fits is let in, and no more.
+    let server = start(200, beside + 3, &["--max-connections-per-ip", "3"]);
+    let mut clients: Vec<_> =
+        (0..4).map(|_| crate::harness::Client::connect(server.http())).collect();
+    for client in &mut clients[..3] {
+        assert_eq!(
+            client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
+            200
+        );
+    }
+    assert_eq!(clients[3].receive(true).unwrap().status, 503);
 }

@@ -197,8 +197,9 @@ rules:
     let left = told.header("ratelimit").expect("what is left");
     assert!(left.starts_with("\"per-user-1d\";r=2;t="), "{left}");
     assert_eq!(left.matches("per-user").count(), 1, "{left}");
+    let all: &[&[(&str, &str)]] = &[&[("user", "b")], &[("user", "a")], &[("user", "c")]];
     let told = caller.ask(with_hits(asks("app", all), 3));
-    assert_eq!(told.short(), "OVER: OK 19, OVER 2, OK 19");
+    assert_eq!(told.short(), "OVER: OVER 2, OK 19, OK 19");
     let body: Value = serde_json::from_slice(&told.0.raw_body).unwrap();
     assert_eq!(body["violated-policies"], serde_json::json!(["per-user-1d"]));
     let told = caller.ask(asks("app", &[&[("user", "a")], &[("user", "c")]]));

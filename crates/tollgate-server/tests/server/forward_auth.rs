@@ -1,5 +1,7 @@
 //! `/v1/forward-auth`: what proxies send, and what they get.
 
+use tempfile::tempdir;
+
 use crate::harness::{Client, Server, file, text};
 
 #[test]
@@ -45,7 +47,7 @@ fn nothing_is_taken_from_the_query() {
 
 #[test]
 fn a_user_whose_name_is_no_text_is_a_user() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let rules = "identify: { user: { header: x-user }, tier: { header: x-tier } }\n\
         rules: [{ name: users, key: '{user}', limits: [2/hour] }]";
     let rules = file(directory.path(), "rules.yaml", rules);
@@ -81,4 +83,50 @@ fn odd_bytes_and_second_values_do_not_escape() {
     let statuses: Vec<u16> = (0..6).map(|_| ask(b"/login?\xff")).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
     assert_eq!(ask(b"/other\r\nx-forwarded-uri: /login"), 400);
+}
+
+/// A page whose name resolves to this machine may set every header but `Host` and a few others, and so
+/// could ask for anybody.
+#[test]
+fn a_page_under_a_name_of_its_own_asks_for_nobody() {
+    let directory = tempdir().unwrap();
+    let token = "0123456789abcdef0123456789abcdef";
+    let tokens = file(directory.path(), "token", token);
+    let flags = ["--limit", "1000/hour burst 1000", "--auth-token-file", text(&tokens)];
+    let (mut server, guarded) = (Server::start(&flags[..2]), Server::start(&flags));
+    // Host | whether a page may have it
+    let rows = [
+        ("127.0.0.1:8080", false),
+        ("localhost:8080", false),
+        ("[::1]:8080", false),
+        ("192.0.2.7", false),
+        ("tollgate", false),
+        ("evil.example:8080", true),
+        ("www.evil.example", true),
+        ("127.0.0.1.evil.example", true),
+        ("[::1].evil.example", true),
+    ];
+    let victim = ("x-forwarded-for", "192.0.2.1");
+    let mut taken = 0;
+    for path in ["/v1/forward-auth", "/v1/forward-auth/nginx", "/v1/check"] {
+        for (host, rebound) in rows {
+            let headers = [victim, ("host", host)];
+            let answer = server.request("POST", path, &headers, r#"{"ip":"192.0.2.1"}"#);
+            assert_eq!(answer.status, if rebound { 403 } else { 200 }, "{path} {host}");
+            assert!(!rebound || answer.message().contains("--auth-token-file"), "{answer:?}");
+            taken += u64::from(!rebound);
+        }
+    }
+    let left = server.check(r#"{"ip":"192.0.2.1","cost":0}"#)["remaining"].as_u64();
+    assert_eq!(left, Some(1_000 - taken), "what was refused has taken nothing");
+    let line = server.wait_for_log("let that send Tollgate's own address as Host");
+    assert!(line.contains("host=evil.example:8080"), "{line}");
+    // Browsers let no page send Via, and no page has a token.
+    let page = [victim, ("host", "www.example.com")];
+    let with = |server: &Server, field| {
+        server.request("GET", "/v1/forward-auth", &[&page[..], &[field]].concat(), "").status
+    };
+    assert_eq!(with(&server, ("via", "1.1 proxy")), 200);
+    assert_eq!(with(&server, ("x-other", "1.1 proxy")), 403);
+    assert_eq!(with(&guarded, ("x-tollgate-token", token)), 200);
 }

@@ -68,7 +68,11 @@ fn wrong_settings_are_told_with_their_line() {
 
 #[test]
 fn wrong_flags_say_what_to_write() {
-    let rows: [(&[&str], &str); 15] = [
+    let rows: [(&[&str], &str); 19] = [
+        (&["--limit", "-5/minute"], "invalid value '-5/minute' for '--limit <RATE>'"),
+        (&["--store-timeout", "-5ms"], "invalid value '-5ms' for '--store-timeout <TIME>'"),
+        (&["--max-keys", "-5"], "invalid value '-5' for '--max-keys <N>'"),
+        (&["--workers", "-1"], "invalid value '-1' for '--workers <N>'"),
         (&["--http", "here"], "such as 127.0.0.1:8080"),
         (&["--grpc", "here"], "such as 127.0.0.1:8080"),
         (&["--resp", "127.0.0.1"], "such as 127.0.0.1:8080"),
@@ -112,7 +116,8 @@ fn passwords_of_urls_are_not_repeated() {
         let ended = tollgate().args(args).envs(environment).output().unwrap();
         let told = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(code), "{args:?}: {told}");
-        assert!(told.contains("invalid value for '--"), "{args:?}: {told}");
+        let blamed = environment.map_or("--", |(name, _)| name);
+        assert!(told.contains(&format!("invalid value for '{blamed}")), "{args:?}: {told}");
         assert!(!told.contains("canary"), "{args:?}: {told}");
     }
 }
@@ -131,7 +136,8 @@ fn help_teaches() {
     for want in ["Run the server", "Examples", "TOLLGATE_HTTP", "tollgate serve --limit"] {
         assert!(help.stdout.contains(want), "{want}");
     }
-    assert!(!help.stdout.contains("header-timeout"), "for tests only");
+    assert!(help.stdout.contains("--header-timeout"), "the reference names it");
+    assert!(!help.stdout.contains("log-lines-waiting"), "for tests only");
 }
 
 #[test]
@@ -152,8 +158,9 @@ fn the_reference_has_every_setting() {
 fn prometheus_scrapes_the_server_of_the_guide() {
     let guide = include_str!("../../../../docs/guides/monitoring.md");
     let scraped = include_str!("../../../../examples/prometheus/prometheus.yml");
-    let (_, after) = guide.split_once("tollgate serve --rules rules.yaml --admin ").unwrap();
-    let address = after.lines().next().unwrap();
+    let (_, after) = guide.split_once("curl http://").unwrap();
+    let (address, _) = after.split_once("/metrics").unwrap();
+    assert!(run(&["serve", "--help"]).stdout.contains(&format!("[default: {address}]")));
     assert!(scraped.contains(&format!("targets: [\"{address}\"]")), "{address}");
 }
 
@@ -188,4 +195,91 @@ fn without_flags_there_is_a_demo() {
         ended.stderr.contains("curl -i -d") && ended.stderr.contains("tollgate ask"),
         "{ended:?}"
     );
+}
+
+/// A value is wrong where it stands: in the environment, whose variable is named, or on the command line.
+#[test]
+fn wrong_variables_are_blamed_and_not_their_flags() {
+    let rows: [(&[&str], (&str, &str), &str); 6] = [
+        (&["serve"], ("TOLLGATE_LIMIT", "fast"), "invalid value 'fast' for 'TOLLGATE_LIMIT'"),
+        (&["serve"], ("TOLLGATE_MAX_KEYS", "0"), "for 'TOLLGATE_MAX_KEYS'"),
+        (&["serve"], ("TOLLGATE_LOG_FORMAT", "xml"), "for 'TOLLGATE_LOG_FORMAT'"),
+        (&["serve"], ("TOLLGATE_STORE", "disk"), "invalid value for 'TOLLGATE_STORE'"),
+        (&["ask"], ("TOLLGATE_SERVER", "http://8080"), "invalid value for 'TOLLGATE_SERVER'"),
+        (&["serve", "--limit", "slow"], ("TOLLGATE_LIMIT", "fast"), "for '--limit <RATE>'"),
+    ];
+    for (args, variable, want) in rows {
+        let ended = tollgate().args(args).envs([variable]).output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(want), "{args:?} {variable:?}: {told}");
+    }
+}
+
+#[test]
+fn misspelt_variables_are_told() {
+    let server = Server::start_with(&["--limit", "7/hour"], |command| {
+        command.env("TOLLGATE_LMIT", "1/hour").env("TOLLGATE_PORT_8080_TCP", "tcp://10.0.0.1:8080");
+    });
+    let told = server.stop().stderr;
+    let line = "the environment has a setting that there is not, and it is ignored \
+                variable=TOLLGATE_LMIT did_you_mean=TOLLGATE_LIMIT";
+    assert!(told.contains(line), "{told}");
+    assert!(!told.contains("TOLLGATE_PORT"), "Kubernetes sets it: {told}");
+}
+
+/// What the guides show of a start is what a start shows.
+#[test]
+fn the_guide_shows_the_lines_of_a_start() {
+    let guide = include_str!("../../../../docs/guides/running.md");
+    let (_, after) = guide.split_once("On standard output:\n\n```text\n").expect("the lines");
+    let (shown, _) = after.split_once("```").expect("their end");
+    let server = Server::start(&["--limit", "9/hour"]);
+    let doors = [
+        ("http", server.http()),
+        ("grpc", server.grpc()),
+        ("resp", server.resp()),
+        ("admin", server.admin()),
+    ];
+    let help = run(&["serve", "--help"]).stdout;
+    let default = |door: &str| {
+        let (_, after) = help.split_once(&format!("--{door} <ADDR>")).expect(door);
+        let (_, after) = after.split_once("[default: ").expect(door);
+        after.split(']').next().unwrap_or_default().to_string()
+    };
+    let lines = doors.map(|(door, _)| format!("listening {door} {}\n", default(door)));
+    assert_eq!(shown, format!("{}ready\n", lines.concat()));
+}
+
+#[test]
+fn the_readme_names_every_page() {
+    let readme = include_str!("../../../../README.md");
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for folder in ["guides", "concepts", "reference"] {
+        for page in std::fs::read_dir(docs.join(folder)).unwrap() {
+            let page = page.unwrap().file_name().into_string().unwrap();
+            let link = format!("](docs/{folder}/{page})");
+            let (_, next) = readme.split_once("## Where to go next").unwrap();
+            assert!(next.contains(&link), "README.md has no link to docs/{folder}/{page}");
+        }
+    }
+}
+
+/// The page about HTTP explains every word that `decided_by` can be.
+#[test]
+fn the_reference_has_everybody_who_decides() {
+    let reference = include_str!("../../../../docs/reference/http.md");
+    let (_, section) = reference.split_once("### Who decided\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let document = Server::start(&["--limit", "9/hour"]).get("/openapi.json").json();
+    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    let words = schemas
+        .values()
+        .find_map(|schema| schema["properties"]["decided_by"]["enum"].as_array().cloned());
+    let words = words.expect("the words");
+    assert!(words.len() >= 9, "{words:?}");
+    for word in words {
+        let word = word.as_str().expect("text").to_string();
+        assert!(section.contains(&format!("`{word}`")), "{word}");
+    }
 }

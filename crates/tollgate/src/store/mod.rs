@@ -43,7 +43,7 @@ pub trait Store: Send + Sync {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Forgets what a key has used of a limit. Whether there was anything.
@@ -107,9 +107,9 @@ impl Store for MemoryStore {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> impl Future<Output = Result<(), Infallible>> + Send {
-        MemoryStore::refund(self, check.limit, check.key, receipt, check.cost, now);
+        MemoryStore::refund(self, check.limit, check.key, receipt, check.cost, now.instant());
         ready(Ok(()))
     }
 

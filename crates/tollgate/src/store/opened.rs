@@ -78,6 +78,7 @@ struct OtherNumbers<S> {
 }
 
 /// What has to be written.
+#[expect(clippy::large_enum_variant, reason = "read at once, and nothing is to be allocated")]
 pub(crate) enum Written<S> {
     /// A state by the numbers of the limit asked.
     ByAsked(S),
@@ -140,6 +141,19 @@ impl<S: Apart> Opened<S> {
 
     pub(crate) fn refund(&mut self, limit: &Limit, units: u64, at: Option<Micros>, now: Micros) {
         self.write(limit, now, |state, limit| state.refund(limit, units, at, now));
+    }
+
+    /// Changes the state under the numbers that wrote it; `act` says whether it did.
+    pub(crate) fn change(
+        &mut self,
+        limit: &Limit,
+        now: Micros,
+        act: impl FnOnce(&mut S, &Limit) -> bool,
+    ) {
+        let before = self.wrote;
+        let mut changed = false;
+        self.write(limit, now, |state, limit| changed = act(state, limit));
+        self.wrote = before || changed;
     }
 
     /// Puts another state of the same kind in its place, by the numbers of the limit asked; `replace`

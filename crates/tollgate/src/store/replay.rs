@@ -73,6 +73,16 @@ impl Seen {
         self.0.refund(limit, units, charged_at, now);
     }
 
+    /// Changes the state under the numbers that wrote it; `act` says whether it did.
+    pub fn change(
+        &mut self,
+        limit: &Limit,
+        now: Micros,
+        act: impl FnOnce(&mut State, &Limit) -> bool,
+    ) {
+        self.0.change(limit, now, act);
+    }
+
     /// The state to be written, if any, and its numbers, if they are not those of the limit asked.
     pub fn written(self) -> Option<(State, Option<Limit>)> {
         Some(match self.0.written()? {

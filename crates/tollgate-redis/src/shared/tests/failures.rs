@@ -85,12 +85,12 @@ async fn what_was_charged_here_is_given_back_here() {
     store.fail(false);
     let before = decide(&shared, &[check.cost(3)], NOW).await;
     assert!(charged.allowed() && before.allowed());
-    let Ok(()) = shared.refund(&check.cost(4), Some(charged.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check.cost(4), Some(charged.receipt()), NOW.into()).await;
     assert_eq!(store.used(&check, NOW), 3, "the store was never charged for it");
-    let Ok(()) = shared.refund(&check.cost(3), Some(before.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check.cost(3), Some(before.receipt()), NOW.into()).await;
     assert_eq!(store.used(&check, NOW), 0);
     store.fail_as(Some(ErrorClass::Timeout));
-    let Ok(()) = shared.refund(&check, Some(before.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check, Some(before.receipt()), NOW.into()).await;
     assert_eq!((shared.stats().refunds_lost, shared.stats().owed), (1, 0), "perhaps it was done");
 }
 
@@ -107,7 +107,7 @@ async fn what_the_store_certainly_did_not_hear_is_told_when_it_is_back() {
     store.fail_as(Some(ErrorClass::BreakerOpen));
     // Two cost less than was reserved, one more.
     for (check, receipt) in reserved.iter().zip(receipts).take(2) {
-        let Ok(()) = shared.refund(&check.cost(30), Some(receipt), NOW).await;
+        let Ok(()) = shared.refund(&check.cost(30), Some(receipt), NOW.into()).await;
     }
     let forced = decide(&shared, &[check("c").cost(20).act(Act::Force)], NOW).await;
     assert!(forced.allowed());
@@ -128,7 +128,7 @@ async fn what_a_limit_has_forgotten_by_itself_is_not_given_back() {
     let check = Check::new(&limit, "a").cost(10);
     let charged = decide(&shared, &[check], NOW).await;
     store.fail_as(Some(ErrorClass::Connect));
-    let Ok(()) = shared.refund(&check, Some(charged.receipt()), at(1_000_000)).await;
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), at(1_000_000).into()).await;
     store.fail(false);
     until(|| shared.stats().owed == 0).await;
     assert_eq!(shared.stats().refunds_lost, 0);
@@ -143,7 +143,7 @@ async fn a_grant_counts_here_while_the_store_does_not_answer() {
     store.fail(true);
     assert!(decide(&shared, &[check.cost(5)], NOW).await.allowed());
     assert!(!decide(&shared, &[check], NOW).await.allowed());
-    let Ok(()) = shared.refund(&check.cost(3), None, NOW).await;
+    let Ok(()) = shared.refund(&check.cost(3), None, NOW.into()).await;
     let Ok(left) = shared.balance(&check, NOW).await;
     assert_eq!(left, 3, "of the share, as decisions are");
     assert!(decide(&shared, &[check.cost(3)], NOW).await.allowed());
@@ -157,7 +157,7 @@ async fn what_is_given_back_to_the_store_is_given_back_in_its_copy() {
     let limit = limit("10/hour burst 10");
     let check = Check::new(&limit, "a").cost(10);
     let charged = decide(&shared, &[check], NOW).await;
-    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW.into()).await;
     store.fail(true);
     let here = decide(&shared, &[check], NOW).await;
     assert_eq!((here.allowed(), here.decided_by()), (true, DecidedBy::Local));

@@ -1,5 +1,7 @@
 //! The refusal cache, from outside.
 
+use tollgate::ManualClock;
+
 use super::*;
 
 #[tokio::test]
@@ -41,7 +43,7 @@ async fn giving_back_or_forgetting_asks_the_store_again() {
     let charged = decide(&shared, &[check.cost(2)], NOW).await;
     assert!(!decide(&shared, &[check], NOW).await.allowed());
     assert_eq!(decide(&shared, &[check], NOW).await.decided_by(), DecidedBy::RefusalCache);
-    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check, Some(charged.receipt()), NOW.into()).await;
     assert!(decide(&shared, &[check], NOW).await.allowed());
     assert!(!decide(&shared, &[check], NOW).await.allowed());
     let Ok(_) = shared.reset(&check, NOW).await;
@@ -53,60 +55,23 @@ async fn giving_back_or_forgetting_asks_the_store_again() {
     assert!(decide(&shared, &[check], NOW).await.allowed());
 }
 
+/// Would catch: refusals that are charged when the store is asked next, which may be in another window.
 #[tokio::test]
-async fn refusals_that_count_are_charged_with_the_next_call() {
-    let (shared, store) = shared(vec![StandIn::default()]);
-    let limit = limit("10/second burst 10");
-    let check = Check::new(&limit, "a").count_denied();
-    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
-    // Refused, and charged: 110 % are used, it takes 0.2 s until 1 fits.
-    assert_eq!(decide(&shared, &[check], NOW).await.retry_after(), Wait::from_micros(200_000));
-    for _ in 0..5 {
-        let cached = decide(&shared, &[check], NOW).await;
-        assert_eq!(cached.decided_by(), DecidedBy::RefusalCache);
+async fn refusals_that_count_are_charged_at_their_own_instant() {
+    for algorithm in tollgate::Algorithm::ALL {
+        let (shared, _) = standing();
+        let memory = MemoryStore::new(1_000);
+        let limit = Limit::per_second(5).algorithm(algorithm).build().unwrap();
+        let check = Check::new(&limit, "a").count_denied();
+        // 20 times a second for 10 seconds.
+        for number in 0..200 {
+            let now = at(number * 50_000);
+            let wanted = memory.decide_one(&check, now);
+            let got = decide(&shared, &[check], now).await;
+            let said = |one: &Decision| (one.allowed(), one.remaining(), one.retry_after());
+            assert_eq!(said(&got), said(&wanted), "{algorithm}, question {number}");
+        }
     }
-    store.calls();
-    let other = decide(&shared, &[check.cost(2)], NOW).await;
-    assert_eq!((other.decided_by(), store.calls()), (DecidedBy::Redis, 1), "another cost asks");
-    // 10, 1 and 5 that were refused, and itself.
-    assert_eq!(store.used(&check, NOW), 18);
-    assert_eq!(other.outcome().unreported, 5);
-}
-
-#[tokio::test]
-async fn the_next_refusal_says_how_many_went_before() {
-    let (shared, store) = shared(vec![StandIn::default()]);
-    let limit = limit("10/second burst 10");
-    let check = Check::new(&limit, "a");
-    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
-    let refuse = async |micros: u64| decide(&shared, &[check], at(micros)).await.outcome();
-    assert_eq!(refuse(0).await.unreported, 0);
-    for _ in 0..7 {
-        assert_eq!(refuse(0).await.unreported, 0);
-    }
-    // Admitted: nobody counts it as a refusal, so the seven wait.
-    assert!(refuse(100_000).await.allowed);
-    assert_eq!(refuse(100_000).await.unreported, 7);
-    assert_eq!(refuse(199_999).await.decided_by, DecidedBy::RefusalCache);
-    store.fail(true);
-    let _ = refuse(200_000).await;
-    store.fail(false);
-    let again = decide(&shared, &[check.cost(10)], at(200_000)).await;
-    assert_eq!(again.outcome().unreported, 1, "what could not be reported is reported later");
-}
-
-#[tokio::test]
-async fn refusals_of_a_minute_ago_are_charged_but_nobodys_ban() {
-    let (shared, store) = shared(vec![StandIn::default()]);
-    let limit = limit("10/hour burst 10");
-    let check = Check::new(&limit, "a").count_denied();
-    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
-    for _ in 0..6 {
-        assert!(!decide(&shared, &[check], NOW).await.allowed());
-    }
-    let later = decide(&shared, &[check], at(60_000_000)).await;
-    assert_eq!((later.decided_by(), later.outcome().unreported), (DecidedBy::Redis, 0));
-    assert_eq!(store.used(&check, at(60_000_000)), 17);
 }
 
 #[tokio::test]
@@ -149,7 +114,7 @@ async fn of_several_limits_all_that_refuse_are_named_and_the_longest_wait_is_tol
 /// Would catch: a refusal that is told although a later charge here has made it another.
 #[tokio::test]
 async fn a_charge_ends_what_is_remembered_of_a_refusal() {
-    let (shared, store) = shared(vec![StandIn::default()]);
+    let (shared, store) = standing();
     let limit = limit("1/hour burst 6");
     let check = Check::new(&limit, "a");
     assert!(decide(&shared, &[check.cost(4)], NOW).await.allowed());
@@ -167,25 +132,30 @@ async fn a_charge_ends_what_is_remembered_of_a_refusal() {
     assert_eq!(store.used(&check, NOW), 7);
 }
 
-/// Would catch: refusals that count being charged after what was given back, or forgotten, since.
+/// Would catch: waits that are counted from the question, of a store that took its time to answer.
 #[tokio::test]
-async fn refusals_that_count_are_charged_before_anything_is_given_back() {
-    let (shared, store) = shared(vec![StandIn::default()]);
-    let limit = limit("1/hour burst 2");
-    let check = Check::new(&limit, "a").count_denied();
-    let ask_six_times = async || {
-        for number in 0..6 {
-            assert_eq!(decide(&shared, &[check], NOW).await.allowed(), number < 2);
-        }
-    };
-    ask_six_times().await;
-    assert_eq!(store.used(&check, NOW), 3, "three are not told yet");
-    let Ok(()) = shared.refund(&check.cost(5), None, NOW).await;
-    assert_eq!(store.used(&check, NOW), 1);
-    assert!(decide(&shared, &[check], NOW).await.allowed());
-    let Ok(_) = shared.reset(&check, NOW).await;
-    ask_six_times().await;
-    let Ok(_) = shared.reset(&check, NOW).await;
-    assert!(decide(&shared, &[check.cost(2)], NOW).await.allowed(), "all is forgotten");
-    assert_eq!(store.used(&check, NOW), 2);
+async fn whoever_waits_as_told_is_admitted_however_late_the_store_answered() {
+    let (shared, store) = standing();
+    let limit = limit("10/second burst 10");
+    let check = Check::new(&limit, "a");
+    assert!(decide(&shared, &[check.cost(10)], NOW).await.allowed());
+    // Asked at 0, judged at 20 ms and answered at 40 ms: one more fits at 100 ms.
+    store.0.hangs.store(true, Ordering::Release);
+    let (clock, asked, outcomes) = (ManualClock::new(NOW), [check], &mut [Outcome::default()]);
+    let asking = shared.decide_each(&asked, Now::live(&clock), outcomes);
+    let (Ok(first), ()) = tokio::join!(asking, async {
+        tokio::task::yield_now().await;
+        store.0.ahead.store(20_000, Ordering::Release);
+        clock.set(at(40_000));
+        store.0.hangs.store(false, Ordering::Release);
+    });
+    store.0.ahead.store(0, Ordering::Release);
+    assert_eq!((first.allowed(), first.retry_after()), (false, Wait::from_micros(80_000)));
+    for (asked, cost) in [(40_000, 1), (60_000, 1), (60_000, 3)] {
+        let told = decide(&shared, &[check.cost(cost)], at(asked)).await;
+        let ready = asked + told.retry_after().as_micros().unwrap();
+        assert_eq!(told.decided_by(), DecidedBy::RefusalCache);
+        let (fits, used) = (store.judge(&check.cost(cost), at(ready)), cost);
+        assert!(fits.allowed, "{used} at {ready} us, as told at {asked} us");
+    }
 }

@@ -134,12 +134,12 @@ async fn refunds_and_resets_reach_what_was_not_told() {
     let check = Check::new(&limit, "a").terms(terms(HOUR));
     assert!(decide(&shared, &[check], NOW).await.allowed());
     let charged = decide(&shared, &[check.cost(9)], NOW).await;
-    let Ok(()) = shared.refund(&check.cost(4), Some(charged.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check.cost(4), Some(charged.receipt()), NOW.into()).await;
     assert_eq!(shared.stats().sync_units_untold, 5);
     assert_eq!(decide(&shared, &[check.act(Act::Peek)], NOW).await.remaining(), 94);
     shared.settle().await;
     assert_eq!(store.used(&check, NOW), 6);
-    let Ok(()) = shared.refund(&check.cost(9), Some(charged.receipt()), NOW).await;
+    let Ok(()) = shared.refund(&check.cost(9), Some(charged.receipt()), NOW.into()).await;
     assert_eq!(store.used(&check, NOW), 0, "what was told is given back at the store");
     assert!(decide(&shared, &[check.cost(50)], NOW).await.allowed());
     let Ok(_) = shared.reset(&check, NOW).await;

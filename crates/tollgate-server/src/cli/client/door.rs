@@ -22,7 +22,7 @@ const TIME: Duration = Duration::from_secs(10);
 
 /// Where the doors are unless `serve` is told otherwise.
 const DATA_URL: &str = "http://127.0.0.1:8080";
-const ADMIN_URL: &str = "http://127.0.0.1:9090";
+const ADMIN_URL: &str = "http://127.0.0.1:9190";
 
 /// The most lines that are shown of what is wrong with a request.
 const DIAGNOSTIC_LINES_MAX: usize = 50;
@@ -49,7 +49,7 @@ pub(crate) struct DataArgs {
     )]
     token_file: Option<PathBuf>,
 
-    /// Certificates that vouch for an https:// server, PEM
+    /// Certificates that vouch for an https:// server, PEM; by default those that this system trusts
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
     ca_file: Option<PathBuf>,
 
@@ -78,7 +78,7 @@ pub(crate) struct AdminArgs {
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
 
-    /// Certificates that vouch for an https:// server, PEM
+    /// Certificates that vouch for an https:// server, PEM; by default those that this system trusts
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
     ca_file: Option<PathBuf>,
 
@@ -156,15 +156,7 @@ impl<'a> Door<'a> {
         let token = token.transpose().map_err(Failure::Input)?;
         let tls = match (server.tls, ca_file) {
             (false, _) => None,
-            (true, Some(path)) => Some(tls::read(path).map_err(Failure::Input)?),
-            (true, None) => {
-                return Err(Failure::Usage(
-                    Report::new(format!("nothing vouches for {server}")).hint(
-                        "name a file of certificates: --ca-file FILE; those of the system are \
-                         often in /etc/ssl/certs/ca-certificates.crt",
-                    ),
-                ));
-            }
+            (true, path) => Some(tls::trust(path).map_err(Failure::Input)?),
         };
         Ok(Door { server, token, tls, which })
     }
@@ -228,7 +220,12 @@ impl<'a> Door<'a> {
                 report.hint(format!("if that port speaks TLS, write {option} https://…"))
             }
             (io::ErrorKind::InvalidData, true) => {
-                report.hint("--ca-file names the certificates that vouch for the server")
+                report.hint(match error.to_string().contains("not valid for name") {
+                    true => "the certificate is for other names: ask for one of them, or let it have this one \
+                             (openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS)",
+                    false => "--ca-file names the certificates that vouch for the server: your own \
+                              authority's, or the server's own if it is self-signed",
+                })
             }
             _ => report,
         }

@@ -158,7 +158,7 @@ impl Store for SimStore {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), Infallible> {
         match self {
             SimStore::Memory(store) => Store::refund(&**store, check, receipt, now).await,

@@ -31,6 +31,7 @@ pub(in crate::data_plane) type Wrong = Cow<'static, str>;
 
 /// What comes of a request.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every request has the large one")]
 pub(in crate::data_plane) enum Decided {
     Described(Described),
     /// More limits apply than one decision holds, or more are stated than there is room for: so many

@@ -8,6 +8,7 @@ use tollgate::Micros;
 use tollgate_rules::Caller;
 
 use super::figures::RespFigures;
+use super::resets::{Resets, Told};
 use crate::key_names::KeyNames;
 use crate::store::{Gatekeeper, ServerStore};
 use crate::telemetry::{Field, Logs};
@@ -18,6 +19,7 @@ pub(crate) struct Audit {
     logs: Logs,
     names: Arc<KeyNames>,
     warnings: Warnings,
+    resets: Resets,
 }
 
 /// Who asks.
@@ -30,10 +32,12 @@ pub(super) struct By {
 
 impl Audit {
     pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> Audit {
-        Audit { logs: logs.clone(), names, warnings: Warnings::new(logs) }
+        let warnings = Warnings::new(logs);
+        Audit { logs: logs.clone(), names, warnings, resets: Resets::default() }
     }
 
-    /// The same line as for a reset at the admin door.
+    /// Tells of a reset, in the same line as of one at the admin door; of many in a second, with their
+    /// number.
     pub(super) fn reset(
         &self,
         gatekeeper: &Gatekeeper,
@@ -41,8 +45,13 @@ impl Audit {
         found: bool,
         by: By,
     ) {
+        let (has_line, before) = self.resets.count(by, found, gatekeeper.now());
+        self.tell_of(before);
+        if !has_line {
+            return;
+        }
         let key = self.names.in_logs(&gatekeeper.rules(), caller.key());
-        let token = by.token.map_or_else(|| "none".to_string(), |number| number.to_string());
+        let token = token_text(by.token);
         let fields: [Field<'_>; 5] = [
             ("rule", &caller.rule().name),
             ("key", &key),
@@ -53,6 +62,29 @@ impl Audit {
         self.logs.info("a key was reset", &fields);
     }
 
+    /// Tells of resets that had no line of their own, once their second is over.
+    pub(super) fn tell_of_resets(&self, now: Micros) {
+        self.tell_of(self.resets.due(now));
+    }
+
+    /// Tells of those that are left.
+    pub(super) fn tell_of_last_resets(&self) {
+        self.tell_of(self.resets.rest());
+    }
+
+    fn tell_of(&self, resets: Told) {
+        for (client, more) in resets {
+            let (by, token) = match client {
+                Some((ip, token)) => (ip.to_string(), token_text(token)),
+                None => ("others".into(), "others".into()),
+            };
+            let fields: [Field<'_>; 4] =
+                [("resets", &more.resets), ("found", &more.found), ("by", &by), ("token", &token)];
+            self.logs
+                .warn("more keys were reset within a second than are logged one by one", &fields);
+        }
+    }
+
     pub(super) fn too_many_numbers(&self, figures: &RespFigures, now: Micros) {
         self.warnings.too_many_numbers(figures.sets(), figures.apart(), now);
     }
@@ -60,4 +92,8 @@ impl Audit {
     pub(super) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
         self.warnings.wrong_token(peer, now);
     }
+}
+
+fn token_text(token: Option<usize>) -> String {
+    token.map_or_else(|| "none".to_string(), |number| number.to_string())
 }

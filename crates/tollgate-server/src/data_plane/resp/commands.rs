@@ -26,6 +26,9 @@ pub(super) enum Command {
     ReadOnly,
     ReadWrite,
     Asking,
+    Multi,
+    Exec,
+    Discard,
 }
 
 /// One command as Redis describes it.
@@ -44,7 +47,7 @@ const CONNECTION: &[&str] = &["loading", "stale", "fast"];
 const UNKNOWN_YET: &[&str] = &["no_auth", "loading", "stale", "fast"];
 
 /// All of them, in the order of [`Command`]. Bound of the label `command`: these and `other`.
-pub(super) const ALL: [Described; 19] = [
+pub(super) const ALL: [Described; 22] = [
     // Whoever calls it with other arguments is told how to, in the peer's words.
     of(Command::Throttle, "cl.throttle", -1, &["write", "fast"], 1),
     of(Command::Check, "tg.check", -1, FAST, 0),
@@ -65,6 +68,9 @@ pub(super) const ALL: [Described; 19] = [
     of(Command::ReadOnly, "readonly", 1, CONNECTION, 0),
     of(Command::ReadWrite, "readwrite", 1, CONNECTION, 0),
     of(Command::Asking, "asking", 1, CONNECTION, 0),
+    of(Command::Multi, "multi", 1, CONNECTION, 0),
+    of(Command::Exec, "exec", 1, CONNECTION, 0),
+    of(Command::Discard, "discard", 1, CONNECTION, 0),
 ];
 
 const fn of(
@@ -93,6 +99,15 @@ impl Command {
     #[inline]
     pub(super) fn is_for_strangers(self) -> bool {
         matches!(self, Command::Hello | Command::Auth | Command::Quit | Command::Reset)
+    }
+
+    /// Whether it is obeyed inside a transaction.
+    #[inline]
+    pub(super) fn is_of_transactions(self) -> bool {
+        matches!(
+            self,
+            Command::Multi | Command::Exec | Command::Discard | Command::Quit | Command::Reset
+        )
     }
 
     /// Whether it takes so many arguments, its name among them.

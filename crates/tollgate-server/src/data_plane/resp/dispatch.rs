@@ -37,7 +37,10 @@ impl Talk<'_> {
         let Some(command) = Command::of(name) else {
             door.figures.commands(None, 1);
             session.leaves = OF_BROWSERS.iter().any(|word| name.eq_ignore_ascii_case(word));
-            if !session.leaves {
+            if session.is_in_transaction() && !session.leaves {
+                door.figures.trouble(Trouble::Command);
+                session.refuse_in_transaction(replies);
+            } else if !session.leaves {
                 door.figures.trouble(Trouble::Command);
                 unknown_command(args, replies);
             }
@@ -45,6 +48,13 @@ impl Talk<'_> {
         };
         if command != Command::Throttle {
             door.figures.commands(Some(command), 1);
+        }
+        if session.is_in_transaction() && !command.is_of_transactions() {
+            if command == Command::Throttle {
+                door.figures.commands(Some(command), 1);
+            }
+            door.figures.trouble(Trouble::Command);
+            return session.refuse_in_transaction(replies);
         }
         if !command.takes(args.len()) {
             door.figures.trouble(Trouble::Command);
@@ -56,6 +66,7 @@ impl Talk<'_> {
         }
         let tokens = door.tokens.as_deref();
         match command {
+            Command::Multi | Command::Exec | Command::Discard => session.transact(command, replies),
             Command::Throttle => throttle_one(door, &mut self.batch, args, replies).await,
             Command::Check => check(door, args, false, replies).await,
             Command::Peek => check(door, args, true, replies).await,

@@ -24,6 +24,7 @@ mod numbers;
 mod questions;
 mod reply;
 mod request;
+mod resets;
 mod rules;
 mod session;
 mod talk;
@@ -91,6 +92,19 @@ impl RespDoor {
             figures,
             waiting: Common::new(REPLIES),
         }
+    }
+
+    /// Tells of resets that had no line of their own, as long as the runtime lives.
+    pub(crate) async fn watch_resets(self: Arc<RespDoor>) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.audit.tell_of_resets(self.gatekeeper.now());
+        }
+    }
+
+    /// Tells of those that are left at the end.
+    pub(crate) fn finish(&self) {
+        self.audit.tell_of_last_resets();
     }
 
     /// What it counts.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::audit::By;
-use super::commands::{help, unknown_subcommand, wrong_number};
+use super::commands::{Command, help, unknown_subcommand, wrong_number};
 use super::reply::{Dialect, Replies, Shown};
 use super::request::Args;
 use crate::doors::tokens::Tokens;
@@ -23,6 +23,9 @@ const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already 
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
     default user. Are you sure your configuration is correct?";
+const NO_TRANSACTIONS: &str = "ERR there are no transactions here, and nothing between MULTI and EXEC is \
+    counted: send the commands as a plain pipeline (redis-py: pipeline(transaction=False), ioredis: \
+    pipeline())";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters, and at most 256 bytes.";
 
 const CLIENT_HELP: [&str; 6] = [
@@ -57,6 +60,8 @@ pub(super) struct Session {
     /// Has said goodbye.
     pub(super) leaves: bool,
     pub(super) replying: Replying,
+    /// Since `MULTI`: how many commands were refused.
+    transaction: Option<u64>,
     /// As [`NAME_BYTES_MAX`] allows; so are the others.
     name: Vec<u8>,
     library: Vec<u8>,
@@ -74,6 +79,7 @@ impl Session {
             was_wrong: false,
             leaves: false,
             replying: Replying::On,
+            transaction: None,
             name: Vec::new(),
             library: Vec::new(),
             library_version: Vec::new(),
@@ -196,6 +202,42 @@ impl Session {
         *self = Session { id, ..Session::new(self.peer, tokens) };
         replies.dialect = Dialect::Resp2;
         replies.simple("RESET");
+    }
+
+    /// Whether `MULTI` was sent, and neither `EXEC` nor `DISCARD` since.
+    #[inline]
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// `MULTI`, `EXEC` and `DISCARD`. Redis would decide what is between them at once; here it would be charged
+    /// one by one and the client told that all of it failed. So it is refused whole, in the way of a
+    /// transaction whose commands are wrong.
+    pub(super) fn transact(&mut self, command: Command, replies: &mut Replies) {
+        let refused = self.transaction;
+        match (command, refused) {
+            (Command::Multi, None) => {
+                self.transaction = Some(0);
+                replies.ok();
+            }
+            (Command::Multi, Some(_)) => replies.error("ERR MULTI calls can not be nested"),
+            (Command::Exec, None) => replies.error("ERR EXEC without MULTI"),
+            (Command::Exec, Some(0)) => replies.array(0),
+            (Command::Exec, Some(_)) => {
+                replies.error("EXECABORT Transaction discarded because of previous errors.");
+            }
+            (_, None) => replies.error("ERR DISCARD without MULTI"),
+            (_, Some(_)) => replies.ok(),
+        }
+        if command != Command::Multi {
+            self.transaction = None;
+        }
+    }
+
+    /// A command inside a transaction.
+    pub(super) fn refuse_in_transaction(&mut self, replies: &mut Replies) {
+        self.transaction = self.transaction.map(|refused| refused.saturating_add(1));
+        replies.error(NO_TRANSACTIONS);
     }
 
     /// `CLIENT …`.

@@ -120,7 +120,9 @@ impl<'d> Talk<'d> {
     fn collect(&mut self) -> bool {
         let args = self.parser.args(self.input.unread());
         let name = args.get(0).unwrap_or_default();
-        let alone = self.parser.was_line() || self.session.replying != Replying::On;
+        let alone = self.parser.was_line()
+            || self.session.replying != Replying::On
+            || self.session.is_in_transaction();
         if !self.session.admitted || alone {
             return false;
         }

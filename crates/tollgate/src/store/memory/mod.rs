@@ -46,7 +46,7 @@ use crate::time::{Micros, Wait};
 
 use arena::Arena;
 use held::{Compact, Held};
-use numbers::{BLOCK_TAG, Numbers};
+use numbers::{BLOCK_TAG, Numbers, TagsHeld};
 use secret::Secret;
 use slot::Record;
 use table::{Inserted, Policy, Table, UsedShare, Victims, Worth};
@@ -375,7 +375,9 @@ impl MemoryStore {
         purpose: Purpose,
         mut act: impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
-        let Some(tag) = self.tag(limit) else {
+        let held = self.hold_tags(std::iter::once(limit));
+        let tag = held.as_ref().and_then(|_| self.numbers.tag(limit));
+        let Some(tag) = tag else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now.instant()));
         };
         let places: &[DecidedBy] = match place {
@@ -442,6 +444,26 @@ impl MemoryStore {
                 }
                 Inserted::Exists => {}
                 Inserted::NoRoom(wait) => return Err(wait),
+            }
+        }
+    }
+
+    /// Gives all of these limits tags that can be written into slots as long as this is held. `None`:
+    /// there are too many limits.
+    #[inline]
+    fn hold_tags<'l>(
+        &self,
+        limits: impl Iterator<Item = &'l Limit> + Clone,
+    ) -> Option<TagsHeld<'_>> {
+        loop {
+            let held = self.numbers.hold();
+            if limits.clone().all(|limit| self.numbers.tag(limit).is_some()) {
+                return Some(held);
+            }
+            // To make room for a tag takes what is held.
+            drop(held);
+            for limit in limits.clone() {
+                self.tag(limit)?;
             }
         }
     }
@@ -589,7 +611,9 @@ impl MemoryStore {
             self.keys.remove(key_hash, &self.policy(now));
             return;
         }
-        let Some(tag) = self.tag(limit) else { return };
+        let held = self.hold_tags(std::iter::once(limit));
+        let tag = held.as_ref().and_then(|_| self.numbers.tag(limit));
+        let Some(tag) = tag else { return };
         loop {
             if let Some(slot) = self.keys.find(key_hash) {
                 let mut locked = slot.lock();

@@ -6,8 +6,8 @@
 //! compares two tags, and finds its own in a cache of one load.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::limit::Limit;
 
@@ -23,13 +23,29 @@ const TAG_BITS: u32 = 22;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const CACHE: usize = 4_096;
 
+/// Threads that write tags into slots hold different ones of so many locks.
+const HOLDERS: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Numbers {
     index: RwLock<Index>,
+    /// Held by whoever has looked up a tag and has yet to write it into a slot, and all of them by whoever
+    /// looks through the slots: a tag that is about to be written is not forgotten.
+    holders: Box<[Holder; HOLDERS]>,
     /// How often a full index was asked for one more.
     attempts: AtomicU64,
     /// High bits of a fingerprint beside its tag, at the place its low bits name.
     cache: Box<[AtomicU64; CACHE]>,
+}
+
+/// A lock on a line of memory of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Holder(RwLock<()>);
+
+/// Keeps tags from being forgotten until they are written.
+pub(crate) struct TagsHeld<'a> {
+    _holder: RwLockReadGuard<'a, ()>,
 }
 
 /// Bounded by [`MAX_NUMBERS`].
@@ -48,6 +64,7 @@ impl Numbers {
     pub(crate) fn new() -> Numbers {
         Numbers {
             index: RwLock::default(),
+            holders: Box::new(std::array::from_fn(|_| Holder::default())),
             attempts: AtomicU64::new(0),
             cache: Box::new([const { AtomicU64::new(0) }; CACHE]),
         }
@@ -82,10 +99,13 @@ impl Numbers {
             if !self.attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(SCAN_EVERY) {
                 return self.tag(limit);
             }
-            // Looking through the slots takes their locks, so no lock of ours is held meanwhile;
-            // what is registered in between is younger than `known` and stays.
+            // Whoever has a tag to write has written it before the slots are looked through, or looks it
+            // up again afterwards. The index is free meanwhile; what is registered in between is younger
+            // than `known` and stays.
+            let holders: Vec<_> = self.holders.iter().map(|one| one.0.write()).collect();
             let known = self.read().registered;
             self.forget_all_but(&in_use(), known);
+            drop(holders);
             if self.read().limits.len() < MAX_NUMBERS {
                 // It helped, and would again: numbers that were only asked about are many.
                 self.attempts.store(0, Ordering::Relaxed);
@@ -111,6 +131,18 @@ impl Numbers {
         index.limits.insert(tag, entry);
         self.remember(limit, tag);
         Some(tag)
+    }
+
+    /// Keeps tags from being forgotten: those that are looked up while this is held can be written into
+    /// slots. Whoever holds it registers nothing.
+    #[inline]
+    pub(crate) fn hold(&self) -> TagsHeld<'_> {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HOLDERS;
+        }
+        let holder = &self.holders[THREAD.with(|thread| *thread)].0;
+        TagsHeld { _holder: holder.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     fn forget_all_but(&self, in_use: &HashSet<u32>, known: u64) {
@@ -139,7 +171,7 @@ impl Numbers {
         self.read().limits.iter().map(|(tag, (_, limit))| (*tag, limit.clone())).collect()
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Index> {
+    fn read(&self) -> RwLockReadGuard<'_, Index> {
         self.index.read().unwrap_or_else(|poison| poison.into_inner())
     }
 }
@@ -190,5 +222,38 @@ mod tests {
             assert!(numbers.register(&limit(units), || HashSet::from([first])).is_some());
         }
         assert_eq!(numbers.tag(&limit(1)), Some(first));
+    }
+
+    /// Would catch: numbers that are forgotten while their tag is on its way into a slot, so that what is
+    /// charged under them is forgotten as well.
+    #[test]
+    fn numbers_are_not_forgotten_while_their_tag_is_written() {
+        use std::sync::{Mutex, mpsc};
+        let (numbers, slots) = (Numbers::new(), Mutex::new(HashSet::new()));
+        for units in 1..=MAX_NUMBERS as u64 {
+            numbers.register(&limit(units), || unreachable!("there is room")).unwrap();
+        }
+        let (looked_up, is_looked_up) = mpsc::channel();
+        let (scanning, is_scanning) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let held = numbers.hold();
+                let tag = numbers.tag(&limit(1)).unwrap();
+                looked_up.send(()).unwrap();
+                // Nobody looks through the slots until the tag is written: then this waits in vain.
+                let _ = is_scanning.recv_timeout(std::time::Duration::from_millis(100));
+                slots.lock().unwrap().insert(tag);
+                drop(held);
+            });
+            is_looked_up.recv().unwrap();
+            let in_use = || {
+                let found = slots.lock().unwrap().clone();
+                let _ = scanning.send(());
+                found
+            };
+            assert!(numbers.register(&limit(1 << 20), in_use).is_some());
+        });
+        let tag = slots.into_inner().unwrap().into_iter().next().unwrap();
+        numbers.with(tag, |found| assert_eq!(found.map(Limit::units), Some(1)));
     }
 }

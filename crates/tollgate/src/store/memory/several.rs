@@ -96,6 +96,8 @@ impl MemoryStore {
         if checks.is_empty() {
             return Decision::unlimited(now);
         }
+        // Without it, whoever has no tag is refused below, if nothing else refuses before.
+        let _held = self.hold_tags(checks.iter().map(|check| check.limit));
         // Apart from the list of what is asked: limits are large, and this one is nearly always empty.
         let staggered = checks.iter().filter(|check| check.limit.is_staggered());
         let shifted: List<Limit> =
@@ -153,7 +155,7 @@ impl MemoryStore {
         let same = before.iter().find(|asked| asked.check.key == check.key);
         let subject =
             same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
-        let tag = self.tag(check.limit)?;
+        let tag = self.numbers.tag(check.limit)?;
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers
         // would share one too; within one request that is never meant, so each gets its own.
         let (mut same, mut others) = (None, 0);

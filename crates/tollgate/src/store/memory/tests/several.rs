@@ -122,7 +122,7 @@ fn what_is_given_back_goes_where_it_was_taken() {
 fn no_room_is_overflow_of_every_limit() {
     let store = MemoryStore::new(1);
     let strangers: Vec<Limit> =
-        (0..220).map(|nth| built(Limit::per_hour(1).name(&format!("stranger-{nth}")))).collect();
+        (0..220).map(|nth| built(Limit::per_hour(1).name(format!("stranger-{nth}")))).collect();
     for limit in &strangers {
         for key in 0..400 {
             let _ = take(&store, limit, &format!("key {key}"), at(600));

@@ -1,0 +1,125 @@
+//! JSON objects in which no field stands twice: of two, readers disagree which one counts, and what was
+//! checked by one of them would be done by the other.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Marks the error about a field that stands twice, among those of serde_json.
+const TWICE: &str = "stands twice";
+
+/// Why a body is no such object.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoObject {
+    /// A field stands twice; which one, in a sentence.
+    Twice(String),
+    /// It is another value, or no JSON.
+    Other,
+}
+
+/// Reads one object. Nesting is bounded by serde_json, at 128 levels.
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, NoObject> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let read = UniqueValue.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    match read {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(NoObject::Other),
+        Err(error) => Err(match error.to_string().split_once(TWICE) {
+            Some((field, _)) => NoObject::Twice(format!("{field}{TWICE}: send it once.")),
+            None => NoObject::Other,
+        }),
+    }
+}
+
+/// Reads any value.
+#[derive(Clone, Copy)]
+struct UniqueValue;
+
+impl<'de> DeserializeSeed<'de> for UniqueValue {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self)? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if object.contains_key(&name) {
+                return Err(A::Error::custom(format_args!("The field {name:?} {TWICE}")));
+            }
+            let value = fields.next_value_seed(self)?;
+            object.insert(name, value);
+        }
+        Ok(object.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_once_at_every_depth() {
+        let good = r#"{"a":[1,-2,0.5,"x",true,null,{"a":{}}],"b":{"a":1}}"#;
+        let read = object(good.as_bytes()).map(Value::Object);
+        assert_eq!(read, Ok(serde_json::from_str(good).unwrap()));
+        let twice = |name: &str| {
+            NoObject::Twice(format!("The field \"{name}\" stands twice: send it once."))
+        };
+        let rows = [
+            (r#"{"block":"1m","block":"1h"}"#, twice("block")),
+            (r#"{"block":null,"bl\u006fck":null}"#, twice("block")),
+            (r#"{"override":{"limits":[],"limits":["9/hour"]}}"#, twice("limits")),
+            (r#"{"a":[{"b":1,"b":1}]}"#, twice("b")),
+            (r#"{"a":1"#, NoObject::Other),
+            (r#"{"a":1} {}"#, NoObject::Other),
+            ("[]", NoObject::Other),
+            ("", NoObject::Other),
+        ];
+        for (body, want) in rows {
+            assert_eq!(object(body.as_bytes()), Err(want), "{body}");
+        }
+    }
+}

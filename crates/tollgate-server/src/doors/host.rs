@@ -1,0 +1,180 @@
+//! The host that a request is addressed to, read strictly.
+//!
+//! A page of any site can make a browser on this machine send requests to loopback: its own name may
+//! resolve to 127.0.0.1 (DNS rebinding), and then every header but a few is the page's to choose. `Host`
+//! is not: the browser writes there the name that the page came from.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::header::{HOST, HeaderName, VIA};
+use http::{HeaderMap, request};
+
+/// A host as a request names it, without its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host<'a> {
+    /// An address, which no name server can point elsewhere.
+    Address(IpAddr),
+    /// A name.
+    Name(&'a str),
+}
+
+impl<'a> Host<'a> {
+    /// Reads `host` or `host:port`. `None`: it is neither, such as `[::1].example.com`.
+    pub(crate) fn parse(text: &'a str) -> Option<Host<'a>> {
+        if let Some(rest) = text.strip_prefix('[') {
+            let (address, port) = rest.split_once(']')?;
+            let address: Ipv6Addr = address.parse().ok()?;
+            return is_port(port).then_some(Host::Address(address.into()));
+        }
+        let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_name) || !is_port(port) {
+            return None;
+        }
+        Some(match name.parse::<Ipv4Addr>() {
+            Ok(address) => Host::Address(address.into()),
+            Err(_) => Host::Name(name),
+        })
+    }
+
+    /// Whether only this machine has this name.
+    pub(crate) fn is_loopback(self) -> bool {
+        match self {
+            Host::Address(address) => address.to_canonical().is_loopback(),
+            Host::Name(name) => name.eq_ignore_ascii_case("localhost"),
+        }
+    }
+
+    /// Whether a page on the internet can have come from this host: only from a name of several labels.
+    /// `tollgate` is one of nginx's `upstream`, or of a container.
+    fn can_be_a_page(self) -> bool {
+        matches!(self, Host::Name(name) if name.contains('.'))
+    }
+}
+
+/// Whether this is nothing, or a colon and a port.
+fn is_port(text: &str) -> bool {
+    let Some(port) = text.strip_prefix(':') else { return text.is_empty() };
+    !port.is_empty()
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && port.parse::<u16>().is_ok()
+}
+
+/// The text that says whom a request is for. `None`: nothing does, or two that differ.
+pub(crate) fn named_by(head: &request::Parts) -> Option<&str> {
+    let field = only(&head.headers, &HOST);
+    match (head.uri.authority(), field) {
+        (Some(authority), Ok(None)) => Some(authority.as_str()),
+        (Some(authority), Ok(Some(field))) if field.eq_ignore_ascii_case(authority.as_str()) => {
+            Some(field)
+        }
+        (None, Ok(field)) => field,
+        _ => None,
+    }
+}
+
+/// Whether a page in a browser may have sent this under a name of its own. Browsers let no page write
+/// `Via`, so a request that has one comes from a proxy.
+pub(crate) fn may_be_rebound(head: &request::Parts) -> bool {
+    if head.headers.contains_key(VIA) {
+        return false;
+    }
+    let says_none = head.uri.authority().is_none() && !head.headers.contains_key(HOST);
+    // Browsers always say whom they ask; a client of HTTP/1.0 need not.
+    if says_none {
+        return false;
+    }
+    match named_by(head) {
+        // As some clients write it who know no name.
+        Some("") => false,
+        Some(text) => Host::parse(text).is_none_or(Host::can_be_a_page),
+        None => true,
+    }
+}
+
+/// A header that stands several times, or is no text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotOne;
+
+/// The one value of a header field, if there is one.
+pub(crate) fn only<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, NotOne> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| NotOne),
+        (Some(_), Some(_)) => Err(NotOne),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_are_loopback() {
+        let rows = [
+            ("localhost", true),
+            ("LOCALHOST:9190", true),
+            ("127.0.0.1:9190", true),
+            ("127.9.9.9", true),
+            ("[::1]:9190", true),
+            ("[::1]", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("localhost.example.com", false),
+            ("127.0.0.1.example.com", false),
+            ("192.0.2.1", false),
+            ("0.0.0.0", false),
+            ("user@127.0.0.1", false),
+            ("localhost:80@evil.com", false),
+            ("localhost:80:80", false),
+            ("localhost:", false),
+            ("localhost:http", false),
+            ("localhost:65536", false),
+            ("localhost:+80", false),
+            ("[::1].evil.com", false),
+            ("[::1]evil.com", false),
+            ("[::1]:80.evil.com", false),
+            ("[::1", false),
+            ("::1", false),
+            ("[localhost]", false),
+            ("localhost/", false),
+            ("localhost ", false),
+            ("", false),
+        ];
+        for (host, loopback) in rows {
+            assert_eq!(Host::parse(host).is_some_and(Host::is_loopback), loopback, "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_are_told_by_the_name_they_came_from() {
+        // First line's authority, fields | may be a page's
+        type Fields = &'static [(&'static str, &'static str)];
+        let rows: [(Option<&str>, Fields, bool); 12] = [
+            (None, &[], false),
+            (None, &[("host", "127.0.0.1:8080")], false),
+            (None, &[("host", "192.0.2.1:8080")], false),
+            (None, &[("host", "[2001:db8::1]:8080")], false),
+            (None, &[("host", "tollgate")], false),
+            (None, &[("host", "")], false),
+            (None, &[("host", "evil.example:8080")], true),
+            (None, &[("host", "[::1].evil.example")], true),
+            (None, &[("host", "www.example.com"), ("via", "1.1 Caddy")], false),
+            (Some("localhost:8080"), &[], false),
+            (Some("evil.example"), &[], true),
+            (Some("localhost"), &[("host", "evil.example")], true),
+        ];
+        for (authority, fields, rebound) in rows {
+            let uri = authority.map_or("/".to_string(), |host| format!("http://{host}/"));
+            let mut request = http::Request::get(uri);
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(may_be_rebound(&head), rebound, "{authority:?} {fields:?}");
+        }
+    }
+}
