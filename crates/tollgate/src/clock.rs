@@ -133,13 +133,12 @@ impl<'a> Now<'a> {
         }
     }
 
-    /// The moment at which to decide about a state that was last charged at `mark`, or at 0 if
-    /// never: then nothing tells what was charged to one before it that is forgotten. Call it under the
+    /// The moment at which to decide about a state that was last charged at `mark`. Call it under the
     /// state's lock: nobody charges after the clock is read, and a mark that is far ahead even so means
     /// that the clock went back.
     #[inline]
     pub(crate) fn not_paused(self, mark: u64) -> Now<'a> {
-        match mark == 0 || mark.saturating_sub(self.instant.as_u64()) > JUMP_US_MIN {
+        match mark.saturating_sub(self.instant.as_u64()) > JUMP_US_MIN {
             true => self.again(),
             false => self,
         }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollgate::{Algorithm, Check, Consistency, Limit, Micros, Now, Outcome, Precision, Receipt};
@@ -80,8 +79,10 @@ pub(super) struct Stretch {
     units: u64,
 }
 
-/// Bound: twice as many as matter to any limit; the oldest of more is of a time that it has forgotten.
-type Passed = ArrayVec<Stretch, { 2 * STRETCHES as usize }>;
+/// Bound: `PASSED_MAX`, twice as many as matter to any limit; the oldest of more is of a time that it has
+/// forgotten.
+type Passed = Vec<Stretch>;
+const PASSED_MAX: usize = 2 * STRETCHES as usize;
 
 impl Stretch {
     /// The stretch that begins with a charge of so many units. `at` is the instant it was asked at.
@@ -127,7 +128,7 @@ impl Owner {
             same.last = same.last.max(stretch.last);
             return;
         }
-        if self.past.is_full() {
+        if self.past.len() >= PASSED_MAX {
             self.past.remove(0);
         }
         self.past.push(stretch);
@@ -381,8 +382,7 @@ impl<R: Remote> Inner<R> {
         let check = kept.check();
         let asked = self.asked(&check);
         let limit = check.limit().for_key(check.key().as_bytes());
-        let late: ArrayVec<LateUnits, { 2 * STRETCHES as usize }> =
-            passed.iter().map(|stretch| stretch.late(&limit)).collect();
+        let late: Vec<LateUnits> = passed.iter().map(|stretch| stretch.late(&limit)).collect();
         let when = when.unwrap_or_else(|| asked.when(self.pace.now().into()));
         let state = StateName { key: asked.store.hash(check.key()), twin: 0 };
         match asked.store.settle(state, &limit, &late, when).await {

@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::header::{HOST, HeaderName, VIA};
-use http::{HeaderMap, request};
+use http::{HeaderMap, Version, request};
 
 /// A host as a request names it, without its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +74,14 @@ pub(crate) fn named_by(head: &request::Parts) -> Option<&str> {
 }
 
 /// Whether a page in a browser may have sent this under a name of its own. Browsers let no page write
-/// `Via`, so a request that has one comes from a proxy.
+/// `Via` and speak no HTTP/1.0, so a request that has either comes from a proxy: nginx asks in HTTP/1.0
+/// unless it is told otherwise.
 pub(crate) fn may_be_rebound(head: &request::Parts) -> bool {
-    if head.headers.contains_key(VIA) {
+    if head.version == Version::HTTP_10 || head.headers.contains_key(VIA) {
         return false;
     }
     let says_none = head.uri.authority().is_none() && !head.headers.contains_key(HOST);
-    // Browsers always say whom they ask; a client of HTTP/1.0 need not.
+    // Browsers always say whom they ask.
     if says_none {
         return false;
     }
@@ -173,8 +174,10 @@ mod tests {
             for (name, value) in fields {
                 request = request.header(*name, *value);
             }
-            let (head, ()) = request.body(()).unwrap().into_parts();
+            let (mut head, ()) = request.body(()).unwrap().into_parts();
             assert_eq!(may_be_rebound(&head), rebound, "{authority:?} {fields:?}");
+            head.version = Version::HTTP_10;
+            assert!(!may_be_rebound(&head), "no browser: {authority:?} {fields:?}");
         }
     }
 }

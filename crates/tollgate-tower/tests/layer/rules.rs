@@ -375,7 +375,7 @@ impl Store for Later {
         &self,
         check: &Check<'_>,
         receipt: Option<Receipt>,
-        now: Micros,
+        now: Now<'_>,
     ) -> Result<(), Infallible> {
         self.wait().await;
         Store::refund(&self.store, check, receipt, now).await

@@ -211,3 +211,24 @@ async fn what_is_decided_here_and_told_later_is_as_in_memory() {
         assert_eq!((stats.sync_failures, stats.degraded_local), (0, 0), "{stats:?}");
     }
 }
+
+/// Would catch: refusals that are charged when the store is asked next, which may be in another window.
+#[tokio::test]
+async fn refusals_that_count_are_charged_at_their_own_instant() {
+    let server = Server::start();
+    for algorithm in Algorithm::ALL {
+        let store = connected(&server).await;
+        let shared = Shared::start_with(vec![store], 1_000, TimeOf::Server, Pace::standing());
+        let memory = MemoryStore::new(1_000);
+        let limit = Limit::per_second(5).algorithm(algorithm).build().unwrap();
+        let check = Check::new(&limit, "a").count_denied();
+        // 20 times a second for 10 seconds.
+        for number in 0..200 {
+            let now = at(number * 50_000);
+            let wanted = memory.decide_one(&check, now);
+            let Ok(got) = shared.decide_each(&[check], now.into(), &mut [Outcome::default()]).await;
+            let said = |one: &Decision| (one.allowed(), one.remaining(), one.retry_after());
+            assert_eq!(said(&got), said(&wanted), "{algorithm}, question {number}");
+        }
+    }
+}

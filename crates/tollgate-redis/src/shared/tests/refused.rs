@@ -55,25 +55,6 @@ async fn giving_back_or_forgetting_asks_the_store_again() {
     assert!(decide(&shared, &[check], NOW).await.allowed());
 }
 
-/// Would catch: refusals that are charged when the store is asked next, which may be in another window.
-#[tokio::test]
-async fn refusals_that_count_are_charged_at_their_own_instant() {
-    for algorithm in tollgate::Algorithm::ALL {
-        let (shared, _) = standing();
-        let memory = MemoryStore::new(1_000);
-        let limit = Limit::per_second(5).algorithm(algorithm).build().unwrap();
-        let check = Check::new(&limit, "a").count_denied();
-        // 20 times a second for 10 seconds.
-        for number in 0..200 {
-            let now = at(number * 50_000);
-            let wanted = memory.decide_one(&check, now);
-            let got = decide(&shared, &[check], now).await;
-            let said = |one: &Decision| (one.allowed(), one.remaining(), one.retry_after());
-            assert_eq!(said(&got), said(&wanted), "{algorithm}, question {number}");
-        }
-    }
-}
-
 #[tokio::test]
 async fn by_the_askers_clock_every_question_is_the_stores() {
     let store = StandIn::default();

@@ -428,8 +428,7 @@ impl MemoryStore {
                 }
                 return Ok(result);
             }
-            // A state may have been forgotten since the clock was read.
-            let now = now.again().instant();
+            let now = now.instant();
             let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
             let result = act(&mut opened, now);
             let policy = self.policy(now);

@@ -236,7 +236,8 @@ mod tests {
         let (looked_up, is_looked_up) = mpsc::channel();
         let (scanning, is_scanning) = mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let (numbers, slots) = (&numbers, &slots);
+            scope.spawn(move || {
                 let held = numbers.hold();
                 let tag = numbers.tag(&limit(1)).unwrap();
                 looked_up.send(()).unwrap();

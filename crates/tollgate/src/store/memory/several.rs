@@ -282,8 +282,8 @@ impl MemoryStore {
         if targets.iter().any(|target| locked[of(target)].seen().key != target.key) {
             return None;
         }
-        let marks = locked.iter().map(|locked| locked.seen().record().mark);
-        let now = marks.fold(asked_at, Now::not_paused).instant();
+        let latest = locked.iter().map(|locked| locked.seen().record().mark).max();
+        let now = asked_at.not_paused(latest.unwrap_or(0)).instant();
         let places: List<usize> = targets.iter().map(of).collect();
         let mut states: List<Opened<Held<'_>>> = order
             .iter()
