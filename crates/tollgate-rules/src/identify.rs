@@ -273,13 +273,19 @@ impl Identify {
         if self.nat64 { address::translated(ip) } else { ip }
     }
 
-    /// The headers that carry API keys.
-    pub(crate) fn api_key_headers(&self) -> impl Iterator<Item = &str> {
+    /// The headers that say who is calling, each in one value: API key, user, token, and address.
+    pub(crate) fn caller_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {
-            UserFrom::ApiKey(name) => Some(&**name),
-            _ => None,
+            UserFrom::Header(name) | UserFrom::ApiKey(name) => Some(&**name),
+            #[cfg(feature = "jwt")]
+            UserFrom::Jwt(jwt) => Some(jwt.header()),
+            UserFrom::Nowhere => None,
         };
-        self.api_key_header.as_deref().into_iter().chain(of_user)
+        let of_address = match &self.address {
+            AddressFrom::Header(name) => Some(&**name),
+            AddressFrom::Peer | AddressFrom::XForwardedFor | AddressFrom::Forwarded => None,
+        };
+        self.api_key_header.as_deref().into_iter().chain(of_user).chain(of_address)
     }
 
     /// Whether requests can name a user.

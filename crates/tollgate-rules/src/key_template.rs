@@ -225,6 +225,13 @@ impl KeyTemplate {
         self.parts.is_empty()
     }
 
+    /// Whether its keys may be of one caller each: they have more than what is asked for.
+    pub(crate) fn names_caller(&self) -> bool {
+        let is_shared =
+            |fact: &Fact| matches!(fact, Fact::Tier | Fact::Method | Fact::Path | Fact::Domain);
+        !self.parts.iter().flatten().all(is_shared)
+    }
+
     /// Whether the address is part of some of its keys.
     pub(crate) fn has_ip(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == Fact::Ip)

@@ -357,7 +357,7 @@ impl RuleSet {
     }
 
     /// Whether a rule that refuses makes its keys of what a header of this name, in small letters,
-    /// says: an API key, or a fact of its key. If a request has several such fields with different values, refuse it:
+    /// says: who is calling, or a fact of its key. If a request has several such fields with different values, refuse it:
     /// whichever was believed, the other may be the one that the service behind you reads, and the
     /// client would choose what is counted.
     pub fn makes_keys_of(&self, header: &str) -> bool {
@@ -470,8 +470,8 @@ impl Book {
             self.without_path.push(number);
         }
         if !matches!(rule.mode, Mode::Shadow | Mode::Off) && !rule.soft {
-            let api_keys = self.settings.identify.api_key_headers();
-            self.key_headers.extend(rule.key.headers().chain(api_keys).map(Box::from));
+            let of_callers = self.settings.identify.caller_headers();
+            self.key_headers.extend(rule.key.headers().chain(of_callers).map(Box::from));
         }
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);

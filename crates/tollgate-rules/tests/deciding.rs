@@ -463,6 +463,22 @@ fn one_caller_cannot_fill_the_table() {
 }
 
 #[test]
+fn one_caller_does_not_keep_others_from_a_key_that_they_share() {
+    let rules = "rules: [{ name: pages, key: '{path}', limits: [1000000/minute] }]";
+    let gate = Gate::new(rules);
+    let reserve = |user: &str| {
+        gate.reserve(&Ask { facts: of("/a", user), ..Ask::default() }).unwrap().id.is_some()
+    };
+    assert_eq!((0..3_000).filter(|_| reserve("anna")).count(), RESERVATIONS_PER_CALLER_MAX);
+    assert!(reserve("bert"));
+    // Who does not say who they are is known by the key.
+    let facts = Facts { user: None, ip: None, ..of("/b", "") };
+    let unnamed = Ask { facts, ..Ask::default() };
+    let opened = (0..3_000).filter(|_| gate.reserve(&unnamed).unwrap().id.is_some());
+    assert_eq!(opened.count(), RESERVATIONS_PER_CALLER_MAX);
+}
+
+#[test]
 fn long_keys_leave_room_for_short_ones() {
     let gate = Gate::new(&under_long_keys(8));
     let long = "x".repeat(60_000);

@@ -248,7 +248,7 @@ impl Headers for Fields<'_> {
 
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
-        let first = spelt(values.next()?);
-        values.next().is_none().then_some(first)
+        let first = values.next()?;
+        values.all(|other| other == first).then(|| spelt(first))
     }
 }

@@ -115,6 +115,11 @@ impl Jwt {
         }
     }
 
+    /// The header that has the token.
+    pub(super) fn header(&self) -> &str {
+        &self.settings.header
+    }
+
     /// What the token of a request says, if there is one and it is good.
     pub(super) fn read(&self, headers: &dyn Headers, now: Micros) -> Option<Verified> {
         let name = &*self.settings.header;

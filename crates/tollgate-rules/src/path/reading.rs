@@ -7,6 +7,7 @@ use super::{PLAIN, next_byte, push_byte};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) start: Start,
+    pub(super) behind: Proxy,
     /// `%2F` is a slash.
     pub(super) encoded_slash: bool,
     pub(super) backslash: Backslash,
@@ -28,6 +29,27 @@ pub(super) enum Start {
     WithFragment,
 }
 
+/// Who has read the path before, and passes on what it has read. What a proxy takes back with `..` is a
+/// segment to it; to the server behind it may be `..` itself, with parameters or an escaped slash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proxy {
+    Nobody,
+    /// One that resolves: Envoy, Traefik.
+    Resolving,
+    /// One that decodes and resolves: nginx whose `proxy_pass` has a path.
+    Decoding,
+}
+
+impl Proxy {
+    fn reading(self) -> Option<Reading> {
+        match self {
+            Proxy::Nobody => None,
+            Proxy::Resolving => Some(NORMAL),
+            Proxy::Decoding => Some(Reading { encoded_slash: true, ..NORMAL }),
+        }
+    }
+}
+
 /// What `\` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backslash {
@@ -43,9 +65,7 @@ pub(super) enum Backslash {
 pub(super) enum Params {
     Kept,
     /// Cut off before escapes are decoded: they end at a slash that is not escaped.
-    CutFirst,
-    /// Cut off after escapes were decoded, `%3B` like `;`: they end at whatever is a slash.
-    CutDecoded,
+    Cut,
 }
 
 /// What becomes of `.` and `..`.
@@ -54,14 +74,13 @@ pub(super) enum Dots {
     Resolved,
     /// The same, where `..` also takes back an empty segment.
     ResolvedWithEmpty,
-    /// Resolved before `%2F` is decoded, and then no more.
-    ResolvedFirst,
     Kept,
 }
 
 /// The normal form.
 const NORMAL: Reading = Reading {
     start: Start::Plain,
+    behind: Proxy::Nobody,
     encoded_slash: false,
     backslash: Backslash::Kept,
     undecoded: false,
@@ -70,7 +89,7 @@ const NORMAL: Reading = Reading {
 };
 
 /// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
-pub(super) const READINGS: [Reading; 19] = [
+pub(super) const READINGS: [Reading; 26] = [
     NORMAL,
     // Decoded segment by segment, never resolved: routers of Go that go by the raw path.
     Reading { dots: Dots::Kept, ..NORMAL },
@@ -80,8 +99,6 @@ pub(super) const READINGS: [Reading; 19] = [
     Reading { encoded_slash: true, ..NORMAL },
     // Decoded and never resolved: uvicorn, gunicorn and what runs on them, PHP.
     Reading { encoded_slash: true, dots: Dots::Kept, ..NORMAL },
-    // The same behind a proxy that resolves: Envoy, Traefik.
-    Reading { encoded_slash: true, dots: Dots::ResolvedFirst, ..NORMAL },
     // As RFC 3986 has it: Envoy without `merge_slashes`.
     Reading { dots: Dots::ResolvedWithEmpty, ..NORMAL },
     // As browsers have it: Node and others that make a `URL` of the target, and may decode its path.
@@ -106,25 +123,35 @@ pub(super) const READINGS: [Reading; 19] = [
         ..NORMAL
     },
     // Servlets: Tomcat, Jetty, Undertow, as they are told to take `%2F` and `\`.
-    Reading { params: Params::CutFirst, ..NORMAL },
-    Reading { params: Params::CutFirst, encoded_slash: true, ..NORMAL },
-    Reading {
-        params: Params::CutFirst,
-        encoded_slash: true,
-        backslash: Backslash::AnySlash,
-        ..NORMAL
-    },
+    Reading { params: Params::Cut, ..NORMAL },
+    Reading { params: Params::Cut, encoded_slash: true, ..NORMAL },
+    Reading { params: Params::Cut, encoded_slash: true, backslash: Backslash::AnySlash, ..NORMAL },
     // The same never resolved: Spring WebFlux.
-    Reading { params: Params::CutFirst, dots: Dots::Kept, ..NORMAL },
+    Reading { params: Params::Cut, dots: Dots::Kept, ..NORMAL },
     // IIS, ASP.NET.
     Reading { backslash: Backslash::AnySlash, ..NORMAL },
-    // Any of these behind a proxy that decodes: nginx whose `proxy_pass` has a path.
+    // Those that decode, servlets and IIS behind a proxy that resolves.
+    Reading { behind: Proxy::Resolving, encoded_slash: true, dots: Dots::Kept, ..NORMAL },
+    Reading { behind: Proxy::Resolving, encoded_slash: true, ..NORMAL },
+    Reading { behind: Proxy::Resolving, params: Params::Cut, ..NORMAL },
+    Reading { behind: Proxy::Resolving, params: Params::Cut, encoded_slash: true, ..NORMAL },
     Reading {
-        params: Params::CutDecoded,
+        behind: Proxy::Resolving,
+        params: Params::Cut,
         encoded_slash: true,
         backslash: Backslash::AnySlash,
         ..NORMAL
     },
+    Reading { behind: Proxy::Resolving, backslash: Backslash::AnySlash, ..NORMAL },
+    // Servlets and IIS behind a proxy that decodes.
+    Reading { behind: Proxy::Decoding, params: Params::Cut, ..NORMAL },
+    Reading {
+        behind: Proxy::Decoding,
+        params: Params::Cut,
+        backslash: Backslash::AnySlash,
+        ..NORMAL
+    },
+    Reading { behind: Proxy::Decoding, backslash: Backslash::AnySlash, ..NORMAL },
     // uvicorn with h11, Go: what is sent as a fragment is part of the path.
     Reading { start: Start::WithFragment, dots: Dots::Kept, ..NORMAL },
     Reading { start: Start::WithFragment, encoded_slash: true, dots: Dots::Kept, ..NORMAL },
@@ -201,15 +228,25 @@ impl Oddities {
         let undecoded = reading.undecoded && (self.escaped_plain || all);
         let dots = match reading.dots {
             Dots::ResolvedWithEmpty if !self.doubled && !all => Dots::Resolved,
-            Dots::ResolvedFirst if !encoded_slash => Dots::Resolved,
             dots => dots,
+        };
+        let behind = match reading.behind {
+            Proxy::Decoding if self.encoded_slash => Proxy::Decoding,
+            Proxy::Decoding if self.dots || self.params => Proxy::Resolving,
+            Proxy::Resolving if self.dots => Proxy::Resolving,
+            _ => Proxy::Nobody,
         };
         wanted.then_some(Reading {
             start: reading.start,
+            behind,
             encoded_slash,
             backslash: match reading.backslash {
                 _ if all => reading.backslash,
+                // What a proxy passes on may be escaped.
                 Backslash::AnySlash if self.encoded_backslash => Backslash::AnySlash,
+                Backslash::AnySlash if self.backslash && behind != Proxy::Nobody => {
+                    Backslash::AnySlash
+                }
                 Backslash::Slash | Backslash::AnySlash if self.backslash => Backslash::Slash,
                 _ => Backslash::Kept,
             },
@@ -235,10 +272,9 @@ pub(crate) fn key_text(path: &str) -> String {
 impl Reading {
     /// A path as this reading has it, in normal escapes, and the slashes that went.
     pub(super) fn read(self, path: &str) -> (String, Slashes) {
-        if self.dots == Dots::ResolvedFirst {
-            let first = Reading { dots: Dots::Resolved, encoded_slash: false, ..self };
-            let (resolved, slashes) = first.read(path);
-            let (text, more) = Reading { dots: Dots::Kept, ..self }.read(&resolved);
+        if let Some(proxy) = self.behind.reading() {
+            let (passed_on, slashes) = proxy.read(path);
+            let (text, more) = Reading { behind: Proxy::Nobody, ..self }.read(&passed_on);
             return (text, slashes.max(more));
         }
         let mut writer = Writer::new(self.dots, path.len());
@@ -255,16 +291,8 @@ impl Reading {
                 },
                 _ => false,
             };
-            cutting &= match self.params {
-                Params::CutFirst => byte != b'/' || escaped,
-                _ => !ends,
-            };
-            let begins_params = match self.params {
-                Params::Kept => false,
-                Params::CutFirst => byte == b';' && !escaped,
-                Params::CutDecoded => byte == b';',
-            };
-            if cutting || begins_params {
+            cutting &= byte != b'/' || escaped;
+            if cutting || self.params == Params::Cut && byte == b';' && !escaped {
                 cutting = true;
             } else if ends {
                 writer.end_segment();

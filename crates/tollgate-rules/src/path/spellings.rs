@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_servers_read_differently_has_all_their_spellings() {
-        let cases: [(&str, &[&str]); 26] = [
+        let cases: [(&str, &[&str]); 31] = [
             ("/api/login", &["/api/login"]),
             ("/api/login/", &["/api/login"]),
             ("/api//login", &["/api/login"]),
@@ -165,6 +165,40 @@ mod tests {
                 &["/a/x%2F..%2Fy", "/a/b/../x%2F..%2Fy", "/a/y", "/a/b/../x/../y", "/a/x/../y"],
             ),
             ("/;/", &["/;", "/"]),
+            // A proxy takes back what is `..` to the server behind it.
+            (
+                "/api/b/..%2Fy/../..%2Flogin",
+                &[
+                    "/api/b/..%2Flogin",
+                    "/api/b/..%2Fy/../..%2Flogin",
+                    "/login",
+                    "/api/b/../y/../../login",
+                    "/api/b/../login",
+                    "/api/login",
+                ],
+            ),
+            (
+                "/login/b/..;/..;/../",
+                &["/login/b/..;", "/login/b/..;/..;/..", "/", "/login/b/../../..", "/login"],
+            ),
+            (
+                "/api/b/..;/..%3B%2F../login",
+                &[
+                    "/api/b/..;/..;%2F../login",
+                    "/api/b/..;/..%253B%2F../login",
+                    "/api/b/..;/login",
+                    "/api/b/..;/..;/../login",
+                    "/api/..;%2F../login",
+                    "/api/login",
+                    "/api/b/../..;%2F../login",
+                    "/login",
+                ],
+            ),
+            ("/login%3Bx%5Cy", &["/login;x%5Cy", "/login%253Bx%5Cy", "/login;x/y", "/login"]),
+            (
+                "/api/b/..\\y/../..\\login",
+                &["/api/b/..%5Clogin", "/api/b/..%5Cy/../..%5Clogin", "/login", "/api/login"],
+            ),
         ];
         for (raw, want) in cases {
             assert_eq!(texts(raw), want, "{raw}");

@@ -19,7 +19,7 @@ pub const RESERVATIONS_MAX: usize = 65_536;
 
 /// The most reservations that one caller has open at once; under a rule whose `concurrency` is higher,
 /// that many. A caller is a user, an API key or an address that a question states, and each key that
-/// its rules count, unless all callers share it.
+/// its rules count, unless others share it: one made of a path alone only if the question states nobody.
 pub const RESERVATIONS_PER_CALLER_MAX: usize = 1_024;
 
 /// What a reservation may take to be counted as one and not by its bytes. All short ones together take
@@ -86,7 +86,11 @@ impl Request {
     pub(super) fn new(plan: &Plan<'_>, facts: &Facts<'_>, secrets: &Secrets) -> Request {
         let mut callers = ArrayVec::<u64, { MAX_LIMITS + 1 }>::new();
         callers.extend(stated_caller(plan, facts).map(|key| secrets.hash(&key)));
-        let own = plan.limits.iter().filter(|planned| !plan.rule(planned).key.is_global());
+        let is_stated = !callers.is_empty();
+        let own = plan.limits.iter().filter(|planned| {
+            let key = &plan.rule(planned).key;
+            if is_stated { key.names_caller() } else { !key.is_global() }
+        });
         for key in own.map(|planned| secrets.hash(plan.caller(planned))) {
             if !callers.contains(&key) {
                 callers.push(key);

@@ -59,7 +59,7 @@ fn a_rule_applies_if_all_of_it_holds_for_one_spelling() {
   - { name: rest, fallback: true, key: '{ip}', limits: [1000/hour] }
 ",
     );
-    let rows: [(&str, &[&str]); 38] = [
+    let rows: [(&str, &[&str]); 43] = [
         ("/api/x", &["api"]),
         ("/api/health", &["health"]),
         ("/login", &["login"]),
@@ -81,6 +81,13 @@ fn a_rule_applies_if_all_of_it_holds_for_one_spelling() {
         ("/login;x", &["login", "rest"]),
         ("/login%3Bx", &["login", "rest"]),
         ("/a/..;/login", &["login", "rest"]),
+        // nginx, Envoy or Traefik takes back a segment that is `..` to Tomcat or IIS behind it.
+        ("/login/b/..;/..;/../", &["login", "rest"]),
+        ("/search/b/..%2Fy/../..%2F..%2Flogin", &["login", "search"]),
+        ("/api/b/..%5Cy/../..%5Chealth", &["api", "health", "rest"]),
+        // nginx decodes the `;`, and Tomcat cuts up to a slash that is one.
+        ("/login%3Bx%5Cy", &["login", "rest"]),
+        ("/login%3B%5C..%5C..%5Cy", &["login", "rest"]),
         // The name of a generous endpoint is no way out of the fallback.
         ("/none%2F..%2Flogin", &["login", "rest"]),
         ("/none/../login", &["login", "rest"]),

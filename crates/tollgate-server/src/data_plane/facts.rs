@@ -48,8 +48,9 @@ impl Headers for RequestHeaders<'_> {
 
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
-        let first = spelt(values.next()?.as_bytes());
-        values.next().is_none().then_some(first)
+        let first = values.next()?;
+        // What is said twice is not unsaid: nobody gets around the rules by repeating who they are.
+        values.all(|other| other == first).then(|| spelt(first.as_bytes()))
     }
 }
 
@@ -107,16 +108,33 @@ mod tests {
     }
 
     #[test]
+    fn who_repeats_who_they_are_is_still_somebody() {
+        let rules = "identify: { user: { header: x-user-id } }
+rules: [{ name: api, key: '{user}', limits: [1/s] }]";
+        let rules = compile(&[Source::from_text("rules.yaml", rules)]).rules.expect("rules");
+        let rows: [(&[u8], bool, Option<&str>); 3] =
+            [(b"a", false, Some("a")), (b"b", true, None), (b"", true, None)];
+        for (second, refused, user) in rows {
+            let map = map(&[("x-user-id", b"a"), ("x-user-id", second)]);
+            let headers = RequestHeaders(&map);
+            assert_eq!(headers.said_twice(&rules).is_some(), refused);
+            let peer = std::net::Ipv4Addr::LOCALHOST.into();
+            let identity = rules.settings().identify.identify(peer, &headers, Micros::ZERO);
+            assert_eq!(identity.user.as_deref(), user);
+        }
+    }
+
+    #[test]
     fn what_keys_are_made_of_may_be_said_once() {
         let rules = |mode: &str| {
             let text = format!(
-                "identify: {{ user: {{ api_key: {{ header: x-key }} }}, api_key: {{ header: x-other }} }}
+                "identify: {{ user: {{ api_key: {{ header: x-key }} }}, api_key: {{ header: x-other }}, ip: x-real-ip }}
 rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode} }}]"
             );
             compile(&[Source::from_text("rules.yaml", &text)]).rules.expect("rules")
         };
         // Fields, and the one that is said twice
-        let rows: [(Fields<'_>, Option<&str>); 8] = [
+        let rows: [(Fields<'_>, Option<&str>); 11] = [
             (&[("x-key", b"a"), ("x-tenant", b"b"), ("x-other", b"c")], None),
             (&[("x-key", b"a"), ("x-key", b"a")], None),
             (&[("x-key", b"a"), ("x-key", b"b")], Some("x-key")),
@@ -124,6 +142,9 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
             (&[("x-key", b"\xff"), ("x-key", b"b")], Some("x-key")),
             (&[("x-other", b""), ("x-other", b"b")], Some("x-other")),
             (&[("x-tenant", b"a"), ("x-tenant", b"b")], Some("x-tenant")),
+            (&[("x-real-ip", b"192.0.2.1"), ("x-real-ip", b"192.0.2.1")], None),
+            (&[("x-real-ip", b"192.0.2.1"), ("x-real-ip", b"192.0.2.2")], Some("x-real-ip")),
+            (&[("x-real-ip", b"192.0.2.1"), ("x-real-ip", b"")], Some("x-real-ip")),
             (&[("accept", b"a"), ("accept", b"b")], None),
         ];
         for (fields, want) in rows {

@@ -197,7 +197,8 @@ async fn answer<H: Handler>(
 ) -> Result<Response<Body>, Infallible> {
     let (head, incoming) = request.into_parts();
     let allowance = Allowance::new(&site.bodies);
-    let mut body = RequestBody::new(incoming, site.patience.body, allowance);
+    let mut body =
+        RequestBody::new(incoming, site.patience.body, allowance, answering.pulse().clone());
     let mut response = if let Some(problem) = host_problem(&head) {
         reply::error(StatusCode::BAD_REQUEST, problem)
     } else {

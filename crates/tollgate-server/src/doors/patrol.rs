@@ -48,8 +48,10 @@ pub(crate) enum Order {
 /// What one connection is doing.
 #[derive(Default)]
 pub(crate) struct Pulse {
-    /// Requests being answered.
+    /// Requests being answered,
     active: AtomicU32,
+    /// and those of them whose body is waited for.
+    receiving: AtomicU32,
     /// A request has been answered before.
     used: AtomicBool,
     /// Bytes have come since the last answer: the head of a request, unless it is HTTP/2.
@@ -97,6 +99,16 @@ impl Pulse {
         self.active.fetch_sub(1, Relaxed);
     }
 
+    /// The body of a request is waited for.
+    pub(super) fn wait_for_body(&self) {
+        self.receiving.fetch_add(1, Relaxed);
+    }
+
+    /// More of it has come, or nobody wants it any longer.
+    pub(super) fn go_on_with_body(&self) {
+        self.receiving.fetch_sub(1, Relaxed);
+    }
+
     /// A reply begins to wait; since when, for [`taken`](Pulse::taken).
     #[inline]
     pub(crate) fn reply(&self) -> usize {
@@ -132,14 +144,16 @@ impl Pulse {
     }
 
     /// How soon this connection makes room for another, the smallest first: those that never asked
-    /// anything, then those that were quiet for longest, then those whose replies are not taken. `None`: a
-    /// request is being answered, so it does not.
-    pub(super) fn eviction_rank(&self) -> Option<(bool, bool, Reverse<u32>)> {
-        if self.active.load(Relaxed) > 0 {
+    /// anything, then those that were quiet for longest, then those whose replies are not taken, then those
+    /// whose requests are not all there. `None`: a request is being answered, so it does not.
+    pub(super) fn eviction_rank(&self) -> Option<(bool, bool, bool, Reverse<u32>)> {
+        let active = self.active.load(Relaxed);
+        if active > self.receiving.load(Relaxed) {
             return None;
         }
         let reply_waits = self.waiting.iter().any(|waiting| waiting.load(Relaxed) > 0);
-        Some((reply_waits, self.used.load(Relaxed), Reverse(self.rounds.load(Relaxed))))
+        let used = self.used.load(Relaxed);
+        Some((active > 0, reply_waits, used, Reverse(self.rounds.load(Relaxed))))
     }
 
     /// Closes the connection at once, from any thread.
@@ -345,18 +359,24 @@ mod tests {
 
     #[test]
     fn who_makes_room_first() {
-        let [silent, quiet, fresh, stuck, busy] = [(); 5].map(|()| Pulse::default());
-        for pulse in [&quiet, &fresh, &stuck, &busy] {
+        let [silent, quiet, fresh, stuck, slow, busy] = [(); 6].map(|()| Pulse::default());
+        for pulse in [&quiet, &fresh, &stuck, &slow, &busy] {
             pulse.begin(false);
             pulse.end();
         }
         quiet.age(&PATIENCE);
         stuck.reply();
         stuck.age(&PATIENCE);
-        busy.begin(false);
-        assert_eq!(busy.eviction_rank(), None);
-        let order = [&silent, &quiet, &fresh, &stuck].map(|pulse| pulse.eviction_rank().unwrap());
+        for pulse in [&slow, &busy] {
+            pulse.begin(false);
+            assert_eq!(pulse.eviction_rank(), None);
+        }
+        slow.wait_for_body();
+        let order =
+            [&silent, &quiet, &fresh, &stuck, &slow].map(|pulse| pulse.eviction_rank().unwrap());
         assert!(order.is_sorted(), "{order:?}");
+        slow.go_on_with_body();
+        assert_eq!(slow.eviction_rank(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
 use super::allowance::{Allowance, Terms};
+use super::patrol::Pulse;
 
 /// The most bytes of a body that are read only to be thrown away.
 pub(super) const DISCARD_BYTES_MAX: usize = 8 << 20;
@@ -54,11 +56,21 @@ pub(super) struct Rest {
     patience: Duration,
     /// Nearly every body comes with its head: the timer is for the others.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Told while the peer is waited for; nobody is once the request has been answered.
+    pulse: Option<Arc<Pulse>>,
+    is_awaited: bool,
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, patience: Duration, allowance: Allowance) -> RequestBody {
-        RequestBody { rest: Rest { incoming, patience, timer: None }, allowance }
+    pub(super) fn new(
+        incoming: Incoming,
+        patience: Duration,
+        allowance: Allowance,
+        pulse: Arc<Pulse>,
+    ) -> RequestBody {
+        let pulse = Some(pulse);
+        let rest = Rest { incoming, patience, timer: None, pulse, is_awaited: false };
+        RequestBody { rest, allowance }
     }
 
     /// The whole body, at most `bytes_max` of it.
@@ -93,7 +105,9 @@ impl RequestBody {
     }
 
     /// For the reply, and for whoever reads the rest.
-    pub(super) fn into_parts(self) -> (Allowance, Rest) {
+    pub(super) fn into_parts(mut self) -> (Allowance, Rest) {
+        self.rest.set_awaited(false);
+        self.rest.pulse = None;
         (self.allowance, self.rest)
     }
 }
@@ -125,14 +139,30 @@ impl Rest {
                 return Poll::Ready(Some(Err(BodyError::TooSlow)));
             }
             if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
+                self.set_awaited(false);
                 return Poll::Ready(frame.map(|frame| match frame {
                     Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
                     Err(_) => Err(BodyError::Broken),
                 }));
             }
+            self.set_awaited(true);
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
             timer.as_mut().poll(context).map(|()| Some(Err(BodyError::TooSlow)))
         })
         .await
+    }
+
+    fn set_awaited(&mut self, awaited: bool) {
+        if let (Some(pulse), true) = (&self.pulse, self.is_awaited != awaited) {
+            self.is_awaited = awaited;
+            if awaited { pulse.wait_for_body() } else { pulse.go_on_with_body() }
+        }
+    }
+}
+
+/// A peer that goes away leaves nobody waiting.
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.set_awaited(false);
     }
 }

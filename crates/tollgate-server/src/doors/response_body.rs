@@ -113,6 +113,11 @@ impl Answering {
         Answering { pulse: pulse.clone(), waits: None }
     }
 
+    /// What the connection is doing.
+    pub(super) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
     fn replied(&mut self) {
         self.waits = Some(self.pulse.reply());
         self.pulse.end();
