@@ -528,7 +528,9 @@ impl MemoryStore {
         let subject = self.secret.hash(key.as_bytes());
         let (place, subject) = match receipt {
             None => (Place::Table, subject),
-            Some(Receipt { decided_by: DecidedBy::Overflow, .. }) => (Place::Overflow, subject),
+            Some(Receipt { decided_by: DecidedBy::Overflow, twin, .. }) => {
+                (Place::Overflow, twin_subject(subject, twin))
+            }
             Some(Receipt { twin, .. }) => (Place::Table, twin_subject(subject, twin)),
         };
         // A key that has no state has nothing to give back.

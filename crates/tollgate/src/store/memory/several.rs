@@ -37,6 +37,13 @@ pub(super) struct Asked<'a> {
     pub(super) twin: u8,
 }
 
+impl Asked<'_> {
+    /// The overflow state that serves it if there is no room: not the one of another twin.
+    fn overflow_key(&self) -> u64 {
+        overflow_key(twin_subject(self.subject, self.twin), self.limit)
+    }
+}
+
 impl Asks for Asked<'_> {
     fn check(&self) -> &Check<'_> {
         &self.check
@@ -73,7 +80,7 @@ impl Policy for Keeping<'_> {
 
     fn keeps(&self, key: u64) -> bool {
         let is_one =
-            |one: &Asked<'_>| one.key == key || overflow_key(one.subject, one.limit) == key;
+            |one: &Asked<'_>| one.key == key || one.overflow_key() == key;
         self.asked.iter().any(is_one)
     }
 }
@@ -96,8 +103,6 @@ impl MemoryStore {
         if checks.is_empty() {
             return Decision::unlimited(now);
         }
-        // Without it, whoever has no tag is refused below, if nothing else refuses before.
-        let _held = self.hold_tags(checks.iter().map(|check| check.limit));
         // Apart from the list of what is asked: limits are large, and this one is nearly always empty.
         let staggered = checks.iter().filter(|check| check.limit.is_staggered());
         let shifted: List<Limit> =
@@ -119,6 +124,15 @@ impl MemoryStore {
         }
         if let Some(answer) = self.answer_unlocked(&asked, checks, now, outcomes) {
             return answer;
+        }
+        // Up to here a tag was only written over itself. From here on new states get one, which must not
+        // be forgotten on its way.
+        let _held = self.hold_tags(checks.iter().map(|check| check.limit));
+        for one in &mut asked {
+            match self.numbers.tag(one.check.limit) {
+                Some(tag) => one.tag = tag,
+                None => return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now),
+            }
         }
         loop {
             match self.targets(&asked, now) {
@@ -155,7 +169,7 @@ impl MemoryStore {
         let same = before.iter().find(|asked| asked.check.key == check.key);
         let subject =
             same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
-        let tag = self.numbers.tag(check.limit)?;
+        let tag = self.tag(check.limit)?;
         // The same limit asked twice is one state. Limits that differ in nothing but their numbers
         // would share one too; within one request that is never meant, so each gets its own.
         let (mut same, mut others) = (None, 0);
@@ -226,7 +240,7 @@ impl MemoryStore {
             Ok(slot) => return Ok(Target { slot, key: one.key, decided_by: DecidedBy::Memory }),
             Err(wait) => wait,
         };
-        let key = overflow_key(one.subject, one.limit);
+        let key = one.overflow_key();
         match self.find_or_insert(self.overflow(), key, one, policy) {
             Ok(slot) => Ok(Target { slot, key, decided_by: DecidedBy::Overflow }),
             Err(wait) => {

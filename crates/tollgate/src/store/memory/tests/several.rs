@@ -156,6 +156,28 @@ fn no_room_is_overflow_of_every_limit() {
     }
 }
 
+/// Would catch: limits that differ in their numbers alone and meet in one overflow state, where each is
+/// charged for the other as well.
+#[test]
+fn twins_without_room_have_overflow_states_of_their_own() {
+    let store = MemoryStore::new(1);
+    let stranger = built(Limit::per_hour(1).name("stranger"));
+    for key in 0..2_000 {
+        let _ = take(&store, &stranger, &format!("key {key}"), at(600));
+    }
+    let [few, many] = [10, 20].map(|units| built(Limit::per_hour(units).name("twin")));
+    let ask = |cost, outcomes: &mut [Outcome; 2]| {
+        let checks = [Check::new(&few, "anna").cost(cost), Check::new(&many, "anna").cost(cost)];
+        let _ = store.decide_each(&checks, at(600), outcomes);
+        outcomes.map(|outcome| (outcome.decided_by, outcome.remaining))
+    };
+    let mut outcomes = [Outcome::default(); 2];
+    let overflow = |remaining: [u64; 2]| remaining.map(|left| (DecidedBy::Overflow, left));
+    assert_eq!(ask(3, &mut outcomes), overflow([7, 17]));
+    store.refund(&many, "anna".into(), Some(outcomes[1].receipt()), 2, at(600));
+    assert_eq!(ask(1, &mut outcomes), overflow([6, 18]));
+}
+
 /// What was counted although it was refused lengthens the wait, and the wait is what the request needs. Would
 /// catch: "up to" that is told to wait for all it would take, and checks of one state for one of them.
 #[test]
