@@ -194,7 +194,9 @@ impl Answer {
 
     /// The policy names of soft limits that are exceeded, each once.
     pub fn warnings(&self) -> impl Iterator<Item = &PolicyName> {
-        let exceeded = |one: &Judged<'_>| one.standing == Standing::Soft && !one.outcome.allowed;
+        let exceeded = |one: &Judged<'_>| {
+            one.standing == Standing::Soft && !one.outcome.allowed && one.outcome.is_known()
+        };
         let is_new = move |(index, one): &(usize, Judged<'_>)| {
             !self
                 .limits()

@@ -273,19 +273,28 @@ impl Identify {
         if self.nat64 { address::translated(ip) } else { ip }
     }
 
-    /// The headers that say who is calling, each in one value: API key, user, token, and address.
-    pub(crate) fn caller_headers(&self) -> impl Iterator<Item = &str> {
+    /// The headers by which callers prove who they are: API key and token.
+    pub(crate) fn proving_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {
-            UserFrom::Header(name) | UserFrom::ApiKey(name) => Some(&**name),
+            UserFrom::ApiKey(name) => Some(&**name),
             #[cfg(feature = "jwt")]
             UserFrom::Jwt(jwt) => Some(jwt.header()),
-            UserFrom::Nowhere => None,
+            UserFrom::Header(_) | UserFrom::Nowhere => None,
+        };
+        self.api_key_header.as_deref().into_iter().chain(of_user)
+    }
+
+    /// The headers in which trusted peers say who is calling, each in one value: user and address.
+    pub(crate) fn passed_on_headers(&self) -> impl Iterator<Item = &str> {
+        let of_user = match &self.user {
+            UserFrom::Header(name) => Some(&**name),
+            _ => None,
         };
         let of_address = match &self.address {
             AddressFrom::Header(name) => Some(&**name),
             AddressFrom::Peer | AddressFrom::XForwardedFor | AddressFrom::Forwarded => None,
         };
-        self.api_key_header.as_deref().into_iter().chain(of_user).chain(of_address)
+        of_user.into_iter().chain(of_address)
     }
 
     /// Whether requests can name a user.

@@ -42,8 +42,9 @@ struct Book {
     tiers: HashMap<Box<str>, usize>,
     /// The different templates of keys: a request makes the key of each at most once.
     templates: HashMap<KeyTemplate, u16>,
-    /// The headers that keys of rules that refuse are made of, in small letters.
-    key_headers: HashSet<Box<str>>,
+    /// The headers that keys of rules that refuse are made of, in small letters, and whether they count
+    /// whoever sends them.
+    key_headers: HashMap<Box<str>, bool>,
     overrides: Vec<Arc<Override>>,
     settings: Settings,
     /// By name. Bound: the files that are read.
@@ -179,7 +180,7 @@ impl RuleSet {
             without_path: Vec::new(),
             tiers: tiers.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect(),
             templates: HashMap::new(),
-            key_headers: HashSet::new(),
+            key_headers: HashMap::new(),
             overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
             domains: HashMap::new(),
@@ -357,11 +358,12 @@ impl RuleSet {
     }
 
     /// Whether a rule that refuses makes its keys of what a header of this name, in small letters,
-    /// says: who is calling, or a fact of its key. If a request has several such fields with different values, refuse it:
+    /// says: who is calling, or a fact of its key. Of a peer that is not `trusted`, what it says about
+    /// callers does not count. If a request has several such fields with different values, refuse it:
     /// whichever was believed, the other may be the one that the service behind you reads, and the
     /// client would choose what is counted.
-    pub fn makes_keys_of(&self, header: &str) -> bool {
-        self.book.key_headers.contains(header)
+    pub fn makes_keys_of(&self, header: &str, trusted: bool) -> bool {
+        self.book.key_headers.get(header).is_some_and(|from_anybody| *from_anybody || trusted)
     }
 
     /// The place of a tier in the rules' lists of limits.
@@ -470,8 +472,13 @@ impl Book {
             self.without_path.push(number);
         }
         if !matches!(rule.mode, Mode::Shadow | Mode::Off) && !rule.soft {
-            let of_callers = self.settings.identify.caller_headers();
-            self.key_headers.extend(rule.key.headers().chain(of_callers).map(Box::from));
+            let identify = &self.settings.identify;
+            for name in identify.passed_on_headers() {
+                self.key_headers.entry(name.into()).or_insert(false);
+            }
+            for name in rule.key.headers().chain(identify.proving_headers()) {
+                self.key_headers.insert(name.into(), true);
+            }
         }
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);

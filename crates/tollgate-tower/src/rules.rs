@@ -65,7 +65,8 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
 ) -> Answered {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let fields = Fields { headers: &question.head.headers, uri: &question.head.uri };
-    if let Some(header) = fields.said_twice(&rules).cloned() {
+    let trusts = |peer: IpAddr| rules.settings().identify.trusts(peer.to_canonical());
+    if let Some(header) = fields.said_twice(&rules, question.peer.is_some_and(trusts)).cloned() {
         return question.unclear(header);
     }
     // One request sees one version of the rules, also if it is decided a second time.
@@ -224,14 +225,16 @@ impl Fields<'_> {
         values.chain(elsewhere)
     }
 
-    /// A field that keys are made of and that stands twice, with different values.
-    fn said_twice(&self, rules: &RuleSet) -> Option<&HeaderName> {
+    /// A field of a peer, trusted or not, that keys are made of and that stands twice, with different
+    /// values.
+    fn said_twice(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
         let unclear = |name: &HeaderName| only(self.headers, self.uri, name).is_err();
         // Nearly all requests have each field once, and no host beside that of the target.
         if self.headers.len() == self.headers.keys_len() && !unclear(&HOST) {
             return None;
         }
-        self.headers.keys().find(|name| rules.makes_keys_of(name.as_str()) && unclear(name))
+        let makes_keys = |name: &HeaderName| rules.makes_keys_of(name.as_str(), trusted);
+        self.headers.keys().find(|name| makes_keys(name) && unclear(name))
     }
 }
 

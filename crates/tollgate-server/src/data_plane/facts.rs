@@ -20,8 +20,9 @@ impl RequestHeaders<'_> {
         self.0.iter().filter(move |(field, _)| field.as_str() == name).map(|(_, value)| value)
     }
 
-    /// A header that keys are made of and that stands twice, with different values.
-    pub(super) fn said_twice(&self, rules: &RuleSet) -> Option<&HeaderName> {
+    /// A header of a peer, trusted or not, that keys are made of and that stands twice, with different
+    /// values.
+    pub(super) fn said_twice(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
         // Nearly all requests have each field once.
         if self.0.len() == self.0.keys_len() {
             return None;
@@ -31,7 +32,7 @@ impl RequestHeaders<'_> {
             let first = values.next();
             values.any(|other| Some(other) != first)
         };
-        self.0.keys().find(|name| rules.makes_keys_of(name.as_str()) && differ(name))
+        self.0.keys().find(|name| rules.makes_keys_of(name.as_str(), trusted) && differ(name))
     }
 }
 
@@ -117,7 +118,12 @@ rules: [{ name: api, key: '{user}', limits: [1/s] }]";
         for (second, refused, user) in rows {
             let map = map(&[("x-user-id", b"a"), ("x-user-id", second)]);
             let headers = RequestHeaders(&map);
-            assert_eq!(headers.said_twice(&rules).is_some(), refused);
+            assert_eq!(headers.said_twice(&rules, true).is_some(), refused);
+            assert_eq!(
+                headers.said_twice(&rules, false),
+                None,
+                "what a stranger says does not count"
+            );
             let peer = std::net::Ipv4Addr::LOCALHOST.into();
             let identity = rules.settings().identify.identify(peer, &headers, Micros::ZERO);
             assert_eq!(identity.user.as_deref(), user);
@@ -149,7 +155,7 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
         ];
         for (fields, want) in rows {
             let map = map(fields);
-            let twice = |mode| RequestHeaders(&map).said_twice(&rules(mode)).cloned();
+            let twice = |mode| RequestHeaders(&map).said_twice(&rules(mode), true).cloned();
             assert_eq!(twice("mode: enforce").as_ref().map(HeaderName::as_str), want);
             for mode in ["mode: shadow", "mode: 'off'", "soft: true"] {
                 assert_eq!(twice(mode), None, "what never refuses does not begin here");

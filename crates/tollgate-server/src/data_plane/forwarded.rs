@@ -40,11 +40,11 @@ impl<'a> Forwarded<'a> {
         style: Style,
         now: Micros,
     ) -> Result<Forwarded<'a>, SaidTwice<'a>> {
-        if let Some(name) = headers.said_twice(rules) {
-            return Err(SaidTwice(name));
-        }
         let identify = &rules.settings().identify;
         let trusted = identify.trusts(peer.to_canonical());
+        if let Some(name) = headers.said_twice(rules, trusted) {
+            return Err(SaidTwice(name));
+        }
         let original = match trusted {
             true => Original::of(headers.0, style)?,
             false => Original::default(),

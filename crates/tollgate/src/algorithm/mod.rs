@@ -114,8 +114,8 @@ pub trait Strategy: Sized {
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros);
 
     /// Carries a state written under `old` numbers over to `new` ones, as its `on_change` says.
-    /// Until now the old numbers were in force: what has run out by them is not used any more. Where
-    /// [`keeps_state`] says so, this changes nothing.
+    /// Until now the old numbers were in force: what has run out by them is not used any more.
+    /// Windows, counters and logs that keep what was used change nothing.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros);
 
     /// As [`Strategy::judge`], but the state of affairs reported is the present one.

@@ -79,8 +79,7 @@ impl Policy for Keeping<'_> {
     }
 
     fn keeps(&self, key: u64) -> bool {
-        let is_one =
-            |one: &Asked<'_>| one.key == key || one.overflow_key() == key;
+        let is_one = |one: &Asked<'_>| one.key == key || one.overflow_key() == key;
         self.asked.iter().any(is_one)
     }
 }
