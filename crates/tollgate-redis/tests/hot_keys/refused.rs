@@ -107,15 +107,18 @@ async fn refunds_after_a_connection_that_ended_young_are_made_when_the_store_is_
     for receipt in receipts {
         let Ok(()) = all[0].refund(&check, Some(receipt), now().into()).await;
     }
+    // One that is being told at this moment does not wait.
     let stats = all[0].stats();
-    assert_eq!((stats.refunds_lost, stats.owed), (0, 100));
+    assert!(stats.refunds_lost == 0 && stats.owed > 0, "{stats:?}");
     proxy.set(Mode::Pass);
-    let deadline = now().as_u64() + 10_000_000;
-    while all[0].stats().owed > 0 {
-        assert!(now().as_u64() < deadline, "{:?}", all[0].stats());
+    let (other, deadline) = (instances(&server, 1).await, now().as_u64() + 10_000_000);
+    loop {
+        let Ok(left) = other[0].balance(&check, now()).await;
+        if left == 100 {
+            break;
+        }
+        assert!(now().as_u64() < deadline, "{left} left: {:?}", all[0].stats());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let other = instances(&server, 1).await;
-    let Ok(left) = other[0].balance(&check, now()).await;
-    assert_eq!((left, all[0].stats().refunds_lost), (100, 0));
+    assert_eq!(all[0].stats().refunds_lost, 0);
 }
