@@ -96,8 +96,8 @@ pub trait Headers: Sync {
     fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 
     /// The value of the field of this name, if there is exactly one: whoever may add a second must
-    /// not be able to choose which counts. Several that say the same may count as one. Bytes that are no text are escaped, as in
-    /// [`header`](Headers::header).
+    /// not be able to choose which counts. Several that say the same may count as one. Bytes that are no
+    /// text are escaped, as in [`header`](Headers::header).
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let first = self.header(name)?;
         let alone = self.joined(name).is_some_and(|all| all.len() == first.len());

@@ -375,9 +375,7 @@ impl MemoryStore {
         purpose: Purpose,
         mut act: impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
-        let held = self.hold_tags(std::iter::once(limit));
-        let tag = held.as_ref().and_then(|_| self.numbers.tag(limit));
-        let Some(tag) = tag else {
+        let Some((_held, tag)) = self.hold_tag(limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now.instant()));
         };
         let places: &[DecidedBy] = match place {
@@ -465,6 +463,13 @@ impl MemoryStore {
                 self.tag(limit)?;
             }
         }
+    }
+
+    /// The same of one limit, with its tag.
+    #[inline]
+    fn hold_tag(&self, limit: &Limit) -> Option<(TagsHeld<'_>, u32)> {
+        let held = self.hold_tags(std::iter::once(limit))?;
+        Some((held, self.numbers.tag(limit)?))
     }
 
     /// The tag of a limit's numbers, given to it now if need be.
@@ -612,9 +617,7 @@ impl MemoryStore {
             self.keys.remove(key_hash, &self.policy(now));
             return;
         }
-        let held = self.hold_tags(std::iter::once(limit));
-        let tag = held.as_ref().and_then(|_| self.numbers.tag(limit));
-        let Some(tag) = tag else { return };
+        let Some((_held, tag)) = self.hold_tag(limit) else { return };
         loop {
             if let Some(slot) = self.keys.find(key_hash) {
                 let mut locked = slot.lock();
