@@ -46,21 +46,21 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts a server that says `listening DOOR ADDRESS` and `ready` on standard output.
+    /// Starts a server that says `listening LISTENER ADDRESS` and `ready` on standard output.
     pub fn announced(
         command: &mut Command,
         log: PathBuf,
-        door: &str,
+        listener: &str,
     ) -> Result<(Process, SocketAddr), String> {
         let mut process = Process::start(command.stdout(Stdio::piped()), log)?;
-        let address = process.wait_until_ready(door);
+        let address = process.wait_until_ready(listener);
         match address {
             Ok(address) => Ok((process, address)),
             Err(problem) => Err(process.with_log(&problem)),
         }
     }
 
-    fn wait_until_ready(&mut self, door: &str) -> Result<SocketAddr, String> {
+    fn wait_until_ready(&mut self, listener: &str) -> Result<SocketAddr, String> {
         let output = self.child.stdout.take().expect("standard output is piped");
         let (sender, lines) = mpsc::channel();
         // Reads on to the end, so that a server that says more is never stopped by a full pipe.
@@ -73,12 +73,12 @@ impl Process {
         loop {
             match lines.recv_timeout(START_MAX.saturating_sub(watch.elapsed())) {
                 Ok(line) if line == "ready" => break,
-                Ok(line) => address = address_in(&line, door).or(address),
+                Ok(line) => address = address_in(&line, listener).or(address),
                 Err(RecvTimeoutError::Timeout) => return Err("it is not ready in time".into()),
                 Err(RecvTimeoutError::Disconnected) => return Err("it ended at once".into()),
             }
         }
-        address.ok_or_else(|| format!("it is ready but said no `listening {door} ADDRESS`"))
+        address.ok_or_else(|| format!("it is ready but said no `listening {listener} ADDRESS`"))
     }
 
     /// The problem, and the end of what the server wrote to its log.
@@ -124,10 +124,10 @@ pub fn is_pinned(process: u32, core: usize) -> Result<(), String> {
     }
 }
 
-/// `listening http 127.0.0.1:8080` is that address, if it is the door that is asked for.
-fn address_in(line: &str, door: &str) -> Option<SocketAddr> {
-    let (its_door, address) = line.strip_prefix("listening ")?.split_once(' ')?;
-    (its_door == door).then(|| address.trim().parse().ok())?
+/// `listening http 127.0.0.1:8080` is that address, if it is the listener that is asked for.
+fn address_in(line: &str, listener: &str) -> Option<SocketAddr> {
+    let (its_listener, address) = line.strip_prefix("listening ")?.split_once(' ')?;
+    (its_listener == listener).then(|| address.trim().parse().ok())?
 }
 
 /// A directory for configurations and logs, removed at the end.

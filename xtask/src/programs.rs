@@ -43,7 +43,7 @@ fn servers(benchmark: &str, options: &[String]) -> Vec<Invocation> {
     let mut lines =
         vec![Invocation::new("cargo build --release --package tollgate-bench").with(bins)];
     if !given("--server") {
-        lines.push(Invocation::new("cargo build --release --package tollgate-server"));
+        lines.push(Invocation::new("cargo build --release --package tollgate-cli"));
     }
     lines
 }

@@ -118,7 +118,7 @@ pub enum DescriptorError {
     /// Its values are too long for the patterns that they are compared with: see
     /// [`WILDCARD_BYTES_MAX`].
     TooMuchToMatch,
-    /// Its message is too long to be read: a door says so.
+    /// Its message is too long to be read: a listener says so.
     TooLong,
 }
 
@@ -233,7 +233,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         Ok(Described::new(answer, statuses, of_file))
     }
 
-    /// Tells observers of a request that is refused without asking any limit; also for doors that do not
+    /// Tells observers of a request that is refused without asking any limit; also for listeners that do not
     /// even read it.
     #[cold]
     pub fn tell_undecided(&self, rules: &RuleSet, error: DescriptorError, now: Micros) {

@@ -1,4 +1,4 @@
-//! Bytes of the door grpc: frames, and messages read and written, beside Envoy's messages as others
+//! Bytes of the grpc listener: frames, and messages read and written, beside Envoy's messages as others
 //! generated them.
 //!
 //! What the others refuse is refused, what they read is read the same; what is written they read back as

@@ -1,32 +1,32 @@
-//! Bodies that need what `tollgate-server` reads.
+//! Bodies that need what `tollgate-cli` reads.
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code, unused_imports)]
 
 // The server is a program, not a library: its readers are taken as they stand.
-#[path = "../../../crates/tollgate-server/src/data_plane/facts.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/facts.rs"]
 mod facts;
-#[path = "../../../crates/tollgate-server/src/data_plane/forwarded.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/forwarded.rs"]
 mod forwarded;
 mod forwarded_headers;
-#[path = "../../../crates/tollgate-server/src/data_plane/envoy/frame.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/frame.rs"]
 mod frame;
 mod grpc;
-#[path = "../../../crates/tollgate-server/src/data_plane/json/mod.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
-#[path = "../../../crates/tollgate-server/src/data_plane/envoy/messages.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/messages.rs"]
 mod messages;
-#[path = "../../../crates/tollgate-server/src/data_plane/envoy/reading.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/reading.rs"]
 mod reading;
-#[path = "../../../crates/tollgate-server/src/data_plane/resp/request/mod.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/resp/request/mod.rs"]
 mod request;
 mod resp_commands;
-#[path = "../../../crates/tollgate-server/src/data_plane/envoy/response.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/response.rs"]
 mod response;
 #[path = "../source.rs"]
 mod source;
-#[path = "../../../crates/tollgate-server/src/data_plane/envoy/wire.rs"]
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/wire.rs"]
 mod wire;
 
 use facts::spelt;

@@ -26,7 +26,7 @@ use goals::Goals;
 use part::{Part, Place};
 
 const HELP: &str = "\
-Measures the doors besides HTTP on loopback, next to what people run, in one run.
+Measures the listeners besides HTTP on loopback, next to what people run, in one run.
 
 Usage: cargo xtask bench doors [OPTIONS]
 

@@ -15,7 +15,7 @@ use crate::{grpc, resp, tower};
 /// The parts there are.
 pub(crate) const NAMES: [&str; 3] = ["resp", "grpc", "tower"];
 
-/// What Tollgate is called in the tables of the doors.
+/// What Tollgate is called in the tables of the listeners.
 pub(crate) const TOLLGATE: &str = "tollgate";
 
 const RULES: &str = include_str!("../../../rules/one-address.yaml");
@@ -139,16 +139,16 @@ impl Part {
     }
 }
 
-/// `tollgate serve` with one door open, on one thread.
-pub(crate) fn tollgate(place: &Place<'_>, door: &str) -> Result<(Process, SocketAddr), String> {
+/// `tollgate serve` with one listener open, on one thread.
+pub(crate) fn tollgate(place: &Place<'_>, listener: &str) -> Result<(Process, SocketAddr), String> {
     let rules = place.scratch.write("rules.yaml", RULES)?;
     let mut command = Command::new(place.tollgate);
     command.arg("serve").arg("--rules").arg(rules).args(["--workers", "1"]);
     for other in ["http", "grpc", "resp", "admin"] {
-        let address = if other == door { "127.0.0.1:0" } else { "none" };
+        let address = if other == listener { "127.0.0.1:0" } else { "none" };
         command.arg(format!("--{other}")).arg(address);
     }
-    Process::announced(&mut command, place.scratch.path().join("tollgate.log"), door)
+    Process::announced(&mut command, place.scratch.path().join("tollgate.log"), listener)
 }
 
 /// A server of this crate.
@@ -156,10 +156,10 @@ pub(crate) fn own(
     place: &Place<'_>,
     program: &str,
     words: &[&str],
-    door: &str,
+    listener: &str,
 ) -> Result<(Process, SocketAddr), String> {
     let log = place.scratch.path().join(format!("{program}{}.log", words.concat()));
-    Process::announced(Command::new(beside(program)?).args(words), log, door)
+    Process::announced(Command::new(beside(program)?).args(words), log, listener)
 }
 
 /// Cases of one contestant, one for each shape.

@@ -1,4 +1,4 @@
-//! `cargo xtask bench http`: requests per second and processor time per request of the HTTP door,
+//! `cargo xtask bench http`: requests per second and processor time per request of the HTTP listener,
 //! next to bare hyper and to nginx, all in one run.
 //!
 //! Read in this order: `contestants.rs` (who is measured, and what each is asked), `requests.rs`,

@@ -8,8 +8,8 @@ use tollgate_rules::{Ask, DescriptorError, Facts, Unit};
 
 use super::gate::{D, Gate, NOON, d};
 
-/// What the other door that takes limits from callers may have in use.
-const OF_OTHER_DOORS: u64 = 16_384;
+/// What the other listener that takes limits from callers may have in use.
+const OF_OTHER_LISTENERS: u64 = 16_384;
 
 const RULES: &str = "rules: [{ name: users, key: '{user}', limits: [10/minute] }]";
 
@@ -91,13 +91,13 @@ fn a_short_one_makes_room_when_it_ends_whatever_the_others_are() {
 }
 
 #[test]
-fn rules_have_numbers_while_the_shares_of_all_doors_are_full() {
+fn rules_have_numbers_while_the_shares_of_all_listeners_are_full() {
     let gate = Gate::new(&[RULES]);
     for units in 1..=STATED_LIMITS_MAX as u32 {
         gate.ask("edge", &stating(units, Unit::Year));
     }
     let key = KeyBuf::new().with("k", "");
-    for units in 1..=OF_OTHER_DOORS {
+    for units in 1..=OF_OTHER_LISTENERS {
         let limit = Limit::per(units, Duration::from_secs(60)).build().unwrap();
         let decision = gate.gatekeeper.limiter().at(gate.now).decide(&[Check::new(&limit, &key)]);
         assert_eq!(decision.decided_by(), DecidedBy::Memory);

@@ -70,7 +70,7 @@ const FIELDS_MAX: usize = Field::ALL.len();
 
 /// What a reply tells its client: a decision, and the policies that it was made under.
 ///
-/// The fields are open because some doors know better than the decision: one that cannot hold a
+/// The fields are open because some listeners know better than the decision: one that cannot hold a
 /// request back makes a refusal of a delay.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {

@@ -1,0 +1,41 @@
+//! Who may reach a listener: nothing is open to other machines without a secret.
+
+use std::net::SocketAddr;
+
+use crate::cli::Report;
+use crate::listeners::ListenerAddress;
+use crate::settings::Settings;
+
+/// Refuses listeners that anybody on the network could use, and half of what TLS needs.
+pub(crate) fn check(settings: &Settings) -> Result<(), Report> {
+    if settings.tls_cert.is_some() != settings.tls_key.is_some() {
+        return Err(Report::new("TLS needs both a certificate and its key")
+            .hint("write --tls-cert FILE and --tls-key FILE, or neither"));
+    }
+    let data = ("--auth-token-file", settings.auth_token_file.is_some());
+    let listeners = [
+        ("http", settings.http, data.0, data.1),
+        ("grpc", settings.grpc, data.0, data.1),
+        ("resp", settings.resp, data.0, data.1),
+        ("admin", settings.admin, "--admin-token-file", settings.admin_token_file.is_some()),
+    ];
+    for (name, address, flag, has_tokens) in listeners {
+        if let (ListenerAddress::At(address), false) = (address, has_tokens)
+            && !address.ip().to_canonical().is_loopback()
+        {
+            return Err(open_to_all(name, address, flag));
+        }
+    }
+    Ok(())
+}
+
+fn open_to_all(name: &str, address: SocketAddr, flag: &str) -> Report {
+    let port = address.port();
+    Report::new(format!(
+        "the listener {name} at {address} would be open to every machine that can reach it"
+    ))
+    .hint(format!(
+        "make a token (openssl rand -hex 32 > token && chmod 600 token) and add {flag} token, \
+         or stay on this machine with --{name} 127.0.0.1:{port}"
+    ))
+}

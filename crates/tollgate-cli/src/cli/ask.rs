@@ -1,0 +1,308 @@
+//! `tollgate ask`: one question to a running server, the answer for people or for programs.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use tollgate::Refusal;
+
+use super::client::Request;
+use super::client::listener::DataArgs;
+use super::for_people::{self, printable, wait};
+use super::{Failure, Report};
+
+const EXAMPLES: &str = "\
+Exit code
+  0 allowed, 3 refused, 1 no answer, 2 the command line makes no sense.
+
+Examples
+  May user 42 search?
+    tollgate ask --path /api/search --user 42
+
+  Ask as a program:
+    tollgate ask --path /login --method POST --ip 192.0.2.1 --json
+
+  A server with a token and TLS:
+    tollgate ask --server https://limits.example.com:8080 --token-file token \\
+      --ca-file ca.pem --user 42
+
+Asking takes: an allowed request counts. With --cost 0 it only looks.";
+
+/// Ask a running server one question
+///
+/// Prints whether a request with these facts is allowed, and what each limit says.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate ask --help")]
+pub(crate) struct Args {
+    /// The path of the request
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+
+    /// The method of the request
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+
+    /// Who is asking
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// The address of who is asking
+    #[arg(long, value_name = "ADDR")]
+    ip: Option<IpAddr>,
+
+    /// The tier of who is asking
+    #[arg(long, value_name = "NAME")]
+    tier: Option<String>,
+
+    /// What the request costs, instead of what the rules say
+    #[arg(long, value_name = "UNITS")]
+    cost: Option<u64>,
+
+    /// A header field of the request; may be given several times, each name once
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+
+    /// Print the server's JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: DataArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let listener = args.server.listener()?;
+    check_headers(&args.headers).map_err(Failure::Usage)?;
+    let question = Value::Object(question(args)).to_string();
+    let request = Request { method: "POST", path: "/v1/check".into(), body: Some(question) };
+    let response = listener.ask(&request).map_err(Failure::Input)?;
+    let decision = serde_json::from_str::<Decision>(&response.body);
+    // 503 is a refusal while the store does not answer, or no answer at all.
+    let is_decision =
+        matches!(response.status, 200 | 429) || response.status == 503 && decision.is_ok();
+    if !is_decision {
+        let report = listener.refused(&response);
+        return Err(Failure::Input(match missing_flags(&response.body) {
+            Some(hint) => report.hint(hint),
+            None => report,
+        }));
+    }
+    let decision = decision.map_err(|error| Failure::Input(listener.not_tollgate(&error)))?;
+    let text = if args.json { format!("{}\n", response.body) } else { decision.for_people() };
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::from_output)?;
+    if decision.allowed { Ok(()) } else { Err(Failure::No) }
+}
+
+/// The flags that would tell what a question lacks, if that is the problem.
+fn missing_flags(body: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Unanswered {
+        missing: Vec<Vec<String>>,
+    }
+    let Unanswered { missing } = serde_json::from_str(body).ok()?;
+    let flag = |fact: &String| match fact.strip_prefix("header.") {
+        Some(name) => Some(format!("--header {}=VALUE", printable(name))),
+        None if ["user", "ip", "tier", "path", "method"].contains(&&**fact) => {
+            Some(format!("--{fact} {}", if fact == "ip" { "ADDR" } else { "VALUE" }))
+        }
+        None => None,
+    };
+    let any_of =
+        |facts: &Vec<String>| facts.iter().filter_map(flag).collect::<Vec<_>>().join(" or ");
+    let flags: Vec<_> = missing.iter().map(any_of).filter(|flags| !flags.is_empty()).collect();
+    (!flags.is_empty()).then(|| format!("add {}", flags.join(", and ")))
+}
+
+fn question(args: &Args) -> Map<String, Value> {
+    let mut question = Map::new();
+    let texts = [
+        ("method", &args.method),
+        ("path", &args.path),
+        ("user", &args.user),
+        ("tier", &args.tier),
+        ("ip", &args.ip.map(|ip| ip.to_string())),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            question.insert(name.into(), text.as_str().into());
+        }
+    }
+    if let Some(cost) = args.cost {
+        question.insert("cost".into(), cost.into());
+    }
+    if !args.headers.is_empty() {
+        let fields = args.headers.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+        question.insert("headers".into(), Value::Object(fields.collect()));
+    }
+    question
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("write a name and a value: x-tenant=acme".into()),
+    }
+}
+
+/// Names mean the same in small letters and capitals, and a question has one value for each.
+fn check_headers(headers: &[(String, String)]) -> Result<(), Report> {
+    for (index, (name, _)) in headers.iter().enumerate() {
+        if headers[..index].iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            return Err(Report::new(format!("--header {name:?} is given twice")).hint(
+                "a header field has one value here: write it once, several values with commas \
+                 between them",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What `/v1/check` answers, as far as people are told.
+#[derive(Deserialize)]
+struct Decision {
+    allowed: bool,
+    rule: Option<String>,
+    limit: Option<String>,
+    remaining: Option<u64>,
+    max: Option<u64>,
+    retry_after_ms: Option<u64>,
+    delay_ms: Option<u64>,
+    reason: Option<String>,
+    limits: Vec<Judged>,
+}
+
+#[derive(Deserialize)]
+struct Judged {
+    rule: String,
+    limit: String,
+    allowed: bool,
+    /// Nobody knows, while the store does not answer.
+    remaining: Option<u64>,
+    retry_after_ms: Option<u64>,
+    reset_after_ms: Option<u64>,
+    #[serde(default)]
+    shadow: bool,
+    #[serde(default)]
+    soft: bool,
+}
+
+impl Decision {
+    fn for_people(&self) -> String {
+        let mut text = self.sentence();
+        text.push('\n');
+        if !self.limits.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&self.limits));
+        }
+        text
+    }
+
+    fn sentence(&self) -> String {
+        let (Some(rule), Some(limit)) = (&self.rule, &self.limit) else {
+            return "Allowed: no rule applies.".into();
+        };
+        let (rule, limit) = (printable(rule), printable(limit));
+        let number = |number: Option<u64>| number.unwrap_or_default();
+        let (remaining, max) = (number(self.remaining), number(self.max));
+        match (self.allowed, self.delay_ms.unwrap_or_default()) {
+            (true, 0) => format!("Allowed: {remaining} of {max} left under {rule} ({limit})."),
+            (true, delay) => {
+                let delay = wait(Some(delay));
+                format!("Allowed after {delay}: {remaining} of {max} left under {rule} ({limit}).")
+            }
+            (false, _) if self.reason.as_deref() == Some(Refusal::StoreUnavailable.name()) => {
+                let retry = wait(self.retry_after_ms);
+                format!(
+                    "Refused: the store does not answer, and {rule} ({limit}) refuses then. Retry in \
+                     {retry}."
+                )
+            }
+            (false, _) => match self.retry_after_ms {
+                Some(_) => {
+                    let retry = wait(self.retry_after_ms);
+                    format!("Refused by {rule} ({limit}). Retry in {retry}.")
+                }
+                None => format!("Refused by {rule} ({limit}). Waiting does not help."),
+            },
+        }
+    }
+}
+
+fn table(limits: &[Judged]) -> String {
+    let rows = limits.iter().map(|one| {
+        let standing = if one.shadow {
+            " (shadow)"
+        } else if one.soft {
+            " (soft)"
+        } else {
+            ""
+        };
+        let answer = if one.allowed { "allowed" } else { "refused" };
+        let retry = if one.allowed { "-".into() } else { wait(one.retry_after_ms) };
+        [
+            printable(&one.rule),
+            printable(&one.limit),
+            format!("{answer}{standing}"),
+            one.remaining.map_or_else(|| "-".into(), |remaining| remaining.to_string()),
+            retry,
+            if one.remaining.is_some() { wait(one.reset_after_ms) } else { "-".into() },
+        ]
+    });
+    let head = ["rule", "limit", "answer", "left", "retry in", "full in"];
+    for_people::table(head, &rows.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_tell_what_is_missing() {
+        let hint =
+            |missing: &str| missing_flags(&format!(r#"{{"message":"m","missing":{missing}}}"#));
+        assert_eq!(hint(r#"[["user","ip"]]"#).as_deref(), Some("add --user VALUE or --ip ADDR"));
+        let two = hint(r#"[["user"],["header.x-a"]]"#);
+        assert_eq!(two.as_deref(), Some("add --user VALUE, and --header x-a=VALUE"));
+        assert_eq!(hint(r#"[["entry.a"]]"#), None);
+        assert_eq!(missing_flags(r#"{"message":"m"}"#), None);
+    }
+
+    #[test]
+    fn people_get_a_sentence_and_a_table() {
+        let rows = [
+            (
+                r#"{"allowed":true,"rule":null,"limit":null,"remaining":null,"max":null,
+                    "retry_after_ms":0,"delay_ms":0,"limits":[]}"#,
+                "Allowed: no rule applies.\n",
+            ),
+            (
+                r#"{"allowed":false,"rule":"api","limit":"10/second","remaining":0,"max":10,
+                    "retry_after_ms":100,"delay_ms":0,"limits":[
+                    {"rule":"api","limit":"10/second","allowed":false,"remaining":0,
+                     "retry_after_ms":100,"reset_after_ms":1900},
+                    {"rule":"all","limit":"9/minute","allowed":false,"remaining":0,"shadow":true,
+                     "retry_after_ms":null,"reset_after_ms":60000}]}"#,
+                "Refused by api (10/second). Retry in 100 ms.\n\n\
+                 \x20 rule  limit      answer            left  retry in  full in\n\
+                 \x20 api   10/second  refused           0     100 ms    1.9 s\n\
+                 \x20 all   9/minute   refused (shadow)  0     never     60 s\n",
+            ),
+        ];
+        let unavailable = (
+            r#"{"allowed":false,"rule":"login","limit":"5/minute","remaining":null,"max":5,
+                "retry_after_ms":1000,"delay_ms":0,"reason":"store_unavailable","limits":[
+                {"rule":"login","limit":"5/minute","allowed":false,"remaining":null,
+                 "retry_after_ms":1000,"reset_after_ms":null}]}"#,
+            "Refused: the store does not answer, and login (5/minute) refuses then. Retry in 1 s.\n\n\
+             \x20 rule   limit     answer   left  retry in  full in\n\
+             \x20 login  5/minute  refused  -     1 s       -\n",
+        );
+        for (json, want) in rows.into_iter().chain([unavailable]) {
+            let decision: Decision = serde_json::from_str(json).unwrap();
+            assert_eq!(decision.for_people(), want);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The two listeners of a running server, and the options that say where they are. Each is asked with a
+//! token of its own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use serde::Deserialize;
+
+use super::server::Server;
+use super::token::Token;
+use super::{Request, Response, Timed, exchange, tls};
+use crate::cli::for_people::{lines, whole};
+use crate::cli::{Failure, Report};
+use crate::settings::url_value::UrlValue;
+
+/// How long a server may take for all of an answer.
+const TIME: Duration = Duration::from_secs(10);
+
+/// Where the listeners are unless `serve` is told otherwise.
+const DATA_URL: &str = "http://127.0.0.1:8080";
+const ADMIN_URL: &str = "http://127.0.0.1:9190";
+
+/// The most lines that are shown of what is wrong with a request.
+const DIAGNOSTIC_LINES_MAX: usize = 50;
+
+/// Where the data listener is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    /// The server
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_SERVER",
+        default_value = DATA_URL,
+        value_parser = UrlValue(Server::from_str)
+    )]
+    server: Server,
+
+    /// A file with the token that the server asks for
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_TOKEN_FILE",
+        visible_alias = "auth-token-file"
+    )]
+    token_file: Option<PathBuf>,
+
+    /// Certificates that vouch for an https:// server, PEM; by default those that this system trusts
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
+    ca_file: Option<PathBuf>,
+
+    // One set of options fits all commands that talk to a server.
+    #[arg(long, hide = true, value_name = "URL")]
+    admin: Option<String>,
+    #[arg(long, hide = true, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+}
+
+/// Where the admin listener is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// The server's admin listener
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "TOLLGATE_ADMIN_URL",
+        default_value = ADMIN_URL,
+        value_parser = UrlValue(Server::from_str)
+    )]
+    admin: Server,
+
+    /// A file with the token that the admin listener asks for
+    #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+
+    /// Certificates that vouch for an https:// server, PEM; by default those that this system trusts
+    #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
+    ca_file: Option<PathBuf>,
+
+    // One set of options fits all commands that talk to a server.
+    #[arg(long, global = true, hide = true, value_name = "URL")]
+    server: Option<String>,
+}
+
+/// A listener, ready to be asked.
+#[derive(Debug)]
+pub(crate) struct Listener<'a> {
+    server: &'a Server,
+    token: Option<Token>,
+    tls: Option<Arc<ClientConfig>>,
+    which: Which,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Data,
+    Admin,
+}
+
+impl Which {
+    fn name(self) -> &'static str {
+        match self {
+            Which::Data => "data",
+            Which::Admin => "admin",
+        }
+    }
+
+    fn usual(self) -> &'static str {
+        match self {
+            Which::Data => DATA_URL,
+            Which::Admin => ADMIN_URL,
+        }
+    }
+
+    fn server_option(self) -> &'static str {
+        match self {
+            Which::Data => "--server",
+            Which::Admin => "--admin",
+        }
+    }
+
+    fn token_option(self) -> &'static str {
+        match self {
+            Which::Data => "--token-file",
+            Which::Admin => "--admin-token-file",
+        }
+    }
+}
+
+impl DataArgs {
+    pub(crate) fn listener(&self) -> Result<Listener<'_>, Failure> {
+        Listener::new(
+            Which::Data,
+            &self.server,
+            self.token_file.as_deref(),
+            self.ca_file.as_deref(),
+        )
+    }
+}
+
+impl AdminArgs {
+    pub(crate) fn listener(&self) -> Result<Listener<'_>, Failure> {
+        let token_file = self.admin_token_file.as_deref();
+        Listener::new(Which::Admin, &self.admin, token_file, self.ca_file.as_deref())
+    }
+}
+
+impl<'a> Listener<'a> {
+    fn new(
+        which: Which,
+        server: &'a Server,
+        token_file: Option<&Path>,
+        ca_file: Option<&Path>,
+    ) -> Result<Listener<'a>, Failure> {
+        let token = token_file.map(|path| Token::read(path, which.token_option()));
+        let token = token.transpose().map_err(Failure::Input)?;
+        let tls = match (server.tls, ca_file) {
+            (false, _) => None,
+            (true, path) => Some(tls::trust(path).map_err(Failure::Input)?),
+        };
+        Ok(Listener { server, token, tls, which })
+    }
+
+    /// One request, one response, whatever it says.
+    pub(crate) fn ask(&self, request: &Request) -> Result<Response, Report> {
+        let mut fields = self.token.as_ref().map(Token::field).unwrap_or_default();
+        if self.which == Which::Admin && request.method != "GET" {
+            // A page in a browser cannot send this to another site without asking first.
+            fields.push_str("x-tollgate-admin: 1\r\n");
+        }
+        self.ask_with(&fields, request)
+    }
+
+    fn ask_with(&self, fields: &str, request: &Request) -> Result<Response, Report> {
+        let cannot = |error| self.no_answer(&error);
+        let mut stream = Timed::connect(&self.server.host(), TIME).map_err(cannot)?;
+        match &self.tls {
+            None => exchange(&mut stream, self.server, request, fields).map_err(cannot),
+            Some(config) => {
+                let mut stream = tls::over(stream, self.server.name(), config.clone())?;
+                exchange(&mut stream, self.server, request, fields).map_err(cannot)
+            }
+        }
+    }
+
+    /// What to write if this is the other listener: that one does not know the path, the token or the
+    /// mark of a write, and says nothing that helps.
+    fn wrong_listener(&self, status: u16) -> Option<String> {
+        if !matches!(status, 401 | 403 | 404) {
+            return None;
+        }
+        let found = self.found().filter(|found| *found != self.which)?;
+        let (found, meant) = (found.name(), self.which.name());
+        let (server, option, usual) = (self.server, self.which.server_option(), self.which.usual());
+        Some(format!(
+            "{server} looks like the {found} listener: name the {meant} listener with {option}, often {usual}"
+        ))
+    }
+
+    /// Which listener it is that was asked, if that can be told.
+    fn found(&self) -> Option<Which> {
+        let request = Request { method: "GET", path: "/livez".into(), body: None };
+        // Without the token: the one that was sent already may be meant for the other listener.
+        match self.ask_with("", &request).ok()? {
+            Response { status: 200, body } if body.contains("\"live\"") => Some(Which::Admin),
+            Response { status: 401 | 404, .. } => Some(Which::Data),
+            _ => None,
+        }
+    }
+
+    fn no_answer(&self, error: &io::Error) -> Report {
+        let (server, option) = (self.server, self.which.server_option());
+        let report = Report::new(format!("cannot ask {server}: {error}"));
+        match (error.kind(), self.server.tls) {
+            (io::ErrorKind::ConnectionRefused, _) => report.hint(format!(
+                "is a server running there? Start one with `tollgate serve`, or name another with \
+                 {option}"
+            )),
+            (io::ErrorKind::InvalidData, false) => {
+                report.hint(format!("if that port speaks TLS, write {option} https://…"))
+            }
+            (io::ErrorKind::InvalidData, true) => {
+                report.hint(match error.to_string().contains("not valid for name") {
+                    true => "the certificate is for other names: ask for one of them, or let it have this one \
+                             (openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS)",
+                    false => "--ca-file names the certificates that vouch for the server: your own \
+                              authority's, or the server's own if it is self-signed",
+                })
+            }
+            _ => report,
+        }
+    }
+
+    /// An answer that is none, in the server's words.
+    pub(crate) fn refused(&self, response: &Response) -> Report {
+        #[derive(Deserialize)]
+        struct Problem {
+            message: String,
+            diagnostics: Option<String>,
+        }
+        let status = response.status;
+        let (server, token) = (self.server, self.which.token_option());
+        let Ok(problem) = serde_json::from_str::<Problem>(&response.body) else {
+            let option = self.which.server_option();
+            return Report::new(format!("{server} answers {status}, and not like Tollgate"))
+                .hint(format!("name a server with {option}"));
+        };
+        let mut text = format!("the server answers {status}: {}", whole(&problem.message));
+        if let Some(diagnostics) = &problem.diagnostics {
+            text.push('\n');
+            text.push_str(&lines(diagnostics, DIAGNOSTIC_LINES_MAX));
+        }
+        let report = Report::new(text);
+        if let Some(hint) = self.wrong_listener(status) {
+            return report.hint(hint);
+        }
+        match (status, &self.token) {
+            (401, None) => report.hint(format!("name a file with the token: {token} FILE")),
+            (401, Some(_)) => {
+                report.hint(format!("the server does not know the first token of {token}"))
+            }
+            _ => report,
+        }
+    }
+
+    /// What is not JSON as expected does not come from Tollgate.
+    pub(crate) fn not_tollgate(&self, error: &serde_json::Error) -> Report {
+        Report::new(format!("{} does not answer like Tollgate: {error}", self.server))
+    }
+}

@@ -1,0 +1,208 @@
+//! `/api/rules` and `/api/reload`: which rules are in force, and how others come in.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+use tollgate_redis::control::Told;
+use tollgate_rules::limit_spec::RuleLimit;
+use tollgate_rules::rule::Mode;
+use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text};
+
+use super::ControlPlane;
+use super::guard::By;
+use super::keys::override_of;
+use crate::listeners::connection::Body;
+use crate::live::{Failed, Origin, Reloaded};
+use crate::others;
+use crate::reply;
+
+impl ControlPlane {
+    /// All rules, with what they have said so far.
+    pub(super) fn rules(&self) -> Response<Body> {
+        let (status, rules) = self.live.rules_of(&self.gatekeeper);
+        let listed: Vec<Value> =
+            rules.tallies().map(|(one, tally)| rule(&rules, one, tally)).collect();
+        let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
+        let at_run_time = self.gatekeeper.overrides();
+        let of_file = rules.file_overrides().iter().map(|one| (one, false));
+        let overrides = of_file.chain(at_run_time.iter().map(|one| (one, true)));
+        let overrides = overrides.map(|(other, run_time)| {
+            let mut entry = override_of(other, run_time);
+            entry["rule"] = (*other.rule).into();
+            entry["key"] = key_text(&other.key).into();
+            // One that was set at run time outlives its rule, in case that comes back.
+            let rule = by_name.get(&*other.rule).copied();
+            entry["applies"] = rule.is_some_and(|rule| applies(&rules, rule, other)).into();
+            entry
+        });
+        let document = json!({
+            "version": status.version,
+            "origin": origin(&status.origin),
+            "tiers": rules.tiers(),
+            "rules": listed,
+            "overrides": overrides.collect::<Vec<_>>(),
+        });
+        reply::json(StatusCode::OK, document.to_string())
+    }
+
+    /// Puts other rules in force.
+    pub(super) async fn put_rules(&self, text: Bytes, by: By) -> Response<Body> {
+        let outcome = self.live.put(text).await;
+        let told = self.others.told().await;
+        self.reloaded("new rules were sent", outcome, by, Some(told))
+    }
+
+    /// Reads the files again.
+    pub(super) async fn reload(&self, by: By) -> Response<Body> {
+        let outcome = self.live.reload().await;
+        let credentials = self.live.status().credentials_failed.clone();
+        let refused = credentials.and_then(|failed| without_credentials(&outcome, &failed));
+        let answer = self.reloaded("a reload was asked for", outcome, by, None);
+        refused.unwrap_or(answer)
+    }
+
+    fn reloaded(
+        &self,
+        event: &str,
+        outcome: Reloaded,
+        by: By,
+        put: Option<Option<Told>>,
+    ) -> Response<Body> {
+        let (result, mut document) = match outcome {
+            Reloaded::Loaded { version, changes, warnings } => {
+                let changes = changes_of(&changes);
+                let result = json!({ "version": version, "result": "loaded", "changes": changes,
+                    "warnings": warnings });
+                ("loaded", result)
+            }
+            Reloaded::Unchanged { version } => {
+                ("unchanged", json!({ "version": version, "result": "unchanged" }))
+            }
+            Reloaded::Refused { diagnostics, errors } => {
+                self.tell(event, by, &[("result", &"refused"), ("errors", &errors)]);
+                let plural = if errors == 1 { "" } else { "s" };
+                let message =
+                    format!("The rules have {errors} error{plural}; those in force stay.");
+                return reply::rules_refused(&message, &diagnostics);
+            }
+            Reloaded::Unable(why) => {
+                self.tell(event, by, &[("result", &"unable")]);
+                return reply::error(StatusCode::SERVICE_UNAVAILABLE, why);
+            }
+        };
+        self.tell(event, by, &[("result", &result), ("version", &document["version"])]);
+        if let Some(told) = put {
+            document["message"] = how_long(told).into();
+            if let Some(told) = told {
+                document["shared"] = others::shared(told).into();
+            }
+        }
+        reply::json(StatusCode::OK, document.to_string())
+    }
+}
+
+/// Whoever asked has to hear that tokens or certificate are not the new ones, whatever came of the rules;
+/// `None` if nobody has looked.
+fn without_credentials(rules: &Reloaded, failed: &Failed) -> Option<Response<Body>> {
+    let (rules, found) = match rules {
+        Reloaded::Loaded { version, .. } => (format!("The new rules are in force ({version})"), ""),
+        Reloaded::Unchanged { version } => (format!("The rules are as before ({version})"), ""),
+        Reloaded::Refused { diagnostics, errors } => {
+            (format!("The rules are wrong too ({errors}); those in force stay"), &**diagnostics)
+        }
+        Reloaded::Unable(_) => return None,
+    };
+    let message = format!("Tokens or certificate are wrong; the old ones stay in force. {rules}.");
+    let diagnostics = format!("{}\n{found}", failed.diagnostics);
+    Some(reply::rules_refused(&message, diagnostics.trim_end()))
+}
+
+/// What whoever sends rules has to know: how long they hold, and where.
+fn how_long(told: Option<Told>) -> &'static str {
+    match told {
+        None => {
+            "In force until the files change, a reload or a restart: it was not written to any file."
+        }
+        Some(Told::Everyone) => {
+            "In force until the files change or a reload, also after a restart: it was not written \
+             to any file, the store keeps it. Instances on the same store with the same files take \
+             it as well."
+        }
+        Some(Told::Later) => {
+            "In force until the files change or a reload: it was not written to any file. The store \
+             does not answer: other instances with the same files take it when it does, and only \
+             then will it outlive a restart."
+        }
+        Some(Told::NoRoom) => {
+            "In force until the files change, a reload or a restart: it was not written to any file. \
+             The store has no room for it: it holds at this instance only."
+        }
+        Some(Told::TooLong) => {
+            "In force until the files change, a reload or a restart: it was not written to any file. \
+             It is longer than 1 MiB, which is too long to share: it holds at this instance only."
+        }
+    }
+}
+
+/// Whether there can be such a caller: the rule may count others than it did.
+fn applies(rules: &RuleSet, rule: &Rule, other: &Override) -> bool {
+    let read = rule.key.parse_key(&key_text(&other.key), &rules.settings().identify);
+    read.is_ok_and(|key| key == other.key)
+}
+
+fn rule(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
+    let texts = |list: &[RuleLimit]| -> Vec<Value> {
+        list.iter().map(|limit| Value::from(&*limit.text)).collect()
+    };
+    let tiers = rules.tiers().into_iter().zip(rule.limits.by_tier());
+    let tiers: Map<String, Value> =
+        tiers.map(|(tier, list)| (tier.into(), texts(list).into())).collect();
+    let counts = Verdict::ALL.map(|verdict| (verdict.name().into(), tally.count(verdict).into()));
+    json!({
+        "name": &*rule.name,
+        "key": rule.key.to_string(),
+        "limits": texts(rule.limits.plain()),
+        "tiers": tiers,
+        "mode": mode(rule.mode),
+        "soft": rule.soft,
+        "fallback": rule.fallback,
+        "tally": Map::from_iter(counts),
+    })
+}
+
+/// A mode as a rules file has it; a share as its percentage.
+pub(super) fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Enforce => "enforce".into(),
+        Mode::Shadow => "shadow".into(),
+        Mode::Off => "off".into(),
+        Mode::Share(share) => format!("{}%", f64::from(share) / 100.0),
+    }
+}
+
+pub(super) fn origin(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Files(_) => "files",
+        Origin::Limit => "limit",
+        Origin::Demo => "demo",
+        Origin::Put => "api",
+    }
+}
+
+fn changes_of(changes: &Changes) -> Value {
+    let Changes { added, removed, changed, fresh, unchanged, settings, overrides } = changes;
+    let names = |names: &[std::sync::Arc<str>]| -> Vec<Value> {
+        names.iter().map(|name| Value::from(&**name)).collect()
+    };
+    json!({
+        "added": names(added),
+        "removed": names(removed),
+        "changed": names(changed),
+        "fresh": names(fresh),
+        "unchanged": unchanged,
+        "settings": settings,
+        "overrides": overrides,
+    })
+}

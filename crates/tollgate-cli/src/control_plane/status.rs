@@ -1,0 +1,123 @@
+//! `/api/status`: how it stands with the whole server.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+use tollgate_redis::SharedStats;
+
+use super::{ControlPlane, health, rules};
+use crate::listeners::connection::Body;
+use crate::live::{Failed, Origin, Watching};
+use crate::reply;
+use crate::store::shared::StoreFigures;
+use crate::telemetry::timestamp;
+
+impl ControlPlane {
+    pub(super) fn status(&self) -> Response<Body> {
+        let now = self.gatekeeper.now();
+        let started = self.metrics.started;
+        let outcomes = self.metrics.watcher.outcomes();
+        let listeners = self.metrics.listeners.iter();
+        let connections = listeners
+            .map(|listener| (listener.name.to_string(), listener.caps.figures().open.into()));
+        let document = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "started_at": timestamp(started).to_string(),
+            "uptime_s": now.as_u64().saturating_sub(started.as_u64()) / 1_000_000,
+            "ready": health::why_not(&self.stopping, &self.gatekeeper).is_none(),
+            "rules": self.rules_status(),
+            "credentials": {
+                "failed": self.live.status().credentials_failed.as_ref().map(failed),
+            },
+            "store": self.store_status(),
+            "decisions": {
+                "allowed": outcomes.allowed,
+                "refused": outcomes.refused.iter().sum::<u64>(),
+            },
+            "reservations": self.gatekeeper.stats().reservations,
+            "connections": Value::Object(connections.collect()),
+        });
+        reply::json(StatusCode::OK, document.to_string())
+    }
+
+    fn rules_status(&self) -> Value {
+        let (status, rules) = self.live.rules_of(&self.gatekeeper);
+        let paths: Vec<String> = match &status.origin {
+            Origin::Files(paths) => paths.iter().map(|path| path.display().to_string()).collect(),
+            Origin::Limit | Origin::Demo | Origin::Put => Vec::new(),
+        };
+        let (watching, because) = match &status.watching {
+            Watching::Events => ("events", None),
+            Watching::Polling(reason) => ("polling", Some(reason)),
+            Watching::Nothing => ("off", None),
+        };
+        let run_time = self.gatekeeper.overrides().len();
+        json!({
+            "version": status.version,
+            "count": rules.rules().len(),
+            "loaded_at": timestamp(status.loaded_at).to_string(),
+            "origin": rules::origin(&status.origin),
+            "paths": paths,
+            "watching": watching,
+            "polling_because": because,
+            "overrides": {
+                "file": rules.file_overrides().len(),
+                "run_time": run_time,
+            },
+            "failed": status.failed.as_ref().map(failed),
+            "put_failed": status.put_failed.as_ref().map(failed),
+            "keys_failed": status.keys_failed.as_ref().map(failed),
+        })
+    }
+
+    fn store_status(&self) -> Value {
+        let store = self.gatekeeper.limiter().store();
+        let stats = store.memory().stats();
+        let mut status = json!({
+            "kind": "memory",
+            "up": true,
+            "keys": stats.keys,
+            "slots": stats.slots,
+            "evicted": stats.evicted,
+            "overflow_decisions": stats.overflowed,
+            "blocked": stats.blocked,
+            "log_bytes": stats.log_bytes,
+        });
+        if let Some(store) = store.shared() {
+            let figures = store.figures();
+            status["kind"] = "redis".into();
+            status["up"] = figures.iter().all(StoreFigures::is_up).into();
+            status["stores"] = figures.iter().map(store_of).collect();
+            let SharedStats { degraded_local, degraded_open, degraded_closed, .. } = store.stats();
+            status["degraded"] = json!({ "local": degraded_local, "open": degraded_open, "closed": degraded_closed });
+        }
+        if let Some(control) = self.others.control() {
+            let stats = control.stats();
+            status["blocked"] = control.blocks().len().into();
+            status["instances"] = stats.live.max(1).into();
+            status["untold"] = stats.waiting.into();
+        }
+        status
+    }
+}
+
+fn store_of(figures: &StoreFigures<'_>) -> Value {
+    json!({
+        "name": figures.place.name,
+        "url": figures.place.url,
+        "up": figures.is_up(),
+        "error": figures.why_down(),
+        "breaker_open": figures.link.nodes.iter().any(|node| node.breaker_open),
+        "nodes": figures.link.nodes.len(),
+        "version": figures.health().version,
+        "warning": figures.health().warning,
+    })
+}
+
+fn failed(failed: &Failed) -> Value {
+    json!({
+        "at": timestamp(failed.at).to_string(),
+        "cause": failed.cause.as_str(),
+        "errors": failed.errors,
+        "diagnostics": failed.diagnostics,
+    })
+}

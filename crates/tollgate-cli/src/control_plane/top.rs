@@ -1,0 +1,96 @@
+//! `/api/top`: the callers that ask most, or are refused most.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::ControlPlane;
+use crate::listeners::connection::Body;
+use crate::reply;
+use crate::top::{By, TopEntry, WINDOW_US};
+
+/// How many are told if nobody says.
+const SHOWN: usize = 20;
+
+/// The most that are told.
+const SHOWN_MAX: usize = 100;
+
+impl ControlPlane {
+    pub(super) fn top(&self, query: Option<&str>) -> Response<Body> {
+        let (by, most) = match read(query.unwrap_or_default()) {
+            Ok(read) => read,
+            Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
+        };
+        let hottest = self.metrics.watcher.hottest(most, by, self.gatekeeper.now());
+        let document = json!({
+            "by": name(by),
+            "window_s": 2 * WINDOW_US / 1_000_000,
+            "top": hottest.iter().map(|entry| entry_of(entry, by)).collect::<Vec<_>>(),
+        });
+        reply::json(StatusCode::OK, document.to_string())
+    }
+}
+
+fn name(by: By) -> &'static str {
+    match by {
+        By::Requests => "requests",
+        By::Refusals => "refusals",
+    }
+}
+
+fn entry_of(entry: &TopEntry, by: By) -> Value {
+    let counted = match by {
+        By::Requests => &entry.requests,
+        By::Refusals => &entry.refusals,
+    };
+    json!({
+        "rule": &*entry.rule,
+        "key": entry.key,
+        "hash": entry.hash,
+        "count": counted.count,
+        "error": counted.error,
+        "refused": entry.refusals.count,
+        "refused_error": entry.refusals.error,
+    })
+}
+
+/// By what, and how many.
+fn read(query: &str) -> Result<(By, usize), String> {
+    let (mut by, mut most) = (By::Requests, SHOWN);
+    for field in query.split('&').filter(|field| !field.is_empty()) {
+        match field.split_once('=') {
+            Some(("by", "requests")) => by = By::Requests,
+            Some(("by", "refusals")) => by = By::Refusals,
+            Some(("n", number)) => {
+                let number = number.parse().ok().filter(|number| (1..=SHOWN_MAX).contains(number));
+                most = number.ok_or_else(|| format!("n is a number from 1 to {SHOWN_MAX}."))?;
+            }
+            _ => return Err("Write ?by=requests or ?by=refusals, and &n=20.".into()),
+        }
+    }
+    Ok((by, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_say_by_what_and_how_many() {
+        for (query, want) in [
+            ("", Ok((By::Requests, SHOWN))),
+            ("by=refusals", Ok((By::Refusals, SHOWN))),
+            ("n=3&by=requests", Ok((By::Requests, 3))),
+            ("n=0", Err("from 1")),
+            ("n=101", Err("from 1")),
+            ("n=x", Err("from 1")),
+            ("by=luck", Err("?by=requests")),
+            ("x", Err("?by=requests")),
+        ] {
+            match (read(query), want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{query}"),
+                (Err(got), Err(want)) => assert!(got.contains(want), "{got}"),
+                (got, want) => panic!("{query}: {got:?}, not {want:?}"),
+            }
+        }
+    }
+}

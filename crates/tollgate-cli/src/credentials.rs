@@ -1,0 +1,73 @@
+//! Credentials: what callers have to show, and what they are shown. Files are read at the start, and again
+//! when somebody asks; one that is wrong then replaces nothing, and does not hold up the others.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cli::Report;
+use crate::listeners::tls::Certificate;
+use crate::listeners::tokens::Tokens;
+use crate::settings::Settings;
+use crate::telemetry::{Field, Logs};
+
+/// Tokens and certificate of a run, which may change. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credentials {
+    /// Of the data listeners.
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) admin_tokens: Option<Arc<Tokens>>,
+    /// Of the data listeners.
+    pub(crate) certificate: Option<Arc<Certificate>>,
+}
+
+impl Credentials {
+    /// Reads what the settings name. Whatever is wrong ends the start.
+    pub(crate) fn read(settings: &Settings, logs: &Logs) -> Result<Credentials, Report> {
+        let tokens = |path: Option<&Path>, flag: &'static str| {
+            path.map(|path| Tokens::read(path, flag, logs).map(Arc::new)).transpose()
+        };
+        let tls = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
+        let certificate = tls.map(|(cert, key)| Certificate::read(cert, key).map(Arc::new));
+        Ok(Credentials {
+            tokens: tokens(settings.auth_token_file.as_deref(), "--auth-token-file")?,
+            admin_tokens: tokens(settings.admin_token_file.as_deref(), "--admin-token-file")?,
+            certificate: certificate.transpose()?,
+        })
+    }
+
+    /// Reads all files again, and tells what changed. What is wrong with those whose old content stays in
+    /// force; at most three.
+    pub(crate) fn read_again(&self, logs: &Logs) -> Vec<Report> {
+        let mut wrong = Vec::new();
+        for tokens in [&self.tokens, &self.admin_tokens].into_iter().flatten() {
+            let file = tokens.path().display();
+            match tokens.read_again(logs) {
+                Ok(false) => {}
+                Ok(true) => logs.info("new tokens are in force", &[("file", &file)]),
+                Err(report) => {
+                    tell_of(&report, "the new tokens are wrong, the old ones stay in force", logs);
+                    wrong.push(report);
+                }
+            }
+        }
+        if let Some(certificate) = &self.certificate {
+            let file = certificate.path().display();
+            match certificate.read_again() {
+                Ok(false) => {}
+                Ok(true) => logs.info("a new certificate is in force", &[("file", &file)]),
+                Err(report) => {
+                    let event = "the new certificate is wrong, the old one stays in force";
+                    tell_of(&report, event, logs);
+                    wrong.push(report);
+                }
+            }
+        }
+        wrong
+    }
+}
+
+fn tell_of(report: &Report, event: &str, logs: &Logs) {
+    let mut fields: Vec<Field<'_>> = vec![("error", &report.problem)];
+    fields.extend(report.hint.as_ref().map(|hint| ("hint", hint as _)));
+    logs.error(event, &fields);
+}

@@ -1,0 +1,262 @@
+//! An answer as HTTP tells it: the decision in JSON, and the header fields of limits.
+
+use std::fmt::{self, Write};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::json;
+use tollgate::headers::{Dialect, Field, FieldText, Problem, Reply};
+use tollgate::{Refusal, Wait};
+use tollgate_rules::{Answer, Judged, MissingFacts, ReservationId, Standing};
+
+use crate::listeners::connection::Body;
+use crate::reply::{self, write_json_text};
+
+/// Room for the text of most header fields together.
+const FIELDS_BYTES: usize = 224;
+
+/// Room for the text of most decisions.
+const DECISION_BYTES: usize = 480;
+
+/// The response to a check: 200 or a refusal; 400 where facts are missing.
+pub(super) fn decision(answer: &Answer, reservation: Option<ReservationId>) -> Response<Body> {
+    if let Some(missing) = answer.unanswered() {
+        let mut out = Vec::with_capacity(DECISION_BYTES);
+        write_unanswered(&mut out, &missing);
+        return reply::json(StatusCode::BAD_REQUEST, out);
+    }
+    let status = answer.refusal().map_or(StatusCode::OK, status_of);
+    let kind = const { HeaderValue::from_static("application/json") };
+    respond(status, Content { kind, bytes: DECISION_BYTES }, answer, |out, reply| {
+        write_decision(out, answer, reply, reservation);
+    })
+}
+
+/// The status of a refusal.
+pub(super) fn status_of(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// The reason of an error for want of facts, for programs.
+const MISSING_FACTS: &str = "missing_facts";
+
+/// The error for want of facts: the rule that was skipped, and the facts that would do. Whoever reads
+/// only `allowed` is not let pass.
+#[cold]
+pub(super) fn write_unanswered(out: &mut Vec<u8>, missing: &MissingFacts<'_>) {
+    let message = format!(
+        "No rule could be asked: {missing}. Send it (empty text is none), or let such questions pass \
+         with --missing-facts allow."
+    );
+    let document = json!({
+        "allowed": false,
+        "error": StatusCode::BAD_REQUEST.canonical_reason(),
+        "message": message,
+        "reason": MISSING_FACTS,
+        "rule": &*missing.rule().name,
+        "missing": missing.facts().collect::<Vec<_>>(),
+    });
+    serde_json::to_writer(out, &document).expect("a vector takes every byte");
+}
+
+/// What the body of a response is.
+#[derive(Debug)]
+pub(super) struct Content {
+    /// Its media type; not sent if the body is empty.
+    pub(super) kind: HeaderValue,
+    /// About how long it is.
+    pub(super) bytes: usize,
+}
+
+impl Content {
+    /// There is none.
+    pub(super) fn none() -> Content {
+        Content { kind: const { HeaderValue::from_static("") }, bytes: 0 }
+    }
+}
+
+/// A response with the header fields of an answer.
+pub(super) fn respond(
+    status: StatusCode,
+    content: Content,
+    answer: &Answer,
+    write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
+) -> Response<Body> {
+    respond_in(answer.dialects(), status, content, answer, write_body)
+}
+
+/// The same, in these dialects. All text, of fields and body, is in one allocation.
+pub(super) fn respond_in(
+    dialects: &[Dialect],
+    status: StatusCode,
+    content: Content,
+    answer: &Answer,
+    write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
+) -> Response<Body> {
+    let policies = answer.policies();
+    let reply = answer.reply(&policies);
+    let mut text = FieldText::with_capacity(FIELDS_BYTES + content.bytes);
+    for_each_field(answer, dialects, &reply, |field, write_value| text.add(field, write_value));
+    let (fields, body) = text.finish_before(|out| write_body(out, &reply));
+
+    let kind = (!body.is_empty()).then_some((CONTENT_TYPE, content.kind));
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.reserve(fields.len() + usize::from(kind.is_some()));
+    for (name, value) in kind.into_iter().chain(fields.iter()) {
+        headers.insert(name, value);
+    }
+    response
+}
+
+/// Tells each header field of an answer, and what writes its value.
+#[inline(always)]
+pub(super) fn for_each_field(
+    answer: &Answer,
+    dialects: &[Dialect],
+    reply: &Reply<'_>,
+    mut tell: impl FnMut(Field, &dyn Fn(&mut Vec<u8>)),
+) {
+    reply.for_each_header(dialects, |field, value| tell(field, &|out| value.write_to(out)));
+    if answer.warnings().next().is_some() {
+        tell(Field::XWarning, &|out| write_warnings(out, answer));
+    }
+}
+
+/// Names of soft limits that are exceeded.
+fn write_warnings(text: &mut Vec<u8>, answer: &Answer) {
+    for (index, name) in answer.warnings().enumerate() {
+        let comma = if index > 0 { ", " } else { "" };
+        text.extend_from_slice(comma.as_bytes());
+        text.extend_from_slice(name.as_str().as_bytes());
+    }
+}
+
+/// The decision in JSON.
+pub(super) fn write_decision(
+    out: &mut Vec<u8>,
+    answer: &Answer,
+    reply: &Reply<'_>,
+    reservation: Option<ReservationId>,
+) {
+    let binding = answer.binding();
+    // While the store does not answer nobody knows what is left.
+    let known = answer.is_known();
+    out.extend_from_slice(if answer.allowed() {
+        b"{\"allowed\":true"
+    } else {
+        b"{\"allowed\":false"
+    });
+    write_text(out, ",\"rule\":", binding.map(|binding| binding.rule));
+    write_text(out, ",\"limit\":", binding.map(|binding| binding.limit));
+    write_number(out, ",\"remaining\":", binding.filter(|_| known).map(|_| answer.remaining()));
+    write_wait(out, ",\"retry_after_ms\":", answer.retry_after());
+    write_wait(out, ",\"reset_after_ms\":", known_wait(answer.reset_after(), known));
+    write_wait(out, ",\"delay_ms\":", answer.delay());
+    write_number(out, ",\"max\":", binding.map(|_| answer.capacity()));
+    write_number(out, ",\"reset_at\":", binding.filter(|_| known).and_then(|_| reply.reset_at_s()));
+    out.extend_from_slice(b",\"decided_by\":\"");
+    out.extend_from_slice(answer.decided_by().name().as_bytes());
+    out.extend_from_slice(b"\",\"limits\":[");
+    for (index, judged) in answer.limits().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_judged(out, &judged);
+    }
+    out.push(b']');
+    if let Some(problem) = reply.problem() {
+        write_refusal(out, &problem, reply.retry_after_s());
+    }
+    if let Some(id) = reservation {
+        out.extend_from_slice(b",\"reservation\":\"");
+        write_display(out, id);
+        out.push(b'"');
+    }
+    out.push(b'}');
+}
+
+fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
+    let outcome = &judged.outcome;
+    out.extend_from_slice(b"{\"rule\":");
+    write_json_text(out, judged.rule);
+    write_text(out, ",\"limit\":", Some(judged.limit));
+    out.extend_from_slice(if outcome.allowed {
+        b",\"allowed\":true"
+    } else {
+        b",\"allowed\":false"
+    });
+    let known = outcome.is_known();
+    write_number(out, ",\"remaining\":", known.then_some(outcome.remaining));
+    write_wait(out, ",\"retry_after_ms\":", outcome.retry_after);
+    write_wait(out, ",\"reset_after_ms\":", known_wait(outcome.reset_after, known));
+    match judged.standing {
+        Standing::Enforced => {}
+        Standing::Shadow => out.extend_from_slice(b",\"shadow\":true"),
+        Standing::Soft => out.extend_from_slice(b",\"soft\":true"),
+    }
+    out.push(b'}');
+}
+
+fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option<u64>) {
+    out.extend_from_slice(b",\"reason\":\"");
+    out.extend_from_slice(problem.reason().as_bytes());
+    out.extend_from_slice(b"\",\"error\":\"");
+    out.extend_from_slice(problem.error().as_bytes());
+    // Digits and plain words.
+    out.extend_from_slice(b"\",\"message\":\"");
+    write_display(out, problem.message());
+    out.push(b'"');
+    write_number(out, ",\"retryAfter\":", retry_after_s);
+}
+
+/// Writes into bytes, as `fmt` can write.
+struct Bytewise<'a>(&'a mut Vec<u8>);
+
+impl Write for Bytewise<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+pub(super) fn write_display(out: &mut Vec<u8>, value: impl fmt::Display) {
+    write!(Bytewise(out), "{value}").expect("a vector takes every byte");
+}
+
+/// A member of an object; `name` comes with its punctuation, so that it is one piece. Inlined, so
+/// that the length of that piece is known.
+#[inline(always)]
+fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
+    out.extend_from_slice(name.as_bytes());
+    match text {
+        Some(text) => write_json_text(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+#[inline(always)]
+pub(super) fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
+    out.extend_from_slice(name.as_bytes());
+    match number {
+        Some(digit @ 0..10) => out.push(b'0' + digit as u8),
+        Some(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// A wait that nobody knows is written as one that never ends: null.
+#[inline(always)]
+fn known_wait(wait: Wait, known: bool) -> Wait {
+    if known { wait } else { Wait::NEVER }
+}
+
+/// Rounded up: who waits this long is let in.
+#[inline(always)]
+fn write_wait(out: &mut Vec<u8>, name: &str, wait: Wait) {
+    write_number(out, name, wait.millis());
+}

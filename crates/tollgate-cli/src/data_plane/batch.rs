@@ -1,0 +1,55 @@
+//! `POST /v1/check/batch`: many questions, decided in order at one instant.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use tollgate_rules::Version;
+
+use super::answer::{write_decision, write_unanswered};
+use super::http::DataPlane;
+use super::json::read_batch;
+use crate::listeners::connection::Body;
+use crate::listeners::request_body::RequestBody;
+use crate::reply;
+
+/// Room for one decision.
+const DECISION_BYTES: usize = 512;
+
+pub(super) async fn answer(
+    plane: &DataPlane,
+    body: &[u8],
+    request: &mut RequestBody,
+) -> Response<Body> {
+    // All are read before the first is decided: a batch with an error in it charges nothing.
+    let batch = match read_batch(body) {
+        Ok(batch) => batch,
+        Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
+    };
+    let bytes = 2 + batch.len() * DECISION_BYTES;
+    if !request.has_room_for(bytes) {
+        return reply::no_room();
+    }
+    // One version for all of them: an entry must not be decided by rules that the one before it was not.
+    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    let mut out = Vec::with_capacity(bytes);
+    out.push(b'[');
+    for (index, asked) in batch.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        let rules = Version::from_inner(Arc::clone(&rules));
+        let answer = plane.decide_asked(rules, asked, now).await;
+        match answer.unanswered() {
+            // In its place: the others are answered.
+            Some(missing) => write_unanswered(&mut out, &missing),
+            None => {
+                let policies = answer.policies();
+                write_decision(&mut out, &answer, &answer.reply(&policies), None);
+            }
+        }
+    }
+    out.push(b']');
+    // It may wait for long, and what counts is its length.
+    out.shrink_to_fit();
+    reply::json(StatusCode::OK, out)
+}

@@ -1,0 +1,177 @@
+//! What makes a request of HTTP a call of gRPC, and a result a reply.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode, Version, request};
+
+use super::code::{Code, Codes};
+use super::frame::{self, FrameError, MESSAGE_BYTES_MAX, PREFIX_BYTES};
+use crate::listeners::connection::Body;
+use crate::listeners::request_body::{BodyError, RequestBody};
+use crate::reply;
+
+/// The framed message that is answered, or why there is none.
+pub(super) type Outcome = Result<Bytes, Failed>;
+
+/// A call that failed: a code, and a sentence for people.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) code: Code,
+    pub(super) message: Cow<'static, str>,
+}
+
+impl Failed {
+    pub(super) const fn new(code: Code, message: &'static str) -> Failed {
+        Failed { code, message: Cow::Borrowed(message) }
+    }
+}
+
+pub(super) const TOO_LATE: Failed = Failed::new(
+    Code::DeadlineExceeded,
+    "The deadline of the call has passed: raise the caller's timeout, or lower --store-timeout.",
+);
+pub(super) const NO_TIMEOUT: Failed = Failed::new(
+    Code::InvalidArgument,
+    "grpc-timeout is at most eight digits and one of H, M, S, m, u, n: write 20m for 20 ms.",
+);
+pub(super) const A_BUG: Failed =
+    Failed::new(Code::Internal, "The server has a bug here; its log says where.");
+pub(super) const NO_MESSAGE: Failed =
+    Failed::new(Code::Internal, "The message cannot be read as what this method takes.");
+
+const HTTP_1: &str = "This listener speaks gRPC, which needs HTTP/2. Without gRPC, ask the http listener: POST \
+    /json takes the same question as JSON.";
+const NOT_GRPC: &str = "This listener speaks gRPC: send Content-Type: application/grpc. Without gRPC, ask \
+    the http listener: POST /json takes the same question as JSON.";
+
+/// The answer to a request that is no call at all.
+pub(super) fn no_call(head: &request::Parts) -> Option<Response<Body>> {
+    if head.version != Version::HTTP_2 {
+        return Some(reply::error(StatusCode::HTTP_VERSION_NOT_SUPPORTED, HTTP_1));
+    }
+    if head.method != Method::POST {
+        return Some(reply::method_not_allowed("POST"));
+    }
+    let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if !kind.is_some_and(is_grpc) {
+        return Some(reply::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, NOT_GRPC));
+    }
+    None
+}
+
+/// `application/grpc` or `application/grpc+proto`, with parameters or without.
+fn is_grpc(kind: &[u8]) -> bool {
+    let end = kind.iter().position(|byte| *byte == b';').unwrap_or(kind.len());
+    let kind = kind[..end].trim_ascii();
+    kind.eq_ignore_ascii_case(b"application/grpc")
+        || kind.eq_ignore_ascii_case(b"application/grpc+proto")
+}
+
+/// The message of a call.
+pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, Failed> {
+    let body = body.read(PREFIX_BYTES + MESSAGE_BYTES_MAX).await.map_err(|error| match error {
+        BodyError::TooLarge => TOO_LONG,
+        BodyError::TooSlow => Failed::new(Code::DeadlineExceeded, "The message took too long."),
+        BodyError::Broken => Failed::new(Code::Cancelled, "The call broke off."),
+        BodyError::NoRoom => Failed::new(
+            Code::ResourceExhausted,
+            "Too many long messages are being read: call again in a second.",
+        ),
+    })?;
+    frame::open(&body).map_err(|error| match error {
+        FrameError::BrokenOff => Failed::new(Code::Internal, "The message broke off."),
+        FrameError::More => {
+            Failed::new(Code::Internal, "There is something behind the message: send one.")
+        }
+        FrameError::NoFlag => Failed::new(Code::Internal, "There is no frame of gRPC."),
+        FrameError::Compressed => Failed::new(
+            Code::Unimplemented,
+            "Compressed messages are not read here: send them as they are (grpc-encoding: identity).",
+        ),
+        FrameError::TooLong => TOO_LONG,
+    })
+}
+
+pub(super) const TOO_LONG: Failed =
+    Failed::new(Code::ResourceExhausted, "A message may have at most 1048576 bytes.");
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// The reply. A failed call has a head and nothing else; others have their code at the end.
+pub(super) fn reply(outcome: Outcome, codes: &Codes) -> Response<Body> {
+    codes.count(outcome.as_ref().map_or_else(|failed| failed.code, |_| Code::Ok));
+    match outcome {
+        Ok(message) => {
+            let mut trailers = HeaderMap::with_capacity(1);
+            trailers.insert(GRPC_STATUS, HeaderValue::from_static(Code::Ok.digits()));
+            let mut response = Response::new(Body::with_trailers(message, trailers));
+            response.headers_mut().insert(CONTENT_TYPE, GRPC);
+            response
+        }
+        Err(Failed { code, message }) => {
+            let mut response = Response::new(Body::default());
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, GRPC);
+            headers.insert(GRPC_STATUS, HeaderValue::from_static(code.digits()));
+            let text = HeaderValue::try_from(escaped(&message));
+            headers.insert(GRPC_MESSAGE, text.expect("what is not printable is escaped"));
+            if code == Code::Unimplemented {
+                // What a compressing caller needs to know.
+                headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            }
+            response
+        }
+    }
+}
+
+/// As gRPC has it: printable ASCII stays, other bytes and `%` become `%XX`.
+fn escaped(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => text.push(char::from(byte)),
+            _ => write!(text, "%{byte:02X}").expect("a string takes every text"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_grpc_of_protocol_buffers_is_spoken() {
+        let rows: [(&str, bool); 9] = [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("Application/GRPC", true),
+            ("application/grpc; charset=utf-8", true),
+            ("application/grpc+json", false),
+            ("application/grpc-web", false),
+            ("application/json", false),
+            ("", false),
+            (";", false),
+        ];
+        for (kind, want) in rows {
+            assert_eq!(is_grpc(kind.as_bytes()), want, "{kind}");
+        }
+    }
+
+    #[test]
+    fn messages_of_failures_are_printable() {
+        assert_eq!(escaped("50% of \u{e9}\n"), "50%25 of %C3%A9%0A");
+        let codes = Codes::default();
+        let failed = Failed { code: Code::Internal, message: "\r\n\u{1f600}".into() };
+        let response = reply(Err(failed), &codes);
+        assert_eq!(response.headers()["grpc-message"], "%0D%0A%F0%9F%98%80");
+        assert_eq!(response.headers()["grpc-status"], "13");
+        assert_eq!(codes.sums().filter(|(_, count)| *count > 0).count(), 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! The codes of gRPC that are answered, and how often each was.
+
+use tollgate_rules::stripes::Counters;
+
+/// A code of gRPC: those that this listener answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Ok,
+    Cancelled,
+    InvalidArgument,
+    DeadlineExceeded,
+    NotFound,
+    ResourceExhausted,
+    Unimplemented,
+    Internal,
+    Unauthenticated,
+}
+
+/// All of them, with number and name. Bound of the label `code`: these.
+const CODES: [(Code, &str, &str); 9] = [
+    (Code::Ok, "0", "OK"),
+    (Code::Cancelled, "1", "CANCELLED"),
+    (Code::InvalidArgument, "3", "INVALID_ARGUMENT"),
+    (Code::DeadlineExceeded, "4", "DEADLINE_EXCEEDED"),
+    (Code::NotFound, "5", "NOT_FOUND"),
+    (Code::ResourceExhausted, "8", "RESOURCE_EXHAUSTED"),
+    (Code::Unimplemented, "12", "UNIMPLEMENTED"),
+    (Code::Internal, "13", "INTERNAL"),
+    (Code::Unauthenticated, "16", "UNAUTHENTICATED"),
+];
+
+impl Code {
+    /// As `grpc-status` has it.
+    pub(crate) fn digits(self) -> &'static str {
+        CODES[self as usize].1
+    }
+}
+
+/// Counts answers by code.
+#[derive(Debug, Default)]
+pub(crate) struct Codes(Counters<{ CODES.len() }>);
+
+impl Codes {
+    #[inline]
+    pub(crate) fn count(&self, code: Code) {
+        self.0.add(code as usize, 1);
+    }
+
+    /// Each code by name, and how often it was answered.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        CODES.iter().map(|(_, _, name)| *name).zip(self.0.sums())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_stands_in_its_place() {
+        let codes = Codes::default();
+        for (index, (code, _, name)) in CODES.iter().enumerate() {
+            assert_eq!(*code as usize, index, "{name}");
+            for _ in 0..=index {
+                codes.count(*code);
+            }
+        }
+        let sums: Vec<_> = codes.sums().collect();
+        assert_eq!(sums[0], ("OK", 1));
+        assert_eq!(sums[8], ("UNAUTHENTICATED", 9));
+        assert_eq!(Code::Unimplemented.digits(), "12");
+    }
+}

@@ -1,0 +1,142 @@
+//! Envoy's rate limit service: the grpc listener.
+//!
+//! Calls of gRPC are requests of HTTP/2 with a frame around their message and a code behind the answer.
+//! There are two to answer, so they are answered on the machinery of the other listeners: `call.rs` says what
+//! is a call and how it is replied to, `service.rs` and `health.rs` are the two services.
+
+pub(crate) mod code;
+pub(super) mod json;
+pub(crate) mod messages;
+pub(crate) mod response;
+
+mod call;
+mod deadline;
+mod frame;
+mod health;
+mod reading;
+mod service;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::http::{Response, request};
+
+use super::facts::spelt;
+use crate::listeners::connection::{Body, Handler};
+use crate::listeners::request_body::RequestBody;
+use crate::listeners::tokens::Tokens;
+use crate::metrics::Timing;
+use crate::store::Gatekeeper;
+use crate::warnings::Warnings;
+use call::{Failed, Outcome};
+use code::{Code, Codes};
+use messages::{HealthCheckRequest, RateLimitRequest};
+
+/// The name of Envoy's service.
+const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// Answers on the grpc listener.
+pub(crate) struct EnvoyListener {
+    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    /// Who may ask; `None`: whoever reaches the listener.
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) timing: Arc<Timing>,
+    /// Set while the server stops: health says so.
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) codes: Arc<Codes>,
+    pub(crate) warnings: Warnings,
+}
+
+/// What can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Called {
+    ShouldRateLimit,
+    HealthCheck,
+}
+
+impl Called {
+    fn of(path: &str) -> Option<Called> {
+        Some(match path {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
+                Called::ShouldRateLimit
+            }
+            "/grpc.health.v1.Health/Check" => Called::HealthCheck,
+            _ => return None,
+        })
+    }
+}
+
+const METHODS: &str = "There is no such method. There are: \
+    envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit, grpc.health.v1.Health/Check.";
+
+const TOKEN: &str =
+    "This listener takes a token: send the metadata `authorization: Bearer <token>`.";
+
+impl Handler for EnvoyListener {
+    /// Envoy sends the calls of all its requests over one connection for each of its threads, and opens
+    /// more where these are not enough. What a client sends before it has heard of this bound and is beyond it
+    /// is refused, and it may lose the connection: so it is not small. What the calls take up together is
+    /// bounded by the allowance for bodies.
+    const STREAMS_MAX: u32 = 1_000;
+
+    /// Calls of gRPC need it.
+    const VERSIONS: &'static [&'static str] = &["h2"];
+
+    async fn answer(
+        &self,
+        head: &request::Parts,
+        body: &mut RequestBody,
+        _: SocketAddr,
+    ) -> Response<Body> {
+        if let Some(refusal) = call::no_call(head) {
+            return refusal;
+        }
+        let outcome = match deadline::of(&head.headers) {
+            Ok(timeout) => {
+                let answered = deadline::within(timeout, self.call(head, body)).await;
+                answered.unwrap_or(Err(call::TOO_LATE))
+            }
+            Err(()) => Err(call::NO_TIMEOUT),
+        };
+        call::reply(outcome, &self.codes)
+    }
+
+    fn panicked(&self) -> Response<Body> {
+        call::reply(Err(call::A_BUG), &self.codes)
+    }
+}
+
+impl EnvoyListener {
+    async fn call(&self, head: &request::Parts, body: &mut RequestBody) -> Outcome {
+        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
+            return Err(Failed::new(Code::Unauthenticated, TOKEN));
+        }
+        let Some(called) = Called::of(head.uri.path()) else {
+            return Err(Failed::new(Code::Unimplemented, METHODS));
+        };
+        let message = match call::read(body).await {
+            Err(failed) if failed == call::TOO_LONG && called == Called::ShouldRateLimit => {
+                return Ok(service::refused_unread(&self.gatekeeper, &self.warnings));
+            }
+            message => message?,
+        };
+        match called {
+            Called::ShouldRateLimit => {
+                let request = RateLimitRequest::read(&message).map_err(|_| call::NO_MESSAGE)?;
+                let beside = (&*self.timing, &self.warnings);
+                service::answer(&self.gatekeeper, beside, &request).await
+            }
+            Called::HealthCheck => {
+                let request = HealthCheckRequest::read(&message).map_err(|_| call::NO_MESSAGE)?;
+                let stopping = self.stopping.load(Ordering::Relaxed);
+                health::check(&request.service, stopping)
+                    .ok_or(Failed::new(Code::NotFound, NO_SUCH_SERVICE))
+            }
+        }
+    }
+}
+
+const NO_SUCH_SERVICE: &str = "There is no such service here: ask for the empty name, for \
+    \"ratelimit\", or for \"envoy.service.ratelimit.v3.RateLimitService\".";

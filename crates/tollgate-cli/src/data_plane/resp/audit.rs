@@ -1,0 +1,99 @@
+//! What operators are told of this listener: who made a caller's use forgotten, who came with a wrong token,
+//! and that there are too many different numbers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tollgate::Micros;
+use tollgate_rules::Caller;
+
+use super::figures::RespFigures;
+use super::resets::{Resets, Told};
+use crate::key_names::KeyNames;
+use crate::store::{Gatekeeper, ServerStore};
+use crate::telemetry::{Field, Logs};
+use crate::warnings::Warnings;
+
+/// Writes lines about what was done.
+pub(crate) struct Audit {
+    logs: Logs,
+    names: Arc<KeyNames>,
+    warnings: Warnings,
+    resets: Resets,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct By {
+    pub(super) peer: SocketAddr,
+    /// The number of the token in its file, from 1.
+    pub(super) token: Option<usize>,
+}
+
+impl Audit {
+    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> Audit {
+        let warnings = Warnings::new(logs);
+        Audit { logs: logs.clone(), names, warnings, resets: Resets::default() }
+    }
+
+    /// Tells of a reset, in the same line as of one at the admin listener; of many in a second, with their
+    /// number.
+    pub(super) fn reset(
+        &self,
+        gatekeeper: &Gatekeeper,
+        caller: &Caller<'_, ServerStore>,
+        found: bool,
+        by: By,
+    ) {
+        let (has_line, before) = self.resets.count(by, found, gatekeeper.now());
+        self.tell_of(before);
+        if !has_line {
+            return;
+        }
+        let key = self.names.in_logs(&gatekeeper.rules(), caller.key());
+        let token = token_text(by.token);
+        let fields: [Field<'_>; 5] = [
+            ("rule", &caller.rule().name),
+            ("key", &key),
+            ("found", &found),
+            ("by", &by.peer),
+            ("token", &token),
+        ];
+        self.logs.info("a key was reset", &fields);
+    }
+
+    /// Tells of resets that had no line of their own, once their second is over.
+    pub(super) fn tell_of_resets(&self, now: Micros) {
+        self.tell_of(self.resets.due(now));
+    }
+
+    /// Tells of those that are left.
+    pub(super) fn tell_of_last_resets(&self) {
+        self.tell_of(self.resets.rest());
+    }
+
+    fn tell_of(&self, resets: Told) {
+        for (client, more) in resets {
+            let (by, token) = match client {
+                Some((ip, token)) => (ip.to_string(), token_text(token)),
+                None => ("others".into(), "others".into()),
+            };
+            let fields: [Field<'_>; 4] =
+                [("resets", &more.resets), ("found", &more.found), ("by", &by), ("token", &token)];
+            self.logs
+                .warn("more keys were reset within a second than are logged one by one", &fields);
+        }
+    }
+
+    pub(super) fn too_many_numbers(&self, figures: &RespFigures, now: Micros) {
+        self.warnings.too_many_numbers(figures.sets(), figures.apart(), now);
+    }
+
+    pub(super) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
+        self.warnings.wrong_token(peer, now);
+    }
+}
+
+fn token_text(token: Option<usize>) -> String {
+    token.map_or_else(|| "none".to_string(), |number| number.to_string())
+}

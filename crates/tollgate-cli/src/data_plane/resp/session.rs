@@ -1,0 +1,414 @@
+//! What a client says about itself, and what it asks about the server: everything a connection needs
+//! before and beside its questions.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::audit::By;
+use super::commands::{Command, help, unknown_subcommand, wrong_number};
+use super::reply::{Dialect, Replies, Shown};
+use super::request::Args;
+use crate::listeners::tokens::Tokens;
+
+/// The version of Redis whose commands these are, for clients that decide by it what to send.
+const REDIS_VERSION: &str = "7.2.0";
+
+/// The most bytes of a name that a client gives itself or its library.
+const NAME_BYTES_MAX: usize = 256;
+
+const NOAUTH: &str = "NOAUTH Authentication required.";
+const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, \
+    otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+    select the RESP protocol version at the same time";
+const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
+    default user. Are you sure your configuration is correct?";
+const NO_TRANSACTIONS: &str = "ERR there are no transactions here, and nothing between MULTI and EXEC is \
+    counted: send the commands as a plain pipeline (redis-py: pipeline(transaction=False), ioredis: \
+    pipeline())";
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters, and at most 256 bytes.";
+
+const CLIENT_HELP: [&str; 6] = [
+    "ID: the number of this connection",
+    "GETNAME, SETNAME name: the name of this connection",
+    "SETINFO LIB-NAME|LIB-VER value: what it is used with",
+    "INFO, LIST: this connection",
+    "NO-EVICT ON|OFF, NO-TOUCH ON|OFF: nothing is evicted or touched here",
+    "REPLY ON|OFF|SKIP: whether commands are replied to; SKIP: the next is not",
+];
+
+/// Whether a client wants replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replying {
+    On,
+    Off,
+    /// Not to the next command.
+    Skip,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Session {
+    id: u64,
+    peer: SocketAddr,
+    /// Has shown a token, or none is asked for.
+    pub(super) admitted: bool,
+    /// The number of that token, from 1.
+    token: Option<usize>,
+    /// A wrong one was shown by the last command.
+    pub(super) was_wrong: bool,
+    /// Has said goodbye.
+    pub(super) leaves: bool,
+    pub(super) replying: Replying,
+    /// Since `MULTI`: how many commands were refused.
+    transaction: Option<u64>,
+    /// As [`NAME_BYTES_MAX`] allows; so are the others.
+    name: Vec<u8>,
+    library: Vec<u8>,
+    library_version: Vec<u8>,
+}
+
+impl Session {
+    pub(super) fn new(peer: SocketAddr, tokens: Option<&Tokens>) -> Session {
+        static LAST_ID: AtomicU64 = AtomicU64::new(0);
+        Session {
+            id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
+            peer,
+            admitted: tokens.is_none(),
+            token: None,
+            was_wrong: false,
+            leaves: false,
+            replying: Replying::On,
+            transaction: None,
+            name: Vec::new(),
+            library: Vec::new(),
+            library_version: Vec::new(),
+        }
+    }
+
+    /// `AUTH token`, `AUTH user token`: whichever user, the token counts.
+    pub(super) fn auth(&mut self, args: Args<'_>, tokens: Option<&Tokens>, replies: &mut Replies) {
+        let (user, token) = match (args.get(1), args.get(2), args.len()) {
+            (Some(token), None, _) if tokens.is_some() => (None, token),
+            (Some(_), None, _) => return replies.error(NO_PASSWORD),
+            (Some(user), Some(token), 3) => (Some(user), token),
+            _ => return replies.error("ERR syntax error"),
+        };
+        match self.admit(user, token, tokens) {
+            true => replies.ok(),
+            false => replies.error(WRONGPASS),
+        }
+    }
+
+    fn admit(&mut self, user: Option<&[u8]>, token: &[u8], tokens: Option<&Tokens>) -> bool {
+        let good = match tokens {
+            Some(tokens) => {
+                let number = tokens.find(token);
+                self.token = number.or(self.token);
+                number.is_some()
+            }
+            // As Redis without passwords does: it knows one user.
+            None => user.is_none_or(|user| user == b"default"),
+        };
+        self.admitted |= good;
+        self.was_wrong = !good;
+        good
+    }
+
+    pub(super) fn by(&self) -> By {
+        By { peer: self.peer, token: self.token }
+    }
+
+    /// `HELLO [version [AUTH user token] [SETNAME name]]`.
+    pub(super) fn hello(&mut self, args: Args<'_>, tokens: Option<&Tokens>, replies: &mut Replies) {
+        let mut dialect = replies.dialect;
+        if let Some(version) = args.get(1) {
+            dialect = match integer(version) {
+                Some(2) => Dialect::Resp2,
+                Some(3) => Dialect::Resp3,
+                Some(_) => return replies.error("NOPROTO unsupported protocol version"),
+                None => {
+                    let text = "ERR Protocol version is not an integer or out of range";
+                    return replies.error(text);
+                }
+            };
+        }
+        // All are read before one is obeyed: an error changes nothing.
+        let (mut shown, mut name) = (None, None);
+        let mut options = args.from(2);
+        while let Some(option) = options.next() {
+            let is = |word: &str| option.eq_ignore_ascii_case(word.as_bytes());
+            if is("auth") && options.len() >= 2 {
+                shown = options.next().zip(options.next());
+            } else if is("setname") && options.len() >= 1 {
+                name = options.next();
+            } else {
+                let option = Shown(option);
+                return replies.error(format_args!("ERR Syntax error in HELLO option '{option}'"));
+            }
+        }
+        if name.is_some_and(|name| !is_name(name)) {
+            return replies.error(BAD_NAME);
+        }
+        if let Some((user, token)) = shown
+            && !self.admit(Some(user), token, tokens)
+        {
+            return replies.error(WRONGPASS);
+        }
+        if !self.admitted {
+            return replies.error(NOAUTH_HELLO);
+        }
+        if let Some(name) = name {
+            self.name = name.to_vec();
+        }
+        replies.dialect = dialect;
+        self.greet(replies);
+    }
+
+    fn greet(&self, replies: &mut Replies) {
+        replies.map(7);
+        for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+            replies.text(field);
+            replies.text(value);
+        }
+        replies.text("proto");
+        replies.integer(proto(replies.dialect));
+        replies.text("id");
+        replies.integer(self.id as i64);
+        for (field, value) in [("mode", "standalone"), ("role", "master")] {
+            replies.text(field);
+            replies.text(value);
+        }
+        replies.text("modules");
+        replies.array(1);
+        replies.map(2);
+        replies.text("name");
+        replies.text("tollgate");
+        replies.text("ver");
+        replies.integer(1);
+    }
+
+    /// Whoever is no longer, or not yet, known.
+    pub(super) fn refuse_stranger(replies: &mut Replies) {
+        replies.error(NOAUTH);
+    }
+
+    /// `RESET`: as if the connection were new.
+    pub(super) fn reset(&mut self, tokens: Option<&Tokens>, replies: &mut Replies) {
+        if self.replying == Replying::Off {
+            replies.unmute();
+        }
+        let id = self.id;
+        *self = Session { id, ..Session::new(self.peer, tokens) };
+        replies.dialect = Dialect::Resp2;
+        replies.simple("RESET");
+    }
+
+    /// Whether `MULTI` was sent, and neither `EXEC` nor `DISCARD` since.
+    #[inline]
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// `MULTI`, `EXEC` and `DISCARD`. Redis would decide what is between them at once; here it would be charged
+    /// one by one and the client told that all of it failed. So it is refused whole, in the way of a
+    /// transaction whose commands are wrong.
+    pub(super) fn transact(&mut self, command: Command, replies: &mut Replies) {
+        let refused = self.transaction;
+        match (command, refused) {
+            (Command::Multi, None) => {
+                self.transaction = Some(0);
+                replies.ok();
+            }
+            (Command::Multi, Some(_)) => replies.error("ERR MULTI calls can not be nested"),
+            (Command::Exec, None) => replies.error("ERR EXEC without MULTI"),
+            (Command::Exec, Some(0)) => replies.array(0),
+            (Command::Exec, Some(_)) => {
+                replies.error("EXECABORT Transaction discarded because of previous errors.");
+            }
+            (_, None) => replies.error("ERR DISCARD without MULTI"),
+            (_, Some(_)) => replies.ok(),
+        }
+        if command != Command::Multi {
+            self.transaction = None;
+        }
+    }
+
+    /// A command inside a transaction.
+    pub(super) fn refuse_in_transaction(&mut self, replies: &mut Replies) {
+        self.transaction = self.transaction.map(|refused| refused.saturating_add(1));
+        replies.error(NO_TRANSACTIONS);
+    }
+
+    /// `CLIENT …`.
+    pub(super) fn client(&mut self, args: Args<'_>, replies: &mut Replies) {
+        let sub = args.get(1).unwrap_or_default();
+        let name = sub.to_ascii_lowercase();
+        let takes = match &name[..] {
+            b"help" => return help("CLIENT", &CLIENT_HELP, replies),
+            b"id" | b"getname" | b"info" => 2..=2,
+            b"setname" | b"no-evict" | b"no-touch" | b"reply" => 3..=3,
+            b"setinfo" => 4..=4,
+            b"list" => 2..=usize::MAX,
+            _ => return unknown_subcommand(sub, "CLIENT", replies),
+        };
+        if !takes.contains(&args.len()) {
+            return wrong_number(&format!("client|{}", Shown(&name)), replies);
+        }
+        let value = args.get(2).unwrap_or_default();
+        match &name[..] {
+            b"id" => replies.integer(self.id as i64),
+            b"getname" if self.name.is_empty() => replies.null(),
+            b"getname" => replies.bulk(&self.name),
+            b"setname" if is_name(value) => {
+                self.name = value.to_vec();
+                replies.ok();
+            }
+            b"setname" => replies.error(BAD_NAME),
+            b"setinfo" => self.set_info(value, args.get(3).unwrap_or_default(), replies),
+            // This server evicts and touches nobody.
+            b"no-evict" | b"no-touch" => on_or_off(value, replies),
+            b"reply" => self.set_replying(value, replies),
+            // Who else is connected is nobody's business but the operator's.
+            _ => replies.verbatim(&self.info(replies.dialect)),
+        }
+    }
+
+    /// A command begins: what is written from now on is its reply, which may not be wanted.
+    pub(super) fn begin_reply(&mut self, replies: &mut Replies) {
+        if self.replying != Replying::On {
+            replies.mute();
+        }
+        self.skip_nothing();
+    }
+
+    /// An empty line is what is not replied to, as in Redis.
+    pub(super) fn skip_nothing(&mut self) {
+        if self.replying == Replying::Skip {
+            self.replying = Replying::On;
+        }
+    }
+
+    /// `CLIENT REPLY …`: only the one that wants replies gets one.
+    fn set_replying(&mut self, value: &[u8], replies: &mut Replies) {
+        match &value.to_ascii_lowercase()[..] {
+            b"on" => {
+                self.replying = Replying::On;
+                replies.unmute();
+                replies.ok();
+            }
+            b"off" => self.replying = Replying::Off,
+            b"skip" if self.replying == Replying::Off => {}
+            b"skip" => self.replying = Replying::Skip,
+            _ => replies.error("ERR syntax error"),
+        }
+    }
+
+    fn set_info(&mut self, field: &[u8], value: &[u8], replies: &mut Replies) {
+        let place = match &field.to_ascii_lowercase()[..] {
+            b"lib-name" => &mut self.library,
+            b"lib-ver" => &mut self.library_version,
+            _ => {
+                let field = Shown(field);
+                return replies.error(format_args!("ERR Unrecognized option '{field}'"));
+            }
+        };
+        if !is_name(value) {
+            let field = String::from_utf8_lossy(field).to_lowercase();
+            let text = "cannot contain spaces, newlines or special characters";
+            return replies.error(format_args!("ERR {field} {text}, and at most 256 bytes."));
+        }
+        *place = value.to_vec();
+        replies.ok();
+    }
+
+    /// One line, as `CLIENT LIST` has it.
+    fn info(&self, dialect: Dialect) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        format!(
+            "id={} addr={} name={} db=0 cmd=client user=default resp={} lib-name={} lib-ver={}\n",
+            self.id,
+            self.peer,
+            text(&self.name),
+            proto(dialect),
+            text(&self.library),
+            text(&self.library_version),
+        )
+    }
+}
+
+fn proto(dialect: Dialect) -> i64 {
+    match dialect {
+        Dialect::Resp2 => 2,
+        Dialect::Resp3 => 3,
+    }
+}
+
+/// Whether a client may call itself that.
+fn is_name(name: &[u8]) -> bool {
+    name.len() <= NAME_BYTES_MAX && name.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+fn on_or_off(value: &[u8], replies: &mut Replies) {
+    match value.eq_ignore_ascii_case(b"on") || value.eq_ignore_ascii_case(b"off") {
+        true => replies.ok(),
+        false => replies.error("ERR syntax error"),
+    }
+}
+
+/// An integer as Redis reads one: as it would write it, with no plus and no zero in front.
+fn integer(text: &[u8]) -> Option<i64> {
+    let value: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (value.to_string().as_bytes() == text).then_some(value)
+}
+
+/// `SELECT index`: there is one database.
+pub(super) fn select(index: &[u8], replies: &mut Replies) {
+    match integer(index) {
+        Some(0) => replies.ok(),
+        Some(_) => replies.error("ERR DB index is out of range"),
+        None => replies.error("ERR value is not an integer or out of range"),
+    }
+}
+
+/// `CONFIG GET …`: nothing is configured this way.
+pub(super) fn config(args: Args<'_>, replies: &mut Replies) {
+    let sub = args.get(1).unwrap_or_default();
+    match &sub.to_ascii_lowercase()[..] {
+        b"get" if args.len() > 2 => replies.map(0),
+        b"get" => wrong_number("config|get", replies),
+        b"help" => help("CONFIG", &["GET pattern ...: nothing, in the right shape"], replies),
+        _ => unknown_subcommand(sub, "CONFIG", replies),
+    }
+}
+
+/// `INFO [section …]`: what clients look for, whichever section they name.
+pub(super) fn info(args: Args<'_>, replies: &mut Replies) {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let all = args.len() == 1;
+    let wanted = |section: &str| {
+        let names = |name: &[u8]| {
+            let groups = [section, "all", "default", "everything"];
+            groups.iter().any(|group| name.eq_ignore_ascii_case(group.as_bytes()))
+        };
+        all || args.from(1).any(names)
+    };
+    let process = std::process::id();
+    let sections = [
+        (
+            "Server",
+            format!(
+                "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
+                 tollgate_version:{VERSION}\r\nprocess_id:{process}\r\n"
+            ),
+        ),
+        // A client waits as long as the server says that it is loading.
+        ("Persistence", "loading:0\r\n".into()),
+        ("Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
+        ("Modules", "module:name=tollgate,ver=1\r\n".into()),
+        ("Cluster", "cluster_enabled:0\r\n".into()),
+    ];
+    let chosen = sections.into_iter().filter(|(section, _)| wanted(section));
+    let texts: Vec<_> = chosen.map(|(section, lines)| format!("# {section}\r\n{lines}")).collect();
+    replies.verbatim(&texts.join("\r\n"));
+}

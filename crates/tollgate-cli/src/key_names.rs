@@ -1,0 +1,160 @@
+//! What logs call a caller: a keyed hash of its key, so that lines of one caller can be found without
+//! saying who it is, and nobody can try names until one fits.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use aws_lc_rs::{hmac, rand};
+use tollgate::KeyBuf;
+use tollgate_rules::{RuleSet, key_text};
+
+use crate::cli::Report;
+use crate::listeners::tokens::warn_if_readable_by_all;
+use crate::telemetry::Logs;
+
+/// The fewest bytes of a secret: fewer can be guessed.
+const SECRET_BYTES_MIN: usize = 16;
+
+/// The most bytes of a secret's file.
+const SECRET_BYTES_MAX: usize = 4_096;
+
+/// Bytes of a hash that are shown, as twice as many digits: enough to tell callers apart.
+const SHOWN_BYTES: usize = 8;
+
+/// What callers are named by, in logs and in a store that is shared.
+pub(crate) struct Secret(Box<[u8]>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Secret {
+    /// The secret of this file, if there is one.
+    pub(crate) fn of_file(path: Option<&Path>, logs: &Logs) -> Result<Option<Secret>, Report> {
+        let Some(path) = path else { return Ok(None) };
+        warn_if_readable_by_all(path, logs);
+        Secret::read(path).map(Some)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn read(path: &Path) -> Result<Secret, Report> {
+        let shown = path.display();
+        let hint = || {
+            format!(
+                "write {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} random bytes into it, such as \
+                 with `openssl rand -hex 32 > {shown}`, or name another file with --key-secret-file"
+            )
+        };
+        let secret = read_bounded(path).map_err(|error| {
+            Report::new(format!("cannot read the secret file {shown}: {error}")).hint(hint())
+        })?;
+        // Editors and shells end files with a line; the secret is the same without it.
+        let secret = secret.strip_suffix(b"\n").unwrap_or(&secret);
+        let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
+        match secret.len() {
+            SECRET_BYTES_MIN..=SECRET_BYTES_MAX => Ok(Secret(secret.into())),
+            bytes => {
+                let size = if bytes < SECRET_BYTES_MIN { "few" } else { "many" };
+                let problem = format!("the secret file {shown} has too {size} bytes");
+                Err(Report::new(problem).hint(hint()))
+            }
+        }
+    }
+}
+
+/// Gives callers their names in logs.
+pub(crate) struct KeyNames(hmac::Key);
+
+impl fmt::Debug for KeyNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyNames(a secret)")
+    }
+}
+
+impl KeyNames {
+    /// Names under this secret, or under one that this process makes up: then a caller has another
+    /// name after a restart.
+    pub(crate) fn new(secret: Option<&Secret>) -> Result<KeyNames, Report> {
+        secret.map_or_else(KeyNames::random, |secret| Ok(KeyNames::under(&secret.0)))
+    }
+
+    pub(crate) fn random() -> Result<KeyNames, Report> {
+        let mut secret = [0; 32];
+        let filled = rand::fill(&mut secret);
+        filled.map_err(|_| Report::new("the system gives no random numbers"))?;
+        Ok(KeyNames::under(&secret))
+    }
+
+    fn under(secret: &[u8]) -> KeyNames {
+        KeyNames(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// What a log line calls a caller: its key, if the rules allow that, else its name.
+    pub(crate) fn in_logs(&self, rules: &RuleSet, key: &KeyBuf) -> String {
+        match rules.settings().log_keys_plain {
+            true => key_text(key),
+            false => self.hash(key),
+        }
+    }
+
+    /// The name of a caller: 16 digits.
+    pub(crate) fn hash(&self, key: &KeyBuf) -> String {
+        let tag = hmac::sign(&self.0, key.as_bytes());
+        tag.as_ref()[..SHOWN_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// All of a small file, or a byte more than is allowed of another, whatever it says about its size.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = SECRET_BYTES_MAX as u64 + "\r\n".len() as u64 + 1;
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_depends_on_the_key_and_the_secret_alone() {
+        let key = KeyBuf::new().with("user", "42");
+        let other = KeyBuf::new().with("user", "43");
+        let names = KeyNames::under(&[7; 16]);
+        assert_eq!(names.hash(&key), KeyNames::under(&[7; 16]).hash(&key));
+        assert_ne!(names.hash(&key), names.hash(&other));
+        assert_ne!(names.hash(&key), KeyNames::under(&[8; 16]).hash(&key));
+        assert_ne!(KeyNames::random().unwrap().hash(&key), KeyNames::random().unwrap().hash(&key));
+        // HMAC-SHA-256 of no bytes under sixteen 0x0b, by another program.
+        assert_eq!(KeyNames::under(&[0x0b; 16]).hash(&KeyBuf::new()), "915cb2c078aaf5df");
+    }
+
+    #[test]
+    fn a_secret_is_read_without_the_end_of_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let key = KeyBuf::new().with("user", "42");
+        let name = |content: &[u8]| {
+            std::fs::write(&path, content).unwrap();
+            let secret = Secret::read(&path);
+            secret.map(|secret| KeyNames::new(Some(&secret)).unwrap().hash(&key))
+        };
+        let want = KeyNames::under(b"0123456789abcdef").hash(&key);
+        for content in [&b"0123456789abcdef"[..], b"0123456789abcdef\n", b"0123456789abcdef\r\n"] {
+            assert_eq!(name(content).unwrap(), want);
+        }
+        assert!(name(&[b'x'; 4_096]).is_ok());
+        for content in [&b""[..], b"0123456789abcde", b"0123456789abcde\n", &[b'x'; 4_097]] {
+            let report = name(content).unwrap_err().to_string();
+            assert!(report.contains("bytes") && !report.contains("01234"), "{report}");
+        }
+        assert!(Secret::read(&directory.path().join("none")).is_err());
+    }
+}

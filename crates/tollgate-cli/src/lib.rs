@@ -1,0 +1,57 @@
+//! The command `tollgate` as a library with one function, so that fuzz targets can reach what reads
+//! strangers' bytes. Nothing here is an interface for programs: those embed the crate `tollgate`.
+
+mod access;
+mod background;
+mod cli;
+mod control_plane;
+mod credentials;
+mod data_plane;
+mod key_names;
+mod listeners;
+mod live;
+mod metrics;
+mod open_files;
+mod others;
+mod refusal_log;
+mod reply;
+mod run;
+mod settings;
+mod shutdown;
+mod small_file;
+mod snapshot;
+mod store;
+mod telemetry;
+mod top;
+mod warnings;
+mod watcher;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use cli::{Cli, Command, environment};
+
+/// Parse, dispatch, exit code.
+pub fn main() -> ExitCode {
+    let matches = Cli::command().try_get_matches();
+    let matches = matches.unwrap_or_else(|error| environment::blame_variable(error).exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
+        Command::Serve(args) => cli::serve::run(&args, &matches),
+        Command::Check(args) => cli::check::run(&args),
+        Command::Simulate(args) => cli::simulate::run(&args),
+        Command::Ask(args) => cli::ask::run(&args),
+        Command::Keys(args) => cli::keys::run(&args),
+        Command::Schema(args) => cli::schema::run(&args),
+        Command::Completions(args) => cli::completions::run(&args),
+        Command::Man(args) => cli::man::run(&args),
+    };
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    if let Some(report) = failure.report() {
+        // If standard error is closed too, the exit code has to be enough.
+        let _ = writeln!(io::stderr(), "error: {report}");
+    }
+    failure.exit_code()
+}

@@ -1,0 +1,256 @@
+//! Tokens: the secrets that open a listener, read from a file.
+
+use std::fmt;
+use std::fs;
+use std::hint::black_box;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use arc_swap::ArcSwap;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
+
+use crate::cli::Report;
+use crate::small_file;
+use crate::telemetry::Logs;
+
+/// The fewest bytes of a token: fewer can be guessed.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// The most bytes of a token, as a header could carry it.
+const TOKEN_BYTES_MAX: usize = 4_096;
+
+/// The most tokens in a file: each is compared with what is presented.
+const TOKENS_MAX: usize = 16;
+
+/// The most bytes of a file: as many tokens as there may be, each with the end of its line, and as much
+/// again of empty lines.
+const FILE_BYTES_MAX: u64 = 2 * (TOKENS_MAX * (TOKEN_BYTES_MAX + 2)) as u64;
+
+/// Where a token can be if `Authorization` is taken.
+static X_TOLLGATE_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-token");
+
+/// Any of these is good. More than one is for rotation: the new beside the old, until all callers
+/// have changed. They can be replaced while listeners ask for them.
+pub(crate) struct Tokens {
+    path: PathBuf,
+    /// What named the file.
+    flag: &'static str,
+    good: ArcSwap<List>,
+}
+
+/// Bound: `TOKENS_MAX`.
+#[derive(PartialEq, Eq)]
+struct List(Vec<Box<[u8]>>);
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokens({} of them)", self.good.load().0.len())
+    }
+}
+
+impl Tokens {
+    /// Reads a file of one token a line; `flag` named it.
+    pub(crate) fn read(path: &Path, flag: &'static str, logs: &Logs) -> Result<Tokens, Report> {
+        let good = List::read(path, logs).map_err(|problem| problem.report(path, flag))?;
+        Ok(Tokens { path: path.into(), flag, good: ArcSwap::from_pointee(good) })
+    }
+
+    /// Reads the file again; whether it has other tokens now. If it is wrong, the old ones stay good.
+    pub(crate) fn read_again(&self, logs: &Logs) -> Result<bool, Report> {
+        let read = small_file::can_be_read_again(&self.path).map_err(Problem::Unreadable);
+        let new = read.and_then(|()| List::read(&self.path, logs));
+        let new = new.map_err(|problem| problem.report(&self.path, self.flag))?;
+        let has_changed = **self.good.load() != new;
+        if has_changed {
+            self.good.store(new.into());
+        }
+        Ok(has_changed)
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number of the one that a request carries, from 1: as `Authorization: Bearer …` or as `X-Tollgate-Token: …`: the
+    /// first may be that of a proxy's client.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<usize> {
+        let bearer = only(headers, &AUTHORIZATION).and_then(|field| {
+            let (scheme, token) = field.split_at_checked(7)?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+        });
+        let own = only(headers, &X_TOLLGATE_TOKEN);
+        // Both are always looked at.
+        let number = |token: Option<&[u8]>| token.and_then(|token| self.find(token.trim_ascii()));
+        let (bearer, own) = (number(bearer), number(own));
+        bearer.or(own)
+    }
+
+    /// The number of this one, from 1. Compares with every token and every byte: the time tells only the
+    /// length.
+    pub(crate) fn find(&self, presented: &[u8]) -> Option<usize> {
+        let good = self.good.load();
+        let each = good.0.iter().zip(1..);
+        each.fold(None, |found, (token, number)| {
+            equal(token, presented).then_some(number).or(found)
+        })
+    }
+}
+
+/// What is wrong with a file.
+enum Problem {
+    Unreadable(io::Error),
+    Wrong(String),
+}
+
+impl Problem {
+    fn report(self, path: &Path, flag: &str) -> Report {
+        let shown = path.display();
+        match self {
+            Problem::Unreadable(error) => {
+                Report::new(format!("cannot read the token file {shown}: {error}")).hint(format!(
+                    "write a random token into it, such as `openssl rand -hex 32 > {shown}`, or \
+                     name another file with {flag}"
+                ))
+            }
+            Problem::Wrong(problem) => Report::new(format!("the token file {shown} {problem}"))
+                .hint("one token a line, such as from `openssl rand -hex 32`"),
+        }
+    }
+}
+
+impl List {
+    fn read(path: &Path, logs: &Logs) -> Result<List, Problem> {
+        let bytes = small_file::read(path, FILE_BYTES_MAX).map_err(Problem::Unreadable)?;
+        warn_if_readable_by_all(path, logs);
+        let text = str::from_utf8(&bytes)
+            .map_err(|_| Problem::Wrong("has bytes that are no text".into()))?;
+        List::parse(text).map_err(Problem::Wrong)
+    }
+
+    fn parse(text: &str) -> Result<List, String> {
+        let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+        let mut tokens = Vec::new();
+        for (index, token) in lines {
+            let line = index + 1;
+            if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+                return Err(format!(
+                    "has {} bytes in line {line}: a token has {TOKEN_BYTES_MIN} to \
+                     {TOKEN_BYTES_MAX}",
+                    token.len()
+                ));
+            }
+            if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(format!(
+                    "has a character in line {line} that a header cannot carry: write letters, \
+                     digits and signs of ASCII, without spaces"
+                ));
+            }
+            tokens.push(token.as_bytes().into());
+        }
+        match tokens.len() {
+            0 => Err("is empty".into()),
+            1..=TOKENS_MAX => Ok(List(tokens)),
+            count => Err(format!("has {count} tokens, more than {TOKENS_MAX}")),
+        }
+    }
+}
+
+/// The field of this name, if there is one: two could be read as one or the other.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut fields = headers.get_all(name).iter();
+    let field = fields.next()?;
+    fields.next().is_none().then_some(field.as_bytes())
+}
+
+fn equal(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let difference = one.iter().zip(other).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
+    difference == 0
+}
+
+#[cfg(unix)]
+pub(crate) fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let Ok(data) = fs::metadata(path) else { return };
+    if data.permissions().mode() & 0o004 != 0 {
+        let file = path.display();
+        logs.warn(
+            "every user of this machine can read this file of secrets: chmod o-r",
+            &[("file", &file)],
+        );
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn warn_if_readable_by_all(_: &Path, _: &Logs) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_token_of_the_file_is_good_and_nothing_else() {
+        let list = List::parse("0123456789abcdef\r\n\n  fedcba9876543210  \n").unwrap();
+        let good = ArcSwap::from_pointee(list);
+        let tokens = Tokens { path: PathBuf::new(), flag: "", good };
+        let rows: [(&[&str], bool); 10] = [
+            (&["Bearer 0123456789abcdef"], true),
+            (&["bearer fedcba9876543210"], true),
+            (&["Bearer 0123456789abcdeF"], false),
+            (&["Bearer 0123456789abcde"], false),
+            (&["Bearer 0123456789abcdef0"], false),
+            (&["Basic 0123456789abcdef"], false),
+            (&["Bearer "], false),
+            (&["Bearer"], false),
+            (&["Bearer 0123456789abcdef", "Bearer 0123456789abcdef"], false),
+            (&[], false),
+        ];
+        for (fields, admitted) in rows {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(AUTHORIZATION, field.parse().unwrap());
+            }
+            assert_eq!(tokens.admit(&headers).is_some(), admitted, "{fields:?}");
+        }
+        // Authorization, X-Tollgate-Token
+        let rows: [(&str, &[&str], bool); 6] = [
+            ("Bearer of-a-client", &["fedcba9876543210"], true),
+            ("Bearer of-a-client", &["fedcba987654321"], false),
+            ("Bearer of-a-client", &["Bearer fedcba9876543210"], false),
+            ("Bearer of-a-client", &["fedcba9876543210", "fedcba9876543210"], false),
+            ("Bearer of-a-client", &[""], false),
+            ("Bearer fedcba9876543210", &["wrong"], true),
+        ];
+        for (authorization, fields, admitted) in rows {
+            let mut headers = HeaderMap::new();
+            headers.append(AUTHORIZATION, authorization.parse().unwrap());
+            for field in fields {
+                headers.append(&X_TOLLGATE_TOKEN, field.parse().unwrap());
+            }
+            assert_eq!(tokens.admit(&headers).is_some(), admitted, "{authorization} {fields:?}");
+        }
+        assert_eq!(format!("{tokens:?}"), "Tokens(2 of them)");
+    }
+
+    #[test]
+    fn weak_files_are_refused_without_telling_what_they_hold() {
+        let many = "0123456789abcdef\n".repeat(17);
+        let rows = [
+            ("", "is empty"),
+            ("\n \n", "is empty"),
+            ("\nsecret\n", "has 6 bytes in line 2: a token has 16 to 4096"),
+            ("a secret of some words", "has a character in line 1 that a header cannot carry"),
+            (&many, "has 17 tokens, more than 16"),
+        ];
+        for (text, want) in rows {
+            let Err(problem) = List::parse(text) else { panic!("{want}") };
+            assert!(problem.starts_with(want), "{problem}");
+            assert!(!problem.contains("secret"), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! What operators can do to the rules of a running server, without its listeners.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll, Waker};
+
+use tollgate::{Clock, Limiter, MemoryStore, SystemClock, Wait};
+use tollgate_redis::control::{OVERRIDES_MAX, SharedOverride, SharedRules};
+use tollgate_rules::{Compiled, Source};
+
+use super::origin::{Found, MadeOf, RulesFrom};
+use super::prints::Prints;
+use super::watch::HowToWatch;
+use super::*;
+use crate::store::ServerStore;
+use crate::telemetry::LogFormat;
+
+/// Live rules that are read from a file.
+struct Run {
+    directory: tempfile::TempDir,
+    gatekeeper: Arc<Gatekeeper>,
+    live: LiveRules,
+}
+
+fn rules(limit: &str) -> String {
+    format!("rules: [{{ name: api, key: '{{user}}', limits: [{limit}] }}]\n")
+}
+
+/// The same rules for callers whom a token names; the keys are in a file beside the rules.
+fn keyed(limit: &str) -> String {
+    let jwt = "{ claim: sub, keys_file: keys, algorithms: [HS256] }";
+    format!("identify: {{ user: {{ jwt: {jwt} }} }}\n{}", rules(limit))
+}
+
+/// The contents of a keys file: right, if they are long enough.
+fn secret(number: u32) -> String {
+    format!("a secret of at least 32 bytes, number {number}")
+}
+
+/// Rules from a file with this text.
+fn first(directory: &Path, text: &str) -> (Arc<Gatekeeper>, First, Logs) {
+    let path = directory.join("rules.yaml");
+    fs::write(&path, text).unwrap();
+    let watch = HowToWatch { mode: WatchMode::Off, look_every: Wait::from_micros(5_000_000) };
+    let from = RulesFrom { paths: vec![path], limit: None, watch, stores: None };
+    let (prints, found) = (Prints::of(&from.paths), from.read());
+    let Compiled { rules, diagnostics, named } = from.compile(&found);
+    let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
+    let gatekeeper = Arc::new(Gatekeeper::new(
+        rules,
+        Limiter::new(ServerStore::Memory(Box::new(MemoryStore::new(100))), SystemClock),
+    ));
+    let logs = Logs::to_stderr(LogFormat::Text, 1_024);
+    (gatekeeper, First { from, made_of: MadeOf { found, named }, prints }, logs)
+}
+
+/// The limit of the only rule.
+fn limit_of(rules: &Version) -> String {
+    rules.rules().next().expect("a rule").limits.plain()[0].text.to_string()
+}
+
+impl Run {
+    fn start() -> Run {
+        let directory = tempfile::tempdir().unwrap();
+        let (gatekeeper, first, logs) = first(directory.path(), &rules("1/hour"));
+        let beside = Default::default();
+        let live = LiveRules::start(gatekeeper.clone(), first, beside, logs).unwrap();
+        Run { directory, gatekeeper, live }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("rules.yaml")
+    }
+
+    fn put(&self, text: &str) -> Reloaded {
+        wait(self.live.put(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    fn in_force(&self) -> String {
+        limit_of(&self.gatekeeper.rules())
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn version_of(reloaded: &Reloaded) -> (&'static str, u64) {
+    match reloaded {
+        Reloaded::Loaded { version, .. } => ("loaded", *version),
+        Reloaded::Unchanged { version } => ("unchanged", *version),
+        Reloaded::Refused { errors, .. } => ("refused", *errors as u64),
+        Reloaded::Unable(why) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn a_text_that_was_put_stays_until_somebody_asks_for_the_files() {
+    let run = Run::start();
+    assert_eq!(run.live.status().origin, Origin::Files(vec![run.path()]));
+    assert_eq!(version_of(&wait(run.live.reload())), ("unchanged", 1));
+    assert_eq!(version_of(&run.put(&rules("2/hour"))), ("loaded", 2));
+    assert_eq!((run.in_force(), run.live.status().origin.clone()), ("2/hour".into(), Origin::Put));
+    assert_eq!(version_of(&run.put(&rules("2/hour"))), ("unchanged", 2));
+    assert_eq!(fs::read_to_string(run.path()).unwrap(), rules("1/hour"), "no file is written");
+    assert_eq!(version_of(&wait(run.live.reload())), ("loaded", 3));
+    assert_eq!(run.in_force(), "1/hour");
+    assert_eq!(run.live.status().origin, Origin::Files(vec![run.path()]));
+    let status = run.live.status();
+    assert_eq!((status.version, status.loads, status.failures, status.unchanged), (3, 2, 0, 2));
+}
+
+#[test]
+fn wrong_rules_are_told_of_and_replace_nothing() {
+    let run = Run::start();
+    let rows: [(&[u8], usize, &str); 4] = [
+        (b"rules: [{ name: api, key: '{user}', limit: [1/s] }]", 1, "--> PUT /api/rules:1:"),
+        (b"rules: [", 1, "--> PUT /api/rules:1:"),
+        (b"", 1, "--> PUT /api/rules"),
+        (b"a\0\0", 1, "this is a binary file"),
+    ];
+    for (attempt, (text, count, place)) in rows.into_iter().enumerate() {
+        let Reloaded::Refused { diagnostics, errors } =
+            wait(run.live.put(Bytes::from_static(text)))
+        else {
+            panic!("{} is right", String::from_utf8_lossy(text))
+        };
+        assert!(diagnostics.contains(place), "{diagnostics}");
+        assert_eq!(errors, count, "{diagnostics}");
+        let status = run.live.status();
+        let failed = status.put_failed.as_ref().expect("it failed");
+        assert!(status.files_are_right(), "a text that was put says nothing about files");
+        assert_eq!(
+            (failed.cause, failed.errors, &failed.diagnostics),
+            (Cause::Put, count, &diagnostics)
+        );
+        assert_eq!((status.version, status.failures), (1, attempt as u64 + 1));
+        assert!(failed.at >= status.loaded_at);
+        assert_eq!(run.in_force(), "1/hour");
+    }
+    fs::write(run.path(), "rules: 5").unwrap();
+    assert_eq!(version_of(&wait(run.live.reload())).0, "refused");
+    assert_eq!(run.live.status().failed.as_ref().map(|failed| failed.cause), Some(Cause::Reload));
+    fs::write(run.path(), rules("1/hour")).unwrap();
+    assert_eq!(version_of(&wait(run.live.reload())), ("unchanged", 1));
+    assert!(run.live.status().failed.is_none(), "mended");
+    assert!(run.live.status().put_failed.is_some(), "a file says nothing about what was put");
+    fs::write(run.path(), "rules: 5").unwrap();
+    assert_eq!(version_of(&wait(run.live.reload())).0, "refused");
+    assert_eq!(version_of(&run.put(&rules("2/hour"))), ("loaded", 2));
+    assert!(run.live.status().put_failed.is_none(), "mended");
+    assert!(!run.live.status().files_are_right(), "it still is wrong");
+}
+
+#[test]
+fn what_is_kept_of_a_failure_is_bounded() {
+    let run = Run::start();
+    let wrong = "ü".repeat(400);
+    let rule = |n| format!("  - {{ name: r{n}, key: '{{user}}', limits: [{wrong}] }}\n");
+    let text = format!("rules:\n{}", (0..2_000).map(rule).collect::<String>());
+    let Reloaded::Refused { diagnostics, errors } = run.put(&text) else { panic!("it is right") };
+    assert_eq!(errors, 2_000);
+    assert!(diagnostics.len() > 60 << 10, "the bound was not reached: {}", diagnostics.len());
+    assert!(diagnostics.len() < (64 << 10) + 100, "{}", diagnostics.len());
+    assert_eq!(run.live.status().put_failed.as_ref().unwrap().diagnostics, diagnostics);
+}
+
+#[test]
+fn hints_and_questions_are_bounded() {
+    let (live, inbox) = LiveRules::new(Origin::Demo, SystemClock.now());
+    for _ in 0..100 {
+        live.hang_up();
+        live.hint(Hint::Written);
+    }
+    assert_eq!(inbox.try_iter().count(), 2, "a hundred of one kind are one");
+    assert!(live.take_hints().eq([Hint::Written, Hint::Signal]));
+    assert!(live.take_hints().eq([]));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(live.reload())).collect();
+    for question in &mut waiting {
+        assert!(question.as_mut().poll(&mut context).is_pending());
+    }
+    let one_more = Box::pin(live.reload()).as_mut().poll(&mut context);
+    assert!(matches!(one_more, Poll::Ready(Reloaded::Unable(BUSY))), "{one_more:?}");
+    live.hint(Hint::Renamed);
+    assert!(live.take_hints().eq([Hint::Renamed]), "a hint needs no room");
+    drop(inbox);
+    let nobody = Box::pin(live.reload()).as_mut().poll(&mut context);
+    assert!(matches!(nobody, Poll::Ready(Reloaded::Unable(ENDED))), "{nobody:?}");
+}
+
+#[test]
+fn the_same_bytes_are_no_change() {
+    let run = Run::start();
+    let same = |path: &Path| fs::write(path, rules("1/hour")).unwrap();
+    same(&run.path());
+    for _ in 0..3 {
+        assert_eq!(version_of(&wait(run.live.reload())), ("unchanged", 1));
+    }
+    // A byte order mark says nothing.
+    fs::write(run.path(), format!("\u{feff}{}", rules("1/hour"))).unwrap();
+    assert_eq!(version_of(&wait(run.live.reload())), ("unchanged", 1));
+    fs::write(run.path(), format!("{}\n", rules("1/hour"))).unwrap();
+    assert_eq!(version_of(&wait(run.live.reload())), ("loaded", 2));
+}
+
+/// Something that happens.
+enum Act {
+    /// The rules file is written.
+    Rules(String),
+    /// The keys file is written.
+    Keys(String),
+    /// The rules are read for this reason.
+    Read(Cause),
+    Put(String),
+}
+
+use Act::{Keys, Put, Read};
+
+/// What comes of reading: the outcome with its version or errors; what is in force, by its limit and
+/// origin; and which failures the status has.
+type Then = ((&'static str, u64), (&'static str, &'static str), &'static [&'static str]);
+
+/// Acts, and what comes of those after which something is read.
+fn play(text: &str, acts: Vec<(Act, Option<Then>)>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("keys"), secret(1)).unwrap();
+    let (gatekeeper, first, logs) = first(directory.path(), text);
+    let (live, _inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
+    let mut reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
+    for (number, (act, then)) in acts.into_iter().enumerate() {
+        let outcome = match act {
+            Act::Rules(text) => {
+                fs::write(path("rules.yaml"), text).unwrap();
+                continue;
+            }
+            Keys(text) if text.is_empty() => {
+                fs::remove_file(path("keys")).unwrap();
+                continue;
+            }
+            Keys(text) => {
+                fs::write(path("keys"), text).unwrap();
+                continue;
+            }
+            Read(cause) => reloader.reload(cause),
+            Put(text) => reloader.put(text.as_bytes()),
+        };
+        let status = live.status();
+        let origin = match status.origin {
+            Origin::Files(_) => "files",
+            _ => "put",
+        };
+        let failures = [
+            ("failed", &status.failed),
+            ("put_failed", &status.put_failed),
+            ("keys_failed", &status.keys_failed),
+        ];
+        let failures = failures.iter().filter(|(_, failure)| failure.is_some());
+        let failures: Vec<&str> = failures.map(|(name, _)| *name).collect();
+        let (want, (limit, from), failed) = then.expect("something is read");
+        assert_eq!(version_of(&outcome), want, "step {number}");
+        let in_force = limit_of(&gatekeeper.rules());
+        assert_eq!((&*in_force, origin), (limit, from), "step {number}");
+        assert_eq!(failures, failed, "step {number}");
+    }
+}
+
+#[test]
+fn what_was_put_ends_with_the_text_it_was_put_over() {
+    let put = ("2/hour", "put");
+    let rows = vec![
+        (Put(rules("2/hour")), Some((("loaded", 2), put, &[][..]))),
+        // Broken and mended is not changed.
+        (Act::Rules("rules: [".into()), None),
+        (Read(Cause::Files), Some((("refused", 1), put, &["failed"]))),
+        (Act::Rules(rules("1/hour")), None),
+        (Read(Cause::Files), Some((("unchanged", 2), put, &[]))),
+        // Changed is changed, also if it was wrong at first.
+        (Keys(String::new()), None),
+        (Act::Rules(keyed("3/hour")), None),
+        (Read(Cause::Files), Some((("refused", 1), put, &["failed"]))),
+        (Keys(secret(1)), None),
+        (Read(Cause::Files), Some((("loaded", 3), ("3/hour", "files"), &[]))),
+    ];
+    play(&rules("1/hour"), rows);
+}
+
+#[test]
+fn what_was_put_stays_when_keys_change() {
+    let put = ("2/hour", "put");
+    let loaded = |version| ("loaded", version);
+    let same = |version| ("unchanged", version);
+    let rows = vec![
+        // It stands beside the rules file, and so do its keys.
+        (Put(keyed("2/hour")), Some((loaded(2), put, &[][..]))),
+        (Read(Cause::Files), Some((same(2), put, &[]))),
+        (Put(keyed("2/hour")), Some((same(2), put, &[]))),
+        (Keys(secret(2)), None),
+        (Read(Cause::Files), Some((same(2), put, &[]))),
+        (Put(keyed("2/hour")), Some((same(3), put, &[]))),
+        (Keys("short".into()), None),
+        (Read(Cause::Files), Some((same(3), put, &["keys_failed"]))),
+        (Read(Cause::Files), Some((same(3), put, &["keys_failed"]))),
+        (Put(keyed("2/hour")), Some((("refused", 1), put, &["put_failed", "keys_failed"]))),
+        (Keys(secret(2)), None),
+        (Read(Cause::Files), Some((same(3), put, &["put_failed"]))),
+        (Keys(secret(3)), None),
+        (Put(keyed("2/hour")), Some((loaded(4), put, &[]))),
+        (Act::Rules(rules("3/hour")), None),
+        (Read(Cause::Files), Some((loaded(5), ("3/hour", "files"), &[]))),
+    ];
+    play(&rules("1/hour"), rows);
+}
+
+#[test]
+fn keys_that_both_the_files_and_the_put_name_undo_nothing() {
+    let (put, files) = (("2/hour", "put"), ("1/hour", "files"));
+    let same = |version| ("unchanged", version);
+    let wrong = ("refused", 1);
+    let rows = vec![
+        (Put(keyed("2/hour")), Some((("loaded", 2), put, &[][..]))),
+        (Keys(secret(2)), None),
+        (Read(Cause::Files), Some((same(2), put, &[]))),
+        (Put(keyed("2/hour")), Some((same(3), put, &[]))),
+        (Keys("short".into()), None),
+        (Read(Cause::Files), Some((wrong, put, &["failed", "keys_failed"]))),
+        (Keys(secret(2)), None),
+        (Read(Cause::Files), Some((same(3), put, &[]))),
+        (Read(Cause::Reload), Some((("loaded", 4), files, &[]))),
+    ];
+    play(&keyed("1/hour"), rows);
+}
+
+#[test]
+fn keys_are_wrong_until_they_are_mended() {
+    let (old, new) = (("1/hour", "files"), ("2/hour", "files"));
+    let same = |version| ("unchanged", version);
+    let wrong = ("refused", 1);
+    let rows = vec![
+        (Keys("short".into()), None),
+        (Read(Cause::Files), Some((wrong, old, &["failed"][..]))),
+        // Nobody asked, and it has been said.
+        (Read(Cause::Files), Some((same(1), old, &["failed"]))),
+        (Read(Cause::Reload), Some((wrong, old, &["failed"]))),
+        (Read(Cause::Reload), Some((wrong, old, &["failed"]))),
+        (Keys(secret(1)), None),
+        (Read(Cause::Files), Some((same(1), old, &[]))),
+        // First the rules, then the keys.
+        (Keys(String::new()), None),
+        (Act::Rules(keyed("2/hour")), None),
+        (Read(Cause::Files), Some((wrong, old, &["failed", "keys_failed"]))),
+        (Keys(secret(2)), None),
+        (Read(Cause::Files), Some((("loaded", 2), new, &[]))),
+        // New keys count although somebody has spoilt the rules.
+        (Act::Rules("rules: 5".into()), None),
+        (Read(Cause::Files), Some((wrong, new, &["failed"]))),
+        (Keys(secret(3)), None),
+        (Read(Cause::Files), Some((same(2), new, &["failed"]))),
+        (Act::Rules(keyed("2/hour")), None),
+        (Read(Cause::Files), Some((same(3), new, &[]))),
+    ];
+    play(&keyed("1/hour"), rows);
+}
+
+#[test]
+fn a_hint_says_where_keys_are_looked_for() {
+    let run = Run::start();
+    let Reloaded::Refused { diagnostics, .. } = run.put(&keyed("1/hour")) else {
+        panic!("no keys")
+    };
+    let folder = run.directory.path().display();
+    assert!(diagnostics.contains(&format!("relative to `{folder}`")), "{diagnostics}");
+}
+
+#[test]
+fn a_bug_is_seen_and_is_not_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (gatekeeper, first, logs) = first(directory.path(), &rules("1/hour"));
+    let (live, _inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
+    let mut reloader = Reloader::new(gatekeeper, first, live.clone(), logs);
+    reloader.go_on(|_| panic!("a belief was wrong"));
+    let status = live.status();
+    assert!(status.failed.as_ref().is_some_and(|failed| failed.diagnostics.contains(BUG)));
+    reloader.go_on(|this| drop(this.reload(Cause::Signal)));
+    assert!(live.status().files_are_right());
+}
+
+#[test]
+fn a_version_is_never_seen_with_the_rules_of_another() {
+    const LAST: u64 = 300;
+    let run = Run::start();
+    let (live, gatekeeper) = (run.live.clone(), run.gatekeeper.clone());
+    let looking = std::thread::spawn(move || {
+        loop {
+            let (status, rules) = live.rules_of(&gatekeeper);
+            assert_eq!(limit_of(&rules), format!("{}/hour", status.version));
+            if status.version == LAST {
+                break;
+            }
+        }
+    });
+    for version in 2..=LAST {
+        assert_eq!(version_of(&run.put(&rules(&format!("{version}/hour")))), ("loaded", version));
+    }
+    looking.join().expect("every version was seen with its rules");
+}
+
+fn told(id: u64, rule: &str, gone: bool) -> SharedOverride {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&id.to_le_bytes());
+    let text = format!(r#"{{"rule":"{rule}","key":"user={id}","set":["5/hour"]}}"#);
+    SharedOverride { id: bytes, text: text.into(), gone }
+}
+
+impl Run {
+    /// The same without reading the files, which would end what was put.
+    fn listen_quietly(&self) {
+        // Nothing that can be put: it is refused, and the thread looks after that.
+        self.put("rules: 5");
+        self.put("rules: 6");
+    }
+
+    /// Lets the thread look at what it has heard.
+    fn listen(&self) {
+        // It looks after each answer: the second comes after a look.
+        wait(self.live.reload());
+        wait(self.live.reload());
+    }
+}
+
+#[test]
+fn an_override_of_a_rule_that_only_others_have_waits_for_it() {
+    let run = Run::start();
+    run.live.hear_overrides(vec![told(1, "later", false), told(2, "api", false)]);
+    run.live.hear_overrides(vec![told(3, "later", false), told(4, "api", false)]);
+    run.live.hear_overrides(vec![told(3, "later", true), told(4, "api", true)]);
+    run.listen();
+    assert_eq!(run.gatekeeper.overrides().len(), 1, "of the rule that there is");
+    fs::write(run.path(), rules("1/hour").replace("api", "later")).unwrap();
+    wait(run.live.reload());
+    let rules_of = || run.gatekeeper.overrides().iter().map(|one| one.rule.to_string()).collect();
+    let mut named: Vec<String> = rules_of();
+    named.sort();
+    assert_eq!(named, ["api", "later"], "one that was taken back waits no more");
+    run.live.hear_overrides(vec![told(1, "later", true)]);
+    run.listen();
+    assert_eq!(rules_of(), ["api"]);
+}
+
+#[test]
+fn what_others_tell_is_bounded() {
+    let run = Run::start();
+    // Of a rule that there is not: all of them wait, as far as there is room.
+    for chunk in 0..5 {
+        let first = chunk * 5_000;
+        let told = (first..first + 5_000).map(|id| told(id, "later", false));
+        run.live.hear_overrides(told.collect());
+    }
+    run.listen();
+    fs::write(run.path(), rules("1/hour").replace("api", "later")).unwrap();
+    wait(run.live.reload());
+    assert_eq!(run.gatekeeper.overrides().len(), OVERRIDES_MAX);
+}
+
+#[test]
+fn rules_that_others_put_hold_for_the_same_files_only() {
+    let run = Run::start();
+    let put = |text: &str, over: &str| {
+        let (text, over) = (text.into(), over.into());
+        run.live.hear_rules(Some(SharedRules { text, over, version: 1 }));
+        run.listen_quietly();
+    };
+    put(&rules("7/hour"), "another fingerprint");
+    assert_eq!(run.in_force(), "1/hour");
+    let files = Found::Texts(vec![Source::from_text("any", &rules("1/hour"))]);
+    let over = elsewhere::fingerprint(&files).unwrap();
+    put(&rules("7/hour"), &over);
+    assert_eq!(run.in_force(), "7/hour");
+    assert_eq!(run.live.status().origin, Origin::Put);
+    put("nonsense", &over);
+    assert_eq!(run.in_force(), "7/hour", "what is wrong replaces nothing");
+    run.live.hear_rules(None);
+    run.listen_quietly();
+    assert_eq!(run.in_force(), "1/hour");
+}

@@ -1,0 +1,310 @@
+//! What the server counts, for whoever watches it: `GET /metrics` of the admin listener.
+//!
+//! Everything is counted where it happens; here it is only read and written down. Labels come from
+//! closed sets: listeners, outcomes, reasons, statuses and, up to a bound, names of rules. Nothing that a
+//! caller sends is ever a label.
+
+pub(crate) mod exposition;
+pub(crate) mod histogram;
+pub(crate) mod responses;
+
+mod process;
+mod stores;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollgate::Micros;
+use tollgate_rules::{RuleSet, Verdict};
+
+use crate::data_plane::envoy::code::Codes;
+use crate::data_plane::resp::RespFigures;
+use crate::listeners::connection_caps::ConnectionCaps;
+use crate::live::{LiveRules, Status};
+use crate::others::Others;
+use crate::store::Gatekeeper;
+use crate::telemetry::Logs;
+use crate::watcher::{REASONS, Watcher};
+use exposition::{Format, Kind, Page, Value};
+use histogram::Histogram;
+use responses::Responses;
+
+/// The most rules that have series of their own; the others are summed up,
+const RULES_MAX: usize = 1_000;
+/// under a name that no rule can have.
+const OTHER_RULES: &str = "(other)";
+
+/// How long decisions take.
+#[derive(Debug, Default)]
+pub(crate) struct Timing(Histogram);
+
+impl Timing {
+    /// Times a decision.
+    #[inline]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) async fn of<T>(&self, decide: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let decided = decide.await;
+        self.0.observe(began.elapsed());
+        decided
+    }
+}
+
+/// A listener as metrics see it.
+#[derive(Clone)]
+pub(crate) struct ListenerFigures {
+    pub(crate) name: &'static str,
+    pub(crate) caps: Arc<ConnectionCaps>,
+    /// What was answered, if it speaks HTTP.
+    pub(crate) responses: Option<Arc<Responses>>,
+}
+
+impl ListenerFigures {
+    /// A listener that speaks HTTP.
+    pub(crate) fn of_http(name: &'static str, caps: Arc<ConnectionCaps>) -> ListenerFigures {
+        ListenerFigures { name, caps, responses: Some(Arc::default()) }
+    }
+
+    /// A listener that speaks something else.
+    pub(crate) fn new(name: &'static str, caps: Arc<ConnectionCaps>) -> ListenerFigures {
+        ListenerFigures { name, caps, responses: None }
+    }
+}
+
+/// All that is counted, to be read.
+pub(crate) struct Metrics {
+    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    pub(crate) watcher: Arc<Watcher>,
+    pub(crate) timing: Arc<Timing>,
+    pub(crate) listeners: Vec<ListenerFigures>,
+    /// What the grpc listener answered.
+    pub(crate) grpc: Arc<Codes>,
+    /// What is counted at the resp listener.
+    pub(crate) resp: Arc<RespFigures>,
+    pub(crate) logs: Logs,
+    pub(crate) live: LiveRules,
+    pub(crate) others: Others,
+    /// When the process began.
+    pub(crate) started: Micros,
+}
+
+impl Metrics {
+    /// All figures at this moment.
+    pub(crate) fn page(&self, format: Format) -> String {
+        let mut page = Page::new(format);
+        decisions(&mut page, &self.gatekeeper.rules());
+        self.requests(&mut page);
+        self.beside_decisions(&mut page);
+        self.store(&mut page);
+        reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
+        self.listeners(&mut page);
+        self.resp(&mut page);
+        page.one(
+            "tollgate_log_lines_dropped_total",
+            Kind::Counter,
+            self.logs.dropped(),
+            "Log lines that nobody took in time.",
+        );
+        page.family("tollgate_build_info", Kind::Info, "Which program this is.")
+            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
+        process::write(&mut page, self.started);
+        page.finish()
+    }
+
+    fn requests(&self, page: &mut Page) {
+        let outcomes = self.watcher.outcomes();
+        page.family("tollgate_requests_total", Kind::Counter, "Requests decided, by outcome.")
+            .sample(&[("outcome", "allowed")], outcomes.allowed)
+            .sample(&[("outcome", "refused")], outcomes.refused.iter().sum::<u64>());
+        let mut family =
+            page.family("tollgate_refusals_total", Kind::Counter, "Requests refused, by reason.");
+        for (reason, count) in REASONS.iter().zip(outcomes.refused) {
+            family.sample(&[("reason", reason.name())], count);
+        }
+        page.family("tollgate_decision_seconds", Kind::Histogram, "How long decisions take.")
+            .buckets(&self.timing.0.buckets());
+    }
+
+    fn beside_decisions(&self, page: &mut Page) {
+        let stats = self.gatekeeper.stats();
+        let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
+        one(
+            "tollgate_missing_facts_total",
+            Kind::Counter,
+            stats.without_fact.into(),
+            "Rules that did not apply because a fact of their key was missing.",
+        );
+        one(
+            "tollgate_unanswered_total",
+            Kind::Counter,
+            stats.unanswered.into(),
+            "Questions answered with an error, because facts were missing for every rule that could refuse.",
+        );
+        one(
+            "tollgate_left_out_limits_total",
+            Kind::Counter,
+            stats.left_out.into(),
+            "Shadow and soft limits left out because too many applied to one request.",
+        );
+        let bans = "Callers that refusals got blocked.";
+        one("tollgate_bans_total", Kind::Counter, stats.bans.into(), bans);
+        one(
+            "tollgate_bans_without_room_total",
+            Kind::Counter,
+            stats.bans_without_room.into(),
+            "Callers that should have been blocked while the table of blocks was full.",
+        );
+        let open = "Reservations that are open.";
+        one("tollgate_reservations", Kind::Gauge, stats.reservations.into(), open);
+        let tokens = self.gatekeeper.rules().settings().identify.jwt_stats();
+        page.family("tollgate_tokens_total", Kind::Counter, "Signed tokens of callers, by result.")
+            .sample(&[("result", "verified")], tokens.verified)
+            .sample(&[("result", "rejected")], tokens.rejected);
+    }
+
+    fn store(&self, page: &mut Page) {
+        let stats = self.gatekeeper.limiter().store().memory().stats();
+        stores::write(page, self.gatekeeper.limiter().store(), self.others.control());
+        let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
+        let help = "Keys in the table: one caller under one limit is one.";
+        one("tollgate_keys", Kind::Gauge, stats.keys.into(), help);
+        one("tollgate_keys_capacity", Kind::Gauge, stats.slots.into(), "Places of the table.");
+        one(
+            "tollgate_keys_evicted_total",
+            Kind::Counter,
+            stats.evicted.into(),
+            "Keys that had used something and had to make room.",
+        );
+        one(
+            "tollgate_overflow_decisions_total",
+            Kind::Counter,
+            stats.overflowed.into(),
+            "Decisions for keys that found no room, made together with others like them.",
+        );
+        let blocked = self.others.control().map_or(stats.blocked, |all| all.blocks().len());
+        one("tollgate_blocks", Kind::Gauge, blocked.into(), "Places in the table of blocks.");
+        let help = "Memory of the entries of sliding logs.";
+        one("tollgate_log_entries_bytes", Kind::Gauge, stats.log_bytes.into(), help);
+    }
+
+    fn listeners(&self, page: &mut Page) {
+        let listeners: Vec<_> =
+            self.listeners.iter().map(|listener| (listener, listener.caps.figures())).collect();
+        let mut open = page.family("tollgate_connections", Kind::Gauge, "Open connections.");
+        for (listener, figures) in &listeners {
+            open.sample(&[("listener", listener.name)], figures.open);
+        }
+        let help = "Connections that were let in.";
+        let mut accepted = page.family("tollgate_connections_accepted_total", Kind::Counter, help);
+        for (listener, figures) in &listeners {
+            accepted.sample(&[("listener", listener.name)], figures.accepted);
+        }
+        let help =
+            "Connections that were turned away, by the setting that they would have exceeded.";
+        let mut refused = page.family("tollgate_connections_refused_total", Kind::Counter, help);
+        for (listener, figures) in &listeners {
+            let reasons = [
+                ("max_connections", figures.refused_in_total),
+                ("max_connections_per_ip", figures.refused_per_ip),
+            ];
+            for (reason, count) in reasons {
+                refused.sample(&[("listener", listener.name), ("reason", reason)], count);
+            }
+        }
+        let help = "Idle connections that were closed to make room for another.";
+        let mut evicted = page.family("tollgate_connections_evicted_total", Kind::Counter, help);
+        for (listener, figures) in &listeners {
+            evicted.sample(&[("listener", listener.name)], figures.evicted);
+        }
+        let help = "Responses, by listener and status.";
+        let mut sent = page.family("tollgate_http_responses_total", Kind::Counter, help);
+        for (listener, _) in &listeners {
+            for (code, count) in listener.responses.iter().flat_map(|responses| responses.sums()) {
+                sent.sample(&[("listener", listener.name), ("code", code)], count);
+            }
+        }
+        let help = "Calls answered on the grpc listener, by code of gRPC.";
+        let mut answered = page.family("tollgate_grpc_responses_total", Kind::Counter, help);
+        for (code, count) in self.grpc.sums() {
+            answered.sample(&[("code", code)], count);
+        }
+    }
+}
+
+impl Metrics {
+    fn resp(&self, page: &mut Page) {
+        let help = "Commands of Redis clients.";
+        let mut commands = page.family("tollgate_resp_commands_total", Kind::Counter, help);
+        for (command, count) in self.resp.command_sums() {
+            commands.sample(&[("command", command)], count);
+        }
+        let help = "Errors that Redis clients were answered, by reason.";
+        let mut errors = page.family("tollgate_resp_errors_total", Kind::Counter, help);
+        for (reason, count) in self.resp.error_sums() {
+            errors.sample(&[("reason", reason)], count);
+        }
+        let help = "Calls of CL.THROTTLE, by outcome.";
+        let mut throttled = page.family("tollgate_throttle_calls_total", Kind::Counter, help);
+        for (outcome, count) in self.resp.throttle_sums() {
+            throttled.sample(&[("outcome", outcome)], count);
+        }
+        let help = "Sets of numbers of CL.THROTTLE that are in use.";
+        page.family("tollgate_throttle_sets", Kind::Gauge, help).sample(&[], self.resp.sets());
+        let help = "Calls of CL.THROTTLE that were counted apart: too many sets are in use.";
+        let mut apart = page.family("tollgate_throttle_calls_apart_total", Kind::Counter, help);
+        apart.sample(&[], self.resp.apart());
+    }
+}
+
+/// What each rule said. The first rules of the file have series of their own.
+fn decisions(page: &mut Page, rules: &RuleSet) {
+    let help = "What each rule said of the requests it applied to, by rule and outcome.";
+    let mut family = page.family("tollgate_decisions_total", Kind::Counter, help);
+    let mut others = [0_u64; Verdict::ALL.len()];
+    for (index, (rule, tally)) in rules.tallies().enumerate() {
+        for (other, verdict) in others.iter_mut().zip(Verdict::ALL) {
+            let count = tally.count(verdict);
+            if index < RULES_MAX {
+                family.sample(&[("rule", &rule.name), ("outcome", verdict.name())], count);
+            } else {
+                *other += count;
+            }
+        }
+    }
+    if rules.rules().len() > RULES_MAX {
+        for (count, verdict) in others.into_iter().zip(Verdict::ALL) {
+            family.sample(&[("rule", OTHER_RULES), ("outcome", verdict.name())], count);
+        }
+    }
+}
+
+fn reloads(page: &mut Page, status: &Status, rules: usize) {
+    page.family("tollgate_reloads_total", Kind::Counter, "Times that rules were read, by result.")
+        .sample(&[("result", "loaded")], status.loads + 1)
+        .sample(&[("result", "failed")], status.failures)
+        .sample(&[("result", "unchanged")], status.unchanged);
+    page.one("tollgate_rules", Kind::Gauge, rules, "Rules in force.");
+    let help = "Which version of the rules is in force, counted from the start.";
+    page.one("tollgate_rules_version", Kind::Gauge, status.version, help);
+    page.one(
+        "tollgate_rules_last_reload_successful",
+        Kind::Gauge,
+        status.files_are_right(),
+        "Whether the rules files, and the files that the rules name, are right.",
+    );
+    page.one(
+        "tollgate_rules_last_reload_success_timestamp_seconds",
+        Kind::Gauge,
+        Value::Micros(status.loaded_at.as_u64()),
+        "When the rules in force were read, in seconds since the Unix epoch.",
+    );
+    page.one(
+        "tollgate_credentials_last_reload_successful",
+        Kind::Gauge,
+        status.credentials_failed.is_none(),
+        "Whether the files of tokens and certificate were right when they were last read.",
+    );
+}

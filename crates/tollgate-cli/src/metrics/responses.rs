@@ -1,0 +1,59 @@
+//! Responses of a listener, counted by status.
+
+use http::StatusCode;
+use tollgate_rules::stripes::Counters;
+
+/// The statuses that our own replies have. Bound of the label: these and `other`.
+const CODES: [(u16, &str); 14] = [
+    (200, "200"),
+    (429, "429"),
+    (400, "400"),
+    (401, "401"),
+    (403, "403"),
+    (404, "404"),
+    (405, "405"),
+    (408, "408"),
+    (410, "410"),
+    (413, "413"),
+    (415, "415"),
+    (500, "500"),
+    (503, "503"),
+    (505, "505"),
+];
+const OTHER: usize = CODES.len();
+
+/// Counts responses.
+#[derive(Debug, Default)]
+pub(crate) struct Responses(Counters<{ OTHER + 1 }>);
+
+impl Responses {
+    #[inline]
+    pub(crate) fn count(&self, status: StatusCode) {
+        let place = CODES.iter().position(|(code, _)| *code == status.as_u16());
+        self.0.add(place.unwrap_or(OTHER), 1);
+    }
+
+    /// Each status and how often it was answered.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = CODES.iter().map(|(_, name)| *name).chain(["other"]);
+        names.zip(self.0.sums())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_counted_under_its_name_or_as_another() {
+        let responses = Responses::default();
+        for code in [200, 429, 429, 418, 999] {
+            responses.count(StatusCode::from_u16(code).unwrap());
+        }
+        let counted: Vec<_> = responses.sums().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [("200", 1), ("429", 2), ("other", 2)]);
+        for (code, name) in CODES {
+            assert_eq!(code.to_string(), name);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Responses that every listener has: JSON, and what went wrong in JSON.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::data_plane::json::plain_bytes;
+use crate::listeners::connection::Body;
+use crate::listeners::request_body::BodyError;
+
+/// The most characters of a message: what a stranger wrote is part of some.
+const MESSAGE_CHARS_MAX: usize = 400;
+
+/// A JSON document.
+pub(crate) fn json(status: StatusCode, document: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(document.into()));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// `{"error":"Bad Request","message":"…"}`.
+pub(crate) fn error(status: StatusCode, message: &str) -> Response<Body> {
+    let mut text = br#"{"error":""#.to_vec();
+    text.extend_from_slice(status.canonical_reason().unwrap_or("Error").as_bytes());
+    text.extend_from_slice(br#"","message":"#);
+    write_json_text(&mut text, &shortened(message));
+    text.push(b'}');
+    json(status, text)
+}
+
+/// Rules that are wrong: a message, and all that was found as text.
+pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<Body> {
+    let error = StatusCode::BAD_REQUEST.canonical_reason();
+    let document =
+        serde_json::json!({ "error": error, "message": message, "diagnostics": diagnostics });
+    json(StatusCode::BAD_REQUEST, document.to_string())
+}
+
+/// The path is known, the method is not.
+pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
+    let message = format!("This path takes {allow}.");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+/// No token, or a wrong one: which is nobody's business.
+pub(crate) fn unauthorized() -> Response<Body> {
+    let message = "This listener takes a token: send `Authorization: Bearer <token>`, or \
+        `X-Tollgate-Token: <token>` where `Authorization` is taken.";
+    let mut response = error(StatusCode::UNAUTHORIZED, message);
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+/// A bug of ours.
+pub(crate) fn panicked() -> Response<Body> {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "The server has a bug here; its log says where.")
+}
+
+/// There is no body to work with. What is left of it is not read, so the connection ends.
+pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Body> {
+    let mut response = match problem {
+        BodyError::TooLarge => {
+            let message = format!("The body may have at most {bytes_max} bytes.");
+            error(StatusCode::PAYLOAD_TOO_LARGE, &message)
+        }
+        BodyError::TooSlow => error(StatusCode::REQUEST_TIMEOUT, "The body took too long."),
+        BodyError::Broken => error(StatusCode::BAD_REQUEST, "The body broke off."),
+        BodyError::NoRoom => {
+            let message = "Too many long requests are being read: ask again in a second.";
+            let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+    };
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// There would be a reply, but those that nobody reads take up all there is.
+pub(crate) fn no_room() -> Response<Body> {
+    let message = "Too many replies wait to be read: ask again in a second.";
+    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// Marks an answer that nobody may keep.
+pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A JSON string.
+#[inline]
+pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
+    // Nearly all text is plain.
+    if plain_bytes(text.as_bytes()) < text.len() {
+        return serde_json::to_writer(out, text).expect("a vector takes every byte");
+    }
+    out.reserve(text.len() + 2);
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+fn shortened(message: &str) -> std::borrow::Cow<'_, str> {
+    match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        None => message.into(),
+        Some((end, _)) => format!("{}…", &message[..end]).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_where_it_has_to_be() {
+        let rows = [
+            ("", r#""""#),
+            ("10/second burst 2", r#""10/second burst 2""#),
+            ("a\"b", r#""a\"b""#),
+            ("a\\b", r#""a\\b""#),
+            ("a\nb\u{7f}", "\"a\\nb\u{7f}\""),
+            ("\u{e9}", "\"\u{e9}\""),
+            ("123456\"8", r#""123456\"8""#),
+            ("12345678\u{1f}", r#""12345678\u001f""#),
+        ];
+        for (text, want) in rows {
+            let mut out = Vec::new();
+            write_json_text(&mut out, text);
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
+    }
+}

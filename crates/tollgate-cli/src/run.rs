@@ -1,0 +1,93 @@
+//! A run of the server: everything is put together here, from top to bottom.
+
+mod announce;
+mod heart;
+mod server;
+mod serving;
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
+
+use tokio::runtime;
+use tollgate::{Clock, Micros, SystemClock};
+
+use crate::access;
+use crate::cli::environment::{self, UnknownVariable};
+use crate::cli::{Failure, Report};
+use crate::credentials::Credentials;
+use crate::key_names::Secret;
+use crate::live;
+use crate::open_files::{self, Needed};
+use crate::settings::Settings;
+use crate::shutdown::Signals;
+use crate::snapshot;
+use crate::store::shared::SharedStore;
+use crate::telemetry::{Field, Logs};
+use heart::Heart;
+use server::Server;
+
+/// The most connections of the admin listener.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
+
+/// Serves until it is asked to stop.
+pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
+    let logs = Logs::to_stderr(settings.log_format, settings.log_lines_waiting.into());
+    tell_of_panics(&logs);
+    let outcome = set_up_and_serve(&settings, &logs, SystemClock.now());
+    logs.flush();
+    outcome
+}
+
+fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result<(), Failure> {
+    access::check(settings).map_err(Failure::Usage)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| cannot_start(&error))?;
+    // Before anything that takes time: a hangup would end a process that does not expect it.
+    let signals = runtime.block_on(async { Signals::install() });
+    let signals = signals.map_err(|error| cannot_start(&error))?;
+    let needed = Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX);
+    let connections = open_files::make_room(needed, logs);
+    warn_of_variables(logs);
+    let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
+    let secret = secret.map_err(Failure::Input)?;
+    let shared = SharedStore::open(settings, secret.as_ref());
+    let shared = shared.map_err(|error| cannot_start(&error))?;
+    let names_of_stores = shared.as_ref().map(SharedStore::names);
+    let rules = live::load(settings, names_of_stores, logs)?;
+    let credentials = Credentials::read(settings, logs).map_err(Failure::Input)?;
+    let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
+    let heart = Heart::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
+    let gatekeeper = heart.gatekeeper.clone();
+    let server = Server::new((settings, connections), logs, credentials, heart, started);
+    runtime.block_on(server.serve(gatekeeper, signals))
+}
+
+/// How many threads serve each data listener.
+fn workers(settings: &Settings) -> usize {
+    let given = settings.workers.map(usize::from);
+    given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
+}
+
+/// A setting that is misspelt in the environment would be ignored without a word.
+fn warn_of_variables(logs: &Logs) {
+    for UnknownVariable { name, meant } in environment::unknown_variables() {
+        let mut fields: Vec<Field<'_>> = vec![("variable", &name)];
+        fields.extend(meant.as_ref().map(|meant| ("did_you_mean", meant as _)));
+        logs.warn("the environment has a setting that there is not, and it is ignored", &fields);
+    }
+}
+
+/// Panics are bugs that answer 500: the log says where they are.
+fn tell_of_panics(logs: &Logs) {
+    let logs = logs.clone();
+    std::panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let reason = info.payload_as_str().unwrap_or("no reason given");
+        logs.error("a bug: please report it", &[("place", &place), ("reason", &reason)]);
+    }));
+}
+
+fn cannot_start(error: &io::Error) -> Failure {
+    Failure::Input(Report::new(format!("the server cannot start: {error}")))
+}

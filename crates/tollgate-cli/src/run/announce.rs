@@ -1,0 +1,54 @@
+//! What a start tells: scripts where the listeners are, people how to try them.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::settings::Settings;
+use crate::telemetry::LogFormat;
+
+/// Tells scripts where the listeners are, and people how to try them.
+pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings: &Settings) {
+    let [http, grpc, resp, admin] = addresses.map(|address| address.and_then(Result::ok));
+    if let Some(http) = http
+        && settings.is_demo()
+        && settings.log_format == LogFormat::Text
+    {
+        let _ = write!(io::stderr(), "{}", how_to_try(http, settings));
+    }
+    let mut out = io::stdout().lock();
+    for (name, address) in [("http", http), ("grpc", grpc), ("resp", resp), ("admin", admin)] {
+        if let Some(address) = address {
+            let _ = writeln!(out, "listening {name} {address}");
+        }
+    }
+    // Whoever started us may have closed standard output: that is no reason not to serve.
+    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+}
+
+/// Commands that work as they stand, with the listener as it is.
+fn how_to_try(http: SocketAddr, settings: &Settings) -> String {
+    let token_file = settings.auth_token_file.as_deref().map(Path::display);
+    let mut curl = String::from("curl -i");
+    if let Some(file) = &token_file {
+        curl += &format!(" -H \"Authorization: Bearer $(head -n 1 '{file}')\"");
+    }
+    curl += " -d '{\"path\":\"/api/search\",\"user\":\"42\"}'";
+    // The certificate is for a name that is not known here, and may be nobody's but ours.
+    curl += &match settings.tls_cert {
+        Some(_) => format!(" --insecure https://{http}/v1/check"),
+        None => format!(" http://{http}/v1/check"),
+    };
+    let mut ask = String::new();
+    if settings.tls_cert.is_none() {
+        ask = format!(
+            "\n  tollgate ask --server http://{http} --path /login --method POST --ip 192.0.2.1"
+        );
+        ask += &token_file.map_or(String::new(), |file| format!(" --token-file '{file}'"));
+    }
+    format!(
+        "No --rules and no --limit: these are demo rules. Try them:\n\
+         \n  {curl}{ask}\n\
+         \nYour own: tollgate serve --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
+    )
+}

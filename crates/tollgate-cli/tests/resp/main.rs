@@ -1,0 +1,15 @@
+//! The resp listener from outside: the real program, asked by redis-cli, redis-py, ioredis and over plain
+//! sockets.
+
+#[path = "../server/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+
+mod access;
+mod bounds;
+mod clients;
+mod commands;
+mod questions;
+mod shared_store;
+mod throttle;
+mod wire;

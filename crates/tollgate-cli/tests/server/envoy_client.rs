@@ -1,0 +1,215 @@
+//! Callers of the grpc listener: the client that people use, with Envoy's messages as others generated them;
+//! and one that sends whatever it is told to.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use h2::client::{self, SendRequest};
+use http::{HeaderMap, Method, Request};
+use tokio::net::TcpStream;
+use tokio::runtime::{self, Runtime};
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::harness::DEADLINE;
+
+pub(crate) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The usual client, on a connection of its own.
+pub(crate) struct Caller {
+    pub(crate) runtime: Runtime,
+    pub(crate) client: RateLimitServiceClient<Channel>,
+}
+
+impl Caller {
+    pub(crate) fn connect(address: SocketAddr) -> Caller {
+        let runtime = on_this_thread();
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let channel = runtime.block_on(endpoint.timeout(DEADLINE).connect());
+        let client = RateLimitServiceClient::new(channel.expect("the listener is open"));
+        Caller { runtime, client }
+    }
+
+    /// One call.
+    pub(crate) fn call(
+        &mut self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, tonic::Status> {
+        let called = self.client.should_rate_limit(request);
+        self.runtime.block_on(called).map(tonic::Response::into_inner)
+    }
+
+    /// One call that has to be answered.
+    pub(crate) fn ask(&mut self, request: RateLimitRequest) -> Told {
+        Told(self.call(request).expect("an answer"))
+    }
+}
+
+/// A request: each descriptor is a list of entries.
+pub(crate) fn asks(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
+    let descriptors = descriptors.iter().map(|entries| descriptor(entries)).collect();
+    RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
+}
+
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        ..RateLimitDescriptor::default()
+    }
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(crate) struct Told(pub(crate) RateLimitResponse);
+
+impl Told {
+    /// `OK` or `OVER`, of the whole and of each descriptor, with what is left: `OVER: OK 9, OVER 0`.
+    pub(crate) fn short(&self) -> String {
+        let each: Vec<_> = self.0.statuses.iter().map(short).collect();
+        format!("{}: {}", word(self.0.overall_code), each.join(", "))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut fields = self.0.response_headers_to_add.iter().filter(|field| field.key == name);
+        let HeaderValue { value, .. } = fields.next()?;
+        assert!(fields.next().is_none(), "{name} stands twice: {self:?}");
+        Some(value)
+    }
+}
+
+fn short(status: &DescriptorStatus) -> String {
+    let limit = status.current_limit.is_some() || status.limit_remaining > 0;
+    let left = if limit { format!(" {}", status.limit_remaining) } else { String::new() };
+    format!("{}{left}", word(status.code))
+}
+
+fn word(code: i32) -> &'static str {
+    match code {
+        1 => "OK",
+        2 => "OVER",
+        _ => panic!("the code {code} must not be sent"),
+    }
+}
+
+pub(crate) fn on_this_thread() -> Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A connection of HTTP/2 that sends what it is told.
+pub(crate) struct Raw {
+    sender: SendRequest<Bytes>,
+}
+
+/// What came back, with trailers and headers in one.
+#[derive(Debug)]
+pub(crate) struct RawAnswer {
+    pub(crate) status: u16,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl RawAnswer {
+    pub(crate) fn code(&self) -> &str {
+        self.field("grpc-status")
+    }
+
+    pub(crate) fn field(&self, name: &str) -> &str {
+        let value = self.fields.get(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
+        value.to_str().expect("printable")
+    }
+}
+
+impl Raw {
+    pub(crate) async fn connect(address: SocketAddr) -> Raw {
+        let stream = TcpStream::connect(address).await.expect("the listener is open");
+        // Room for the answers to a thousand calls at once.
+        let mut builder = client::Builder::new();
+        builder.initial_connection_window_size(1 << 20);
+        let (sender, connection) = builder.handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        Raw { sender: sender.ready().await.expect("a connection") }
+    }
+
+    /// How many calls the server lets this connection have at once.
+    pub(crate) fn calls_max(&self) -> usize {
+        self.sender.current_max_send_streams()
+    }
+
+    /// A call with these fields beside the usual ones, which an empty value leaves out.
+    pub(crate) async fn call(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<RawAnswer, h2::Error> {
+        let request = call_to(path, fields);
+        timeout(DEADLINE, self.send(request, body)).await.expect("an answer in time")
+    }
+
+    pub(crate) async fn send(
+        &self,
+        request: Request<()>,
+        body: Vec<u8>,
+    ) -> Result<RawAnswer, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let (response, mut sending) = sender.send_request(request, false)?;
+        sending.send_data(body.into(), true)?;
+        whole(response).await
+    }
+
+    /// A call whose body begins like this, and is never ended.
+    pub(crate) async fn call_without_end(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+        begun: Vec<u8>,
+    ) -> Result<RawAnswer, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let (response, mut sending) = sender.send_request(call_to(path, fields), false)?;
+        sending.send_data(begun.into(), false)?;
+        whole(response).await
+    }
+}
+
+/// A call with these fields beside the usual ones.
+fn call_to(path: &str, fields: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::builder().method(Method::POST);
+    for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")] {
+        if !fields.iter().any(|(other, _)| *other == name) {
+            request = request.header(name, value);
+        }
+    }
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        request = request.header(*name, *value);
+    }
+    request.uri(format!("http://localhost{path}")).body(()).expect("a request")
+}
+
+/// All of an answer.
+async fn whole(response: client::ResponseFuture) -> Result<RawAnswer, h2::Error> {
+    let (head, mut coming) = response.await?.into_parts();
+    let mut answer =
+        RawAnswer { status: head.status.as_u16(), fields: head.headers, body: Vec::new() };
+    while let Some(data) = coming.data().await {
+        let data = data?;
+        coming.flow_control().release_capacity(data.len())?;
+        answer.body.extend_from_slice(&data);
+    }
+    if let Some(trailers) = coming.trailers().await? {
+        answer.fields.extend(trailers);
+    }
+    Ok(answer)
+}
+
+/// A message in its frame.
+pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("a short message");
+    [&[0], &length.to_be_bytes()[..], message].concat()
+}

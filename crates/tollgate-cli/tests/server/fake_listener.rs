@@ -1,0 +1,69 @@
+//! A listener that gives one answer whatever it is asked, to see what a command sends and how it takes
+//! an answer that no server of ours gives.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread::{self, JoinHandle};
+
+use crate::harness::DEADLINE;
+
+/// What a command sent.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// Such as `GET /api/keys/api/user=42 HTTP/1.1`.
+    pub(crate) line: String,
+    /// Fields of the head, names in small letters.
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Sent {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.fields.iter().filter(|(field, _)| field == name);
+        let (_, value) = found.next()?;
+        assert!(found.next().is_none(), "{name} stands twice: {self:?}");
+        Some(value)
+    }
+}
+
+/// Answers one connection with these bytes and closes it.
+pub(crate) fn answering(bytes: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<Sent>) {
+    let bytes = bytes.into();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let listener = move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        let mut stream = BufReader::new(stream);
+        let sent = read(&mut stream);
+        // A client that has seen enough may have left.
+        let _ = stream.get_mut().write_all(&bytes);
+        sent
+    };
+    (address, thread::spawn(listener))
+}
+
+/// The same, as JSON with a status.
+pub(crate) fn answering_json(status: u16, body: &str) -> (SocketAddr, JoinHandle<Sent>) {
+    let length = body.len();
+    answering(format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}"))
+}
+
+fn read(stream: &mut impl BufRead) -> Sent {
+    let mut lines = std::iter::from_fn(|| {
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("a line");
+        Some(line.trim_end().to_string()).filter(|line| !line.is_empty())
+    });
+    let line = lines.next().unwrap_or_default();
+    let field = |line: String| {
+        let (name, value) = line.split_once(": ").expect("a field");
+        (name.to_ascii_lowercase(), value.to_string())
+    };
+    let mut sent = Sent { line, fields: lines.map(field).collect(), body: String::new() };
+    let length = sent.field("content-length").map_or(0, |length| length.parse().expect("a number"));
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("a body");
+    sent.body = String::from_utf8(body).expect("UTF-8");
+    sent
+}

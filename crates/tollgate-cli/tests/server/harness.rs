@@ -1,0 +1,380 @@
+//! A server under test, and a small HTTP client.
+//!
+//! ```ignore
+//! let server = Server::start(&["--limit", "2/minute"]);
+//! let answer = server.post("/v1/check", r#"{"user":"42"}"#);
+//! assert_eq!((answer.status, answer.json()["remaining"].as_u64()), (200, Some(1)));
+//! let ended = server.stop();
+//! assert_eq!(ended.code, Some(0));
+//! ```
+//!
+//! Nothing here sleeps: whoever waits, waits for a line, a byte or an end, with a deadline after
+//! which the test fails.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// After this long something hangs. Never waited for in a test that passes.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running server; dropping it ends the process.
+pub(crate) struct Server {
+    child: Child,
+    /// Lines of standard output.
+    lines: Receiver<String>,
+    /// Lines of standard error, and those that were looked at.
+    logs: Receiver<String>,
+    logged: String,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) resp: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+/// What a server that has ended left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Server {
+    /// Starts `tollgate serve` with these flags on free ports, and waits until it is ready.
+    pub(crate) fn start(flags: &[&str]) -> Server {
+        Server::start_with(flags, |_| {})
+    }
+
+    /// The same, after a change of the command, such as its environment.
+    pub(crate) fn start_with(flags: &[&str], change: impl FnOnce(&mut Command)) -> Server {
+        match Server::try_start(flags, change) {
+            Ok(server) => server,
+            Err(ended) => panic!("the server did not start: {ended:?}"),
+        }
+    }
+
+    /// The same; `Err` if it ends instead of becoming ready.
+    pub(crate) fn try_start(
+        flags: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Server, Ended> {
+        let mut command = tollgate();
+        command.arg("serve").args(flags);
+        // Listeners that the test does not choose get free ports; a small table is made faster.
+        let listeners =
+            ["--http", "--grpc", "--resp", "--admin"].map(|listener| (listener, "127.0.0.1:0"));
+        for (flag, value) in listeners.into_iter().chain([("--max-keys", "10000")]) {
+            if !flags.contains(&flag) {
+                command.args([flag, value]);
+            }
+        }
+        change(&mut command);
+        Server::spawn(command)
+    }
+
+    /// Runs exactly this command as a server.
+    pub(crate) fn spawn(mut command: Command) -> Result<Server, Ended> {
+        let mut child = command.spawn().expect("tollgate runs");
+        // A test may send it elsewhere.
+        let logs = child.stderr.take().map_or_else(|| channel().1, lines_of);
+        let lines = lines_of(child.stdout.take().expect("a pipe"));
+        let logged = String::new();
+        let listeners: [Option<SocketAddr>; 4] = [None; 4];
+        let [http, grpc, resp, admin] = listeners;
+        let mut server = Server { child, lines, logs, logged, http, grpc, resp, admin };
+        let mut told = String::new();
+        loop {
+            let Ok(line) = server.lines.recv_timeout(DEADLINE) else {
+                return Err(server.ended(told));
+            };
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["listening", "http", address] => server.http = address.parse().ok(),
+                ["listening", "grpc", address] => server.grpc = address.parse().ok(),
+                ["listening", "resp", address] => server.resp = address.parse().ok(),
+                ["listening", "admin", address] => server.admin = address.parse().ok(),
+                ["ready"] => return Ok(server),
+                _ => panic!("an unknown line: {line}"),
+            }
+            told += &format!("{line}\n");
+        }
+    }
+
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.http.expect("the http listener is open")
+    }
+
+    pub(crate) fn grpc(&self) -> SocketAddr {
+        self.grpc.expect("the grpc listener is open")
+    }
+
+    #[allow(dead_code, reason = "the tests of that listener are a program of their own")]
+    pub(crate) fn resp(&self) -> SocketAddr {
+        self.resp.expect("the resp listener is open")
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin.expect("the admin listener is open")
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Response {
+        self.request("GET", path, &[], "")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Response {
+        self.request("POST", path, &[], body)
+    }
+
+    /// A check, which has to be allowed or refused.
+    pub(crate) fn check(&self, body: &str) -> Value {
+        let answer = self.post("/v1/check", body);
+        assert!(matches!(answer.status, 200 | 429 | 503), "{answer:?}");
+        answer.json()
+    }
+
+    /// One request on a connection of its own to the http listener.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Response {
+        Client::connect(self.http()).request(method, path, headers, body)
+    }
+
+    /// The same to the admin listener.
+    pub(crate) fn admin_get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        Client::connect(self.admin()).request("GET", path, headers, "")
+    }
+
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Waits until it has logged a line with this text; the line.
+    pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
+        loop {
+            let line = self.logs.recv_timeout(DEADLINE);
+            let line = line.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.logged));
+            self.logged += &format!("{line}\n");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Asks it to stop and waits until it has.
+    pub(crate) fn stop(self) -> Ended {
+        self.signal("TERM");
+        self.wait()
+    }
+
+    /// Waits until it ends.
+    pub(crate) fn wait(mut self) -> Ended {
+        self.ended(String::new())
+    }
+
+    fn ended(&mut self, mut stdout: String) -> Ended {
+        // Both are closed when the process ends.
+        stdout += &rest_of(&self.lines);
+        let stderr = std::mem::take(&mut self.logged) + &rest_of(&self.logs);
+        let code = self.child.wait().expect("it has ended").code();
+        Ended { code, stdout, stderr }
+    }
+}
+
+/// All lines until the end.
+fn rest_of(lines: &Receiver<String>) -> String {
+    let mut text = String::new();
+    loop {
+        match lines.recv_timeout(DEADLINE) {
+            Ok(line) => text += &format!("{line}\n"),
+            Err(RecvTimeoutError::Disconnected) => return text,
+            Err(RecvTimeoutError::Timeout) => panic!("the server does not end"),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing is left to end if a test has stopped it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, without settings from the environment of the test.
+pub(crate) fn tollgate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TOLLGATE_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Ended {
+    let output = tollgate().args(args).output().expect("tollgate runs");
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A file for one test, in a directory that is the test's own.
+pub(crate) fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, content).expect("a file can be written");
+    path
+}
+
+/// A path as a flag takes it.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("test paths are UTF-8")
+}
+
+fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Response {
+    /// A header field, if there is exactly one of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        let (_, value) = found.next()?;
+        assert!(found.next().is_none(), "{name} stands twice: {self:?}");
+        Some(value)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The member `message` of an error.
+    pub(crate) fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap_or_else(|| panic!("no message: {self:?}")).into()
+    }
+}
+
+/// A connection that stays open.
+pub(crate) struct Client<S = TcpStream> {
+    stream: BufReader<S>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("the listener is open");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
+        stream.set_nodelay(true).expect("a socket");
+        Client::over(stream)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Over any stream, such as one with TLS.
+    pub(crate) fn over(stream: S) -> Client<S> {
+        Client { stream: BufReader::new(stream) }
+    }
+
+    /// One request, one response.
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Response {
+        self.try_request(method, path, headers, body).expect("an answer")
+    }
+
+    /// The same; `Err` if the connection ends first.
+    pub(crate) fn try_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> io::Result<Response> {
+        let host = headers.iter().all(|(name, _)| !name.eq_ignore_ascii_case("host"));
+        let host = if host { "host: localhost\r\n" } else { "" };
+        let fields: String =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\n{host}{fields}content-length: {length}\r\n\r\n{body}"
+        );
+        self.send(request.as_bytes())?;
+        self.receive(method != "HEAD")
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let stream = self.stream.get_mut();
+        stream.write_all(bytes)?;
+        stream.flush()
+    }
+
+    /// Reads a response.
+    pub(crate) fn receive(&mut self, has_body: bool) -> io::Result<Response> {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match line.trim_end() {
+                "" => break,
+                line => head.push(line.to_string()),
+            }
+        }
+        let status = head[0].split(' ').nth(1).and_then(|status| status.parse().ok());
+        let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
+        let headers: Vec<_> =
+            headers.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let mut response =
+            Response { status: status.expect("a status"), headers, body: String::new() };
+        let length = response.header("content-length").and_then(|length| length.parse().ok());
+        let mut body = vec![0; if has_body { length.unwrap_or(0) } else { 0 }];
+        self.stream.read_exact(&mut body)?;
+        response.body = String::from_utf8(body).expect("bodies are UTF-8");
+        Ok(response)
+    }
+
+    /// Reads until the server closes; what it still said. Fails the test if it does not close.
+    pub(crate) fn until_closed(&mut self) -> String {
+        testkit::net::until_closed(&mut self.stream)
+    }
+}
