@@ -8,13 +8,13 @@ pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateL
 
 /// What is asked.
 #[derive(Clone, PartialEq, Message)]
-pub struct RateLimitRequest {
+pub struct BenchRateLimitRequest {
     /// Which rules apply.
     #[prost(string, tag = "1")]
     pub domain: String,
     /// Whom it is about.
     #[prost(message, repeated, tag = "2")]
-    pub descriptors: Vec<Descriptor>,
+    pub descriptors: Vec<BenchDescriptor>,
     /// How much, 0 for 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
@@ -22,15 +22,15 @@ pub struct RateLimitRequest {
 
 /// Entries that are judged together.
 #[derive(Clone, PartialEq, Message)]
-pub struct Descriptor {
+pub struct BenchDescriptor {
     /// Names and values.
     #[prost(message, repeated, tag = "1")]
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BenchDescriptorEntry>,
 }
 
 /// A name and its value.
 #[derive(Clone, PartialEq, Message)]
-pub struct Entry {
+pub struct BenchDescriptorEntry {
     /// The name.
     #[prost(string, tag = "1")]
     pub key: String,
@@ -41,38 +41,38 @@ pub struct Entry {
 
 /// The answer.
 #[derive(Clone, PartialEq, Message)]
-pub struct RateLimitResponse {
+pub struct BenchRateLimitResponse {
     /// [`OK`], or over the limit.
     #[prost(int32, tag = "1")]
     pub overall_code: i32,
     /// One for each descriptor.
     #[prost(message, repeated, tag = "2")]
-    pub statuses: Vec<DescriptorStatus>,
+    pub statuses: Vec<BenchDescriptorStatus>,
     /// Headers for the caller.
     #[prost(message, repeated, tag = "3")]
-    pub response_headers_to_add: Vec<Entry>,
+    pub response_headers_to_add: Vec<BenchDescriptorEntry>,
 }
 
 /// What became of a descriptor.
 #[derive(Clone, PartialEq, Message)]
-pub struct DescriptorStatus {
+pub struct BenchDescriptorStatus {
     /// [`OK`], or over the limit.
     #[prost(int32, tag = "1")]
     pub code: i32,
     /// The limit that decided.
     #[prost(message, optional, tag = "2")]
-    pub current_limit: Option<RateLimit>,
+    pub current_limit: Option<BenchRateLimit>,
     /// What is left of it.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
     /// When it is whole again.
     #[prost(message, optional, tag = "4")]
-    pub duration_until_reset: Option<Duration>,
+    pub duration_until_reset: Option<BenchProtoDuration>,
 }
 
 /// A limit.
 #[derive(Clone, PartialEq, Message)]
-pub struct RateLimit {
+pub struct BenchRateLimit {
     /// How much in a unit of time.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
@@ -86,7 +86,7 @@ pub struct RateLimit {
 
 /// A duration.
 #[derive(Clone, PartialEq, Message)]
-pub struct Duration {
+pub struct BenchProtoDuration {
     /// Whole seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
@@ -99,10 +99,11 @@ pub struct Duration {
 pub const OK: i32 = 1;
 
 /// A call about one address, as Envoy's action `remote_address` makes it.
-pub fn request(domain: &str, address: &str) -> RateLimitRequest {
-    let entries = vec![Entry { key: "remote_address".into(), value: address.into() }];
-    let descriptors = vec![Descriptor { entries }];
-    RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
+pub fn request(domain: &str, address: &str) -> BenchRateLimitRequest {
+    let entries =
+        vec![BenchDescriptorEntry { key: "remote_address".into(), value: address.into() }];
+    let descriptors = vec![BenchDescriptor { entries }];
+    BenchRateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
 }
 
 /// A message with the five bytes before it: not compressed, and its length.

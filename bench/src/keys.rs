@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::ops::Range;
 
-use crate::random::Random;
+use crate::random::BenchRandom;
 
 /// Keys in a stream. Enough that a million keys are nearly all asked about; after the last comes
 /// the first again.
@@ -15,7 +15,7 @@ const LENGTH: usize = 1 << 21;
 
 /// How often each key is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum KeyDistribution {
     /// All alike: the worst case for caches.
     Uniform,
     /// Zipf with exponent 0.99, as in YCSB: few keys are asked about most of the time. Which ones
@@ -23,19 +23,19 @@ pub enum Shape {
     Zipf,
 }
 
-impl Shape {
+impl KeyDistribution {
     /// The word in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Shape::Uniform => "uniform",
-            Shape::Zipf => "zipf",
+            KeyDistribution::Uniform => "uniform",
+            KeyDistribution::Zipf => "zipf",
         }
     }
 }
 
 /// A stream of keys.
 #[derive(Debug)]
-pub struct Stream {
+pub struct KeyStream {
     text: String,
     /// Bytes of a key. A field, and read through `black_box`, because in a program the length of a
     /// key is not known to the compiler either.
@@ -43,28 +43,30 @@ pub struct Stream {
     length: usize,
 }
 
-impl Stream {
+impl KeyStream {
     /// Keys with numbers in `range`, asked about as `shape` says.
-    pub fn new(range: Range<u64>, shape: Shape, seed: u64) -> Stream {
-        let mut random = Random::new(seed);
+    pub fn new(range: Range<u64>, shape: KeyDistribution, seed: u64) -> KeyStream {
+        let mut random = BenchRandom::new(seed);
         let count = range.end - range.start;
         let length = if count == 1 { 1 << 12 } else { LENGTH };
         match shape {
-            Shape::Uniform => Stream::of((0..length).map(|_| range.start + random.below(count))),
-            Shape::Zipf => {
-                let zipf = Zipf::new(count);
+            KeyDistribution::Uniform => {
+                KeyStream::from_numbers((0..length).map(|_| range.start + random.below(count)))
+            }
+            KeyDistribution::Zipf => {
+                let zipf = ZipfRanks::new(count);
                 let number = |rank| range.start + scatter(rank, count);
-                Stream::of((0..length).map(|_| number(zipf.rank(&mut random))))
+                KeyStream::from_numbers((0..length).map(|_| number(zipf.rank(&mut random))))
             }
         }
     }
 
     /// Every key of `range` once, in order.
-    pub fn each(range: Range<u64>) -> Stream {
-        Stream::of(range)
+    pub fn each_once(range: Range<u64>) -> KeyStream {
+        KeyStream::from_numbers(range)
     }
 
-    fn of(numbers: impl Iterator<Item = u64>) -> Stream {
+    fn from_numbers(numbers: impl Iterator<Item = u64>) -> KeyStream {
         let mut text = String::new();
         let mut length = 0;
         for number in numbers {
@@ -72,7 +74,7 @@ impl Stream {
             length += 1;
         }
         assert_eq!(text.len(), 12 * length, "a key of another length: use numbers of 7 digits");
-        Stream { text, width: black_box(12), length }
+        KeyStream { text, width: black_box(12), length }
     }
 
     /// How many keys there are before they come again.
@@ -101,29 +103,29 @@ fn scatter(rank: u64, count: u64) -> u64 {
 
 /// Ranks by the method of Gray et al., "Quickly generating billion-record synthetic databases".
 #[derive(Debug)]
-struct Zipf {
+struct ZipfRanks {
     count: f64,
     zeta: f64,
     alpha: f64,
     eta: f64,
 }
 
-impl Zipf {
+impl ZipfRanks {
     const THETA: f64 = 0.99;
 
-    fn new(count: u64) -> Zipf {
-        let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-Zipf::THETA)).sum();
+    fn new(count: u64) -> ZipfRanks {
+        let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-ZipfRanks::THETA)).sum();
         let (all, two): (f64, f64) = (zeta(count), zeta(2));
-        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - Zipf::THETA)) / (1.0 - two / all);
-        Zipf { count: count as f64, zeta: all, alpha: 1.0 / (1.0 - Zipf::THETA), eta }
+        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - ZipfRanks::THETA)) / (1.0 - two / all);
+        ZipfRanks { count: count as f64, zeta: all, alpha: 1.0 / (1.0 - ZipfRanks::THETA), eta }
     }
 
-    fn rank(&self, random: &mut Random) -> u64 {
+    fn rank(&self, random: &mut BenchRandom) -> u64 {
         let unit = random.unit();
         let scaled = unit * self.zeta;
         if scaled < 1.0 {
             0
-        } else if scaled < 1.0 + 0.5f64.powf(Zipf::THETA) {
+        } else if scaled < 1.0 + 0.5f64.powf(ZipfRanks::THETA) {
             1
         } else {
             let rank = self.count * (self.eta * unit - self.eta + 1.0).powf(self.alpha);
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn counts(stream: &Stream) -> Vec<usize> {
+    fn counts(stream: &KeyStream) -> Vec<usize> {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         (0..stream.len()).for_each(|index| *counts.entry(stream.key(index)).or_default() += 1);
         let mut counts: Vec<usize> = counts.into_values().collect();
@@ -147,10 +149,10 @@ mod tests {
 
     #[test]
     fn uniform_asks_about_all_alike_and_zipf_about_few() {
-        let uniform = counts(&Stream::new(0..1_000, Shape::Uniform, 1));
+        let uniform = counts(&KeyStream::new(0..1_000, KeyDistribution::Uniform, 1));
         assert_eq!(uniform.len(), 1_000);
         assert!(uniform[0] < 2 * uniform[999]);
-        let zipf = counts(&Stream::new(0..1_000, Shape::Zipf, 1));
+        let zipf = counts(&KeyStream::new(0..1_000, KeyDistribution::Zipf, 1));
         let all: usize = zipf.iter().sum();
         // The first rank has 1 / zeta(1000) = 13 % of all, the second half of that.
         assert!((0.12..0.14).contains(&(zipf[0] as f64 / all as f64)));

@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 /// The words of a command line that nobody has asked for yet.
 #[derive(Debug)]
-pub struct Options {
+pub struct BenchOptions {
     words: Vec<String>,
 }
 
 /// Why a command line was not understood.
 pub type UsageError = String;
 
-impl Options {
+impl BenchOptions {
     /// Whether the option was given.
     pub fn flag(&mut self, name: &str) -> bool {
         let given = self.words.iter().position(|word| word == name);
@@ -45,8 +45,8 @@ impl Options {
 
 /// Runs a program: `--help` prints `help`; a command line that is not understood ends with 2, one
 /// that ran and found a promise broken with 1.
-pub fn run(help: &str, program: impl FnOnce(Options) -> Result<bool, UsageError>) -> ExitCode {
-    let mut options = Options { words: std::env::args().skip(1).collect() };
+pub fn run(help: &str, program: impl FnOnce(BenchOptions) -> Result<bool, UsageError>) -> ExitCode {
+    let mut options = BenchOptions { words: std::env::args().skip(1).collect() };
     if options.flag("--help") || options.flag("-h") {
         print!("{help}");
         return ExitCode::SUCCESS;
@@ -65,8 +65,8 @@ pub fn run(help: &str, program: impl FnOnce(Options) -> Result<bool, UsageError>
 mod tests {
     use super::*;
 
-    fn options(line: &str) -> Options {
-        Options { words: line.split_whitespace().map(str::to_owned).collect() }
+    fn options(line: &str) -> BenchOptions {
+        BenchOptions { words: line.split_whitespace().map(str::to_owned).collect() }
     }
 
     #[test]

@@ -20,14 +20,14 @@ pub const START_MAX: Duration = Duration::from_secs(10);
 
 /// A running server. Dropping it kills it, also while a panic unwinds.
 #[derive(Debug)]
-pub struct Process {
+pub struct ServerProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a program on the servers' core. Its log, standard error, goes to a file.
-    pub fn start(command: &mut Command, log: PathBuf) -> Result<Process, String> {
+    pub fn start(command: &mut Command, log: PathBuf) -> Result<ServerProcess, String> {
         let file = File::create(&log)
             .map_err(|error| format!("cannot write the log {}: {error}", log.display()))?;
         command.stdin(Stdio::null()).stderr(file);
@@ -41,18 +41,18 @@ impl Process {
         let child = child.expect("starting a process does not panic").map_err(|error| {
             format!("cannot start {}: {error}", command.get_program().to_string_lossy())
         })?;
-        let process = Process { child, log };
-        is_pinned(process.id(), SERVER_CORE)?;
+        let process = ServerProcess { child, log };
+        check_pinned(process.id(), SERVER_CORE)?;
         Ok(process)
     }
 
     /// Starts a server that says `listening LISTENER ADDRESS` and `ready` on standard output.
-    pub fn announced(
+    pub fn start_announced(
         command: &mut Command,
         log: PathBuf,
         listener: &str,
-    ) -> Result<(Process, SocketAddr), String> {
-        let mut process = Process::start(command.stdout(Stdio::piped()), log)?;
+    ) -> Result<(ServerProcess, SocketAddr), String> {
+        let mut process = ServerProcess::start(command.stdout(Stdio::piped()), log)?;
         let address = process.wait_until_ready(listener);
         match address {
             Ok(address) => Ok((process, address)),
@@ -102,7 +102,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // Both fail only if it is gone already.
         let _ = self.child.kill();
@@ -111,13 +111,13 @@ impl Drop for Process {
 }
 
 /// A program that was built together with this one.
-pub fn beside(name: &str) -> Result<PathBuf, String> {
+pub fn sibling_program(name: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe();
     this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
 }
 
 /// Pinning fails silently where the cores are not ours to choose.
-pub fn is_pinned(process: u32, core: usize) -> Result<(), String> {
+pub fn check_pinned(process: u32, core: usize) -> Result<(), String> {
     match machine::cores_of(process) {
         cores if cores == core.to_string() => Ok(()),
         cores => Err(format!("it should run on core {core} and runs on {cores}: allow cores 0, 1")),
@@ -132,15 +132,15 @@ fn address_in(line: &str, listener: &str) -> Option<SocketAddr> {
 
 /// A directory for configurations and logs, removed at the end.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct ScratchDir(PathBuf);
 
-impl Scratch {
+impl ScratchDir {
     /// An empty one.
-    pub fn new() -> Result<Scratch, String> {
+    pub fn new() -> Result<ScratchDir, String> {
         let path = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|error| format!("cannot make the directory {}: {error}", path.display()))?;
-        Ok(Scratch(path))
+        Ok(ScratchDir(path))
     }
 
     /// Where it is.
@@ -158,7 +158,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0); // what is left is small, and in a place for such
     }
@@ -176,11 +176,12 @@ mod tests {
 
     #[test]
     fn a_server_is_taken_at_its_word_and_ended_when_dropped() {
-        let scratch = Scratch::new().unwrap();
+        let scratch = ScratchDir::new().unwrap();
         let script = "echo listening grpc 127.0.0.1:1; echo listening http 127.0.0.1:2; \
                       echo ready; exec sleep 60";
         let (process, address) =
-            Process::announced(&mut shell(script), scratch.path().join("log"), "http").unwrap();
+            ServerProcess::start_announced(&mut shell(script), scratch.path().join("log"), "http")
+                .unwrap();
         assert_eq!(address, "127.0.0.1:2".parse().unwrap());
         let id = process.id();
         drop(process);
@@ -189,16 +190,19 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_start_is_quoted() {
-        let scratch = Scratch::new().unwrap();
+        let scratch = ScratchDir::new().unwrap();
         let start = |script| {
-            let started =
-                Process::announced(&mut shell(script), scratch.path().join("log-2"), "http");
+            let started = ServerProcess::start_announced(
+                &mut shell(script),
+                scratch.path().join("log-2"),
+                "http",
+            );
             started.map(|_| ()).unwrap_err()
         };
         assert_eq!(start("echo no such file >&2"), "it ended at once\n    no such file");
         assert!(start("echo ready; exec sleep 60").contains("no `listening http"));
         let missing = Command::new("tollgate-no-such-program").status().unwrap_err();
-        let started = Process::start(
+        let started = ServerProcess::start(
             &mut Command::new("tollgate-no-such-program"),
             scratch.path().join("log-2"),
         );

@@ -2,12 +2,12 @@
 
 /// splitmix64 (Vigna): one multiplication chain per number, every seed is good.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct BenchRandom(u64);
 
-impl Random {
+impl BenchRandom {
     /// The numbers of one seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
+    pub fn new(seed: u64) -> BenchRandom {
+        BenchRandom(seed)
     }
 
     /// The next 64 bits.
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn agrees_with_the_published_values() {
-        let mut random = Random::new(1_234_567);
+        let mut random = BenchRandom::new(1_234_567);
         let got = [(); 3].map(|()| random.bits());
         let published =
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];

@@ -6,7 +6,7 @@ use crate::stopwatch::median;
 
 /// How long one sample takes: the servers are asked for as long as `warm_up` before it counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub struct SampleTiming {
     /// Before it counts.
     pub warm_up: Duration,
     /// While it counts.
@@ -15,7 +15,7 @@ pub struct Span {
 
 /// What one measurement of a server found.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub struct ServerSample {
     /// Requests answered in a second.
     pub requests_per_s: f64,
     /// Microseconds of processor time, user and system, that a request cost the server.
@@ -41,7 +41,7 @@ pub struct Figure {
 
 impl Figure {
     /// `None` of none.
-    pub fn of(values: impl Iterator<Item = f64>) -> Option<Figure> {
+    pub fn from_values(values: impl Iterator<Item = f64>) -> Option<Figure> {
         let values: Vec<f64> = values.collect();
         let min = values.iter().copied().reduce(f64::min)?;
         let max = values.iter().copied().reduce(f64::max)?;
@@ -56,20 +56,20 @@ impl Figure {
 
 /// Everything measured: for each contestant one sample of each round, in the order of the rounds.
 #[derive(Debug, Default)]
-pub struct Results(pub Vec<(String, Vec<Sample>)>);
+pub struct RoundResults(pub Vec<(String, Vec<ServerSample>)>);
 
-impl Results {
+impl RoundResults {
     /// Measures the contestants in turn, each round beginning with another one. `sample` takes one
     /// of the contestant at an index of `names`. A round before the first does not count: in it the
     /// servers meet most callers for the first time, which costs more.
     pub fn measure(
         names: &[String],
         rounds: usize,
-        sample: impl Fn(usize) -> Result<Sample, String>,
-    ) -> Result<Results, String> {
+        sample: impl Fn(usize) -> Result<ServerSample, String>,
+    ) -> Result<RoundResults, String> {
         let sample =
             |index| sample(index).map_err(|problem| format!("{}: {problem}", names[index]));
-        let mut results = Results::default();
+        let mut results = RoundResults::default();
         results.0.extend(names.iter().map(|name| (name.clone(), Vec::with_capacity(rounds))));
         eprintln!("a round that does not count");
         (0..names.len()).try_for_each(|index| sample(index).map(drop))?;
@@ -84,13 +84,13 @@ impl Results {
     }
 
     /// The samples of one contestant, if it was measured.
-    fn samples(&self, name: &str) -> Option<&[Sample]> {
+    fn samples(&self, name: &str) -> Option<&[ServerSample]> {
         self.0.iter().find(|(its_name, _)| its_name == name).map(|(_, samples)| &samples[..])
     }
 
     /// One number of a contestant.
-    pub fn figure(&self, name: &str, of: impl Fn(&Sample) -> f64) -> Option<Figure> {
-        Figure::of(self.samples(name)?.iter().map(of))
+    pub fn figure(&self, name: &str, of: impl Fn(&ServerSample) -> f64) -> Option<Figure> {
+        Figure::from_values(self.samples(name)?.iter().map(of))
     }
 
     /// Compares two contestants round by round: samples of one round are seconds apart, and the
@@ -99,10 +99,10 @@ impl Results {
         &self,
         a: &str,
         b: &str,
-        compare: impl Fn(&Sample, &Sample) -> f64,
+        compare: impl Fn(&ServerSample, &ServerSample) -> f64,
     ) -> Option<Figure> {
         let pairs = self.samples(a)?.iter().zip(self.samples(b)?);
-        Figure::of(pairs.map(|(a, b)| compare(a, b)))
+        Figure::from_values(pairs.map(|(a, b)| compare(a, b)))
     }
 }
 
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn contestants_are_compared_within_a_round() {
-        let sample = |server_us| Sample { server_us, ..Sample::default() };
+        let sample = |server_us| ServerSample { server_us, ..ServerSample::default() };
         let samples = |values: [f64; 3]| values.map(sample).to_vec();
         // The machine is three times slower in the second round; b always costs half of a.
-        let results = Results(vec![
+        let results = RoundResults(vec![
             ("a".into(), samples([2.0, 6.0, 2.0])),
             ("b".into(), samples([1.0, 3.0, 1.0])),
         ]);
@@ -130,13 +130,16 @@ mod tests {
         let turns = RefCell::new(Vec::new());
         let sample = |index: usize| {
             turns.borrow_mut().push(index);
-            Ok(Sample { requests_per_s: turns.borrow().len() as f64, ..Sample::default() })
+            Ok(ServerSample {
+                requests_per_s: turns.borrow().len() as f64,
+                ..ServerSample::default()
+            })
         };
-        let results = Results::measure(&["a".into(), "b".into()], 2, sample).unwrap();
+        let results = RoundResults::measure(&["a".into(), "b".into()], 2, sample).unwrap();
         assert_eq!(*turns.borrow(), [0, 1, 0, 1, 1, 0]);
         let of_a = results.figure("a", |it| it.requests_per_s);
         assert_eq!(of_a, Some(Figure { median: 4.5, min: 3.0, max: 6.0 }));
-        let refused = Results::measure(&["a".into()], 1, |_| Err("it is gone".into()));
+        let refused = RoundResults::measure(&["a".into()], 1, |_| Err("it is gone".into()));
         assert_eq!(refused.unwrap_err(), "a: it is gone");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How tables are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Style {
+pub enum TableStyle {
     /// Aligned columns.
     #[default]
     Text,
@@ -12,26 +12,26 @@ pub enum Style {
     Markdown,
 }
 
-impl Style {
+impl TableStyle {
     /// Markdown if the option `--markdown` was given.
-    pub fn from_flag(markdown: bool) -> Style {
-        if markdown { Style::Markdown } else { Style::Text }
+    pub fn from_flag(markdown: bool) -> TableStyle {
+        if markdown { TableStyle::Markdown } else { TableStyle::Text }
     }
 }
 
 /// A table: the first column is text, the others are numbers and stand right.
 #[derive(Debug)]
-pub struct Table {
+pub struct BenchTable {
     title: String,
-    style: Style,
+    style: TableStyle,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl BenchTable {
     /// A table without rows.
-    pub fn new(title: impl Into<String>, style: Style, columns: &[&str]) -> Table {
+    pub fn new(title: impl Into<String>, style: TableStyle, columns: &[&str]) -> BenchTable {
         let head = columns.iter().map(|&column| column.to_owned()).collect();
-        Table { title: title.into(), style, rows: vec![head] }
+        BenchTable { title: title.into(), style, rows: vec![head] }
     }
 
     /// Adds a row.
@@ -57,12 +57,12 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for BenchTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         let (open, between, close, heading) = match self.style {
-            Style::Text => ("", "  ", "", ""),
-            Style::Markdown => ("| ", " | ", " |", "### "),
+            TableStyle::Text => ("", "  ", "", ""),
+            TableStyle::Markdown => ("| ", " | ", " |", "### "),
         };
         writeln!(f, "{heading}{}\n", self.title)?;
         for (index, row) in self.rows.iter().enumerate() {
@@ -75,7 +75,7 @@ impl fmt::Display for Table {
                 let rules = widths.iter().enumerate().map(|(column, &width)| {
                     let rule = "-".repeat(width);
                     match (self.style, column) {
-                        (Style::Markdown, 1..) => format!("{}:", &rule[1..]),
+                        (TableStyle::Markdown, 1..) => format!("{}:", &rule[1..]),
                         _ => rule,
                     }
                 });
@@ -120,16 +120,16 @@ mod tests {
     #[test]
     fn tables_align() {
         let table = |style| {
-            let mut table = Table::new("Speed", style, &["limiter", "ns"]);
+            let mut table = BenchTable::new("Speed", style, &["limiter", "ns"]);
             table.row(["a".into(), "9.9".into()]);
             table.row(["tollgate".into(), "10".into()]);
             table.to_string()
         };
         let text = "Speed\n\nlimiter    ns\n--------  ---\na         9.9\ntollgate   10\n";
-        assert_eq!(table(Style::Text), text);
+        assert_eq!(table(TableStyle::Text), text);
         let markdown = "### Speed\n\n| limiter  |  ns |\n| -------- | --: |\n\
                         | a        | 9.9 |\n| tollgate |  10 |\n";
-        assert_eq!(table(Style::Markdown), markdown);
+        assert_eq!(table(TableStyle::Markdown), markdown);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Align, Limit, LimitBuilder, Micros, OnChange};
 
-pub(crate) struct Source<'a>(&'a [u8]);
+pub(crate) struct FuzzSource<'a>(&'a [u8]);
 
-impl<'a> Source<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Source<'a> {
-        Source(bytes)
+impl<'a> FuzzSource<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> FuzzSource<'a> {
+        FuzzSource(bytes)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

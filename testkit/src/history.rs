@@ -11,15 +11,15 @@
 //! Amounts are in units × microseconds per period, whole numbers, so that nothing is lost to
 //! rounding.
 
-mod starts;
+mod interval_starts;
 
 use std::fmt;
 
-use starts::Starts;
+use interval_starts::IntervalStarts;
 
 /// A bucket: what is admitted in any interval of length w is at most `burst + units × w / period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct BucketBound {
     /// What may be admitted at once.
     pub burst: u64,
     /// How much comes back …
@@ -30,7 +30,7 @@ pub struct Bound {
 
 /// What one caller saw of one call. Times are microseconds on one clock for all callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct ObservedCall {
     /// When it asked.
     pub asked_us: u64,
     /// When it had the answer; not before it asked.
@@ -43,7 +43,7 @@ pub struct Call {
 
 /// More was admitted than any order of decisions allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over {
+pub struct OverAdmission {
     /// The interval: asked by the first of the calls …
     pub from_us: u64,
     /// … to answered to the last.
@@ -54,9 +54,9 @@ pub struct Over {
     pub possible: u64,
 }
 
-impl fmt::Display for Over {
+impl fmt::Display for OverAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Over { from_us, to_us, admitted, possible } = self;
+        let OverAdmission { from_us, to_us, admitted, possible } = self;
         write!(
             f,
             "admitted {admitted} from {from_us} µs to {to_us} µs, where {possible} is the most"
@@ -66,14 +66,14 @@ impl fmt::Display for Over {
 
 /// Less was admitted than callers asked for and the limit had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Under {
+pub struct UnderAdmission {
     /// What was admitted in the phase.
     pub admitted: u64,
     /// What should have been at least.
     pub expected: u64,
 }
 
-impl fmt::Display for Under {
+impl fmt::Display for UnderAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "admitted {} where at least {} was due", self.admitted, self.expected)
     }
@@ -89,9 +89,9 @@ impl fmt::Display for Under {
 /// # Panics
 ///
 /// If a call is answered before it is asked.
-pub fn never_above(bound: Bound, calls: &[Call]) -> Result<(), Over> {
+pub fn never_above(bound: BucketBound, calls: &[ObservedCall]) -> Result<(), OverAdmission> {
     match worst(bound, calls) {
-        Some(worst) if worst.excess > 0 => Err(worst.over(bound)),
+        Some(worst) if worst.excess > 0 => Err(worst.over_admission(bound)),
         _ => Ok(()),
     }
 }
@@ -103,7 +103,7 @@ pub fn never_above(bound: Bound, calls: &[Call]) -> Result<(), Over> {
 ///
 /// If a call is answered before it is asked.
 #[must_use]
-pub fn excess(bound: Bound, calls: &[Call]) -> u64 {
+pub fn excess(bound: BucketBound, calls: &[ObservedCall]) -> u64 {
     let excess = worst(bound, calls).map_or(0, |worst| worst.excess.max(0));
     excess.unsigned_abs().div_ceil(u128::from(bound.period_us)) as u64
 }
@@ -118,9 +118,14 @@ pub fn excess(bound: Bound, calls: &[Call]) -> u64 {
 /// # Panics
 ///
 /// If callers did not ask for that much: such a phase shows nothing.
-pub fn not_below(bound: Bound, calls: &[Call], from_us: u64, to_us: u64) -> Result<(), Under> {
-    let within = |call: &&Call| (from_us..to_us).contains(&call.answered_us);
-    let sum = |calls: &mut dyn Iterator<Item = &Call>| calls.map(|it| it.cost).sum::<u64>();
+pub fn not_below(
+    bound: BucketBound,
+    calls: &[ObservedCall],
+    from_us: u64,
+    to_us: u64,
+) -> Result<(), UnderAdmission> {
+    let within = |call: &&ObservedCall| (from_us..to_us).contains(&call.answered_us);
+    let sum = |calls: &mut dyn Iterator<Item = &ObservedCall>| calls.map(|it| it.cost).sum::<u64>();
     let offered = sum(&mut calls.iter().filter(within));
     let admitted = sum(&mut calls.iter().filter(within).filter(|it| it.admitted));
     let due = |percent: u128| {
@@ -129,33 +134,33 @@ pub fn not_below(bound: Bound, calls: &[Call], from_us: u64, to_us: u64) -> Resu
     };
     assert!(offered >= due(120), "only {offered} was asked for: at least {} is needed", due(120));
     let expected = due(99);
-    if admitted >= expected { Ok(()) } else { Err(Under { admitted, expected }) }
+    if admitted >= expected { Ok(()) } else { Err(UnderAdmission { admitted, expected }) }
 }
 
 /// The interval in which most was admitted beyond the bound, or least below it.
-struct Worst {
+struct WorstInterval {
     excess: i128,
     from_us: u64,
     to_us: u64,
     admitted: u64,
 }
 
-impl Worst {
-    fn over(&self, bound: Bound) -> Over {
+impl WorstInterval {
+    fn over_admission(&self, bound: BucketBound) -> OverAdmission {
         let came_back = u128::from(bound.units) * u128::from(self.to_us - self.from_us);
         let possible = bound.burst + (came_back / u128::from(bound.period_us)) as u64;
-        let Worst { from_us, to_us, admitted, .. } = *self;
-        Over { from_us, to_us, admitted, possible }
+        let WorstInterval { from_us, to_us, admitted, .. } = *self;
+        OverAdmission { from_us, to_us, admitted, possible }
     }
 }
 
 /// One pass over the admitted calls in the order of their answers. `None` if there are none.
-fn worst(bound: Bound, calls: &[Call]) -> Option<Worst> {
-    let mut admitted: Vec<&Call> = calls.iter().filter(|call| call.admitted).collect();
+fn worst(bound: BucketBound, calls: &[ObservedCall]) -> Option<WorstInterval> {
+    let mut admitted: Vec<&ObservedCall> = calls.iter().filter(|call| call.admitted).collect();
     admitted.sort_by_key(|call| call.answered_us);
     let scaled = |cost: u64| i128::from(cost) * i128::from(bound.period_us);
     let refill = |at_us: u64| i128::from(bound.units) * i128::from(at_us);
-    let mut starts = Starts::of(admitted.iter().map(|call| call.asked_us));
+    let mut starts = IntervalStarts::of(admitted.iter().map(|call| call.asked_us));
     let mut worst: Option<(i128, u64, u64)> = None;
     for call in &admitted {
         assert!(call.asked_us <= call.answered_us, "answered before it was asked: {call:?}");
@@ -168,9 +173,9 @@ fn worst(bound: Bound, calls: &[Call]) -> Option<Worst> {
         }
     }
     worst.map(|(excess, from_us, to_us)| {
-        let inside = |call: &&&Call| call.asked_us >= from_us && call.answered_us <= to_us;
+        let inside = |call: &&&ObservedCall| call.asked_us >= from_us && call.answered_us <= to_us;
         let admitted = admitted.iter().filter(inside).map(|call| call.cost).sum();
-        Worst { excess, from_us, to_us, admitted }
+        WorstInterval { excess, from_us, to_us, admitted }
     })
 }
 

@@ -5,11 +5,11 @@
 //! that a test may use whatever runtime it is about. A failure here is a failure of the test, so
 //! these functions panic, in words that say what did not happen.
 
+pub mod fault_proxy;
 pub mod history;
 pub mod net;
 pub mod peers;
 pub mod process;
-pub mod proxy;
 pub mod random;
 pub mod redis;
 pub mod wait;

@@ -45,7 +45,7 @@ pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
 /// # Panics
 ///
 /// If it does not close, which takes a timeout on the stream to notice.
-pub fn until_closed(stream: &mut impl Read) -> String {
+pub fn read_until_closed(stream: &mut impl Read) -> String {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
         Ok(_) => {}

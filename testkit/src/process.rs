@@ -7,25 +7,25 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A running child.
 #[derive(Debug)]
-pub struct Process {
+pub struct ChildProcess {
     child: Child,
     guard: Child,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts the command.
     ///
     /// # Panics
     ///
     /// If the program cannot be started; the message names it.
     #[must_use]
-    pub fn start(command: &mut Command) -> Process {
+    pub fn start(command: &mut Command) -> ChildProcess {
         let name = command.get_program().to_owned();
         let child = command.spawn().unwrap_or_else(|error| {
             panic!("{}: {error}; `cargo xtask test --only packages` installs it", name.display())
         });
         let guard = guard_of(child.id());
-        Process { child, guard }
+        ChildProcess { child, guard }
     }
 
     /// The process id.
@@ -60,7 +60,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_guard_kills_the_child_when_its_owner_is_gone() {
-        let mut process = Process::start(Command::new("sleep").arg("600"));
+        let mut process = ChildProcess::start(Command::new("sleep").arg("600"));
         assert!(process.ended().is_none());
         // What the kernel does when the owner dies: the pipe is closed.
         drop(process.guard.stdin.take());
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_dropped_process_is_gone() {
-        let process = Process::start(Command::new("sleep").arg("600"));
+        let process = ChildProcess::start(Command::new("sleep").arg("600"));
         let id = process.id();
         drop(process);
         assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());

@@ -2,13 +2,13 @@
 
 /// SplitMix64: every seed gives another sequence, and the same seed gives the same.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// The generator of this seed. Print the seed with a failure.
     #[must_use]
-    pub const fn seeded(seed: u64) -> Random {
-        Random(seed)
+    pub const fn seeded(seed: u64) -> SplitMix64 {
+        SplitMix64(seed)
     }
 
     /// The next number, any `u64`.
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn the_same_seed_repeats_and_another_does_not() {
         let take = |seed| {
-            let mut random = Random::seeded(seed);
+            let mut random = SplitMix64::seeded(seed);
             [random.number(), random.number(), random.below(10), random.between(5, 7)]
         };
         assert_eq!(take(1), take(1));
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn bounds_are_kept_and_reached() {
-        let mut random = Random::seeded(7);
+        let mut random = SplitMix64::seeded(7);
         let mut seen = [false; 4];
         for _ in 0..1_000 {
             let n = random.between(3, 6);

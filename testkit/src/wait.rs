@@ -4,25 +4,25 @@ use std::time::{Duration, Instant};
 
 /// How long a test waits for something that should be there in milliseconds: long enough for a
 /// machine that does ten things at once, short enough to be told by it.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Looks until there is an answer, and returns it.
 ///
 /// # Panics
 ///
-/// When [`PATIENCE`] is over. `what` completes the sentence "waited 20s for …".
+/// When [`WAIT_TIMEOUT`] is over. `what` completes the sentence "waited 20s for …".
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, look).unwrap_or_else(|| panic!("waited {PATIENCE:?} for {what}"))
+    within(WAIT_TIMEOUT, look).unwrap_or_else(|| panic!("waited {WAIT_TIMEOUT:?} for {what}"))
 }
 
 /// Looks until it is so; [`until`] for what has no value.
 ///
 /// # Panics
 ///
-/// When [`PATIENCE`] is over.
+/// When [`WAIT_TIMEOUT`] is over.
 pub fn until_true(what: &str, mut look: impl FnMut() -> bool) {
     until(what, || look().then_some(()));
 }
@@ -34,7 +34,7 @@ pub fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> Option<
         match look() {
             Some(answer) => return Some(answer),
             None if now() >= deadline => return None,
-            None => pause(PAUSE),
+            None => pause(POLL_INTERVAL),
         }
     }
 }

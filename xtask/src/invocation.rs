@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::tally::{Runner, Tally};
+use crate::tally::{TestRunner, TestTally};
 
 /// A program, its arguments and the environment it needs on top of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Invocation {
     }
 
     /// Runs to the end, passes every line on as it comes, and adds up the results reported in them.
-    pub(crate) fn run_and_count(&self, runner: Runner) -> (bool, Tally) {
+    pub(crate) fn run_and_count(&self, runner: TestRunner) -> (bool, TestTally) {
         let mut command = self.command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if std::io::stderr().is_terminal() {
@@ -60,7 +60,7 @@ impl Invocation {
         }
         let mut child = match command.spawn() {
             Ok(child) => child,
-            Err(error) => return (self.cannot_start(&error), Tally::default()),
+            Err(error) => return (self.cannot_start(&error), TestTally::default()),
         };
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
@@ -86,14 +86,14 @@ impl Invocation {
 }
 
 /// Copies lines from a pipe to our own output and adds up the results in them.
-fn pass_on(from: impl Read, mut to: impl Write, runner: Runner) -> Tally {
+fn pass_on(from: impl Read, mut to: impl Write, runner: TestRunner) -> TestTally {
     let mut lines = BufReader::new(from);
-    let mut tally = Tally::default();
+    let mut tally = TestTally::default();
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         // Whoever reads our output may have gone away; the tests still deserve to be counted.
         let _ = to.write_all(&line).and_then(|()| to.flush());
-        if let Some(found) = Tally::from_line(runner, &String::from_utf8_lossy(&line)) {
+        if let Some(found) = TestTally::from_line(runner, &String::from_utf8_lossy(&line)) {
             tally = tally + found;
         }
         line.clear();
@@ -148,15 +148,15 @@ mod tests {
         let missing = Invocation::new("tollgate-no-such-program");
         assert!(!missing.run());
         assert!(!missing.probe());
-        assert_eq!(missing.run_and_count(Runner::Libtest), (false, Tally::default()));
+        assert_eq!(missing.run_and_count(TestRunner::Libtest), (false, TestTally::default()));
     }
 
     #[test]
     fn passes_lines_on_unchanged_while_counting() {
         let output = b"compiling \xff\ntest result: ok. 2 passed; 0 failed; 0 ignored\nno newline";
         let mut seen = Vec::new();
-        let tally = pass_on(&output[..], &mut seen, Runner::Libtest);
+        let tally = pass_on(&output[..], &mut seen, TestRunner::Libtest);
         assert_eq!(seen, output);
-        assert_eq!(tally, Tally { passed: 2, failed: 0 });
+        assert_eq!(tally, TestTally { passed: 2, failed: 0 });
     }
 }

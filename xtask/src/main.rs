@@ -59,7 +59,7 @@ Examples:
 ";
 
 /// Why a command line was not understood, in words that say what to write instead.
-type UsageError = String;
+type CommandLineError = String;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 /// Starts what the words ask for. `Ok(false)` means that it ran and something failed.
-fn run(words: &[String]) -> Result<bool, UsageError> {
+fn run(words: &[String]) -> Result<bool, CommandLineError> {
     let Some((command, rest)) = words.split_first() else {
         print!("{HELP}");
         return Ok(true);
@@ -86,7 +86,7 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         return Ok(true);
     }
     match command.as_str() {
-        "test" => Ok(test::run(&test::Options::parse(rest)?)),
+        "test" => Ok(test::run(&test::TestOptions::parse(rest)?)),
         "bench" => programs::bench(rest),
         "errors" => Ok(programs::measure("errors", rest)),
         "probabilistic" => Ok(programs::measure("probabilistic", rest)),

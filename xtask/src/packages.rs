@@ -6,7 +6,7 @@
 use crate::invocation::Invocation;
 
 /// A program the tests start.
-struct Need {
+struct RequiredProgram {
     /// A command line that succeeds when the program is there.
     probe: &'static str,
     /// The Debian package that brings it.
@@ -14,15 +14,15 @@ struct Need {
 }
 
 /// Everything beyond the Rust toolchain. Bound: a handful, written here by hand.
-const NEEDS: &[Need] = &[
-    Need { probe: "redis-server --version", package: "redis-server" },
-    Need { probe: "redis-sentinel --version", package: "redis-sentinel" },
-    Need { probe: "nginx -v", package: "nginx-light" },
-    Need { probe: "python3 -m pip --version", package: "python3-pip" },
-    Need { probe: "node --version", package: "nodejs" },
-    Need { probe: "npm --version", package: "npm" },
+const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
+    RequiredProgram { probe: "redis-server --version", package: "redis-server" },
+    RequiredProgram { probe: "redis-sentinel --version", package: "redis-sentinel" },
+    RequiredProgram { probe: "nginx -v", package: "nginx-light" },
+    RequiredProgram { probe: "python3 -m pip --version", package: "python3-pip" },
+    RequiredProgram { probe: "node --version", package: "nodejs" },
+    RequiredProgram { probe: "npm --version", package: "npm" },
     // Without Java, which is left to the machine: 12 MB against 300.
-    Need {
+    RequiredProgram {
         probe: "test -e /usr/share/java/tomcat10-embed-core.jar",
         package: "libtomcat10-embed-java",
     },
@@ -30,11 +30,11 @@ const NEEDS: &[Need] = &[
 
 /// Where Debian puts the programs of the administrator: not in the `PATH` of everybody, and tests look
 /// there too.
-const FOR_ADMINISTRATORS: &str = "/usr/sbin";
+const SBIN_FOLDER: &str = "/usr/sbin";
 
 /// Installs what is missing; true if nothing is missing afterwards.
 pub(crate) fn install() -> bool {
-    install_with(NEEDS, |packages| {
+    install_with(REQUIRED_PROGRAMS, |packages| {
         let Some(root) = root_prefix() else {
             eprintln!("missing: {packages}\nrun as root: apt-get install {packages}");
             return false;
@@ -51,7 +51,7 @@ pub(crate) fn install() -> bool {
 
 /// Looks again after installing: a package may be there and its program still not answer, as when
 /// the `PATH` has another `python3` first.
-fn install_with(needs: &[Need], install: impl FnOnce(&str) -> bool) -> bool {
+fn install_with(needs: &[RequiredProgram], install: impl FnOnce(&str) -> bool) -> bool {
     let absent = missing(needs);
     if absent.is_empty() {
         println!("nothing to install");
@@ -62,15 +62,15 @@ fn install_with(needs: &[Need], install: impl FnOnce(&str) -> bool) -> bool {
         return false;
     }
     let absent = missing(needs);
-    for Need { probe, package } in &absent {
+    for RequiredProgram { probe, package } in &absent {
         eprintln!("{package} is installed, and yet this fails: {probe}\nsee what your PATH has");
     }
     absent.is_empty()
 }
 
 /// What does not answer, in the order of the list.
-fn missing(needs: &[Need]) -> Vec<&Need> {
-    needs.iter().filter(|need| !answers(need.probe, FOR_ADMINISTRATORS)).collect()
+fn missing(needs: &[RequiredProgram]) -> Vec<&RequiredProgram> {
+    needs.iter().filter(|need| !answers(need.probe, SBIN_FOLDER)).collect()
 }
 
 /// Whether the command line succeeds, with a program of the `PATH` or of this folder.
@@ -92,10 +92,10 @@ fn root_prefix() -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    const THERE: Need = Need { probe: "true", package: "coreutils" };
-    const BAD: Need = Need { probe: "false", package: "answers-badly" };
-    const GONE: Need =
-        Need { probe: "tollgate-no-such-program --version", package: "is-not-there" };
+    const THERE: RequiredProgram = RequiredProgram { probe: "true", package: "coreutils" };
+    const BAD: RequiredProgram = RequiredProgram { probe: "false", package: "answers-badly" };
+    const GONE: RequiredProgram =
+        RequiredProgram { probe: "tollgate-no-such-program --version", package: "is-not-there" };
 
     #[test]
     fn only_what_does_not_answer_is_installed() {
@@ -113,7 +113,7 @@ mod tests {
         assert!(!install_with(&[THERE, GONE], |_| true));
         let folder = std::env::temp_dir().join(format!("xtask-{}-late", std::process::id()));
         let probe = format!("test -d {}", folder.display());
-        let late = Need { probe: probe.leak(), package: "comes-late" };
+        let late = RequiredProgram { probe: probe.leak(), package: "comes-late" };
         let install = |_: &str| std::fs::create_dir(&folder).is_ok();
         assert!(install_with(&[late], install));
         std::fs::remove_dir(&folder).expect("it is there");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::invocation::Invocation;
 
 /// One folder of `target/peers`.
-struct Peers {
+struct PeerFolder {
     /// The name of the folder.
     name: &'static str,
     /// The files of `testkit/peers` that say what is in it, copied there before it is filled.
@@ -22,8 +22,8 @@ struct Peers {
 }
 
 /// Bound: one for each index, written here by hand.
-const ALL: &[Peers] = &[
-    Peers {
+const PEER_FOLDERS: &[PeerFolder] = &[
+    PeerFolder {
         name: "python",
         pins: &["python.txt"],
         // A folder and not a virtual environment: that needs one package less, and a wheel's
@@ -32,14 +32,14 @@ const ALL: &[Peers] = &[
                --require-hashes --no-deps --only-binary :all: --no-compile --quiet \
                --root-user-action ignore --disable-pip-version-check --timeout 30 --retries 2",
     },
-    Peers {
+    PeerFolder {
         name: "applications",
         pins: &["applications.txt"],
         line: "python3 -m pip install --target FOLDER --requirement FOLDER/applications.txt \
                --require-hashes --no-deps --only-binary :all: --no-compile --quiet \
                --root-user-action ignore --disable-pip-version-check --timeout 30 --retries 2",
     },
-    Peers {
+    PeerFolder {
         name: "node",
         pins: &["package.json", "package-lock.json"],
         line: "npm ci --prefix FOLDER --ignore-scripts --no-audit --no-fund \
@@ -51,7 +51,7 @@ const ALL: &[Peers] = &[
 pub(crate) fn install() -> bool {
     let pins = crate::root().join("testkit/peers");
     let peers = crate::root().join(crate::target_directory("peers"));
-    let installed = ALL.iter().filter(|of| !of.there(&pins, &peers)).map(|of| {
+    let installed = PEER_FOLDERS.iter().filter(|of| !of.is_installed(&pins, &peers)).map(|of| {
         let done = of.install(&pins, &peers, |line| {
             println!("{line}");
             line.run()
@@ -75,9 +75,9 @@ pub(crate) fn install() -> bool {
     results.iter().all(|done| *done)
 }
 
-impl Peers {
+impl PeerFolder {
     /// Whether the folder was filled by the very pins that hold now.
-    fn there(&self, pins: &Path, peers: &Path) -> bool {
+    fn is_installed(&self, pins: &Path, peers: &Path) -> bool {
         self.pins.iter().all(|pin| {
             let installed = fs::read(peers.join(self.name).join(pin));
             installed.is_ok_and(|old| fs::read(pins.join(pin)).is_ok_and(|new| new == old))
@@ -98,7 +98,7 @@ impl Peers {
         for pin in self.pins {
             fs::copy(pins.join(pin), unfinished.join(pin))?;
         }
-        let done = run(&self.filling(&unfinished));
+        let done = run(&self.install_command(&unfinished));
         if done {
             let place = peers.join(self.name);
             remove(&place)?;
@@ -109,7 +109,7 @@ impl Peers {
         Ok(done)
     }
 
-    fn filling(&self, folder: &Path) -> Invocation {
+    fn install_command(&self, folder: &Path) -> Invocation {
         let folder = folder.display().to_string();
         let mut words = self.line.split_whitespace();
         let program = words.next().expect("a command line names a program");
@@ -129,9 +129,9 @@ mod tests {
     use super::*;
 
     /// A folder that is gone with the test.
-    struct Folder(PathBuf);
+    struct TempFolder(PathBuf);
 
-    impl Folder {
+    impl TempFolder {
         fn new(name: &str) -> Self {
             let name = format!("xtask-{}-{name}", std::process::id());
             let folder = Self(std::env::temp_dir().join(name));
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TempFolder {
         fn drop(&mut self) {
             let _ = remove(&self.0);
         }
@@ -148,21 +148,21 @@ mod tests {
 
     #[test]
     fn a_folder_counts_only_when_it_is_complete_and_as_pinned() {
-        let (pins, peers) = (Folder::new("pins"), Folder::new("peers"));
+        let (pins, peers) = (TempFolder::new("pins"), TempFolder::new("peers"));
         let (pins, peers) = (pins.0.as_path(), peers.0.as_path());
-        let of = Peers { name: "python", pins: &["python.txt"], line: "pip FOLDER" };
+        let of = PeerFolder { name: "python", pins: &["python.txt"], line: "pip FOLDER" };
         fs::write(pins.join("python.txt"), "a==1").unwrap();
-        assert!(!of.there(pins, peers));
+        assert!(!of.is_installed(pins, peers));
 
         assert!(!of.install(pins, peers, |_| false).unwrap());
-        assert!(!of.there(pins, peers) && fs::read_dir(peers).unwrap().next().is_none());
+        assert!(!of.is_installed(pins, peers) && fs::read_dir(peers).unwrap().next().is_none());
 
         assert!(of.install(pins, peers, |line| line.to_string().contains("/python.")).unwrap());
-        assert!(of.there(pins, peers));
+        assert!(of.is_installed(pins, peers));
 
         fs::write(pins.join("python.txt"), "a==2").unwrap();
-        assert!(!of.there(pins, peers));
-        assert!(of.install(pins, peers, |_| true).unwrap() && of.there(pins, peers));
+        assert!(!of.is_installed(pins, peers));
+        assert!(of.install(pins, peers, |_| true).unwrap() && of.is_installed(pins, peers));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The measuring programs and the fuzz targets: what `cargo xtask` starts besides the tests.
 
-use crate::UsageError;
+use crate::CommandLineError;
 use crate::invocation::Invocation;
 
 /// How long a fuzz target runs unless told otherwise.
@@ -10,7 +10,7 @@ pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 const BENCHMARKS: &[&str] = &["library", "rules", "http", "redis", "doors"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
-pub(crate) fn bench(words: &[String]) -> Result<bool, UsageError> {
+pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
     let known = BENCHMARKS.join(", ");
     let Some((name, options)) = words.split_first() else {
         return Err(format!("bench needs to know what to measure: {known}."));
@@ -55,13 +55,13 @@ pub(crate) fn measure(program: &str, options: &[String]) -> bool {
 }
 
 /// `fuzz TARGET [SECONDS]`.
-pub(crate) fn fuzz(words: &[String]) -> Result<bool, UsageError> {
+pub(crate) fn fuzz(words: &[String]) -> Result<bool, CommandLineError> {
     let (target, seconds) = match words {
         [target] => (target, FUZZ_SECONDS_DEFAULT),
         [target, seconds] => (target, parse_seconds(seconds)?),
         _ => return Err(format!("fuzz needs a target{}.", known_targets())),
     };
-    Ok(fuzzer_is_there() && fuzz_run(target, seconds).run())
+    Ok(fuzzer_is_installed() && fuzz_run(target, seconds).run())
 }
 
 /// The command line that fuzzes one target. libFuzzer needs compiler flags that stable Rust hides;
@@ -91,7 +91,7 @@ fn known_targets() -> String {
 }
 
 /// Whether cargo-fuzz is installed; says how to get it if not.
-pub(crate) fn fuzzer_is_there() -> bool {
+pub(crate) fn fuzzer_is_installed() -> bool {
     let there = Invocation::new("cargo fuzz --version").probe();
     if !there {
         eprintln!("cargo-fuzz is not installed; run: cargo install --locked cargo-fuzz");
@@ -99,7 +99,7 @@ pub(crate) fn fuzzer_is_there() -> bool {
     there
 }
 
-pub(crate) fn parse_seconds(word: &str) -> Result<u32, UsageError> {
+pub(crate) fn parse_seconds(word: &str) -> Result<u32, CommandLineError> {
     let seconds = word.parse().ok().filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("`{word}` is not a number of seconds; write 60 for a minute."))
 }

@@ -8,7 +8,7 @@ use std::ops::Add;
 
 /// Passed and failed tests. Skipped ones are in neither number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TestTally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
 }
@@ -16,23 +16,23 @@ pub(crate) struct Tally {
 /// Whose output is read. nextest shows the output of a failing test, libtest's result line
 /// included, so the two must not be looked for at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Runner {
+pub(crate) enum TestRunner {
     Libtest,
     Nextest,
 }
 
-impl Tally {
+impl TestTally {
     /// The results in one line of output, or `None` for any line that is not a summary.
-    pub(crate) fn from_line(runner: Runner, line: &str) -> Option<Self> {
+    pub(crate) fn from_line(runner: TestRunner, line: &str) -> Option<Self> {
         let line = without_colours(line);
         match runner {
             // test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; …
-            Runner::Libtest => {
+            TestRunner::Libtest => {
                 let (_verdict, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
                 Some(Self::sum(counts.split(';')))
             }
             //      Summary [   5.009s] 4 tests run: 2 passed (1 slow), 1 failed, 1 timed out
-            Runner::Nextest => {
+            TestRunner::Nextest => {
                 let summary = line.trim_start().strip_prefix("Summary [")?;
                 let (_tests, counts) = summary.split_once(" run: ")?;
                 Some(Self::sum(counts.split(',')))
@@ -56,7 +56,7 @@ impl Tally {
     }
 }
 
-impl Add for Tally {
+impl Add for TestTally {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -64,7 +64,7 @@ impl Add for Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for TestTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)
     }
@@ -89,10 +89,10 @@ mod tests {
     use super::*;
 
     /// Each row: a line of output, and the (passed, failed) in it if it is a summary.
-    fn check(runner: Runner, rows: &[(&str, Option<(u64, u64)>)]) {
+    fn check(runner: TestRunner, rows: &[(&str, Option<(u64, u64)>)]) {
         for (line, expected) in rows {
-            let expected = expected.map(|(passed, failed)| Tally { passed, failed });
-            assert_eq!(Tally::from_line(runner, line), expected, "{runner:?}: {line:?}");
+            let expected = expected.map(|(passed, failed)| TestTally { passed, failed });
+            assert_eq!(TestTally::from_line(runner, line), expected, "{runner:?}: {line:?}");
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
             ("     Summary [   0.006s] 3 tests run: 3 passed, 0 skipped\n", None),
             ("", None),
         ];
-        check(Runner::Libtest, &rows);
+        check(TestRunner::Libtest, &rows);
     }
 
     #[test]
@@ -133,12 +133,12 @@ mod tests {
             ("        PASS [   0.006s] (3/4) tollgate limit::tests::builds\n", None),
             ("", None),
         ];
-        check(Runner::Nextest, &rows);
+        check(TestRunner::Nextest, &rows);
     }
 
     #[test]
     fn adds_up_and_prints_plainly() {
-        let sum = Tally { passed: 40, failed: 1 } + Tally { passed: 2, failed: 0 };
+        let sum = TestTally { passed: 40, failed: 1 } + TestTally { passed: 2, failed: 0 };
         assert_eq!(sum.to_string(), "42 passed, 1 failed");
     }
 }

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use crate::invocation::Invocation;
-use crate::tally::{Runner, Tally};
-use crate::{UsageError, house, packages, peers, programs, target_directory};
+use crate::tally::{TestRunner, TestTally};
+use crate::{CommandLineError, house, packages, peers, programs, target_directory};
 
 /// The names of all steps in the order they run; `soak` and `fuzz` only when asked for.
 pub(crate) const STEPS: [&str; 11] = [
@@ -20,7 +20,7 @@ const LOOM_TESTS: &str = "crates/tollgate/tests/loom.rs";
 
 /// What the words after `test` ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct TestOptions {
     /// Steps to run alone; empty means the usual ones.
     only: Vec<String>,
     soak: bool,
@@ -28,28 +28,28 @@ pub(crate) struct Options {
 }
 
 /// One line of the plan.
-struct Step {
+struct TestStep {
     name: &'static str,
-    action: Action,
+    action: StepAction,
 }
 
-enum Action {
+enum StepAction {
     InstallPackages,
     InstallPeers,
     CheckHouse,
     /// Passes or fails as a whole.
     Run(Invocation),
     /// Reports tests one by one.
-    Count(Runner, Invocation),
+    Count(TestRunner, Invocation),
     /// Runs every fuzz target for so many seconds.
     Fuzz(u32),
 }
 
 /// Runs the steps, reports them, and tells whether all of them passed.
-pub(crate) fn run(options: &Options) -> bool {
+pub(crate) fn run(options: &TestOptions) -> bool {
     let steps = plan(options, Invocation::new("cargo nextest --version").probe());
     let started = now();
-    let mut total = Tally::default();
+    let mut total = TestTally::default();
     let mut failures = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let number = format!("{}/{}", index + 1, steps.len());
@@ -60,14 +60,18 @@ pub(crate) fn run(options: &Options) -> bool {
         if passed {
             println!("[{number}] {} passed in {}\n", step.name, seconds(step_started));
         } else {
-            println!("[{number}] {} FAILED; to repeat it alone: {}\n", step.name, step.repeat());
+            println!(
+                "[{number}] {} FAILED; to repeat it alone: {}\n",
+                step.name,
+                step.repeat_command()
+            );
             failures.push(step);
             // A step that broke without naming a test must not hide behind "0 failed".
             total.failed += u64::from(tally.failed == 0);
         }
     }
     for step in &failures {
-        println!("failed: {}; to repeat it alone: {}", step.name, step.repeat());
+        println!("failed: {}; to repeat it alone: {}", step.name, step.repeat_command());
     }
     println!("steps: {}, elapsed: {}", steps.len(), seconds(started));
     println!("{total}");
@@ -75,15 +79,15 @@ pub(crate) fn run(options: &Options) -> bool {
 }
 
 /// The steps that the options ask for, in order.
-fn plan(options: &Options, nextest: bool) -> Vec<Step> {
-    let step = |name: &'static str| Step { name, action: action(name, options, nextest) };
+fn plan(options: &TestOptions, nextest: bool) -> Vec<TestStep> {
+    let step = |name: &'static str| TestStep { name, action: action(name, options, nextest) };
     STEPS.into_iter().filter(|name| options.wants(name)).map(step).collect()
 }
 
 /// What a step does.
-fn action(name: &str, options: &Options, nextest: bool) -> Action {
-    use Action::{CheckHouse, Count, Fuzz, InstallPackages, InstallPeers, Run};
-    use Runner::Libtest;
+fn action(name: &str, options: &TestOptions, nextest: bool) -> StepAction {
+    use StepAction::{CheckHouse, Count, Fuzz, InstallPackages, InstallPeers, Run};
+    use TestRunner::Libtest;
     let cargo = Invocation::new;
     match name {
         "packages" => InstallPackages,
@@ -115,44 +119,49 @@ fn action(name: &str, options: &Options, nextest: bool) -> Action {
 }
 
 /// The unit and integration tests: the usual ones, or only those marked `#[ignore]`.
-fn tests(nextest: bool, ignored: bool) -> Action {
+fn tests(nextest: bool, ignored: bool) -> StepAction {
     let select = "--workspace --all-features --tests --no-fail-fast";
     let (runner, mut line) = if nextest {
-        (Runner::Nextest, format!("cargo nextest run {select} --cargo-profile ci --no-tests pass"))
+        (
+            TestRunner::Nextest,
+            format!("cargo nextest run {select} --cargo-profile ci --no-tests pass"),
+        )
     } else {
-        (Runner::Libtest, format!("cargo test {select} --profile ci"))
+        (TestRunner::Libtest, format!("cargo test {select} --profile ci"))
     };
     if ignored {
         line += if nextest { " --run-ignored only" } else { " -- --ignored" };
     }
-    Action::Count(runner, Invocation::new(&line))
+    StepAction::Count(runner, Invocation::new(&line))
 }
 
-impl Step {
+impl TestStep {
     /// What to type to run this step and no other.
-    fn repeat(&self) -> String {
+    fn repeat_command(&self) -> String {
         match &self.action {
-            Action::Run(invocation) | Action::Count(_, invocation) => invocation.to_string(),
-            Action::InstallPackages
-            | Action::InstallPeers
-            | Action::CheckHouse
-            | Action::Fuzz(_) => {
+            StepAction::Run(invocation) | StepAction::Count(_, invocation) => {
+                invocation.to_string()
+            }
+            StepAction::InstallPackages
+            | StepAction::InstallPeers
+            | StepAction::CheckHouse
+            | StepAction::Fuzz(_) => {
                 format!("cargo xtask test --only {}", self.name)
             }
         }
     }
 }
 
-impl Action {
+impl StepAction {
     /// Whether it passed, and the tests it counted.
-    fn run(&self) -> (bool, Tally) {
+    fn run(&self) -> (bool, TestTally) {
         match self {
-            Self::InstallPackages => (packages::install(), Tally::default()),
-            Self::InstallPeers => (peers::install(), Tally::default()),
-            Self::CheckHouse => (house::run(false), Tally::default()),
-            Self::Run(invocation) => (invocation.run(), Tally::default()),
+            Self::InstallPackages => (packages::install(), TestTally::default()),
+            Self::InstallPeers => (peers::install(), TestTally::default()),
+            Self::CheckHouse => (house::run(false), TestTally::default()),
+            Self::Run(invocation) => (invocation.run(), TestTally::default()),
             Self::Count(runner, invocation) => invocation.run_and_count(*runner),
-            Self::Fuzz(seconds) => (fuzz_all(*seconds), Tally::default()),
+            Self::Fuzz(seconds) => (fuzz_all(*seconds), TestTally::default()),
         }
     }
 }
@@ -165,10 +174,10 @@ fn fuzz_all(seconds: u32) -> bool {
         invocation.run()
     };
     let failed = |target: &&String| !run(target);
-    programs::fuzzer_is_there() && programs::fuzz_targets().iter().filter(failed).count() == 0
+    programs::fuzzer_is_installed() && programs::fuzz_targets().iter().filter(failed).count() == 0
 }
 
-impl std::fmt::Display for Action {
+impl std::fmt::Display for StepAction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::InstallPackages => write!(f, "look for the programs that the tests start"),
@@ -182,8 +191,8 @@ impl std::fmt::Display for Action {
     }
 }
 
-impl Options {
-    pub(crate) fn parse(words: &[String]) -> Result<Self, UsageError> {
+impl TestOptions {
+    pub(crate) fn parse(words: &[String]) -> Result<Self, CommandLineError> {
         let mut options = Self::default();
         let mut words = words.iter().map(String::as_str).peekable();
         while let Some(word) = words.next() {
@@ -236,9 +245,9 @@ fn seconds(since: Instant) -> String {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Options {
+    fn parse(line: &str) -> TestOptions {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&words).expect(line)
+        TestOptions::parse(&words).expect(line)
     }
 
     fn names(line: &str) -> Vec<&'static str> {
@@ -268,7 +277,7 @@ mod tests {
     fn every_step_that_compiles_uses_the_profile_of_the_tests() {
         for nextest in [true, false] {
             for step in plan(&parse("--soak"), nextest) {
-                let line = step.repeat();
+                let line = step.repeat_command();
                 let compiles = !matches!(step.name, "packages" | "peers" | "house" | "format");
                 assert_eq!(line.contains("profile ci"), compiles, "{line}");
             }

@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use tollgate::{Limit, Limiter};
-use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
+use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer};
 
 const USAGE: &str = "\
 Answers HTTP requests on a free port of 127.0.0.1, for `cargo xtask bench doors` to measure.
@@ -52,7 +52,7 @@ fn layer() -> RateLimitLayer {
     let limit = Limit::per_second(1_000_000).burst(1_000_000).name("api").build();
     let limit = limit.expect("valid numbers");
     let limiter = Arc::new(Limiter::with_capacity(1_000_000));
-    let gate = Keyed::new(limiter, [limit]).expect("one limit");
+    let gate = KeyedGate::new(limiter, [limit]).expect("one limit");
     RateLimitLayer::new(gate.key(KeyFrom::header(HeaderName::from_static("x-user-id"))))
 }
 
@@ -79,15 +79,16 @@ fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
 mod tests {
     use super::*;
     use tollgate_bench::generator;
-    use tollgate_bench::generator::http::{Http, ask};
-    use tollgate_bench::generator::requests::Requests;
+    use tollgate_bench::generator::http::{HttpLoadClient, ask};
+    use tollgate_bench::generator::requests::RequestList;
 
     #[test]
     fn the_same_route_answers_with_and_without_the_layer() {
-        let requests = Requests::of(1, |callers| {
+        let requests = RequestList::generate(1, |callers| {
             format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {}\r\n\r\n", callers[0])
         });
-        let nowhere = Requests::of(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let nowhere =
+            RequestList::generate(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let silent = layer().headers(&[]);
         let routers =
             [(route(), false), (route().layer(silent), false), (route().layer(layer()), true)];
@@ -97,9 +98,12 @@ mod tests {
             std::thread::spawn(|| serve(listener, router));
             let text = ask(address, requests.get(0)).unwrap().text;
             assert_eq!(text.contains("ratelimit"), limited, "{text}");
-            let sample = generator::trial(address, |index| Http::new(&requests, index)).unwrap();
+            let sample =
+                generator::measure_briefly(address, |index| HttpLoadClient::new(&requests, index))
+                    .unwrap();
             assert!(sample.requests_per_s > 0.0);
-            let problem = generator::trial(address, |index| Http::new(&nowhere, index));
+            let problem =
+                generator::measure_briefly(address, |index| HttpLoadClient::new(&nowhere, index));
             let problem = problem.unwrap_err();
             assert!(problem.contains("the status is not 200"), "{problem}");
         }

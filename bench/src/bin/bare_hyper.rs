@@ -25,7 +25,7 @@ Usage: bare-hyper empty         answers 200 without a body, and reads none
 
 /// What the answers are.
 #[derive(Clone)]
-enum Mode {
+enum BareHyperMode {
     Empty,
     Bodies(Bytes),
 }
@@ -34,8 +34,8 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mode = match words[..] {
-        ["empty"] => Some(Mode::Empty),
-        ["bodies", bytes] => bytes.parse().ok().map(|bytes| Mode::Bodies(json(bytes))),
+        ["empty"] => Some(BareHyperMode::Empty),
+        ["bodies", bytes] => bytes.parse().ok().map(|bytes| BareHyperMode::Bodies(json(bytes))),
         _ => None,
     };
     let Some(mode) = mode else {
@@ -57,7 +57,7 @@ fn json(bytes: usize) -> Bytes {
 }
 
 /// Takes connections for ever, all on the thread that calls.
-fn serve(mode: &Mode) -> io::Result<()> {
+fn serve(mode: &BareHyperMode) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -72,12 +72,12 @@ fn serve(mode: &Mode) -> io::Result<()> {
 
 /// Answers everything on one connection. The two modes are two services: without bodies nothing
 /// may be paid for them.
-async fn connection(stream: TcpStream, mode: Mode) {
+async fn connection(stream: TcpStream, mode: BareHyperMode) {
     let (io, http) = (TokioIo::new(stream), http1::Builder::new());
     // An error here is a peer that went away: the generator does so at the end of each sample.
     let _ = match mode {
-        Mode::Empty => http.serve_connection(io, service_fn(without_bodies)).await,
-        Mode::Bodies(answer) => {
+        BareHyperMode::Empty => http.serve_connection(io, service_fn(without_bodies)).await,
+        BareHyperMode::Bodies(answer) => {
             let service = service_fn(move |request| with_bodies(request, answer.clone()));
             http.serve_connection(io, service).await
         }

@@ -99,21 +99,23 @@ fn number(bytes: &[u8], sign: u8) -> io::Result<Option<(usize, usize)>> {
 mod tests {
     use super::*;
     use tollgate_bench::generator;
-    use tollgate_bench::generator::requests::Requests;
-    use tollgate_bench::generator::resp::{self, Reply, Resp};
+    use tollgate_bench::generator::requests::RequestList;
+    use tollgate_bench::generator::resp::{self, ExpectedReply, RespLoadClient};
 
     #[test]
     fn pipelined_commands_are_answered_and_every_reply_is_looked_at() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(|| serve(listener));
-        let requests = Requests::of(64, |callers| {
+        let requests = RequestList::generate(64, |callers| {
             let words = |caller: &u64| resp::command(&["CL.THROTTLE", &caller.to_string(), "9"]);
             callers.iter().map(words).collect::<String>()
         });
         let ask = |begins| {
-            let reply = Reply { begins, lines: 4 };
-            generator::trial(address, |index| Resp::new(&requests, reply, index))
+            let reply = ExpectedReply { begins, lines: 4 };
+            generator::measure_briefly(address, |index| {
+                RespLoadClient::new(&requests, reply, index)
+            })
         };
         assert!(ask(b"*5\r\n:0\r\n").unwrap().requests_per_s > 0.0);
         let problem = ask(b"*5\r\n:1\r\n").unwrap_err();

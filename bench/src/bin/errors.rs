@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use tollgate::algorithm::{self, State};
 use tollgate::{Algorithm, Limit, Micros};
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::random::Random;
-use tollgate_bench::table::{Style, Table, thousands};
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::random::BenchRandom;
+use tollgate_bench::table::{BenchTable, TableStyle, thousands};
 
 const HELP: &str = "\
 Prints how far the sliding window counter strays from the exact log, per shape of traffic.
@@ -43,8 +43,8 @@ fn main() -> ExitCode {
     options::run(HELP, run)
 }
 
-fn run(mut options: Options) -> Result<bool, UsageError> {
-    let style = Style::from_flag(options.flag("--markdown"));
+fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
+    let style = TableStyle::from_flag(options.flag("--markdown"));
     options.finish()?;
     let mut most_of_buckets: f64 = 0.0;
     for units in [10, 100, 1_000] {
@@ -58,14 +58,14 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
             "wrongly yes",
             "wrongly no",
         ];
-        let mut table = Table::new(title, style, &columns);
+        let mut table = BenchTable::new(title, style, &columns);
         for shape in SHAPES {
-            let traffic = (shape.traffic)(units, &mut Random::new(units));
-            let exact = Course::run(&limit(units, Counting::Log), &traffic);
-            for counting in COUNTINGS {
-                let course = Course::run(&limit(units, counting), &traffic);
+            let traffic = (shape.traffic)(units, &mut BenchRandom::new(units));
+            let exact = LimiterErrors::run(&limit(units, CountingMethod::Log), &traffic);
+            for counting in COUNTING_METHODS {
+                let course = LimiterErrors::run(&limit(units, counting), &traffic);
                 let most = course.most as f64 / units as f64;
-                if matches!(counting, Counting::Buckets(_)) {
+                if matches!(counting, CountingMethod::Buckets(_)) {
                     most_of_buckets = most_of_buckets.max(most);
                 }
                 table.row(course.cells(shape.name, counting, units, &exact));
@@ -81,65 +81,72 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
 
 /// How a limiter counts the trailing period.
 #[derive(Clone, Copy)]
-enum Counting {
+enum CountingMethod {
     Log,
     Estimate,
     Buckets(u32),
 }
 
-const COUNTINGS: [Counting; 4] =
-    [Counting::Estimate, Counting::Buckets(8), Counting::Buckets(16), Counting::Buckets(60)];
+const COUNTING_METHODS: [CountingMethod; 4] = [
+    CountingMethod::Estimate,
+    CountingMethod::Buckets(8),
+    CountingMethod::Buckets(16),
+    CountingMethod::Buckets(60),
+];
 
-fn limit(units: u64, counting: Counting) -> Limit {
+fn limit(units: u64, counting: CountingMethod) -> Limit {
     let limit = Limit::per_minute(units);
     let limit = match counting {
-        Counting::Log => limit.algorithm(Algorithm::SlidingWindowLog),
-        Counting::Estimate => limit.algorithm(Algorithm::SlidingWindowCounter),
-        Counting::Buckets(k) => limit.buckets(k),
+        CountingMethod::Log => limit.algorithm(Algorithm::SlidingWindowLog),
+        CountingMethod::Estimate => limit.algorithm(Algorithm::SlidingWindowCounter),
+        CountingMethod::Buckets(k) => limit.buckets(k),
     };
     limit.build().expect("valid numbers")
 }
 
 /// Somebody asks for one unit, so many times or until refused.
 #[derive(Clone, Copy)]
-struct Arrival {
+struct TrafficArrival {
     at_us: u64,
-    tries: Tries,
+    tries: ArrivalTries,
 }
 
 #[derive(Clone, Copy)]
-enum Tries {
+enum ArrivalTries {
     Times(u64),
     UntilRefused,
 }
 
 /// A kind of traffic.
-struct Shape {
+struct TrafficShape {
     name: &'static str,
-    traffic: fn(u64, &mut Random) -> Vec<Arrival>,
+    traffic: fn(u64, &mut BenchRandom) -> Vec<TrafficArrival>,
 }
 
-const SHAPES: [Shape; 7] = [
-    Shape { name: "steady, at the limit", traffic: |units, _| steady(units, 1.0) },
-    Shape { name: "steady, 1.5 x", traffic: |units, _| steady(units, 1.5) },
-    Shape { name: "Poisson, at the limit", traffic: |units, random| poisson(units, 1.0, random) },
-    Shape { name: "Poisson, 1.5 x", traffic: |units, random| poisson(units, 1.5, random) },
-    Shape { name: "bursts of N/2", traffic: bursts },
-    Shape { name: "on and off", traffic: on_and_off },
-    Shape { name: "boundary adversary", traffic: adversary },
+const SHAPES: [TrafficShape; 7] = [
+    TrafficShape { name: "steady, at the limit", traffic: |units, _| steady(units, 1.0) },
+    TrafficShape { name: "steady, 1.5 x", traffic: |units, _| steady(units, 1.5) },
+    TrafficShape {
+        name: "Poisson, at the limit",
+        traffic: |units, random| poisson(units, 1.0, random),
+    },
+    TrafficShape { name: "Poisson, 1.5 x", traffic: |units, random| poisson(units, 1.5, random) },
+    TrafficShape { name: "bursts of N/2", traffic: bursts },
+    TrafficShape { name: "on and off", traffic: on_and_off },
+    TrafficShape { name: "boundary adversary", traffic: adversary },
 ];
 
-fn once(at_us: u64) -> Arrival {
-    Arrival { at_us, tries: Tries::Times(1) }
+fn once(at_us: u64) -> TrafficArrival {
+    TrafficArrival { at_us, tries: ArrivalTries::Times(1) }
 }
 
-fn steady(units: u64, load: f64) -> Vec<Arrival> {
+fn steady(units: u64, load: f64) -> Vec<TrafficArrival> {
     let count = (units * PERIODS) as f64 * load;
     let distance = PERIOD_US as f64 / (units as f64 * load);
     (0..count as u64).map(|index| once(BEGIN_US + (index as f64 * distance) as u64)).collect()
 }
 
-fn poisson(units: u64, load: f64, random: &mut Random) -> Vec<Arrival> {
+fn poisson(units: u64, load: f64, random: &mut BenchRandom) -> Vec<TrafficArrival> {
     let mean = PERIOD_US as f64 / (units as f64 * load);
     let mut after = 0.0;
     let next = || {
@@ -151,27 +158,28 @@ fn poisson(units: u64, load: f64, random: &mut Random) -> Vec<Arrival> {
 }
 
 /// Half of N at one instant, three times a period on average.
-fn bursts(units: u64, random: &mut Random) -> Vec<Arrival> {
+fn bursts(units: u64, random: &mut BenchRandom) -> Vec<TrafficArrival> {
     let mut arrivals = poisson(3, 1.0, random);
-    arrivals.iter_mut().for_each(|arrival| arrival.tries = Tries::Times(units / 2));
+    arrivals.iter_mut().for_each(|arrival| arrival.tries = ArrivalTries::Times(units / 2));
     arrivals
 }
 
 /// Twice the limit for 0.7 periods, silence for 0.6: never in step with the windows.
-fn on_and_off(units: u64, random: &mut Random) -> Vec<Arrival> {
+fn on_and_off(units: u64, random: &mut BenchRandom) -> Vec<TrafficArrival> {
     let is_on = |at_us: u64| (at_us - BEGIN_US) % (PERIOD_US * 13 / 10) < PERIOD_US * 7 / 10;
     poisson(units, 2.0, random).into_iter().filter(|arrival| is_on(arrival.at_us)).collect()
 }
 
 /// All of N at the last instant of a window, then as much as passes, every thousandth of a period
 /// for two periods; again after two more periods of silence.
-fn adversary(units: u64, _: &mut Random) -> Vec<Arrival> {
+fn adversary(units: u64, _: &mut BenchRandom) -> Vec<TrafficArrival> {
     let step = PERIOD_US / 1_000;
     let attack = |from: u64| {
-        let first = Arrival { at_us: from + PERIOD_US - 1, tries: Tries::Times(units) };
-        let polls = (0..=2_000).map(move |poll| Arrival {
+        let first =
+            TrafficArrival { at_us: from + PERIOD_US - 1, tries: ArrivalTries::Times(units) };
+        let polls = (0..=2_000).map(move |poll| TrafficArrival {
             at_us: from + PERIOD_US + poll * step,
-            tries: Tries::UntilRefused,
+            tries: ArrivalTries::UntilRefused,
         });
         std::iter::once(first).chain(polls)
     };
@@ -180,7 +188,7 @@ fn adversary(units: u64, _: &mut Random) -> Vec<Arrival> {
 
 /// What one limiter made of the traffic.
 #[derive(Default)]
-struct Course {
+struct LimiterErrors {
     decisions: u64,
     admitted: u64,
     /// The most units in any trailing period.
@@ -191,19 +199,19 @@ struct Course {
     trailing: VecDeque<u64>,
 }
 
-impl Course {
-    fn run(limit: &Limit, traffic: &[Arrival]) -> Course {
-        let mut course = Course::default();
+impl LimiterErrors {
+    fn run(limit: &Limit, traffic: &[TrafficArrival]) -> LimiterErrors {
+        let mut course = LimiterErrors::default();
         let mut state = State::fresh(limit, Micros::new(BEGIN_US));
         for arrival in traffic {
             let mut tries = 0;
             loop {
                 match arrival.tries {
-                    Tries::Times(times) if tries == times => break,
+                    ArrivalTries::Times(times) if tries == times => break,
                     _ => tries += 1,
                 }
                 let allowed = course.take(limit, &mut state, arrival.at_us);
-                if !allowed && matches!(arrival.tries, Tries::UntilRefused) {
+                if !allowed && matches!(arrival.tries, ArrivalTries::UntilRefused) {
                     break;
                 }
             }
@@ -228,7 +236,13 @@ impl Course {
         allowed
     }
 
-    fn cells(&self, shape: &str, counting: Counting, units: u64, exact: &Course) -> [String; 7] {
+    fn cells(
+        &self,
+        shape: &str,
+        counting: CountingMethod,
+        units: u64,
+        exact: &LimiterErrors,
+    ) -> [String; 7] {
         let per_decision = |count: u64| {
             if count == 0 {
                 return "0".into();
@@ -238,9 +252,9 @@ impl Course {
         [
             shape.into(),
             match counting {
-                Counting::Log => "log".into(),
-                Counting::Estimate => "counter".into(),
-                Counting::Buckets(k) => format!("buckets({k})"),
+                CountingMethod::Log => "log".into(),
+                CountingMethod::Estimate => "counter".into(),
+                CountingMethod::Buckets(k) => format!("buckets({k})"),
             },
             thousands(self.decisions),
             format!("{:.2} %", self.admitted as f64 * 100.0 / exact.admitted as f64),

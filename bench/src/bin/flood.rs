@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tollgate::store::memory::OVERFLOW_STATES;
 use tollgate::{DecidedBy, Limit, Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::options::{self, BenchOptions, UsageError};
 use tollgate_bench::stopwatch::Stopwatch;
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
 const HELP: &str = "\
 Floods a bounded limiter with keys that are seen once, and watches memory and fairness.
@@ -59,12 +59,12 @@ fn growth_bytes_max(cap: u64) -> u64 {
 }
 
 fn main() -> ExitCode {
-    options::run(HELP, |mut options: Options| -> Result<bool, UsageError> {
-        let plan = Plan {
+    options::run(HELP, |mut options: BenchOptions| -> Result<bool, UsageError> {
+        let plan = FloodPlan {
             keys: options.value("--keys")?.unwrap_or(20_000_000),
             cap: options.value("--cap")?.unwrap_or(1_000_000),
             threads: options.value("--threads")?.unwrap_or(1).max(1),
-            style: Style::from_flag(options.flag("--markdown")),
+            style: TableStyle::from_flag(options.flag("--markdown")),
         };
         options.finish()?;
         println!("{}; load {}\n", machine::describe(), machine::load());
@@ -74,16 +74,16 @@ fn main() -> ExitCode {
     })
 }
 
-struct Plan {
+struct FloodPlan {
     keys: u64,
     cap: u64,
     threads: u64,
-    style: Style,
+    style: TableStyle,
 }
 
 /// What the flooding threads see together.
 #[derive(Default)]
-struct Witness {
+struct FloodObservations {
     /// Units that the attacker got under its own key.
     attacker_units: AtomicU64,
     /// The victim was admitted before its time.
@@ -97,7 +97,7 @@ struct Witness {
 }
 
 /// Runs one flood, prints what happened, and whether every promise held.
-fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
+fn flood(plan: &FloodPlan, name: &str, cost: u64) -> bool {
     eprintln!("{name}: {} keys into a limiter for {}", thousands(plan.keys), thousands(plan.cap));
     let resident_before = machine::resident_bytes();
     let limiter = Limiter::new(MemoryStore::new(plan.cap as usize), ManualClock::new(Micros::ZERO));
@@ -107,7 +107,7 @@ fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
     assert!(full("victim") && full("attacker"), "both are fresh");
     let resident_made = machine::resident_bytes();
 
-    let witness = Witness::default();
+    let witness = FloodObservations::default();
     witness.attacker_units.store(BURST, Ordering::Relaxed);
     let half = plan.keys / 2;
     flood_with(plan, 0..half, cost, &limiter, &limit, &witness);
@@ -119,8 +119,11 @@ fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
     let stats = limiter.store().stats();
     let promises = promises(&witness, on_time, plan.cap);
 
-    let mut table =
-        Table::new(format!("{name}: {cost} of {BURST} units each"), plan.style, &["", "measured"]);
+    let mut table = BenchTable::new(
+        format!("{name}: {cost} of {BURST} units each"),
+        plan.style,
+        &["", "measured"],
+    );
     let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let ns = load(&witness.processor_ns) as f64 / plan.keys as f64;
@@ -150,12 +153,12 @@ fn flood(plan: &Plan, name: &str, cost: u64) -> bool {
 
 /// Runs a part of the flood on all threads.
 fn flood_with(
-    plan: &Plan,
+    plan: &FloodPlan,
     keys: Range<u64>,
     cost: u64,
     limiter: &Limiter<MemoryStore, ManualClock>,
     limit: &Limit,
-    witness: &Witness,
+    witness: &FloodObservations,
 ) {
     std::thread::scope(|scope| {
         for thread in 0..plan.threads {
@@ -171,12 +174,12 @@ fn flood_with(
 /// One thread's share of the flood, with a look at the victim and a try of the attacker now and
 /// then.
 fn flood_from(
-    plan: &Plan,
+    plan: &FloodPlan,
     keys: impl Iterator<Item = u64>,
     cost: u64,
     limiter: &Limiter<MemoryStore, ManualClock>,
     limit: &Limit,
-    witness: &Witness,
+    witness: &FloodObservations,
 ) {
     let mut key = String::with_capacity(32);
     let (mut refused, mut overflow_units, mut probing_ns) = (0, 0, 0);
@@ -212,7 +215,7 @@ fn probe(
     limiter: &Limiter<MemoryStore, ManualClock>,
     limit: &Limit,
     now: Micros,
-    witness: &Witness,
+    witness: &FloodObservations,
 ) {
     let got = limiter.at(now).check(limit, "attacker").granted();
     witness.attacker_units.fetch_add(got, Ordering::Relaxed);
@@ -221,7 +224,11 @@ fn probe(
     }
 }
 
-fn promises(witness: &Witness, victim_on_time: bool, cap: u64) -> [(&'static str, bool); 5] {
+fn promises(
+    witness: &FloodObservations,
+    victim_on_time: bool,
+    cap: u64,
+) -> [(&'static str, bool); 5] {
     let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
     let refilled = FLOOD_US / REFILL_US;
     [

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tollgate::algorithm::{self, State};
 use tollgate::{Algorithm, Limit, Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
+use tollgate_bench::options::{self, BenchOptions, UsageError};
 use tollgate_bench::stopwatch::{Stopwatch, median};
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
 const HELP: &str = "\
 Measures what the exact sliding window log costs at N = 10 to 1 million, for traffic exactly at
@@ -39,14 +39,14 @@ const DISTANCE_US: u64 = 10;
 const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
-    options::run(HELP, |mut options: Options| -> Result<bool, UsageError> {
-        let style = Style::from_flag(options.flag("--markdown"));
+    options::run(HELP, |mut options: BenchOptions| -> Result<bool, UsageError> {
+        let style = TableStyle::from_flag(options.flag("--markdown"));
         options.finish()?;
         println!("{}; load {}\n", machine::describe(), machine::load());
         machine::pin(0);
         let columns =
             ["N", "entries", "core ns", "limiter ns", "core bytes", "limiter bytes", "admitted"];
-        let mut table = Table::new("sliding_window_log at the limit", style, &columns);
+        let mut table = BenchTable::new("sliding_window_log at the limit", style, &columns);
         for units in [10, 100, 1_000, 10_000, 100_000, 1_000_000] {
             eprintln!("N = {units}");
             table.row(row(units));
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 fn row(units: u64) -> [String; 7] {
     let limit = Limit::per(units, Duration::from_micros(units * DISTANCE_US));
     let limit = limit.algorithm(Algorithm::SlidingWindowLog).build().expect("valid numbers");
-    let (mut core, mut admitted) = Core::fill(&limit, units);
+    let (mut core, mut admitted) = PureLog::fill(&limit, units);
     let limiter = Limiter::new(MemoryStore::new(4_096), ManualClock::new(Micros::ZERO));
     let mut instant = 0;
     let mut take = |key: u64| {
@@ -91,16 +91,16 @@ fn row(units: u64) -> [String; 7] {
 }
 
 /// A log in the hands of the pure functions.
-struct Core {
+struct PureLog {
     state: State,
     instant: u64,
     asked: u64,
 }
 
-impl Core {
+impl PureLog {
     /// After two periods at the limit; and the units admitted.
-    fn fill(limit: &Limit, units: u64) -> (Core, u64) {
-        let mut core = Core { state: State::fresh(limit, Micros::ZERO), instant: 0, asked: 0 };
+    fn fill(limit: &Limit, units: u64) -> (PureLog, u64) {
+        let mut core = PureLog { state: State::fresh(limit, Micros::ZERO), instant: 0, asked: 0 };
         let admitted = (0..2 * units).map(|_| u64::from(core.take(limit))).sum();
         (core, admitted)
     }
@@ -118,7 +118,7 @@ impl Core {
 
     fn bytes(&self) -> usize {
         let State::Log(log) = &self.state else { unreachable!("the limit is a log") };
-        let entry = size_of::<algorithm::sliding_window_log::Entry>();
+        let entry = size_of::<algorithm::sliding_window_log::SlidingLogEntry>();
         size_of::<State>() + log.entries.capacity() * entry
     }
 }

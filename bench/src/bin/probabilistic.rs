@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use tollgate::algorithm::{self, State};
 use tollgate::{Algorithm, Limit, Micros};
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::random::Random;
-use tollgate_bench::table::{Style, Table};
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::random::BenchRandom;
+use tollgate_bench::table::{BenchTable, TableStyle};
 
 const HELP: &str = "\
 Prints how far limits stray that several servers keep without a shared store.
@@ -56,19 +56,19 @@ fn main() -> ExitCode {
     options::run(HELP, run)
 }
 
-fn run(mut options: Options) -> Result<bool, UsageError> {
-    let style = Style::from_flag(options.flag("--markdown"));
+fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
+    let style = TableStyle::from_flag(options.flag("--markdown"));
     options.finish()?;
     let mut exact = true;
     for servers in [3, 10] {
         let title = format!("{servers} servers, {UNITS} a minute");
         let columns =
             ["servers", "balancer", "load", "passed", "most / N", "within 5 %", "wrongly no"];
-        let mut table = Table::new(title, style, &columns);
-        for (way, balancer) in WAYS {
+        let mut table = BenchTable::new(title, style, &columns);
+        for (way, balancer) in STRATEGIES {
             for load in [0.8, 1.2, 5.0] {
                 let (course, cells) = row(way, balancer, servers, load);
-                exact &= !matches!(way, Way::Routed) || course.most <= UNITS;
+                exact &= !matches!(way, FleetStrategy::Routed) || course.most <= UNITS;
                 table.row(cells);
             }
         }
@@ -79,7 +79,7 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
 
 /// How the servers keep the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum FleetStrategy {
     Routed,
     Divided,
     ByChance,
@@ -92,30 +92,39 @@ enum Balancer {
     Sticky,
 }
 
-const WAYS: [(Way, Balancer); 5] = [
-    (Way::Routed, Balancer::Sticky),
-    (Way::Divided, Balancer::Random),
-    (Way::Divided, Balancer::Sticky),
-    (Way::ByChance, Balancer::Random),
-    (Way::ByChance, Balancer::Sticky),
+const STRATEGIES: [(FleetStrategy, Balancer); 5] = [
+    (FleetStrategy::Routed, Balancer::Sticky),
+    (FleetStrategy::Divided, Balancer::Random),
+    (FleetStrategy::Divided, Balancer::Sticky),
+    (FleetStrategy::ByChance, Balancer::Random),
+    (FleetStrategy::ByChance, Balancer::Sticky),
 ];
 
 /// One row: the same traffic for every way.
-fn row(way: Way, balancer: Balancer, servers: u64, load: f64) -> (Course, [String; 7]) {
-    let traffic = poisson(load, &mut Random::new((load * 10.0) as u64));
-    let exact = Course::run(&traffic, Balancer::Sticky, vec![Server::with_limit(UNITS)]);
-    let fleet: Vec<Server> = match way {
-        Way::Routed => vec![Server::with_limit(UNITS)],
+fn row(
+    way: FleetStrategy,
+    balancer: Balancer,
+    servers: u64,
+    load: f64,
+) -> (FleetResult, [String; 7]) {
+    let traffic = poisson(load, &mut BenchRandom::new((load * 10.0) as u64));
+    let exact = FleetResult::run(&traffic, Balancer::Sticky, vec![FleetServer::with_limit(UNITS)]);
+    let fleet: Vec<FleetServer> = match way {
+        FleetStrategy::Routed => vec![FleetServer::with_limit(UNITS)],
         // Rounded up: a share of 33.3 that lets 33 pass would lose one in a hundred for ever.
-        Way::Divided => (0..servers).map(|_| Server::with_limit(UNITS.div_ceil(servers))).collect(),
-        Way::ByChance => (0..servers).map(|index| Server::by_chance(servers, index)).collect(),
+        FleetStrategy::Divided => {
+            (0..servers).map(|_| FleetServer::with_limit(UNITS.div_ceil(servers))).collect()
+        }
+        FleetStrategy::ByChance => {
+            (0..servers).map(|index| FleetServer::by_chance(servers, index)).collect()
+        }
     };
-    let course = Course::run(&traffic, balancer, fleet);
+    let course = FleetResult::run(&traffic, balancer, fleet);
     let cells = course.cells(way, balancer, load, &exact);
     (course, cells)
 }
 
-fn poisson(load: f64, random: &mut Random) -> Vec<u64> {
+fn poisson(load: f64, random: &mut BenchRandom) -> Vec<u64> {
     let mean = PERIOD_US as f64 / (UNITS as f64 * load);
     let mut after = 0.0;
     let next = || {
@@ -127,36 +136,40 @@ fn poisson(load: f64, random: &mut Random) -> Vec<u64> {
 }
 
 /// What one server knows of the caller.
-enum Server {
+enum FleetServer {
     Exact(Box<(Limit, State)>),
     ByChance {
         servers: u64,
         /// When requests came in the last period. Bound: what the traffic has in one.
         arrivals: VecDeque<u64>,
-        random: Random,
+        random: BenchRandom,
     },
 }
 
-impl Server {
-    fn with_limit(units: u64) -> Server {
+impl FleetServer {
+    fn with_limit(units: u64) -> FleetServer {
         let limit = Limit::per_minute(units).algorithm(Algorithm::SlidingWindowLog);
         let limit = limit.build().expect("valid numbers");
         let state = State::fresh(&limit, Micros::new(BEGIN_US));
-        Server::Exact(Box::new((limit, state)))
+        FleetServer::Exact(Box::new((limit, state)))
     }
 
-    fn by_chance(servers: u64, index: u64) -> Server {
-        Server::ByChance { servers, arrivals: VecDeque::new(), random: Random::new(1_000 + index) }
+    fn by_chance(servers: u64, index: u64) -> FleetServer {
+        FleetServer::ByChance {
+            servers,
+            arrivals: VecDeque::new(),
+            random: BenchRandom::new(1_000 + index),
+        }
     }
 
     fn admits(&mut self, at_us: u64) -> bool {
         match self {
-            Server::Exact(exact) => {
+            FleetServer::Exact(exact) => {
                 let (limit, state) = &mut **exact;
                 algorithm::take(limit, state, 1, Micros::new(at_us)).allowed
             }
-            Server::ByChance { servers, arrivals, random } => {
-                forget(arrivals, at_us);
+            FleetServer::ByChance { servers, arrivals, random } => {
+                drop_expired(arrivals, at_us);
                 arrivals.push_back(at_us);
                 let estimate = arrivals.len() as u64 * *servers;
                 estimate <= UNITS || random.unit() < UNITS as f64 / estimate as f64
@@ -166,14 +179,14 @@ impl Server {
 }
 
 /// What is one period old no longer counts.
-fn forget(instants: &mut VecDeque<u64>, now_us: u64) {
+fn drop_expired(instants: &mut VecDeque<u64>, now_us: u64) {
     while instants.front().is_some_and(|&first| first + PERIOD_US <= now_us) {
         instants.pop_front();
     }
 }
 
 /// What the servers together made of the traffic.
-struct Course {
+struct FleetResult {
     requests: u64,
     passed: u64,
     /// The most in any trailing period.
@@ -183,20 +196,20 @@ struct Course {
     periods: Vec<u64>,
 }
 
-impl Course {
-    fn run(traffic: &[u64], balancer: Balancer, mut servers: Vec<Server>) -> Course {
-        let mut course = Course {
+impl FleetResult {
+    fn run(traffic: &[u64], balancer: Balancer, mut servers: Vec<FleetServer>) -> FleetResult {
+        let mut course = FleetResult {
             requests: traffic.len() as u64,
             passed: 0,
             most: 0,
             wrongly_refused: 0,
             periods: vec![0; PERIODS as usize],
         };
-        let mut random = Random::new(7);
+        let mut random = BenchRandom::new(7);
         // What passed in the trailing period. Bound: the traffic of one.
         let mut trailing = VecDeque::new();
         for &at_us in traffic {
-            forget(&mut trailing, at_us);
+            drop_expired(&mut trailing, at_us);
             let had_room = (trailing.len() as u64) < UNITS;
             let index = match balancer {
                 Balancer::Random => random.below(servers.len() as u64) as usize,
@@ -214,19 +227,25 @@ impl Course {
         course
     }
 
-    fn cells(&self, way: Way, balancer: Balancer, load: f64, exact: &Course) -> [String; 7] {
+    fn cells(
+        &self,
+        way: FleetStrategy,
+        balancer: Balancer,
+        load: f64,
+        exact: &FleetResult,
+    ) -> [String; 7] {
         let percent =
             |part: u64, whole: u64| format!("{:.1} %", part as f64 * 100.0 / whole as f64);
         let near = |(own, exact): &(&u64, &u64)| own.abs_diff(**exact) * 20 <= **exact;
         let pairs = self.periods.iter().zip(&exact.periods);
         [
             match way {
-                Way::Routed => "one server for the caller".into(),
-                Way::Divided => "limit / servers".into(),
-                Way::ByChance => "by chance".into(),
+                FleetStrategy::Routed => "one server for the caller".into(),
+                FleetStrategy::Divided => "limit / servers".into(),
+                FleetStrategy::ByChance => "by chance".into(),
             },
             match (way, balancer) {
-                (Way::Routed, _) => "by caller".into(),
+                (FleetStrategy::Routed, _) => "by caller".into(),
                 (_, Balancer::Random) => "random".into(),
                 (_, Balancer::Sticky) => "sticky".into(),
             },

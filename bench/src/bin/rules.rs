@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::random::Random;
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::random::BenchRandom;
 use tollgate_bench::stopwatch::{Stopwatch, median};
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 use tollgate_rules::compile::compile;
 use tollgate_rules::pattern::Pattern;
 use tollgate_rules::source::Source;
@@ -43,16 +43,16 @@ const REQUESTS: usize = 200_000;
 const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
-    options::run(HELP, |mut options: Options| -> Result<bool, UsageError> {
-        let style = Style::from_flag(options.flag("--markdown"));
+    options::run(HELP, |mut options: BenchOptions| -> Result<bool, UsageError> {
+        let style = TableStyle::from_flag(options.flag("--markdown"));
         options.finish()?;
         println!("{}; load {}\n", machine::describe(), machine::load());
         machine::pin(0);
         let columns = ["rules", "compile ms", "decide ns", "no rule ns", "in turn ns"];
-        let mut table = Table::new("rules with a path each", style, &columns);
+        let mut table = BenchTable::new("rules with a path each", style, &columns);
         let measured = COUNTS.map(|count| {
             eprintln!("{count} rules");
-            Measured::new(count)
+            RulesMeasurement::new(count)
         });
         for one in &measured {
             table.row(one.row());
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn report(measured: &[Measured; 3]) -> bool {
+fn report(measured: &[RulesMeasurement; 3]) -> bool {
     let [few, _, many] = measured;
     let growth = many.decide_ns / few.decide_ns;
     let verdict = |met: bool| if met { "PASS" } else { "MISS" };
@@ -76,16 +76,16 @@ fn report(measured: &[Measured; 3]) -> bool {
     quick && flat
 }
 
-struct Measured {
+struct RulesMeasurement {
     count: usize,
     compile_ms: f64,
     decide_ns: f64,
-    none_ns: f64,
-    in_turn_ns: f64,
+    unmatched_ns: f64,
+    linear_scan_ns: f64,
 }
 
-impl Measured {
-    fn new(count: usize) -> Measured {
+impl RulesMeasurement {
+    fn new(count: usize) -> RulesMeasurement {
         let source = [Source::from_text("rules.yaml", &rules_file(count))];
         let compile_ms = repeated(|| {
             let watch = Stopwatch::start();
@@ -94,17 +94,17 @@ impl Measured {
         });
         let limiter = Limiter::new(MemoryStore::new(100_000), ManualClock::new(Micros::ZERO));
         let gatekeeper = Gatekeeper::new(compiled(&source), limiter);
-        let mut random = Random::new(42);
+        let mut random = BenchRandom::new(42);
         let paths: Vec<String> =
             (0..1_024).map(|_| path(random.below(count as u64) as usize) + "/42").collect();
         let strangers: Vec<String> =
             (0..1_024).map(|number| format!("/other/{number}/x")).collect();
-        Measured {
+        RulesMeasurement {
             count,
             compile_ms,
             decide_ns: decide(&gatekeeper, &paths),
-            none_ns: decide(&gatekeeper, &strangers),
-            in_turn_ns: in_turn(count, &paths),
+            unmatched_ns: decide(&gatekeeper, &strangers),
+            linear_scan_ns: linear_scan(count, &paths),
         }
     }
 
@@ -113,8 +113,8 @@ impl Measured {
             thousands(self.count as u64),
             figures(self.compile_ms),
             figures(self.decide_ns),
-            figures(self.none_ns),
-            figures(self.in_turn_ns),
+            figures(self.unmatched_ns),
+            figures(self.linear_scan_ns),
         ]
     }
 }
@@ -155,7 +155,7 @@ fn decide(gatekeeper: &Gatekeeper<MemoryStore, ManualClock>, paths: &[String]) -
     })
 }
 
-fn in_turn(count: usize, paths: &[String]) -> f64 {
+fn linear_scan(count: usize, paths: &[String]) -> f64 {
     let pattern = |number| Pattern::parse(&(path(number) + "/{id}")).expect("a pattern");
     let patterns: Vec<Pattern> = (0..count).map(pattern).collect();
     let requests = (2_000_000 / count).min(REQUESTS);

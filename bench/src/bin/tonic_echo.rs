@@ -19,7 +19,8 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use tollgate_bench::envoy::{
-    DescriptorStatus, Duration, OK, RateLimit, RateLimitRequest, RateLimitResponse,
+    BenchDescriptorStatus, BenchProtoDuration, BenchRateLimit, BenchRateLimitRequest,
+    BenchRateLimitResponse, OK,
 };
 
 fn main() -> ExitCode {
@@ -46,20 +47,20 @@ fn serve(listener: TcpListener) -> io::Result<()> {
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let server = Server::builder().add_service(RateLimitService);
+        let server = Server::builder().add_service(EchoRateLimitService);
         server.serve_with_incoming(incoming).await.map_err(io::Error::other)
     })
 }
 
 /// The service, as tonic's generator would write it.
 #[derive(Clone)]
-struct RateLimitService;
+struct EchoRateLimitService;
 
-impl NamedService for RateLimitService {
+impl NamedService for EchoRateLimitService {
     const NAME: &'static str = "envoy.service.ratelimit.v3.RateLimitService";
 }
 
-impl Service<Request<Body>> for RateLimitService {
+impl Service<Request<Body>> for EchoRateLimitService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -70,22 +71,22 @@ impl Service<Request<Body>> for RateLimitService {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(async move {
-            let codec = ProstCodec::<RateLimitResponse, RateLimitRequest>::default();
-            Ok(Grpc::new(codec).unary(ShouldRateLimit, request).await)
+            let codec = ProstCodec::<BenchRateLimitResponse, BenchRateLimitRequest>::default();
+            Ok(Grpc::new(codec).unary(EchoShouldRateLimit, request).await)
         })
     }
 }
 
-struct ShouldRateLimit;
+struct EchoShouldRateLimit;
 
-impl UnaryService<RateLimitRequest> for ShouldRateLimit {
-    type Response = RateLimitResponse;
-    type Future = Ready<Result<tonic::Response<RateLimitResponse>, tonic::Status>>;
+impl UnaryService<BenchRateLimitRequest> for EchoShouldRateLimit {
+    type Response = BenchRateLimitResponse;
+    type Future = Ready<Result<tonic::Response<BenchRateLimitResponse>, tonic::Status>>;
 
-    fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
+    fn call(&mut self, request: tonic::Request<BenchRateLimitRequest>) -> Self::Future {
         let descriptors = request.into_inner().descriptors;
         let statuses = descriptors.iter().map(|_| status()).collect();
-        ready(Ok(tonic::Response::new(RateLimitResponse {
+        ready(Ok(tonic::Response::new(BenchRateLimitResponse {
             overall_code: OK,
             statuses,
             response_headers_to_add: Vec::new(),
@@ -94,14 +95,14 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
 }
 
 /// As long as Tollgate's.
-fn status() -> DescriptorStatus {
+fn status() -> BenchDescriptorStatus {
     let current_limit =
-        RateLimit { requests_per_unit: 1_000_000, unit: 1, name: "per-address".into() };
-    DescriptorStatus {
+        BenchRateLimit { requests_per_unit: 1_000_000, unit: 1, name: "per-address".into() };
+    BenchDescriptorStatus {
         code: OK,
         current_limit: Some(current_limit),
         limit_remaining: 999_999,
-        duration_until_reset: Some(Duration { seconds: 1, nanos: 0 }),
+        duration_until_reset: Some(BenchProtoDuration { seconds: 1, nanos: 0 }),
     }
 }
 
@@ -110,8 +111,8 @@ mod tests {
     use super::*;
     use tollgate_bench::envoy::{framed, request};
     use tollgate_bench::generator;
-    use tollgate_bench::generator::grpc::{Grpc, check};
-    use tollgate_bench::generator::requests::Requests;
+    use tollgate_bench::generator::grpc::{GrpcLoadClient, check};
+    use tollgate_bench::generator::requests::RequestList;
 
     #[test]
     fn the_generator_and_a_whole_client_understand_it() {
@@ -119,16 +120,20 @@ mod tests {
         let address = listener.local_addr().unwrap();
         std::thread::spawn(|| serve(listener));
         let messages =
-            Requests::of(1, |callers| framed(&request("bench", &callers[0].to_string())));
+            RequestList::generate(1, |callers| framed(&request("bench", &callers[0].to_string())));
         let answer = check(address, messages.get(0)).unwrap();
         assert_eq!((answer.overall_code, answer.statuses), (OK, vec![status()]));
-        let sample = generator::trial(address, |index| Grpc::new(&messages, 16, index)).unwrap();
+        let sample =
+            generator::measure_briefly(address, |index| GrpcLoadClient::new(&messages, 16, index))
+                .unwrap();
         assert!(sample.requests_per_s > 0.0);
 
         // Not a message: tonic says so with a status and without an answer.
-        let broken = Requests::of(1, |_| b"\0\0\0\0\x01\xff");
+        let broken = RequestList::generate(1, |_| b"\0\0\0\0\x01\xff");
         assert!(check(address, broken.get(0)).unwrap_err().contains("grpc-status"));
-        let problem = generator::trial(address, |index| Grpc::new(&broken, 1, index)).unwrap_err();
+        let problem =
+            generator::measure_briefly(address, |index| GrpcLoadClient::new(&broken, 1, index))
+                .unwrap_err();
         assert!(problem.contains("without a message"), "{problem}");
     }
 }

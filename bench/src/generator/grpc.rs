@@ -12,12 +12,12 @@ pub use check::check;
 
 use std::time::Duration;
 
-use super::requests::{Cursor, Requests};
-use super::{Talk, Turn};
+use super::requests::{RequestCursor, RequestList};
+use super::{ClientContext, LoadClient};
 use crate::envoy::PATH;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const HEAD_BYTES: usize = 9;
+const FRAME_HEADER_BYTES: usize = 9;
 /// What each side may send before it is told otherwise.
 const WINDOW_BYTES: u32 = 65_535;
 /// The window that the server gets is never renewed: with the largest there is, it can send 2 GiB.
@@ -27,7 +27,7 @@ const ANSWER_BEGINS: [u8; 2] = [0, 0];
 const ANSWER_CODE: [u8; 2] = [0x08, 0x01];
 
 /// Kinds of frames (RFC 9113, section 6).
-mod kind {
+mod frame_kind {
     pub(super) const DATA: u8 = 0;
     pub(super) const HEADERS: u8 = 1;
     pub(super) const SETTINGS: u8 = 4;
@@ -43,28 +43,28 @@ const TABLE_SIZE: (u16, u32) = (1, 4_096);
 
 /// A few streams on one connection.
 #[derive(Debug)]
-pub struct Grpc<'a> {
-    messages: Cursor<'a>,
+pub struct GrpcLoadClient<'a> {
+    messages: RequestCursor<'a>,
     /// Those on the way. Bound: as many as `new` was told.
-    streams: Vec<Stream>,
+    streams: Vec<GrpcStream>,
     next_id: u32,
     /// Bytes that the server takes before it says more.
     window: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct GrpcStream {
     id: u32,
     asked_at: Duration,
     /// Whether its message has come.
     has_message: bool,
 }
 
-impl<'a> Grpc<'a> {
+impl<'a> GrpcLoadClient<'a> {
     /// What is said on the connection at `index`: `messages` are framed.
-    pub fn new(messages: &'a Requests, streams: usize, index: usize) -> Grpc<'a> {
-        Grpc {
-            messages: Cursor::new(messages, index),
+    pub fn new(messages: &'a RequestList, streams: usize, index: usize) -> GrpcLoadClient<'a> {
+        GrpcLoadClient {
+            messages: RequestCursor::new(messages, index),
             streams: Vec::with_capacity(streams),
             next_id: 1,
             window: i64::from(WINDOW_BYTES),
@@ -72,7 +72,7 @@ impl<'a> Grpc<'a> {
     }
 
     /// Opens a stream: header fields and the message, and that is the end of it.
-    fn ask(&mut self, turn: &mut Turn<'_>) -> Result<Stream, String> {
+    fn open_stream(&mut self, turn: &mut ClientContext<'_>) -> Result<GrpcStream, String> {
         let (id, message) = (self.next_id, self.messages.next_request());
         self.next_id += 2;
         self.window -= message.len() as i64;
@@ -80,40 +80,47 @@ impl<'a> Grpc<'a> {
             return Err("the server takes no more: it does not renew its window in time".into());
         }
         match id {
-            1 => frame(turn.out, kind::HEADERS, END_HEADERS, id, &fields_first()),
-            _ => frame(turn.out, kind::HEADERS, END_HEADERS, id, &FIELDS_NEXT),
+            1 => write_frame(turn.out, frame_kind::HEADERS, END_HEADERS, id, &first_header_block()),
+            _ => write_frame(turn.out, frame_kind::HEADERS, END_HEADERS, id, &NEXT_HEADER_BLOCK),
         }
-        frame(turn.out, kind::DATA, END_STREAM, id, message);
-        Ok(Stream { id, asked_at: turn.now, has_message: false })
+        write_frame(turn.out, frame_kind::DATA, END_STREAM, id, message);
+        Ok(GrpcStream { id, asked_at: turn.now, has_message: false })
     }
 
     /// What one frame from the server means.
-    fn frame(&mut self, head: Head, payload: &[u8], turn: &mut Turn<'_>) -> Result<(), String> {
+    fn handle_frame(
+        &mut self,
+        head: FrameHeader,
+        payload: &[u8],
+        turn: &mut ClientContext<'_>,
+    ) -> Result<(), String> {
         match head.kind {
-            kind::DATA => {
+            frame_kind::DATA => {
                 let code = payload.get(5..7);
                 if !payload.starts_with(&ANSWER_BEGINS) || code != Some(&ANSWER_CODE) {
                     return Err("a message that does not say OK".into());
                 }
                 self.stream(head.stream)?.has_message = true;
             }
-            kind::HEADERS if head.flags & END_STREAM != 0 => {
+            frame_kind::HEADERS if head.flags & END_STREAM != 0 => {
                 let stream = *self.stream(head.stream)?;
                 if !stream.has_message {
                     return Err("an answer without a message".into());
                 }
-                turn.answered(1, stream.asked_at);
-                let next = self.ask(turn)?;
+                turn.count_answers(1, stream.asked_at);
+                let next = self.open_stream(turn)?;
                 *self.stream(head.stream)? = next;
             }
-            kind::HEADERS => {}
-            kind::SETTINGS if head.flags & ACK == 0 => {
-                settings(payload)?;
-                frame(turn.out, kind::SETTINGS, ACK, 0, &[]);
+            frame_kind::HEADERS => {}
+            frame_kind::SETTINGS if head.flags & ACK == 0 => {
+                check_settings(payload)?;
+                write_frame(turn.out, frame_kind::SETTINGS, ACK, 0, &[]);
             }
-            kind::PING if head.flags & ACK == 0 => frame(turn.out, kind::PING, ACK, 0, payload),
-            kind::SETTINGS | kind::PING => {}
-            kind::WINDOW_UPDATE => {
+            frame_kind::PING if head.flags & ACK == 0 => {
+                write_frame(turn.out, frame_kind::PING, ACK, 0, payload)
+            }
+            frame_kind::SETTINGS | frame_kind::PING => {}
+            frame_kind::WINDOW_UPDATE => {
                 let bytes: [u8; 4] = payload.try_into().map_err(|_| "a broken WINDOW_UPDATE")?;
                 if head.stream == 0 {
                     self.window += i64::from(u32::from_be_bytes(bytes));
@@ -124,31 +131,35 @@ impl<'a> Grpc<'a> {
         Ok(())
     }
 
-    fn stream(&mut self, id: u32) -> Result<&mut Stream, String> {
+    fn stream(&mut self, id: u32) -> Result<&mut GrpcStream, String> {
         let stream = self.streams.iter_mut().find(|stream| stream.id == id);
         stream.ok_or_else(|| format!("an answer on stream {id}, which has no question"))
     }
 }
 
-impl Talk for Grpc<'_> {
-    fn begin(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
+impl LoadClient for GrpcLoadClient<'_> {
+    fn on_connected(&mut self, turn: &mut ClientContext<'_>) -> Result<(), String> {
         turn.out.extend_from_slice(PREFACE);
-        frame(turn.out, kind::SETTINGS, 0, 0, &[]);
+        write_frame(turn.out, frame_kind::SETTINGS, 0, 0, &[]);
         let more = WINDOW_BYTES_MAX - WINDOW_BYTES;
-        frame(turn.out, kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+        write_frame(turn.out, frame_kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         for _ in 0..self.streams.capacity() {
-            let stream = self.ask(turn)?;
+            let stream = self.open_stream(turn)?;
             self.streams.push(stream);
         }
         Ok(())
     }
 
-    fn hear(&mut self, received: &[u8], turn: &mut Turn<'_>) -> Result<usize, String> {
+    fn on_received(
+        &mut self,
+        received: &[u8],
+        turn: &mut ClientContext<'_>,
+    ) -> Result<usize, String> {
         let mut heard = 0;
-        while let Some((head, rest)) = Head::read(&received[heard..]) {
+        while let Some((head, rest)) = FrameHeader::read(&received[heard..]) {
             let Some(payload) = rest.get(..head.payload_bytes) else { break };
-            self.frame(head, payload, turn)?;
-            heard += HEAD_BYTES + head.payload_bytes;
+            self.handle_frame(head, payload, turn)?;
+            heard += FRAME_HEADER_BYTES + head.payload_bytes;
         }
         Ok(heard)
     }
@@ -156,25 +167,25 @@ impl Talk for Grpc<'_> {
 
 /// The nine bytes before each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
+struct FrameHeader {
     payload_bytes: usize,
     kind: u8,
     flags: u8,
     stream: u32,
 }
 
-impl Head {
+impl FrameHeader {
     /// And what is behind them; `None` if they are not all there.
-    fn read(bytes: &[u8]) -> Option<(Head, &[u8])> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    fn read(bytes: &[u8]) -> Option<(FrameHeader, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>()?;
         let [a, b, c, kind, flags, id @ ..] = *head;
         let payload_bytes = u32::from_be_bytes([0, a, b, c]) as usize;
         let stream = u32::from_be_bytes(id) & (u32::MAX >> 1);
-        Some((Head { payload_bytes, kind, flags, stream }, rest))
+        Some((FrameHeader { payload_bytes, kind, flags, stream }, rest))
     }
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
     out.extend_from_slice(&[a, b, c, kind, flags]);
     out.extend_from_slice(&stream.to_be_bytes());
@@ -182,7 +193,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
 }
 
 /// The header fields are sent by their numbers in a table of the usual size.
-fn settings(payload: &[u8]) -> Result<(), String> {
+fn check_settings(payload: &[u8]) -> Result<(), String> {
     for setting in payload.chunks_exact(6) {
         let name = u16::from_be_bytes([setting[0], setting[1]]);
         let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
@@ -195,7 +206,7 @@ fn settings(payload: &[u8]) -> Result<(), String> {
 
 /// The fields of the first call on a connection, in full: the server puts them into its table.
 /// HPACK (RFC 7541), without Huffman coding.
-fn fields_first() -> Vec<u8> {
+fn first_header_block() -> Vec<u8> {
     // From the static table: POST, http.
     let mut block = vec![0x83, 0x86];
     // With a name from it: `:path`, `:authority`, `content-type`; with a new one; `user-agent`.
@@ -217,7 +228,8 @@ fn fields_first() -> Vec<u8> {
 }
 
 /// The fields of every other call by their numbers, the one that was sent last is 62.
-const FIELDS_NEXT: [u8; 7] = [0x83, 0x86, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
+const NEXT_HEADER_BLOCK: [u8; 7] =
+    [0x83, 0x86, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
 
 #[cfg(test)]
 mod tests {
@@ -226,11 +238,12 @@ mod tests {
     #[test]
     fn frames_are_read_as_they_are_written() {
         let mut bytes = Vec::new();
-        frame(&mut bytes, kind::DATA, END_STREAM, 3, b"abc");
+        write_frame(&mut bytes, frame_kind::DATA, END_STREAM, 3, b"abc");
         assert_eq!(bytes, b"\0\0\x03\0\x01\0\0\0\x03abc");
-        let head = Head { payload_bytes: 3, kind: kind::DATA, flags: END_STREAM, stream: 3 };
-        assert_eq!(Head::read(&bytes), Some((head, &b"abc"[..])));
-        assert_eq!(Head::read(&bytes[..8]), None);
+        let head =
+            FrameHeader { payload_bytes: 3, kind: frame_kind::DATA, flags: END_STREAM, stream: 3 };
+        assert_eq!(FrameHeader::read(&bytes), Some((head, &b"abc"[..])));
+        assert_eq!(FrameHeader::read(&bytes[..8]), None);
     }
 
     #[test]
@@ -241,7 +254,7 @@ mod tests {
             (b"\0\x03\0\0\0\x64\0\x01\0\0\x0f\xff", false),
         ];
         for (payload, expected) in rows {
-            assert_eq!(settings(payload).is_ok(), expected, "{payload:?}");
+            assert_eq!(check_settings(payload).is_ok(), expected, "{payload:?}");
         }
     }
 }

@@ -7,47 +7,51 @@ use std::time::Duration;
 
 use memchr::memchr;
 
-use super::requests::{Cursor, Requests};
-use super::{Talk, Turn, shown};
+use super::requests::{RequestCursor, RequestList};
+use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::process::START_MAX;
 
 /// One request on the way; every answer must be 200.
 #[derive(Debug)]
-pub struct Http<'a> {
-    requests: Cursor<'a>,
+pub struct HttpLoadClient<'a> {
+    requests: RequestCursor<'a>,
     asked_at: Duration,
 }
 
-impl<'a> Http<'a> {
+impl<'a> HttpLoadClient<'a> {
     /// What is said on the connection at `index`.
-    pub fn new(requests: &'a Requests, index: usize) -> Http<'a> {
-        Http { requests: Cursor::new(requests, index), asked_at: Duration::ZERO }
+    pub fn new(requests: &'a RequestList, index: usize) -> HttpLoadClient<'a> {
+        HttpLoadClient { requests: RequestCursor::new(requests, index), asked_at: Duration::ZERO }
     }
 }
 
-impl Talk for Http<'_> {
-    fn begin(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
+impl LoadClient for HttpLoadClient<'_> {
+    fn on_connected(&mut self, turn: &mut ClientContext<'_>) -> Result<(), String> {
         turn.out.extend_from_slice(self.requests.next_request());
         self.asked_at = turn.now;
         Ok(())
     }
 
-    fn hear(&mut self, received: &[u8], turn: &mut Turn<'_>) -> Result<usize, String> {
+    fn on_received(
+        &mut self,
+        received: &[u8],
+        turn: &mut ClientContext<'_>,
+    ) -> Result<usize, String> {
         match progress(received)? {
-            Progress::Incomplete => Ok(0),
-            Progress::Complete { status: 200, .. } => {
-                turn.answered(1, self.asked_at);
-                self.begin(turn)?;
+            ResponseProgress::Incomplete => Ok(0),
+            ResponseProgress::Complete { status: 200, .. } => {
+                turn.count_answers(1, self.asked_at);
+                self.on_connected(turn)?;
                 Ok(received.len())
             }
-            Progress::Complete { .. } => Err("the status is not 200".into()),
+            ResponseProgress::Complete { .. } => Err("the status is not 200".into()),
         }
     }
 }
 
 /// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ResponseProgress {
     /// More must come.
     Incomplete,
     /// All of it is there.
@@ -61,21 +65,23 @@ pub enum Progress {
 
 /// Reads the response at the beginning of `bytes`. One response at a time is expected: bytes behind
 /// its end are an error, as is a body whose length is not told ahead.
-pub fn progress(bytes: &[u8]) -> Result<Progress, &'static str> {
-    let Some(head) = head(bytes)? else { return Ok(Progress::Incomplete) };
+pub fn progress(bytes: &[u8]) -> Result<ResponseProgress, &'static str> {
+    let Some(head) = head(bytes)? else { return Ok(ResponseProgress::Incomplete) };
     let body_bytes = match (head.status, head.content_length) {
         (204 | 304, _) => 0,
         (_, Some(length)) => length,
         (_, None) => return Err("the response has no Content-Length"),
     };
     match bytes.len() - head.bytes {
-        got if got < body_bytes => Ok(Progress::Incomplete),
-        got if got == body_bytes => Ok(Progress::Complete { status: head.status, body_bytes }),
+        got if got < body_bytes => Ok(ResponseProgress::Incomplete),
+        got if got == body_bytes => {
+            Ok(ResponseProgress::Complete { status: head.status, body_bytes })
+        }
         _ => Err("the response is longer than its Content-Length says"),
     }
 }
 
-struct Head {
+struct ResponseHead {
     status: u16,
     content_length: Option<usize>,
     /// With the empty line.
@@ -83,8 +89,8 @@ struct Head {
 }
 
 /// The status line and the headers, once the empty line behind them is there.
-fn head(bytes: &[u8]) -> Result<Option<Head>, &'static str> {
-    let mut head = Head { status: 0, content_length: None, bytes: 0 };
+fn head(bytes: &[u8]) -> Result<Option<ResponseHead>, &'static str> {
+    let mut head = ResponseHead { status: 0, content_length: None, bytes: 0 };
     while let Some(length) = memchr(b'\n', &bytes[head.bytes..]) {
         let line = &bytes[head.bytes..head.bytes + length];
         let is_first = head.bytes == 0;
@@ -118,7 +124,7 @@ fn content_length(line: &[u8]) -> Result<Option<usize>, &'static str> {
 
 /// A whole answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct BenchHttpResponse {
     /// The three digits.
     pub status: u16,
     /// Length of the body.
@@ -128,7 +134,7 @@ pub struct Answer {
 }
 
 /// Asks one question on a connection of its own.
-pub fn ask(address: SocketAddr, request: &[u8]) -> Result<Answer, String> {
+pub fn ask(address: SocketAddr, request: &[u8]) -> Result<BenchHttpResponse, String> {
     let stream = TcpStream::connect(address).and_then(|mut stream| {
         stream.set_read_timeout(Some(START_MAX))?;
         stream.write_all(request)?;
@@ -137,12 +143,12 @@ pub fn ask(address: SocketAddr, request: &[u8]) -> Result<Answer, String> {
     let mut stream = stream.map_err(|error| format!("cannot ask {address}: {error}"))?;
     let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
     loop {
-        let quoted = |problem: &str| format!("{problem}; it said:\n{}", shown(&answer));
+        let quoted = |problem: &str| format!("{problem}; it said:\n{}", answer_excerpt(&answer));
         match progress(&answer).map_err(quoted)? {
-            Progress::Incomplete => {}
-            Progress::Complete { status, body_bytes } => {
+            ResponseProgress::Incomplete => {}
+            ResponseProgress::Complete { status, body_bytes } => {
                 let text = String::from_utf8_lossy(&answer).into_owned();
-                return Ok(Answer { status, body_bytes, text });
+                return Ok(BenchHttpResponse { status, body_bytes, text });
             }
         }
         match stream.read(&mut buffer) {
@@ -159,13 +165,16 @@ mod tests {
 
     #[test]
     fn a_response_ends_where_its_headers_say() {
-        let complete = |status, body_bytes| Ok(Progress::Complete { status, body_bytes });
+        let complete = |status, body_bytes| Ok(ResponseProgress::Complete { status, body_bytes });
         let rows = [
-            ("", Ok(Progress::Incomplete)),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n", Ok(Progress::Incomplete)),
+            ("", Ok(ResponseProgress::Incomplete)),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n", Ok(ResponseProgress::Incomplete)),
             ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", complete(200, 0)),
             ("HTTP/1.1 204 No Content\r\nServer: a\r\n\r\n", complete(204, 0)),
-            ("HTTP/1.1 429 No\r\nServer: a\r\nContent-Length:2\r\n\r\n{", Ok(Progress::Incomplete)),
+            (
+                "HTTP/1.1 429 No\r\nServer: a\r\nContent-Length:2\r\n\r\n{",
+                Ok(ResponseProgress::Incomplete),
+            ),
             ("HTTP/1.1 429 No\r\nServer: a\r\nContent-Length:2\r\n\r\n{}", complete(429, 2)),
         ];
         for (text, expected) in rows {

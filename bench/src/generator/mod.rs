@@ -4,7 +4,7 @@
 //! a server can do at most and what a request costs it. It says little about latency under a load
 //! that does not wait, and the percentiles are to be read as a comparison within one run.
 //!
-//! What is said on a connection is a [`Talk`]: HTTP/1.1, RESP or gRPC. Nothing is allocated for a
+//! What is said on a connection is a [`LoadClient`]: HTTP/1.1, RESP or gRPC. Nothing is allocated for a
 //! request once the buffers have grown.
 
 pub mod grpc;
@@ -21,11 +21,11 @@ use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use crate::rounds::{Sample, Span};
+use crate::rounds::{SampleTiming, ServerSample};
 use crate::stopwatch::{Stopwatch, processor_ns_of};
 
 /// A server that is silent for so long is broken.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most that is received and not yet understood; a batch of 64 decisions over HTTP takes about
 /// 20 KiB.
 const RECEIVED_BYTES_MAX: usize = 256 << 10;
@@ -33,16 +33,20 @@ const RECEIVED_BYTES_MAX: usize = 256 << 10;
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// What is said on one connection.
-pub trait Talk {
+pub trait LoadClient {
     /// Asks the first questions.
-    fn begin(&mut self, turn: &mut Turn<'_>) -> Result<(), String>;
+    fn on_connected(&mut self, turn: &mut ClientContext<'_>) -> Result<(), String>;
 
     /// Takes what has come, asks what follows from it, and says how many bytes it needs no more.
-    fn hear(&mut self, received: &[u8], turn: &mut Turn<'_>) -> Result<usize, String>;
+    fn on_received(
+        &mut self,
+        received: &[u8],
+        turn: &mut ClientContext<'_>,
+    ) -> Result<usize, String>;
 }
 
-/// What a [`Talk`] may do when it has its turn.
-pub struct Turn<'a> {
+/// What a [`LoadClient`] may do when it has its turn.
+pub struct ClientContext<'a> {
     /// When it is, on the generator's clock.
     pub now: Duration,
     /// What to send. Bound: the questions on the way on one connection, as long as they are.
@@ -51,16 +55,16 @@ pub struct Turn<'a> {
     latencies_ns: &'a mut Histogram<u64>,
 }
 
-impl Turn<'_> {
+impl ClientContext<'_> {
     /// Counts `requests` that were asked together and are answered now.
-    pub fn answered(&mut self, requests: u64, asked_at: Duration) {
+    pub fn count_answers(&mut self, requests: u64, asked_at: Duration) {
         *self.answers += requests;
         let latency_ns = self.now.saturating_sub(asked_at).as_nanos() as u64;
         self.latencies_ns.record(latency_ns).expect("it grows as needed");
     }
 }
 
-impl fmt::Debug for Turn<'_> {
+impl fmt::Debug for ClientContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").field("now", &self.now).finish_non_exhaustive()
     }
@@ -68,7 +72,7 @@ impl fmt::Debug for Turn<'_> {
 
 /// One measurement: who is asked, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct LoadSpec {
     /// Where the server listens.
     pub address: SocketAddr,
     /// The process whose processor time counts.
@@ -76,12 +80,15 @@ pub struct Load {
     /// How many connections.
     pub connections: usize,
     /// How long.
-    pub span: Span,
+    pub span: SampleTiming,
 }
 
-/// Measures once, over new connections. `talk` makes what is said on the connection at an index.
-pub fn measure<T: Talk>(load: &Load, talk: impl Fn(usize) -> T) -> Result<Sample, String> {
-    let mut generator = Generator::connect(load, talk)?;
+/// Measures once, over new connections. `client` makes what is said on the connection at an index.
+pub fn measure<T: LoadClient>(
+    load: &LoadSpec,
+    talk: impl Fn(usize) -> T,
+) -> Result<ServerSample, String> {
+    let mut generator = LoadGenerator::connect(load, talk)?;
     generator.run(load.span.warm_up)?;
     generator.latencies_ns.clear();
     let server_ns = || processor_ns_of(load.server).ok_or("the server is gone");
@@ -93,7 +100,7 @@ pub fn measure<T: Talk>(load: &Load, talk: impl Fn(usize) -> T) -> Result<Sample
         return Err("not one answer in time".into());
     }
     let percentile_us = |it| generator.latencies_ns.value_at_percentile(it) as f64 / 1_000.0;
-    Ok(Sample {
+    Ok(ServerSample {
         requests_per_s: requests / elapsed.as_secs_f64(),
         server_us: (server_ns_after - server_ns_before) as f64 / 1_000.0 / requests,
         generator_us: generator_ns as f64 / 1_000.0 / requests,
@@ -103,42 +110,45 @@ pub fn measure<T: Talk>(load: &Load, talk: impl Fn(usize) -> T) -> Result<Sample
 }
 
 /// Asks a server in this process for a few moments, over three connections: for tests of servers.
-pub fn trial<T: Talk>(address: SocketAddr, talk: impl Fn(usize) -> T) -> Result<Sample, String> {
+pub fn measure_briefly<T: LoadClient>(
+    address: SocketAddr,
+    talk: impl Fn(usize) -> T,
+) -> Result<ServerSample, String> {
     // Each phase goes on to its first answer, however busy the machine is.
     let moment = Duration::from_millis(20);
-    let span = Span { warm_up: moment, duration: moment };
-    measure(&Load { address, server: std::process::id(), connections: 3, span }, talk)
+    let span = SampleTiming { warm_up: moment, duration: moment };
+    measure(&LoadSpec { address, server: std::process::id(), connections: 3, span }, talk)
 }
 
-struct Generator<T> {
+struct LoadGenerator<T> {
     poll: Poll,
     clock: Stopwatch,
-    /// Bound: as many as `Load` says.
-    connections: Vec<Connection<T>>,
+    /// Bound: as many as `LoadSpec` says.
+    connections: Vec<LoadConnection<T>>,
     /// Since the phase began.
     answers: u64,
     latencies_ns: Histogram<u64>,
 }
 
-impl<T: Talk> Generator<T> {
-    fn connect(load: &Load, talk: impl Fn(usize) -> T) -> Result<Generator<T>, String> {
+impl<T: LoadClient> LoadGenerator<T> {
+    fn connect(load: &LoadSpec, talk: impl Fn(usize) -> T) -> Result<LoadGenerator<T>, String> {
         let poll = Poll::new().map_err(|error| format!("no epoll: {error}"))?;
-        let connect = |index| Connection::new(load.address, &poll, Token(index), talk(index));
+        let connect = |index| LoadConnection::new(load.address, &poll, Token(index), talk(index));
         let connections: io::Result<Vec<_>> = (0..load.connections).map(connect).collect();
         let connections =
             connections.map_err(|error| format!("cannot connect to {}: {error}", load.address))?;
         let latencies_ns = Histogram::new(3).expect("3 digits are within its range");
         let clock = Stopwatch::start();
-        let mut generator = Generator { poll, clock, connections, answers: 0, latencies_ns };
-        (0..load.connections).try_for_each(|index| generator.begin(index))?;
+        let mut generator = LoadGenerator { poll, clock, connections, answers: 0, latencies_ns };
+        (0..load.connections).try_for_each(|index| generator.start_connection(index))?;
         Ok(generator)
     }
 
-    fn begin(&mut self, index: usize) -> Result<(), String> {
+    fn start_connection(&mut self, index: usize) -> Result<(), String> {
         let (now, connection) = (self.clock.elapsed(), &mut self.connections[index]);
         let (answers, latencies_ns) = (&mut self.answers, &mut self.latencies_ns);
-        let mut turn = Turn { now, out: &mut connection.out, answers, latencies_ns };
-        connection.talk.begin(&mut turn)?;
+        let mut turn = ClientContext { now, out: &mut connection.out, answers, latencies_ns };
+        connection.client.on_connected(&mut turn)?;
         connection.send()
     }
 
@@ -149,34 +159,34 @@ impl<T: Talk> Generator<T> {
         self.answers = 0;
         while self.answers < REQUESTS_MAX {
             let now = self.clock.elapsed();
-            if now >= end && (self.answers > 0 || now >= end + SILENCE_MAX) {
+            if now >= end && (self.answers > 0 || now >= end + ANSWER_TIMEOUT) {
                 break;
             }
-            match self.poll.poll(&mut events, Some(SILENCE_MAX)) {
+            match self.poll.poll(&mut events, Some(ANSWER_TIMEOUT)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 result => result.map_err(|error| format!("cannot wait for answers: {error}"))?,
             }
             if events.is_empty() {
-                return Err(format!("no answer for {} s", SILENCE_MAX.as_secs()));
+                return Err(format!("no answer for {} s", ANSWER_TIMEOUT.as_secs()));
             }
-            events.iter().try_for_each(|event| self.hear(event.token().0))?;
+            events.iter().try_for_each(|event| self.receive_answers(event.token().0))?;
         }
         Ok(self.answers)
     }
 
     /// Takes all that has come on a connection, and says what follows from it.
-    fn hear(&mut self, index: usize) -> Result<(), String> {
+    fn receive_answers(&mut self, index: usize) -> Result<(), String> {
         let connection = &mut self.connections[index];
         connection.send()?;
         while let Some(emptied) = connection.receive()? {
             // One reading is the end of this request and the beginning of the next.
             let now = self.clock.elapsed();
             let (answers, latencies_ns) = (&mut self.answers, &mut self.latencies_ns);
-            let mut turn = Turn { now, out: &mut connection.out, answers, latencies_ns };
+            let mut turn = ClientContext { now, out: &mut connection.out, answers, latencies_ns };
             let received = &connection.received[..connection.received_bytes];
-            let heard = connection.talk.hear(received, &mut turn);
-            let heard = heard.map_err(|problem| connection.problem(&problem))?;
-            connection.forget(heard);
+            let heard = connection.client.on_received(received, &mut turn);
+            let heard = heard.map_err(|problem| connection.with_answer(&problem))?;
+            connection.discard(heard);
             connection.send()?;
             if emptied {
                 break;
@@ -186,10 +196,10 @@ impl<T: Talk> Generator<T> {
     }
 }
 
-struct Connection<T> {
+struct LoadConnection<T> {
     stream: TcpStream,
-    talk: T,
-    /// To be sent, and how much of it was. Bound: see [`Turn::out`].
+    client: T,
+    /// To be sent, and how much of it was. Bound: see [`ClientContext::out`].
     out: Vec<u8>,
     sent_bytes: usize,
     /// What was received and not yet understood is at its beginning. Bound: `RECEIVED_BYTES_MAX`.
@@ -197,8 +207,13 @@ struct Connection<T> {
     received_bytes: usize,
 }
 
-impl<T> Connection<T> {
-    fn new(address: SocketAddr, poll: &Poll, token: Token, talk: T) -> io::Result<Connection<T>> {
+impl<T> LoadConnection<T> {
+    fn new(
+        address: SocketAddr,
+        poll: &Poll,
+        token: Token,
+        talk: T,
+    ) -> io::Result<LoadConnection<T>> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -206,7 +221,14 @@ impl<T> Connection<T> {
         // Both, once: epoll then tells each change one time and needs no further calls.
         poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let received = vec![0; RECEIVED_BYTES_MAX].into_boxed_slice();
-        Ok(Connection { stream, talk, out: Vec::new(), sent_bytes: 0, received, received_bytes: 0 })
+        Ok(LoadConnection {
+            stream,
+            client: talk,
+            out: Vec::new(),
+            sent_bytes: 0,
+            received,
+            received_bytes: 0,
+        })
     }
 
     /// Sends what is left to send, as far as the socket takes it.
@@ -232,31 +254,31 @@ impl<T> Connection<T> {
             return Err(format!("the answer is longer than {RECEIVED_BYTES_MAX} bytes"));
         }
         match self.stream.read(room) {
-            Ok(0) => Err(self.problem("the server closed the connection")),
+            Ok(0) => Err(self.with_answer("the server closed the connection")),
             Ok(bytes) => {
                 let emptied = bytes < room.len();
                 self.received_bytes += bytes;
                 Ok(Some(emptied))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(self.problem(&format!("cannot receive: {error}"))),
+            Err(error) => Err(self.with_answer(&format!("cannot receive: {error}"))),
         }
     }
 
     /// Makes room: so many bytes are needed no more.
-    fn forget(&mut self, bytes: usize) {
+    fn discard(&mut self, bytes: usize) {
         self.received.copy_within(bytes..self.received_bytes, 0);
         self.received_bytes -= bytes;
     }
 
     /// The problem, and what the server said.
-    fn problem(&self, problem: &str) -> String {
-        format!("{problem}; it said:\n{}", shown(&self.received[..self.received_bytes]))
+    fn with_answer(&self, problem: &str) -> String {
+        format!("{problem}; it said:\n{}", answer_excerpt(&self.received[..self.received_bytes]))
     }
 }
 
 /// The beginning of an answer, for a person.
-pub fn shown(answer: &[u8]) -> String {
+pub fn answer_excerpt(answer: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 2_000;
     let beginning = &answer[..answer.len().min(SHOWN_BYTES_MAX)];
     String::from_utf8_lossy(beginning).replace('\r', "")

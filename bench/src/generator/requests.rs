@@ -3,14 +3,14 @@
 //! 65,536 keys are drawn from 100,000, which makes about 48,000 different ones: more than the
 //! processor's inner caches hold, few enough that a server has met them all within a second.
 
-use crate::random::Random;
+use crate::random::BenchRandom;
 
 const DRAWS: usize = 1 << 16;
 const KEYS: u64 = 100_000;
 
 /// Requests one behind the other in memory, sent in this order, over and over.
 #[derive(Debug)]
-pub struct Requests {
+pub struct RequestList {
     bytes: Vec<u8>,
     /// Where each request ends.
     ends: Vec<usize>,
@@ -18,18 +18,21 @@ pub struct Requests {
     pub decisions: usize,
 }
 
-impl Requests {
+impl RequestList {
     /// Requests that ask for so many `decisions` each; `request` writes one, given the numbers of
     /// its callers, which are below 100,000.
-    pub fn of<B: AsRef<[u8]>>(decisions: usize, request: impl Fn(&[u64]) -> B) -> Requests {
-        let mut random = Random::new(1);
+    pub fn generate<B: AsRef<[u8]>>(
+        decisions: usize,
+        request: impl Fn(&[u64]) -> B,
+    ) -> RequestList {
+        let mut random = BenchRandom::new(1);
         let callers: Vec<u64> = (0..DRAWS).map(|_| random.below(KEYS)).collect();
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for callers in callers.chunks_exact(decisions) {
             bytes.extend_from_slice(request(callers).as_ref());
             ends.push(bytes.len());
         }
-        Requests { bytes, ends, decisions }
+        RequestList { bytes, ends, decisions }
     }
 
     /// How many there are before they come again.
@@ -51,17 +54,17 @@ impl Requests {
 
 /// Goes through requests in order, from a place of its own, for ever.
 #[derive(Debug)]
-pub struct Cursor<'a> {
-    requests: &'a Requests,
+pub struct RequestCursor<'a> {
+    requests: &'a RequestList,
     next: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> RequestCursor<'a> {
     /// The cursor of the connection at `index`. They begin far apart, so that connections do not ask
     /// about the same keys one shortly after the other.
-    pub fn new(requests: &'a Requests, index: usize) -> Cursor<'a> {
+    pub fn new(requests: &'a RequestList, index: usize) -> RequestCursor<'a> {
         const APART: usize = 1_237;
-        Cursor { requests, next: index * APART % requests.len() }
+        RequestCursor { requests, next: index * APART % requests.len() }
     }
 
     /// The next request.
@@ -79,7 +82,7 @@ mod tests {
 
     #[test]
     fn about_48_000_callers_ask() {
-        let requests = Requests::of(1, |callers| format!("{:05}", callers[0]));
+        let requests = RequestList::generate(1, |callers| format!("{:05}", callers[0]));
         let different: HashSet<&[u8]> = (0..requests.len()).map(|it| requests.get(it)).collect();
         assert_eq!(requests.len(), 65_536);
         assert!((47_500..48_500).contains(&different.len()), "{}", different.len());
@@ -87,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_cursor_comes_back_to_where_it_began() {
-        let requests = Requests::of(16, |callers| format!("{:05}", callers[0]));
+        let requests = RequestList::generate(16, |callers| format!("{:05}", callers[0]));
         assert_eq!(requests.len(), 4_096);
-        let mut cursor = Cursor::new(&requests, 5);
+        let mut cursor = RequestCursor::new(&requests, 5);
         let first = cursor.next_request();
         (1..requests.len()).for_each(|_| assert!(!cursor.next_request().is_empty()));
         assert_eq!(cursor.next_request().as_ptr(), first.as_ptr());

@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use memchr::{memchr, memchr_iter};
 
-use super::requests::{Cursor, Requests};
-use super::{Talk, Turn, shown};
+use super::requests::{RequestCursor, RequestList};
+use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::process::START_MAX;
 
 /// What every reply must look like: its first bytes, and how many lines follow behind them.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply {
+pub struct ExpectedReply {
     /// The first bytes.
     pub begins: &'static [u8],
     /// Ends of lines behind them, at least one.
     pub lines: usize,
 }
 
-impl Reply {
+impl ExpectedReply {
     /// How long the reply at the beginning of `bytes` is; `None` if more must come.
     fn length(&self, bytes: &[u8]) -> Result<Option<usize>, String> {
         let known = bytes.len().min(self.begins.len());
         if bytes[..known] != self.begins[..known] {
-            return Err(format!("the reply does not begin with {:?}", shown(self.begins)));
+            return Err(format!("the reply does not begin with {:?}", answer_excerpt(self.begins)));
         }
         let end = memchr_iter(b'\n', &bytes[known..]).nth(self.lines - 1);
         Ok(end.map(|end| known + end + 1))
@@ -33,31 +33,39 @@ impl Reply {
 
 /// Commands in a row, as many as a request has decisions.
 #[derive(Debug)]
-pub struct Resp<'a> {
-    requests: Cursor<'a>,
+pub struct RespLoadClient<'a> {
+    requests: RequestCursor<'a>,
     commands: usize,
-    reply: Reply,
+    reply: ExpectedReply,
     /// Replies that have not come yet.
     missing: usize,
     asked_at: Duration,
 }
 
-impl<'a> Resp<'a> {
+impl<'a> RespLoadClient<'a> {
     /// What is said on the connection at `index`.
-    pub fn new(requests: &'a Requests, reply: Reply, index: usize) -> Resp<'a> {
-        let (commands, requests) = (requests.decisions, Cursor::new(requests, index));
-        Resp { requests, commands, reply, missing: 0, asked_at: Duration::ZERO }
+    pub fn new(
+        requests: &'a RequestList,
+        reply: ExpectedReply,
+        index: usize,
+    ) -> RespLoadClient<'a> {
+        let (commands, requests) = (requests.decisions, RequestCursor::new(requests, index));
+        RespLoadClient { requests, commands, reply, missing: 0, asked_at: Duration::ZERO }
     }
 }
 
-impl Talk for Resp<'_> {
-    fn begin(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
+impl LoadClient for RespLoadClient<'_> {
+    fn on_connected(&mut self, turn: &mut ClientContext<'_>) -> Result<(), String> {
         turn.out.extend_from_slice(self.requests.next_request());
         (self.missing, self.asked_at) = (self.commands, turn.now);
         Ok(())
     }
 
-    fn hear(&mut self, received: &[u8], turn: &mut Turn<'_>) -> Result<usize, String> {
+    fn on_received(
+        &mut self,
+        received: &[u8],
+        turn: &mut ClientContext<'_>,
+    ) -> Result<usize, String> {
         let mut heard = 0;
         while self.missing > 0 {
             let Some(length) = self.reply.length(&received[heard..])? else { return Ok(heard) };
@@ -67,8 +75,8 @@ impl Talk for Resp<'_> {
         if heard < received.len() {
             return Err("there is more than was asked for".into());
         }
-        turn.answered(self.commands as u64, self.asked_at);
-        self.begin(turn)?;
+        turn.count_answers(self.commands as u64, self.asked_at);
+        self.on_connected(turn)?;
         Ok(heard)
     }
 }
@@ -88,7 +96,7 @@ pub fn ask(address: SocketAddr, words: &[&str]) -> Result<String, String> {
     stream.write_all(command(words).as_bytes()).map_err(told)?;
     let (mut reply, mut buffer) = (Vec::new(), [0; 4_096]);
     loop {
-        if let Some((line, _)) = line(&reply)? {
+        if let Some((line, _)) = read_reply(&reply)? {
             return Ok(line);
         }
         match stream.read(&mut buffer) {
@@ -100,7 +108,7 @@ pub fn ask(address: SocketAddr, words: &[&str]) -> Result<String, String> {
 }
 
 /// The reply at the beginning, and its length; `None` if more must come.
-fn line(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
+fn read_reply(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     let Some(end) = memchr(b'\n', bytes) else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes[..end]).trim_end().to_owned();
     let mut length = end + 1;
@@ -116,7 +124,7 @@ fn line(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
             let count: usize = count.parse().map_err(|_| format!("not a length: {text:?}"))?;
             let mut parts = Vec::new();
             for _ in 0..count {
-                let Some((part, bytes)) = line(&bytes[length..])? else { return Ok(None) };
+                let Some((part, bytes)) = read_reply(&bytes[length..])? else { return Ok(None) };
                 parts.push(part);
                 length += bytes;
             }
@@ -132,8 +140,8 @@ mod tests {
 
     #[test]
     fn replies_end_after_their_lines_and_begin_as_expected() {
-        let array = Reply { begins: b"*2\r\n:1\r\n", lines: 1 };
-        let number = Reply { begins: b":", lines: 1 };
+        let array = ExpectedReply { begins: b"*2\r\n:1\r\n", lines: 1 };
+        let number = ExpectedReply { begins: b":", lines: 1 };
         let rows = [
             (array, "", Some(None)),
             (array, "*2\r\n:", Some(None)),
@@ -158,10 +166,10 @@ mod tests {
             ("*2\r\n:0\r\n", None),
         ];
         for (text, expected) in rows {
-            let got = line(text.as_bytes()).unwrap();
+            let got = read_reply(text.as_bytes()).unwrap();
             assert_eq!(got.as_ref().map(|(line, _)| line.as_str()), expected, "{text:?}");
         }
-        assert!(line(b"HTTP/1.1\r\n").is_err());
+        assert!(read_reply(b"HTTP/1.1\r\n").is_err());
         assert_eq!(command(&["GET", "key"]), "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
     }
 }

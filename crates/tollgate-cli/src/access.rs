@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use crate::cli::Report;
 use crate::listeners::ListenerAddress;
-use crate::settings::Settings;
+use crate::settings::ServerSettings;
 
 /// Refuses listeners that anybody on the network could use, and half of what TLS needs.
-pub(crate) fn check(settings: &Settings) -> Result<(), Report> {
+pub(crate) fn check(settings: &ServerSettings) -> Result<(), Report> {
     if settings.tls_cert.is_some() != settings.tls_key.is_some() {
         return Err(Report::new("TLS needs both a certificate and its key")
             .hint("write --tls-cert FILE and --tls-key FILE, or neither"));

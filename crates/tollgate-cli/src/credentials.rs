@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::cli::Report;
 use crate::listeners::tls::Certificate;
 use crate::listeners::tokens::Tokens;
-use crate::settings::Settings;
-use crate::telemetry::{Field, Logs};
+use crate::settings::ServerSettings;
+use crate::telemetry::{LogField, Logs};
 
 /// Tokens and certificate of a run, which may change. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     /// Reads what the settings name. Whatever is wrong ends the start.
-    pub(crate) fn read(settings: &Settings, logs: &Logs) -> Result<Credentials, Report> {
+    pub(crate) fn read(settings: &ServerSettings, logs: &Logs) -> Result<Credentials, Report> {
         let tokens = |path: Option<&Path>, flag: &'static str| {
             path.map(|path| Tokens::read(path, flag, logs).map(Arc::new)).transpose()
         };
@@ -37,7 +37,7 @@ impl Credentials {
 
     /// Reads all files again, and tells what changed. What is wrong with those whose old content stays in
     /// force; at most three.
-    pub(crate) fn read_again(&self, logs: &Logs) -> Vec<Report> {
+    pub(crate) fn reload(&self, logs: &Logs) -> Vec<Report> {
         let mut wrong = Vec::new();
         for tokens in [&self.tokens, &self.admin_tokens].into_iter().flatten() {
             let file = tokens.path().display();
@@ -45,7 +45,11 @@ impl Credentials {
                 Ok(false) => {}
                 Ok(true) => logs.info("new tokens are in force", &[("file", &file)]),
                 Err(report) => {
-                    tell_of(&report, "the new tokens are wrong, the old ones stay in force", logs);
+                    log_problem(
+                        &report,
+                        "the new tokens are wrong, the old ones stay in force",
+                        logs,
+                    );
                     wrong.push(report);
                 }
             }
@@ -57,7 +61,7 @@ impl Credentials {
                 Ok(true) => logs.info("a new certificate is in force", &[("file", &file)]),
                 Err(report) => {
                     let event = "the new certificate is wrong, the old one stays in force";
-                    tell_of(&report, event, logs);
+                    log_problem(&report, event, logs);
                     wrong.push(report);
                 }
             }
@@ -66,8 +70,8 @@ impl Credentials {
     }
 }
 
-fn tell_of(report: &Report, event: &str, logs: &Logs) {
-    let mut fields: Vec<Field<'_>> = vec![("error", &report.problem)];
+fn log_problem(report: &Report, event: &str, logs: &Logs) {
+    let mut fields: Vec<LogField<'_>> = vec![("error", &report.problem)];
     fields.extend(report.hint.as_ref().map(|hint| ("hint", hint as _)));
     logs.error(event, &fields);
 }

@@ -21,30 +21,30 @@ const SECRET_BYTES_MIN: usize = 16;
 const SECRET_BYTES_MAX: usize = 4_096;
 
 /// Bytes of a hash that are shown, as twice as many digits: enough to tell callers apart.
-const SHOWN_BYTES: usize = 8;
+const HASH_BYTES: usize = 8;
 
 /// What callers are named by, in logs and in a store that is shared.
-pub(crate) struct Secret(Box<[u8]>);
+pub(crate) struct KeySecret(Box<[u8]>);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for KeySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-impl Secret {
+impl KeySecret {
     /// The secret of this file, if there is one.
-    pub(crate) fn of_file(path: Option<&Path>, logs: &Logs) -> Result<Option<Secret>, Report> {
+    pub(crate) fn of_file(path: Option<&Path>, logs: &Logs) -> Result<Option<KeySecret>, Report> {
         let Some(path) = path else { return Ok(None) };
         warn_if_readable_by_all(path, logs);
-        Secret::read(path).map(Some)
+        KeySecret::read(path).map(Some)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    fn read(path: &Path) -> Result<Secret, Report> {
+    fn read(path: &Path) -> Result<KeySecret, Report> {
         let shown = path.display();
         let hint = || {
             format!(
@@ -59,7 +59,7 @@ impl Secret {
         let secret = secret.strip_suffix(b"\n").unwrap_or(&secret);
         let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
         match secret.len() {
-            SECRET_BYTES_MIN..=SECRET_BYTES_MAX => Ok(Secret(secret.into())),
+            SECRET_BYTES_MIN..=SECRET_BYTES_MAX => Ok(KeySecret(secret.into())),
             bytes => {
                 let size = if bytes < SECRET_BYTES_MIN { "few" } else { "many" };
                 let problem = format!("the secret file {shown} has too {size} bytes");
@@ -81,23 +81,23 @@ impl fmt::Debug for KeyNames {
 impl KeyNames {
     /// Names under this secret, or under one that this process makes up: then a caller has another
     /// name after a restart.
-    pub(crate) fn new(secret: Option<&Secret>) -> Result<KeyNames, Report> {
-        secret.map_or_else(KeyNames::random, |secret| Ok(KeyNames::under(&secret.0)))
+    pub(crate) fn new(secret: Option<&KeySecret>) -> Result<KeyNames, Report> {
+        secret.map_or_else(KeyNames::random, |secret| Ok(KeyNames::with_secret(&secret.0)))
     }
 
     pub(crate) fn random() -> Result<KeyNames, Report> {
         let mut secret = [0; 32];
         let filled = rand::fill(&mut secret);
         filled.map_err(|_| Report::new("the system gives no random numbers"))?;
-        Ok(KeyNames::under(&secret))
+        Ok(KeyNames::with_secret(&secret))
     }
 
-    fn under(secret: &[u8]) -> KeyNames {
+    fn with_secret(secret: &[u8]) -> KeyNames {
         KeyNames(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
     /// What a log line calls a caller: its key, if the rules allow that, else its name.
-    pub(crate) fn in_logs(&self, rules: &RuleSet, key: &KeyBuf) -> String {
+    pub(crate) fn log_name(&self, rules: &RuleSet, key: &KeyBuf) -> String {
         match rules.settings().log_keys_plain {
             true => key_text(key),
             false => self.hash(key),
@@ -107,7 +107,7 @@ impl KeyNames {
     /// The name of a caller: 16 digits.
     pub(crate) fn hash(&self, key: &KeyBuf) -> String {
         let tag = hmac::sign(&self.0, key.as_bytes());
-        tag.as_ref()[..SHOWN_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+        tag.as_ref()[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -127,13 +127,13 @@ mod tests {
     fn a_name_depends_on_the_key_and_the_secret_alone() {
         let key = KeyBuf::new().with("user", "42");
         let other = KeyBuf::new().with("user", "43");
-        let names = KeyNames::under(&[7; 16]);
-        assert_eq!(names.hash(&key), KeyNames::under(&[7; 16]).hash(&key));
+        let names = KeyNames::with_secret(&[7; 16]);
+        assert_eq!(names.hash(&key), KeyNames::with_secret(&[7; 16]).hash(&key));
         assert_ne!(names.hash(&key), names.hash(&other));
-        assert_ne!(names.hash(&key), KeyNames::under(&[8; 16]).hash(&key));
+        assert_ne!(names.hash(&key), KeyNames::with_secret(&[8; 16]).hash(&key));
         assert_ne!(KeyNames::random().unwrap().hash(&key), KeyNames::random().unwrap().hash(&key));
         // HMAC-SHA-256 of no bytes under sixteen 0x0b, by another program.
-        assert_eq!(KeyNames::under(&[0x0b; 16]).hash(&KeyBuf::new()), "915cb2c078aaf5df");
+        assert_eq!(KeyNames::with_secret(&[0x0b; 16]).hash(&KeyBuf::new()), "915cb2c078aaf5df");
     }
 
     #[test]
@@ -143,10 +143,10 @@ mod tests {
         let key = KeyBuf::new().with("user", "42");
         let name = |content: &[u8]| {
             std::fs::write(&path, content).unwrap();
-            let secret = Secret::read(&path);
+            let secret = KeySecret::read(&path);
             secret.map(|secret| KeyNames::new(Some(&secret)).unwrap().hash(&key))
         };
-        let want = KeyNames::under(b"0123456789abcdef").hash(&key);
+        let want = KeyNames::with_secret(b"0123456789abcdef").hash(&key);
         for content in [&b"0123456789abcdef"[..], b"0123456789abcdef\n", b"0123456789abcdef\r\n"] {
             assert_eq!(name(content).unwrap(), want);
         }
@@ -155,6 +155,6 @@ mod tests {
             let report = name(content).unwrap_err().to_string();
             assert!(report.contains("bytes") && !report.contains("01234"), "{report}");
         }
-        assert!(Secret::read(&directory.path().join("none")).is_err());
+        assert!(KeySecret::read(&directory.path().join("none")).is_err());
     }
 }

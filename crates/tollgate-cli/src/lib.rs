@@ -12,10 +12,11 @@ mod listeners;
 mod live;
 mod metrics;
 mod open_files;
-mod others;
+mod peer_instances;
 mod refusal_log;
 mod reply;
 mod run;
+mod server_observer;
 mod settings;
 mod shutdown;
 mod small_file;
@@ -24,14 +25,13 @@ mod store;
 mod telemetry;
 mod top;
 mod warnings;
-mod watcher;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use cli::{Cli, Command, environment};
+use cli::{Cli, CliCommand, environment};
 
 /// Parse, dispatch, exit code.
 pub fn main() -> ExitCode {
@@ -39,14 +39,14 @@ pub fn main() -> ExitCode {
     let matches = matches.unwrap_or_else(|error| environment::blame_variable(error).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        Command::Serve(args) => cli::serve::run(&args, &matches),
-        Command::Check(args) => cli::check::run(&args),
-        Command::Simulate(args) => cli::simulate::run(&args),
-        Command::Ask(args) => cli::ask::run(&args),
-        Command::Keys(args) => cli::keys::run(&args),
-        Command::Schema(args) => cli::schema::run(&args),
-        Command::Completions(args) => cli::completions::run(&args),
-        Command::Man(args) => cli::man::run(&args),
+        CliCommand::Serve(args) => cli::serve::run(&args, &matches),
+        CliCommand::Check(args) => cli::check::run(&args),
+        CliCommand::Simulate(args) => cli::simulate::run(&args),
+        CliCommand::Ask(args) => cli::ask::run(&args),
+        CliCommand::Keys(args) => cli::keys::run(&args),
+        CliCommand::Schema(args) => cli::schema::run(&args),
+        CliCommand::Completions(args) => cli::completions::run(&args),
+        CliCommand::Man(args) => cli::man::run(&args),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if let Some(report) = failure.report() {

@@ -1,66 +1,76 @@
 //! Open files: every connection takes one, and a process begins with few of them.
 
 use crate::listeners::ListenerAddress;
-use crate::settings::Settings;
-use crate::telemetry::{Field, Logs};
+use crate::settings::ServerSettings;
+use crate::telemetry::{LogField, Logs};
 
 /// The most connections of a data listener, if nobody says.
 pub(crate) const CONNECTIONS_DEFAULT: usize = 10_000;
 
 /// What the runtime of a worker takes.
-const PER_WORKER: u64 = 4;
+const FILES_PER_WORKER: u64 = 4;
 
 /// What the process takes besides: standard streams, the listeners themselves, watched directories, a
 /// snapshot, connections to a shared store.
-const BESIDES: u64 = 128;
+const OTHER_FILES: u64 = 128;
 
 /// The open files that a run could need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needed {
+pub(crate) struct OpenFilesBudget {
     data_listeners: u64,
     /// Connections of each data listener.
-    wanted: u64,
+    connections_wanted: u64,
     /// Connections of each that must fit, or the log says so: those that were asked for, or else those that
     /// one address may have.
-    least: u64,
-    /// Whether `wanted` may become fewer.
+    connections_min: u64,
+    /// Whether `connections_wanted` may become fewer.
     is_default: bool,
-    beside: u64,
+    other_files: u64,
 }
 
-impl Needed {
+impl OpenFilesBudget {
     /// `workers` serve each data listener; `admin_connections` is the cap of the admin listener.
-    pub(crate) fn of(settings: &Settings, workers: usize, admin_connections: usize) -> Needed {
+    pub(crate) fn of(
+        settings: &ServerSettings,
+        workers: usize,
+        admin_connections: usize,
+    ) -> OpenFilesBudget {
         let is_open = |listener: &ListenerAddress| *listener != ListenerAddress::None;
         let data_listeners = [settings.http, settings.grpc, settings.resp];
         let data_listeners = data_listeners.into_iter().filter(is_open).count() as u64;
-        let mut beside = BESIDES + PER_WORKER * data_listeners * workers as u64;
+        let mut beside = OTHER_FILES + FILES_PER_WORKER * data_listeners * workers as u64;
         if is_open(&settings.admin) {
-            beside += PER_WORKER + admin_connections as u64;
+            beside += FILES_PER_WORKER + admin_connections as u64;
         }
         let given = settings.max_connections.map(|given| given.get() as u64);
         let wanted = given.unwrap_or(CONNECTIONS_DEFAULT as u64);
         let least = given.unwrap_or(settings.max_connections_per_ip.get() as u64).min(wanted);
-        Needed { data_listeners, wanted, least, is_default: given.is_none(), beside }
+        OpenFilesBudget {
+            data_listeners,
+            connections_wanted: wanted,
+            connections_min: least,
+            is_default: given.is_none(),
+            other_files: beside,
+        }
     }
 
     /// The files that so many connections at each listener need.
     fn files(self, connections: u64) -> u64 {
-        self.data_listeners.saturating_mul(connections).saturating_add(self.beside)
+        self.data_listeners.saturating_mul(connections).saturating_add(self.other_files)
     }
 
     /// How many connections each listener could have with so many files; 0: none.
-    fn that_fit(self, files: u64) -> u64 {
-        files.saturating_sub(self.beside) / self.data_listeners.max(1)
+    fn connections_that_fit(self, files: u64) -> u64 {
+        files.saturating_sub(self.other_files) / self.data_listeners.max(1)
     }
 
     /// How many connections each listener takes with so many files. Where not even one fits, the listeners
     /// wait for files to become free, so there is no use in a smaller cap.
     fn connections(self, files: u64) -> usize {
-        let fit = self.that_fit(files);
+        let fit = self.connections_that_fit(files);
         let connections = match self.is_default && fit > 0 {
-            true => self.wanted.min(fit),
-            false => self.wanted,
+            true => self.connections_wanted.min(fit),
+            false => self.connections_wanted,
         };
         usize::try_from(connections).unwrap_or(usize::MAX)
     }
@@ -68,13 +78,13 @@ impl Needed {
 
 /// Lets the process open the files that it needs, as far as it may. How many connections each data listener
 /// takes then: as many as were asked for, or else as many as fit. Warns if those are too few.
-pub(crate) fn make_room(needed: Needed, logs: &Logs) -> usize {
-    let Some(files) = raise(needed.files(needed.wanted)) else {
+pub(crate) fn raise_file_limit(needed: OpenFilesBudget, logs: &Logs) -> usize {
+    let Some(files) = raise(needed.files(needed.connections_wanted)) else {
         return needed.connections(u64::MAX);
     };
-    let (total, fit) = (needed.files(needed.least), needed.that_fit(files));
+    let (total, fit) = (needed.files(needed.connections_min), needed.connections_that_fit(files));
     if files < total {
-        let mut fields: Vec<Field<'_>> = vec![("open_files_max", &files), ("needed", &total)];
+        let mut fields: Vec<LogField<'_>> = vec![("open_files_max", &files), ("needed", &total)];
         if fit > 0 {
             fields.push(("max_connections_that_fit", &fit));
         }
@@ -119,14 +129,17 @@ mod tests {
 
     #[test]
     fn what_is_needed_and_what_fits() {
-        let needed = Needed {
+        let needed = OpenFilesBudget {
             data_listeners: 3,
-            wanted: 10_000,
-            least: 1_000,
+            connections_wanted: 10_000,
+            connections_min: 1_000,
             is_default: true,
-            beside: 400,
+            other_files: 400,
         };
-        assert_eq!((needed.files(needed.wanted), needed.files(needed.least)), (30_400, 3_400));
+        assert_eq!(
+            (needed.files(needed.connections_wanted), needed.files(needed.connections_min)),
+            (30_400, 3_400)
+        );
         // files | connections that fit, that are let in by default, that are let in if asked for
         let rows = [
             (30_401, 10_000, 10_000),
@@ -137,13 +150,13 @@ mod tests {
             (0, 0, 10_000),
         ];
         for (files, fit, by_default) in rows {
-            assert_eq!(needed.that_fit(files), fit, "{files}");
+            assert_eq!(needed.connections_that_fit(files), fit, "{files}");
             assert_eq!(needed.connections(files), by_default, "{files}");
-            let given = Needed { is_default: false, ..needed };
+            let given = OpenFilesBudget { is_default: false, ..needed };
             assert_eq!(given.connections(files), 10_000, "{files}");
         }
         assert_eq!(needed.files(u64::MAX), u64::MAX);
-        let none = Needed { data_listeners: 0, ..needed };
-        assert_eq!((none.files(10), none.that_fit(1_000)), (400, 600));
+        let none = OpenFilesBudget { data_listeners: 0, ..needed };
+        assert_eq!((none.files(10), none.connections_that_fit(1_000)), (400, 600));
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Micros, Wait};
 use tollgate_rules::stripes::Stripes;
-use tollgate_rules::{ByRule, Decided, MissingFacts, RuleSet, Verdict};
+use tollgate_rules::{DecidedRequest, MissingFacts, RuleSet, RuleVerdict, Verdict};
 
 use crate::key_names::KeyNames;
-use crate::telemetry::{Field, Logs};
+use crate::telemetry::{LogField, Logs};
 
 /// Between two lines of one rule and verdict.
 const SILENCE_US: u64 = 1_000_000;
@@ -29,17 +29,22 @@ const PAUSES_MAX: usize = 1_024;
 pub(crate) struct RefusalLog {
     logs: Logs,
     names: Arc<KeyNames>,
-    sampling: Sampling,
+    sampling: LineSampling,
 }
 
 impl RefusalLog {
     pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> RefusalLog {
-        RefusalLog { logs: logs.clone(), names, sampling: Sampling::new(SILENCE_US) }
+        RefusalLog { logs: logs.clone(), names, sampling: LineSampling::new(SILENCE_US) }
     }
 
     /// Tells of a rule that did not allow, if a line is due; `reason` is why the whole request was
     /// refused, if it was.
-    pub(crate) fn tell(&self, decided: &Decided<'_>, one: &ByRule<'_>, reason: &str) {
+    pub(crate) fn log_refusal(
+        &self,
+        decided: &DecidedRequest<'_>,
+        one: &RuleVerdict<'_>,
+        reason: &str,
+    ) {
         if let Some(since) = self.sampling.due(&one.rule.name, one.verdict, decided.at()) {
             self.write(decided, one, reason, since);
         }
@@ -47,20 +52,20 @@ impl RefusalLog {
 
     /// Tells of a request that was refused without the word of a rule, such as one that more limits
     /// apply to than can be asked.
-    pub(crate) fn tell_of_none(&self, decided: &Decided<'_>, reason: &str) {
+    pub(crate) fn log_without_rule(&self, decided: &DecidedRequest<'_>, reason: &str) {
         let rule = format!("({reason})");
         if let Some(since) = self.sampling.due(&rule, Verdict::Refused, decided.at()) {
-            let fields: [Field<'_>; 2] = [("reason", &reason), ("refused_since", &since)];
+            let fields: [LogField<'_>; 2] = [("reason", &reason), ("refused_since", &since)];
             self.logs.warn("a request was refused", &fields);
         }
     }
 
     #[cold]
-    fn write(&self, decided: &Decided<'_>, one: &ByRule<'_>, reason: &str, since: u64) {
-        let key = self.names.in_logs(decided.rules(), one.key);
+    fn write(&self, decided: &DecidedRequest<'_>, one: &RuleVerdict<'_>, reason: &str, since: u64) {
+        let key = self.names.log_name(decided.rules(), one.key);
         let wait = wait_text(one.retry_after);
         let (rule, verdict) = (&*one.rule.name, one.verdict.name());
-        let fields: [Field<'_>; 7] = [
+        let fields: [LogField<'_>; 7] = [
             ("rule", &rule),
             ("limit", &one.limit),
             ("verdict", &verdict),
@@ -84,23 +89,23 @@ impl RefusalLog {
 }
 
 /// Writes into the log which facts questions lack, so that rules do not apply.
-pub(crate) struct MissingLog {
+pub(crate) struct MissingFactsLog {
     logs: Logs,
-    sampling: Sampling,
+    sampling: LineSampling,
 }
 
-impl MissingLog {
-    pub(crate) fn new(logs: &Logs) -> MissingLog {
-        MissingLog { logs: logs.clone(), sampling: Sampling::new(MISSING_SILENCE_US) }
+impl MissingFactsLog {
+    pub(crate) fn new(logs: &Logs) -> MissingFactsLog {
+        MissingFactsLog { logs: logs.clone(), sampling: LineSampling::new(MISSING_SILENCE_US) }
     }
 
     /// Tells of a rule that was skipped, if a line is due.
     #[cold]
-    pub(crate) fn tell(&self, missing: &MissingFacts<'_>, now: Micros) {
+    pub(crate) fn log_missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
         let rule = &*missing.rule().name;
         if let Some(since) = self.sampling.due(rule, Verdict::Allowed, now) {
             let needs = missing.facts().map(|facts| facts.join("|")).collect::<Vec<_>>().join(",");
-            let fields: [Field<'_>; 3] =
+            let fields: [LogField<'_>; 3] =
                 [("rule", &rule), ("missing", &needs), ("questions_since", &since)];
             self.logs.warn(
                 "no rule applies to a question, because it lacks facts that their keys need",
@@ -115,13 +120,13 @@ fn wait_text(wait: Wait) -> String {
 }
 
 /// Says when a line is due.
-struct Sampling {
+struct LineSampling {
     /// Between two lines of one rule and verdict.
     silence_us: u64,
     /// What each thread knows. Bound: [`PAUSES_MAX`] rules for each stripe; one more, and all are
     /// forgotten.
-    pauses: Stripes<Mutex<HashMap<Box<str>, PerVerdict<Pause>>>>,
-    shown: Mutex<Shown>,
+    pauses: Stripes<Mutex<HashMap<Box<str>, PerVerdict<LinePause>>>>,
+    written: Mutex<WrittenLines>,
 }
 
 /// One for each verdict.
@@ -130,7 +135,7 @@ type PerVerdict<T> = [T; Verdict::ALL.len()];
 /// No line between two instants: until then the other threads need not be asked. (Two, because a
 /// clock can be set back.)
 #[derive(Clone, Copy, Debug, Default)]
-struct Pause {
+struct LinePause {
     from_us: u64,
     until_us: u64,
     /// How many came since the last line.
@@ -139,35 +144,42 @@ struct Pause {
 
 /// What all threads have written.
 #[derive(Default)]
-struct Shown {
+struct WrittenLines {
     /// When each rule had its last line. Bound: [`RuleSet::RULES_MAX`]; one more, and all are forgotten.
     lines_us: HashMap<Box<str>, PerVerdict<Option<u64>>>,
     /// The second under way, and the lines in it.
     second: u64,
-    in_second: u32,
+    lines_in_second: u32,
 }
 
-impl Sampling {
-    fn new(silence_us: u64) -> Sampling {
-        Sampling { silence_us, pauses: Stripes::default(), shown: Mutex::default() }
+impl LineSampling {
+    fn new(silence_us: u64) -> LineSampling {
+        LineSampling { silence_us, pauses: Stripes::default(), written: Mutex::default() }
     }
 
     /// Counts one, and says how many there were since the last line if another may be written now.
     fn due(&self, rule: &str, verdict: Verdict, now: Micros) -> Option<u64> {
         let now_us = now.as_u64();
-        let is_due = self.at_pause(rule, verdict, |pause| {
+        let is_due = self.with_pause(rule, verdict, |pause| {
             pause.hidden += 1;
             !(pause.from_us..pause.until_us).contains(&now_us)
         });
         if !is_due {
             return None;
         }
-        let (is_due, until_us) = lock(&self.shown).due(rule, verdict, now_us, self.silence_us);
-        self.at_pause(rule, verdict, |pause| (pause.from_us, pause.until_us) = (now_us, until_us));
+        let (is_due, until_us) = lock(&self.written).due(rule, verdict, now_us, self.silence_us);
+        self.with_pause(rule, verdict, |pause| {
+            (pause.from_us, pause.until_us) = (now_us, until_us)
+        });
         is_due.then(|| self.take_hidden(rule, verdict).max(1))
     }
 
-    fn at_pause<T>(&self, rule: &str, verdict: Verdict, act: impl FnOnce(&mut Pause) -> T) -> T {
+    fn with_pause<T>(
+        &self,
+        rule: &str,
+        verdict: Verdict,
+        act: impl FnOnce(&mut LinePause) -> T,
+    ) -> T {
         let mut pauses = lock(self.pauses.mine());
         if let Some(of_rule) = pauses.get_mut(rule) {
             return act(&mut of_rule[verdict as usize]);
@@ -181,7 +193,7 @@ impl Sampling {
     /// Of all threads.
     fn take_hidden(&self, rule: &str, verdict: Verdict) -> u64 {
         let take = |stripe| {
-            let mut pauses = lock::<HashMap<_, PerVerdict<Pause>>>(stripe);
+            let mut pauses = lock::<HashMap<_, PerVerdict<LinePause>>>(stripe);
             let of_rule = pauses.get_mut(rule);
             of_rule.map_or(0, |of_rule| std::mem::take(&mut of_rule[verdict as usize].hidden))
         };
@@ -189,7 +201,7 @@ impl Sampling {
     }
 }
 
-impl Shown {
+impl WrittenLines {
     /// Whether a line may be written, and until when nobody need ask again.
     fn due(&mut self, rule: &str, verdict: Verdict, now_us: u64, silence_us: u64) -> (bool, u64) {
         let last_us = self.lines_us.get(rule).and_then(|lines| lines[verdict as usize]);
@@ -200,12 +212,12 @@ impl Shown {
         }
         let second = now_us / SECOND_US;
         if self.second != second {
-            (self.second, self.in_second) = (second, 0);
+            (self.second, self.lines_in_second) = (second, 0);
         }
-        if self.in_second >= LINES_MAX {
+        if self.lines_in_second >= LINES_MAX {
             return (false, (second + 1) * SECOND_US);
         }
-        self.in_second += 1;
+        self.lines_in_second += 1;
         if self.lines_us.len() >= RuleSet::RULES_MAX && !self.lines_us.contains_key(rule) {
             self.lines_us.clear();
         }
@@ -225,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_rule_has_a_line_a_second_and_says_how_many_there_were() {
-        let sampling = Sampling::new(SILENCE_US);
+        let sampling = LineSampling::new(SILENCE_US);
         // at_us, verdict, how many come | since the last line, if the last one is due
         let rows = [
             (0, Verdict::Refused, 1, Some(1)),
@@ -248,7 +260,7 @@ mod tests {
 
     #[test]
     fn all_rules_together_have_fifty_lines_a_second() {
-        let sampling = Sampling::new(SILENCE_US);
+        let sampling = LineSampling::new(SILENCE_US);
         for second in 0..3 {
             let mut lines = 0;
             for turn in 0..6_000 {
@@ -263,17 +275,17 @@ mod tests {
 
     #[test]
     fn rules_that_come_and_go_leave_nothing_behind() {
-        let sampling = Sampling::new(SILENCE_US);
+        let sampling = LineSampling::new(SILENCE_US);
         for turn in 0..RuleSet::RULES_MAX as u64 + 10 {
             let now = Micros::new(turn * 100_000);
             assert!(sampling.due(&format!("r{turn}"), Verdict::Soft, now).is_some());
         }
-        assert_eq!(lock(&sampling.shown).lines_us.len(), 10);
+        assert_eq!(lock(&sampling.written).lines_us.len(), 10);
     }
 
     #[test]
     fn threads_share_the_silence_and_the_count() {
-        let sampling = Sampling::new(SILENCE_US);
+        let sampling = LineSampling::new(SILENCE_US);
         let due = |at_us| sampling.due("api", Verdict::Refused, Micros::new(at_us));
         let lines = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| due(5))).collect();

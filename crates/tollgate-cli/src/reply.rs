@@ -4,16 +4,16 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::data_plane::json::plain_bytes;
-use crate::listeners::connection::Body;
+use crate::data_plane::json::plain_prefix_len;
+use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::BodyError;
 
 /// The most characters of a message: what a stranger wrote is part of some.
 const MESSAGE_CHARS_MAX: usize = 400;
 
 /// A JSON document.
-pub(crate) fn json(status: StatusCode, document: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::from(document.into()));
+pub(crate) fn json(status: StatusCode, document: impl Into<Bytes>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::from(document.into()));
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -21,7 +21,7 @@ pub(crate) fn json(status: StatusCode, document: impl Into<Bytes>) -> Response<B
 }
 
 /// `{"error":"Bad Request","message":"…"}`.
-pub(crate) fn error(status: StatusCode, message: &str) -> Response<Body> {
+pub(crate) fn error(status: StatusCode, message: &str) -> Response<ResponseBody> {
     let mut text = br#"{"error":""#.to_vec();
     text.extend_from_slice(status.canonical_reason().unwrap_or("Error").as_bytes());
     text.extend_from_slice(br#"","message":"#);
@@ -31,7 +31,7 @@ pub(crate) fn error(status: StatusCode, message: &str) -> Response<Body> {
 }
 
 /// Rules that are wrong: a message, and all that was found as text.
-pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<Body> {
+pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<ResponseBody> {
     let error = StatusCode::BAD_REQUEST.canonical_reason();
     let document =
         serde_json::json!({ "error": error, "message": message, "diagnostics": diagnostics });
@@ -39,7 +39,7 @@ pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<Body> 
 }
 
 /// The path is known, the method is not.
-pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
+pub(crate) fn method_not_allowed(allow: &'static str) -> Response<ResponseBody> {
     let message = format!("This path takes {allow}.");
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
@@ -47,7 +47,7 @@ pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
 }
 
 /// No token, or a wrong one: which is nobody's business.
-pub(crate) fn unauthorized() -> Response<Body> {
+pub(crate) fn unauthorized() -> Response<ResponseBody> {
     let message = "This listener takes a token: send `Authorization: Bearer <token>`, or \
         `X-Tollgate-Token: <token>` where `Authorization` is taken.";
     let mut response = error(StatusCode::UNAUTHORIZED, message);
@@ -56,12 +56,12 @@ pub(crate) fn unauthorized() -> Response<Body> {
 }
 
 /// A bug of ours.
-pub(crate) fn panicked() -> Response<Body> {
+pub(crate) fn panicked() -> Response<ResponseBody> {
     error(StatusCode::INTERNAL_SERVER_ERROR, "The server has a bug here; its log says where.")
 }
 
 /// There is no body to work with. What is left of it is not read, so the connection ends.
-pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Body> {
+pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<ResponseBody> {
     let mut response = match problem {
         BodyError::TooLarge => {
             let message = format!("The body may have at most {bytes_max} bytes.");
@@ -81,7 +81,7 @@ pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Body> {
 }
 
 /// There would be a reply, but those that nobody reads take up all there is.
-pub(crate) fn no_room() -> Response<Body> {
+pub(crate) fn no_room() -> Response<ResponseBody> {
     let message = "Too many replies wait to be read: ask again in a second.";
     let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -89,7 +89,7 @@ pub(crate) fn no_room() -> Response<Body> {
 }
 
 /// Marks an answer that nobody may keep.
-pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
+pub(crate) fn no_store(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -98,7 +98,7 @@ pub(crate) fn no_store(mut response: Response<Body>) -> Response<Body> {
 #[inline]
 pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
     // Nearly all text is plain.
-    if plain_bytes(text.as_bytes()) < text.len() {
+    if plain_prefix_len(text.as_bytes()) < text.len() {
         return serde_json::to_writer(out, text).expect("a vector takes every byte");
     }
     out.reserve(text.len() + 2);

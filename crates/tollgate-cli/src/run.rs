@@ -1,7 +1,7 @@
 //! A run of the server: everything is put together here, from top to bottom.
 
 mod announce;
-mod heart;
+mod decision_core;
 mod server;
 mod serving;
 
@@ -14,57 +14,62 @@ use tollgate::{Clock, Micros, SystemClock};
 
 use crate::access;
 use crate::cli::environment::{self, UnknownVariable};
-use crate::cli::{Failure, Report};
+use crate::cli::{CommandFailure, Report};
 use crate::credentials::Credentials;
-use crate::key_names::Secret;
+use crate::key_names::KeySecret;
 use crate::live;
-use crate::open_files::{self, Needed};
-use crate::settings::Settings;
+use crate::open_files::{self, OpenFilesBudget};
+use crate::settings::ServerSettings;
 use crate::shutdown::Signals;
 use crate::snapshot;
-use crate::store::shared::SharedStore;
-use crate::telemetry::{Field, Logs};
-use heart::Heart;
-use server::Server;
+use crate::store::open_stores::OpenStores;
+use crate::telemetry::{LogField, Logs};
+use decision_core::DecisionCore;
+use server::AssembledServer;
 
 /// The most connections of the admin listener.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
 /// Serves until it is asked to stop.
-pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
+pub(crate) fn run(settings: ServerSettings) -> Result<(), CommandFailure> {
     let logs = Logs::to_stderr(settings.log_format, settings.log_lines_waiting.into());
-    tell_of_panics(&logs);
+    log_panics(&logs);
     let outcome = set_up_and_serve(&settings, &logs, SystemClock.now());
     logs.flush();
     outcome
 }
 
-fn set_up_and_serve(settings: &Settings, logs: &Logs, started: Micros) -> Result<(), Failure> {
-    access::check(settings).map_err(Failure::Usage)?;
+fn set_up_and_serve(
+    settings: &ServerSettings,
+    logs: &Logs,
+    started: Micros,
+) -> Result<(), CommandFailure> {
+    access::check(settings).map_err(CommandFailure::Usage)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
     // Before anything that takes time: a hangup would end a process that does not expect it.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
-    let needed = Needed::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX);
-    let connections = open_files::make_room(needed, logs);
+    let needed = OpenFilesBudget::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX);
+    let connections = open_files::raise_file_limit(needed, logs);
     warn_of_variables(logs);
-    let secret = Secret::of_file(settings.key_secret_file.as_deref(), logs);
-    let secret = secret.map_err(Failure::Input)?;
-    let shared = SharedStore::open(settings, secret.as_ref());
+    let secret = KeySecret::of_file(settings.key_secret_file.as_deref(), logs);
+    let secret = secret.map_err(CommandFailure::Input)?;
+    let shared = OpenStores::open(settings, secret.as_ref());
     let shared = shared.map_err(|error| cannot_start(&error))?;
-    let names_of_stores = shared.as_ref().map(SharedStore::names);
+    let names_of_stores = shared.as_ref().map(OpenStores::names);
     let rules = live::load(settings, names_of_stores, logs)?;
-    let credentials = Credentials::read(settings, logs).map_err(Failure::Input)?;
-    let _alone = snapshot::Lock::take(settings.snapshot.as_deref()).map_err(Failure::Input)?;
-    let heart = Heart::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
+    let credentials = Credentials::read(settings, logs).map_err(CommandFailure::Input)?;
+    let _alone = snapshot::SnapshotLock::take(settings.snapshot.as_deref())
+        .map_err(CommandFailure::Input)?;
+    let heart = DecisionCore::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
     let gatekeeper = heart.gatekeeper.clone();
-    let server = Server::new((settings, connections), logs, credentials, heart, started);
+    let server = AssembledServer::new((settings, connections), logs, credentials, heart, started);
     runtime.block_on(server.serve(gatekeeper, signals))
 }
 
 /// How many threads serve each data listener.
-fn workers(settings: &Settings) -> usize {
+fn workers(settings: &ServerSettings) -> usize {
     let given = settings.workers.map(usize::from);
     given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
 }
@@ -72,14 +77,14 @@ fn workers(settings: &Settings) -> usize {
 /// A setting that is misspelt in the environment would be ignored without a word.
 fn warn_of_variables(logs: &Logs) {
     for UnknownVariable { name, meant } in environment::unknown_variables() {
-        let mut fields: Vec<Field<'_>> = vec![("variable", &name)];
+        let mut fields: Vec<LogField<'_>> = vec![("variable", &name)];
         fields.extend(meant.as_ref().map(|meant| ("did_you_mean", meant as _)));
         logs.warn("the environment has a setting that there is not, and it is ignored", &fields);
     }
 }
 
 /// Panics are bugs that answer 500: the log says where they are.
-fn tell_of_panics(logs: &Logs) {
+fn log_panics(logs: &Logs) {
     let logs = logs.clone();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
@@ -88,6 +93,6 @@ fn tell_of_panics(logs: &Logs) {
     }));
 }
 
-fn cannot_start(error: &io::Error) -> Failure {
-    Failure::Input(Report::new(format!("the server cannot start: {error}")))
+fn cannot_start(error: &io::Error) -> CommandFailure {
+    CommandFailure::Input(Report::new(format!("the server cannot start: {error}")))
 }

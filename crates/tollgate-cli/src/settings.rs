@@ -19,7 +19,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use tollgate_redis::KeyPrefix;
 
-use crate::cli::{Failure, Report};
+use crate::cli::{CommandFailure, Report};
 use crate::listeners::ListenerAddress;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
@@ -60,7 +60,7 @@ pub(crate) struct Flags {
     /// What to answer a question when a rule needs a fact that it does not have
     ///
     /// A rule whose key needs a user does not apply where there is none. If that leaves no rule that could
-    /// refuse, `refuse` answers an error that says what is missing, `allow` lets the question pass. Of
+    /// refuse, `refuse` answers an error that says what is missing, `allowed_methods` lets the question pass. Of
     /// /v1/check, /v1/reserve, /v1/refund, TG.CHECK and TG.PEEK; forward-auth and Envoy always let it pass,
     /// and the log warns.
     #[arg(
@@ -72,7 +72,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) missing_facts: OnMissingFacts,
 
-    /// The check API and forward-auth; port 0 is any free one, `none` is off
+    /// The check API and forward-auth; port 0 is any free one, `empty` is off
     #[arg(
         long,
         value_name = "ADDR",
@@ -324,9 +324,9 @@ pub(crate) enum OnMissingFacts {
 }
 
 /// The settings of a run.
-pub(crate) type Settings = Flags;
+pub(crate) type ServerSettings = Flags;
 
-impl Settings {
+impl ServerSettings {
     /// Puts the three sources together: the command line as `matches` has it, the environment, and
     /// the file. `parse` reads flags of `serve`.
     pub(crate) fn resolve(
@@ -334,17 +334,19 @@ impl Settings {
         config: Option<&PathBuf>,
         command_line: &[OsString],
         parse: impl Fn(Vec<OsString>) -> Result<ArgMatches, clap::Error>,
-    ) -> Result<Settings, Failure> {
+    ) -> Result<ServerSettings, CommandFailure> {
         let from_file = match config {
             None => Vec::new(),
             Some(path) => file::read(path, &parse)?,
         };
         let settings = with_file(matches, command_line, &from_file, &parse)?;
-        let mut settings = Settings::from_arg_matches(&settings).map_err(|error| {
-            Failure::Usage(Report::new(error.to_string().trim_start_matches("error: ").trim()))
+        let mut settings = ServerSettings::from_arg_matches(&settings).map_err(|error| {
+            CommandFailure::Usage(Report::new(
+                error.to_string().trim_start_matches("error: ").trim(),
+            ))
         })?;
         settings.choose_rules_or_limit(matches, &from_file)?;
-        store::check(&settings).map_err(Failure::Usage)?;
+        store::check(&settings).map_err(CommandFailure::Usage)?;
         Ok(settings)
     }
 
@@ -358,7 +360,7 @@ impl Settings {
         &mut self,
         matches: &ArgMatches,
         from_file: &[file::Setting],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let rank = |id: &str| match matches.value_source(id) {
             Some(ValueSource::CommandLine) => 3,
             Some(ValueSource::EnvVariable) => 2,
@@ -375,7 +377,7 @@ impl Settings {
             Ordering::Less => self.rules.clear(),
             Ordering::Equal if rank("rules") > 0 => {
                 let problem = "--limit and --rules exclude each other";
-                return Err(Failure::Usage(Report::new(problem).hint(
+                return Err(CommandFailure::Usage(Report::new(problem).hint(
                     "leave one out; a rules file can hold the limit as a rule: \
                      { name: all, key: \"{user|ip}\", limits: [100/minute] }",
                 )));
@@ -392,14 +394,14 @@ fn with_file(
     command_line: &[OsString],
     from_file: &[file::Setting],
     parse: &impl Fn(Vec<OsString>) -> Result<ArgMatches, clap::Error>,
-) -> Result<ArgMatches, Failure> {
+) -> Result<ArgMatches, CommandFailure> {
     let told = |setting: &&file::Setting| {
         let source = matches.value_source(&setting.id());
         !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
     };
     let extra = from_file.iter().filter(told).flat_map(file::Setting::flags);
     parse(command_line.iter().cloned().chain(extra).collect())
-        .map_err(|error| Failure::Usage(Report::new(clap_problem(&error))))
+        .map_err(|error| CommandFailure::Usage(Report::new(clap_problem(&error))))
 }
 
 /// What clap found wrong, in a line.

@@ -40,7 +40,7 @@ impl Signals {
     pub(crate) async fn next(&mut self, rules: &LiveRules) -> &'static str {
         std::future::poll_fn(|context| {
             while self.hangup.poll_recv(context).is_ready() {
-                rules.hang_up();
+                rules.hint_sighup();
             }
             if self.terminate.poll_recv(context).is_ready() {
                 return std::task::Poll::Ready("SIGTERM");

@@ -9,38 +9,38 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::store::Gatekeeper;
+use crate::store::ServerGatekeeper;
 use tollgate::store::memory::SnapshotError;
 use tollgate::{Clock, MemoryStore, SystemClock};
 
 use crate::background;
 use crate::cli::Report;
-use crate::telemetry::{Field, Logs};
+use crate::telemetry::{LogField, Logs};
 
 /// Keeps other servers away from a snapshot as long as it lives, or the process does.
 #[derive(Debug)]
-pub(crate) struct Lock {
-    _held: Option<File>,
+pub(crate) struct SnapshotLock {
+    _locked_file: Option<File>,
 }
 
-impl Lock {
+impl SnapshotLock {
     /// Two servers that write one file would take turns in forgetting what the other has counted.
-    pub(crate) fn take(path: Option<&Path>) -> Result<Lock, Report> {
-        let Some(path) = path else { return Ok(Lock { _held: None }) };
+    pub(crate) fn take(path: Option<&Path>) -> Result<SnapshotLock, Report> {
+        let Some(path) = path else { return Ok(SnapshotLock { _locked_file: None }) };
         check_directory(path)?;
         // Beside it: the snapshot itself is another file each time it is written.
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
         let file = open_lock(Path::new(&beside)).map_err(|error| cannot_write(path, &error))?;
         match file.try_lock() {
-            Ok(()) => Ok(Lock { _held: Some(file) }),
+            Ok(()) => Ok(SnapshotLock { _locked_file: Some(file) }),
             Err(TryLockError::WouldBlock) => {
                 let shown = path.display();
                 Err(Report::new(format!("another server uses the snapshot {shown}"))
                     .hint("give each server a --snapshot of its own, or stop the other one"))
             }
             // Some network file systems have no locks; the snapshot is worth more.
-            Err(TryLockError::Error(_)) => Ok(Lock { _held: None }),
+            Err(TryLockError::Error(_)) => Ok(SnapshotLock { _locked_file: None }),
         }
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn load(
     }
     match empty.load(path, SystemClock.now()) {
         Ok((store, restored)) => {
-            let fields: [Field<'_>; 3] =
+            let fields: [LogField<'_>; 3] =
                 [("file", &shown), ("keys", &restored.keys), ("dropped", &restored.dropped)];
             logs.info("counters are back from the snapshot", &fields);
             Ok(store)
@@ -119,19 +119,19 @@ fn cannot_load(path: &Path, error: &SnapshotError) -> Report {
 }
 
 /// Writes snapshots until it is finished.
-pub(crate) struct Keeper {
+pub(crate) struct SnapshotThread {
     finish: Sender<()>,
     thread: thread::JoinHandle<Result<(), SnapshotError>>,
 }
 
-impl Keeper {
+impl SnapshotThread {
     /// Writes one every `interval`.
     pub(crate) fn start(
-        gatekeeper: Arc<Gatekeeper>,
+        gatekeeper: Arc<ServerGatekeeper>,
         path: PathBuf,
         interval: Duration,
         logs: Logs,
-    ) -> io::Result<Keeper> {
+    ) -> io::Result<SnapshotThread> {
         let (finish, finished) = channel::<()>();
         let keep = move || {
             let mut failing = false;
@@ -145,7 +145,7 @@ impl Keeper {
             save(&gatekeeper, &path)
         };
         let thread = background::spawn("snapshot", keep)?;
-        Ok(Keeper { finish, thread })
+        Ok(SnapshotThread { finish, thread })
     }
 
     /// Writes the last one.
@@ -162,6 +162,6 @@ impl Keeper {
     }
 }
 
-fn save(gatekeeper: &Gatekeeper, path: &Path) -> Result<(), SnapshotError> {
+fn save(gatekeeper: &ServerGatekeeper, path: &Path) -> Result<(), SnapshotError> {
     gatekeeper.limiter().store().memory().save(path, gatekeeper.now())
 }

@@ -1,17 +1,17 @@
 //! Where this server keeps state.
 
-pub(crate) mod shared;
+pub(crate) mod open_stores;
 
 use std::convert::Infallible;
 
-use shared::SharedStore;
+use open_stores::OpenStores;
 use tollgate::{
     Check, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt, Store, SystemClock, Wait,
 };
 use tollgate_rules::Caller;
 
 /// Decides by rules, over whichever store this server has.
-pub(crate) type Gatekeeper = tollgate_rules::Gatekeeper<ServerStore, SystemClock>;
+pub(crate) type ServerGatekeeper = tollgate_rules::Gatekeeper<ServerStore, SystemClock>;
 
 /// The store of this server.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum ServerStore {
     /// In this process alone.
     Memory(Box<MemoryStore>),
     /// Where other servers find it as well.
-    Shared(Box<SharedStore>),
+    Shared(Box<OpenStores>),
 }
 
 impl ServerStore {
@@ -32,7 +32,7 @@ impl ServerStore {
     }
 
     /// What is shared with other servers, if anything is.
-    pub(crate) fn shared(&self) -> Option<&SharedStore> {
+    pub(crate) fn shared(&self) -> Option<&OpenStores> {
         match self {
             ServerStore::Memory(_) => None,
             ServerStore::Shared(store) => Some(store),
@@ -41,12 +41,12 @@ impl ServerStore {
 
     /// Changes what a caller has used. Also whether the store that its rule is on has it: `false` too if
     /// only somebody else's change at the same moment did not reach that.
-    pub(crate) async fn change<T>(
+    pub(crate) async fn change_and_confirm<T>(
         &self,
         caller: &Caller<'_, ServerStore>,
         change: impl Future<Output = T>,
     ) -> (T, bool) {
-        let unreached = || self.unreached(caller.rule().terms.store);
+        let unreached = || self.unreached_changes(caller.rule().terms.store);
         let before = unreached();
         let done = change.await;
         if caller.has_several_numbers() {
@@ -56,9 +56,9 @@ impl ServerStore {
     }
 
     /// Changes so far that did not reach a store.
-    fn unreached(&self, store: u8) -> u64 {
+    fn unreached_changes(&self, store: u8) -> u64 {
         let Some(shared) = self.shared() else { return 0 };
-        shared.shared.stores().nth(usize::from(store)).map_or(0, |store| store.stats().unreached)
+        shared.shared.stores().nth(usize::from(store)).map_or(0, |store| store.stats().unanswered)
     }
 
     /// Rules or overrides have changed: who was refused may be admitted.

@@ -20,7 +20,7 @@ use tollgate_redis::{StoreError, StoreUrl};
 use tollgate_rules::descriptors::DescriptorError;
 
 use crate::cli::Report;
-use crate::live::Cause;
+use crate::live::ReloadCause;
 use crate::settings::StoreChoice;
 
 /// The most characters of one value.
@@ -41,18 +41,18 @@ pub(crate) enum LogFormat {
 
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
+enum LogLevel {
     Info,
     Warn,
     Error,
 }
 
-impl Level {
+impl LogLevel {
     fn name(self) -> &'static str {
         match self {
-            Level::Info => "info",
-            Level::Warn => "warn",
-            Level::Error => "error",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
         }
     }
 }
@@ -81,7 +81,16 @@ macro_rules! texts {
 
 json_values!(bool, u16, u32, u64, usize, i32);
 texts!(str, String, Box<str>, Arc<str>, IpAddr, SocketAddr, io::Error, std::path::Display<'_>);
-texts!(Wait, DescriptorError, SnapshotError, StoreError, StoreUrl, StoreChoice, Report, Cause);
+texts!(
+    Wait,
+    DescriptorError,
+    SnapshotError,
+    StoreError,
+    StoreUrl,
+    StoreChoice,
+    Report,
+    ReloadCause
+);
 
 impl LogValue for serde_json::Value {
     fn is_json(&self) -> bool {
@@ -96,18 +105,18 @@ impl<T: LogValue + ?Sized> LogValue for &T {
 }
 
 /// One more thing to know about an event.
-pub(crate) type Field<'a> = (&'static str, &'a dyn LogValue);
+pub(crate) type LogField<'a> = (&'static str, &'a dyn LogValue);
 
 /// Where events are told. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Logs {
     format: LogFormat,
-    lines: SyncSender<Line>,
+    lines: SyncSender<LogLine>,
     /// Lines that found no room, or that nobody took.
     dropped: Arc<AtomicU64>,
 }
 
-enum Line {
+enum LogLine {
     Text(String),
     /// Everything before this has been written: tells the sender so.
     Flush(SyncSender<()>),
@@ -130,21 +139,21 @@ impl Logs {
         logs
     }
 
-    pub(crate) fn info(&self, event: &str, fields: &[Field<'_>]) {
-        self.tell(Level::Info, event, fields);
+    pub(crate) fn info(&self, event: &str, fields: &[LogField<'_>]) {
+        self.log(LogLevel::Info, event, fields);
     }
 
-    pub(crate) fn warn(&self, event: &str, fields: &[Field<'_>]) {
-        self.tell(Level::Warn, event, fields);
+    pub(crate) fn warn(&self, event: &str, fields: &[LogField<'_>]) {
+        self.log(LogLevel::Warn, event, fields);
     }
 
-    pub(crate) fn error(&self, event: &str, fields: &[Field<'_>]) {
-        self.tell(Level::Error, event, fields);
+    pub(crate) fn error(&self, event: &str, fields: &[LogField<'_>]) {
+        self.log(LogLevel::Error, event, fields);
     }
 
-    fn tell(&self, level: Level, event: &str, fields: &[Field<'_>]) {
+    fn log(&self, level: LogLevel, event: &str, fields: &[LogField<'_>]) {
         let line = render(self.format, SystemClock.now(), level, event, fields);
-        if self.lines.try_send(Line::Text(line)).is_err() {
+        if self.lines.try_send(LogLine::Text(line)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -157,47 +166,57 @@ impl Logs {
     /// Waits until what was told is written, but not for a reader who does not read.
     pub(crate) fn flush(&self) {
         let (done, written) = sync_channel(1);
-        if self.lines.try_send(Line::Flush(done)).is_ok() {
+        if self.lines.try_send(LogLine::Flush(done)).is_ok() {
             let _ = written.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-fn write_lines(format: LogFormat, waiting: &Receiver<Line>, dropped: &AtomicU64, out: impl Write) {
-    let mut sink = Sink { out, torn: false };
+fn write_lines(
+    format: LogFormat,
+    waiting: &Receiver<LogLine>,
+    dropped: &AtomicU64,
+    out: impl Write,
+) {
+    let mut sink = LogSink { out, last_line_torn: false };
     let mut told = 0;
     while let Ok(line) = waiting.recv() {
         let lost = dropped.load(Ordering::Relaxed) - told;
         if lost > 0 {
-            let fields: [Field<'_>; 1] = [("lines", &lost)];
-            let line =
-                render(format, SystemClock.now(), Level::Warn, "log lines were dropped", &fields);
+            let fields: [LogField<'_>; 1] = [("lines", &lost)];
+            let line = render(
+                format,
+                SystemClock.now(),
+                LogLevel::Warn,
+                "log lines were dropped",
+                &fields,
+            );
             if sink.write(&line) {
                 told += lost;
             }
         }
         match line {
             // A full disk, or a reader that has gone.
-            Line::Text(text) if !sink.write(&text) => {
+            LogLine::Text(text) if !sink.write(&text) => {
                 dropped.fetch_add(1, Ordering::Relaxed);
             }
-            Line::Text(_) => {}
-            Line::Flush(done) => drop(done.try_send(())),
+            LogLine::Text(_) => {}
+            LogLine::Flush(done) => drop(done.try_send(())),
         }
     }
 }
 
 /// Where lines go.
-struct Sink<W> {
+struct LogSink<W> {
     out: W,
     /// The last line broke off: the next must not look like its end.
-    torn: bool,
+    last_line_torn: bool,
 }
 
-impl<W: Write> Sink<W> {
+impl<W: Write> LogSink<W> {
     /// Whether all of the line was taken.
     fn write(&mut self, line: &str) -> bool {
-        let end = if self.torn { "\n" } else { "" };
+        let end = if self.last_line_torn { "\n" } else { "" };
         let line = [end, line].concat();
         let mut rest = line.as_bytes();
         while !rest.is_empty() {
@@ -210,10 +229,10 @@ impl<W: Write> Sink<W> {
         }
         if !rest.is_empty() {
             // Of a line of which nothing was taken, whatever was torn before still is.
-            self.torn |= rest.len() < line.len();
+            self.last_line_torn |= rest.len() < line.len();
             return false;
         }
-        self.torn = false;
+        self.last_line_torn = false;
         true
     }
 }
@@ -222,9 +241,9 @@ impl<W: Write> Sink<W> {
 fn render(
     format: LogFormat,
     at: Micros,
-    level: Level,
+    level: LogLevel,
     event: &str,
-    fields: &[Field<'_>],
+    fields: &[LogField<'_>],
 ) -> String {
     let mut line = String::with_capacity(128);
     // Writing to a string does not fail.
@@ -239,9 +258,9 @@ fn render(
 fn write_text(
     line: &mut String,
     at: Micros,
-    level: Level,
+    level: LogLevel,
     event: &str,
-    fields: &[Field<'_>],
+    fields: &[LogField<'_>],
 ) -> fmt::Result {
     write!(line, "{} {:<5} {}", timestamp(at), level.name(), Printable(event))?;
     for (name, value) in fields {
@@ -258,9 +277,9 @@ fn write_text(
 fn write_json(
     line: &mut String,
     at: Micros,
-    level: Level,
+    level: LogLevel,
     event: &str,
-    fields: &[Field<'_>],
+    fields: &[LogField<'_>],
 ) -> fmt::Result {
     let text = |text: &str| serde_json::Value::from(Printable(text).to_string()).to_string();
     write!(line, r#"{{"at":"{}","level":"{}""#, timestamp(at), level.name())?;
@@ -336,15 +355,15 @@ mod tests {
             (&long, "xxx…", "xxx…"),
         ];
         for (value, text, json) in rows {
-            let fields: [Field<'_>; 1] = [("path", &value)];
-            let line = render(LogFormat::Text, at, Level::Warn, "a file is odd", &fields);
+            let fields: [LogField<'_>; 1] = [("path", &value)];
+            let line = render(LogFormat::Text, at, LogLevel::Warn, "a file is odd", &fields);
             assert!(
                 line.starts_with("2026-11-18T11:06:40.123Z warn  a file is odd path="),
                 "{line}"
             );
             assert!(line.contains(text), "{line}");
             assert_eq!(line.find('\n'), Some(line.len() - 1));
-            let line = render(LogFormat::Json, at, Level::Warn, "a file is odd", &fields);
+            let line = render(LogFormat::Json, at, LogLevel::Warn, "a file is odd", &fields);
             assert!(line.contains(json), "{line}");
             let read: serde_json::Value = serde_json::from_str(&line).expect(&line);
             assert_eq!(read["event"], "a file is odd");
@@ -355,27 +374,27 @@ mod tests {
     #[test]
     fn numbers_and_truth_are_such_in_json_and_names_of_digits_are_not() {
         let (number, truth, user) = (42_u64, true, "42");
-        let fields: [Field<'_>; 4] =
+        let fields: [LogField<'_>; 4] =
             [("number", &number), ("nested", &&number), ("truth", &truth), ("user", &user)];
-        let line = render(LogFormat::Json, Micros::new(0), Level::Info, "an event", &fields);
+        let line = render(LogFormat::Json, Micros::new(0), LogLevel::Info, "an event", &fields);
         let read: serde_json::Value = serde_json::from_str(&line).expect(&line);
         assert_eq!(read["number"], 42);
         assert_eq!(read["nested"], 42);
         assert_eq!(read["truth"], true);
         assert_eq!(read["user"], "42");
-        let line = render(LogFormat::Text, Micros::new(0), Level::Info, "an event", &fields);
+        let line = render(LogFormat::Text, Micros::new(0), LogLevel::Info, "an event", &fields);
         assert!(line.ends_with(" number=42 nested=42 truth=true user=42\n"), "{line}");
     }
 
     /// A reader that reads only when it is told to, and takes so many bytes at a time.
     #[derive(Clone, Default)]
-    struct Slow {
+    struct SlowWriter {
         taken: Arc<Mutex<Vec<u8>>>,
         /// How many bytes are taken before the next error; `None`: all.
         room: Arc<Mutex<Option<usize>>>,
     }
 
-    impl Write for Slow {
+    impl Write for SlowWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut room = self.room.lock().unwrap();
             let most = room.unwrap_or(bytes.len()).min(bytes.len());
@@ -394,8 +413,8 @@ mod tests {
 
     #[test]
     fn a_line_that_broke_off_does_not_swallow_the_next() {
-        let slow = Slow::default();
-        let mut sink = Sink { out: slow.clone(), torn: false };
+        let slow = SlowWriter::default();
+        let mut sink = LogSink { out: slow.clone(), last_line_torn: false };
         // room | written, all so far
         let rows = [
             (None, true, "one\n"),
@@ -414,9 +433,9 @@ mod tests {
     }
 
     /// Writes once it may.
-    struct Blocked(Receiver<()>, Slow);
+    struct BlockedWriter(Receiver<()>, SlowWriter);
 
-    impl Write for Blocked {
+    impl Write for BlockedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // The sender is gone as soon as it may.
             let _ = self.0.recv();
@@ -431,8 +450,8 @@ mod tests {
     #[test]
     fn who_tells_never_waits_and_what_is_lost_is_told() {
         let (go_on, blocked) = channel();
-        let slow = Slow::default();
-        let logs = Logs::to(LogFormat::Text, 8, Blocked(blocked, slow.clone()));
+        let slow = SlowWriter::default();
+        let logs = Logs::to(LogFormat::Text, 8, BlockedWriter(blocked, slow.clone()));
         for turn in 0..1_000 {
             logs.info("a turn", &[("turn", &turn)]);
         }

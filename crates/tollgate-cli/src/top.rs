@@ -1,11 +1,11 @@
-//! `Top`: who asks most, and who is refused most, in the last minute or two.
+//! `TopCallers`: who asks most, and who is refused most, in the last minute or two.
 //!
 //! Kept in sketches ([`space_saving`]) of 1,024 callers each: one for each list, stripe of threads and
 //! window of a minute. So a caller with more than a 1,024th of all requests is always listed, and how
 //! far a count may be off is told beside it. Callers are listed under their rules: a request that two
 //! rules apply to counts under both.
 
-mod gathered;
+mod merged_sketches;
 mod space_saving;
 
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use tollgate_rules::key_text;
 use tollgate_rules::stripes::Stripes;
 
 use crate::key_names::KeyNames;
-use gathered::{Copied, Gathered};
-use space_saving::{Hashes, Sketch};
+use merged_sketches::{MergedSketches, SketchCopy};
+use space_saving::{CallerHasher, SpaceSavingSketch};
 
 /// Callers in one sketch.
-const HELD_MAX: u16 = 1_024;
+const SKETCH_CALLERS_MAX: u16 = 1_024;
 
 /// The most bytes of a key that is kept whole.
 const KEY_BYTES_MAX: usize = 256;
@@ -30,7 +30,7 @@ pub(crate) const WINDOW_US: u64 = 60_000_000;
 
 /// What callers are listed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum TopOrder {
     /// How much they ask.
     Requests,
     /// How often they are refused.
@@ -56,18 +56,18 @@ pub(crate) struct Estimate {
     pub(crate) error: u64,
 }
 
-/// Finds the heaviest callers. Bound: [`HELD_MAX`] callers for each of two lists, two windows and
+/// Finds the heaviest callers. Bound: [`SKETCH_CALLERS_MAX`] callers for each of two lists, two windows and
 /// every stripe, with keys of at most [`KEY_BYTES_MAX`] bytes.
-pub(crate) struct Top {
-    hashes: Hashes,
+pub(crate) struct TopCallers {
+    hashes: CallerHasher,
     names: Arc<KeyNames>,
     /// A lock that hardly anybody else wants: threads have stripes of their own.
-    stripes: Stripes<Mutex<Windows>>,
+    stripes: Stripes<Mutex<TopWindows>>,
 }
 
 /// Who is held.
 #[derive(Clone, Debug, Default)]
-struct Name {
+struct TopCallerName {
     rule: Option<Arc<str>>,
     /// The whole key, or nothing if it is too long.
     key: KeyBuf,
@@ -77,27 +77,31 @@ struct Name {
 
 /// The windows of one stripe.
 #[derive(Debug, Default)]
-struct Windows {
-    now: Window,
-    before: Window,
+struct TopWindows {
+    current: TopWindow,
+    previous: TopWindow,
 }
 
 /// What came in one minute.
 #[derive(Debug)]
-struct Window {
+struct TopWindow {
     /// Which minute since the epoch.
     minute: u64,
-    requests: Sketch<Name>,
-    refusals: Sketch<Name>,
+    requests: SpaceSavingSketch<TopCallerName>,
+    refusals: SpaceSavingSketch<TopCallerName>,
 }
 
-impl Default for Window {
-    fn default() -> Window {
-        Window { minute: 0, requests: Sketch::new(HELD_MAX), refusals: Sketch::new(HELD_MAX) }
+impl Default for TopWindow {
+    fn default() -> TopWindow {
+        TopWindow {
+            minute: 0,
+            requests: SpaceSavingSketch::new(SKETCH_CALLERS_MAX),
+            refusals: SpaceSavingSketch::new(SKETCH_CALLERS_MAX),
+        }
     }
 }
 
-impl Window {
+impl TopWindow {
     fn begin(&mut self, minute: u64) {
         self.minute = minute;
         self.requests.clear();
@@ -105,22 +109,22 @@ impl Window {
     }
 }
 
-impl Windows {
+impl TopWindows {
     /// The window of an instant.
-    fn at(&mut self, now: Micros) -> &mut Window {
+    fn at(&mut self, now: Micros) -> &mut TopWindow {
         let minute = now.as_u64() / WINDOW_US;
         // Who read the clock a moment before the minute ended may come a moment after it.
-        if minute != self.now.minute && minute + 1 != self.now.minute {
-            std::mem::swap(&mut self.now, &mut self.before);
-            self.now.begin(minute);
+        if minute != self.current.minute && minute + 1 != self.current.minute {
+            std::mem::swap(&mut self.current, &mut self.previous);
+            self.current.begin(minute);
         }
-        &mut self.now
+        &mut self.current
     }
 }
 
-impl Top {
-    pub(crate) fn new(names: Arc<KeyNames>) -> Top {
-        Top { hashes: Hashes::default(), names, stripes: Stripes::default() }
+impl TopCallers {
+    pub(crate) fn new(names: Arc<KeyNames>) -> TopCallers {
+        TopCallers { hashes: CallerHasher::default(), names, stripes: Stripes::default() }
     }
 
     /// Counts a request under all its rules: whose it is, and whether that rule refused it.
@@ -133,7 +137,7 @@ impl Top {
         let window = windows.at(now);
         for (rule, key, refused) in by_rule {
             let hash = self.hashes.hash(rule, key.as_bytes());
-            let name = |name: &mut Name| self.write_name(name, rule, key);
+            let name = |name: &mut TopCallerName| self.replace_name(name, rule, key);
             window.requests.count(hash, name);
             if refused {
                 window.refusals.count(hash, name);
@@ -142,7 +146,7 @@ impl Top {
     }
 
     /// Writes who it is, into the room of whoever was there.
-    fn write_name(&self, name: &mut Name, rule: &Arc<str>, key: &KeyBuf) {
+    fn replace_name(&self, name: &mut TopCallerName, rule: &Arc<str>, key: &KeyBuf) {
         if name.rule.as_ref().is_none_or(|old| !Arc::ptr_eq(old, rule)) {
             name.rule = Some(rule.clone());
         }
@@ -152,24 +156,24 @@ impl Top {
             true => name.key.append(key),
             false => {
                 let hash = self.names.hash(key);
-                name.cut = Some(Box::new((cut(&key_text(key), &hash), hash)));
+                name.cut = Some(Box::new((shorten_key(&key_text(key), &hash), hash)));
             }
         }
     }
 
     /// The heaviest callers of the last minute or two, the heaviest first.
-    pub(crate) fn hottest(&self, most: usize, by: By, now: Micros) -> Vec<TopEntry> {
+    pub(crate) fn hottest(&self, most: usize, by: TopOrder, now: Micros) -> Vec<TopEntry> {
         let [requests, refusals] = self.gather(now);
         let listed = match by {
-            By::Requests => &requests,
-            By::Refusals => &refusals,
+            TopOrder::Requests => &requests,
+            TopOrder::Refusals => &refusals,
         };
         let found = listed.heaviest(most);
         let mut names = self.names_of(&found);
         let entry = |hash: u64| {
             // Whoever has lost its place since was not that heavy.
             let name = names.remove(&hash)?;
-            let (key, key_hash) = self.told(&name);
+            let (key, key_hash) = self.key_and_hash(&name);
             Some(TopEntry {
                 rule: name.rule?,
                 key,
@@ -183,15 +187,17 @@ impl Top {
 
     /// Both lists, as all recent windows have them. A lock is held only as long as copying numbers
     /// takes, because requests wait for it.
-    fn gather(&self, now: Micros) -> [Gathered; 2] {
+    fn gather(&self, now: Micros) -> [MergedSketches; 2] {
         let minute = now.as_u64() / WINDOW_US;
-        let recent = |window: &&Window| minute.abs_diff(window.minute) <= 1;
-        let mut gathered = [Gathered::default(), Gathered::default()];
+        let recent = |window: &&TopWindow| minute.abs_diff(window.minute) <= 1;
+        let mut gathered = [MergedSketches::default(), MergedSketches::default()];
         for stripe in self.stripes.all() {
-            let copied: Vec<[Copied; 2]> = {
+            let copied: Vec<[SketchCopy; 2]> = {
                 let windows = lock(stripe);
-                let recent = [&windows.now, &windows.before].into_iter().filter(recent);
-                recent.map(|one| [Copied::of(&one.requests), Copied::of(&one.refusals)]).collect()
+                let recent = [&windows.current, &windows.previous].into_iter().filter(recent);
+                recent
+                    .map(|one| [SketchCopy::of(&one.requests), SketchCopy::of(&one.refusals)])
+                    .collect()
             };
             for lists in &copied {
                 gathered.iter_mut().zip(lists).for_each(|(list, copied)| list.add(copied));
@@ -201,7 +207,7 @@ impl Top {
     }
 
     /// The names that belong to hashes, as far as they are still held.
-    fn names_of(&self, hashes: &[u64]) -> HashMap<u64, Name> {
+    fn names_of(&self, hashes: &[u64]) -> HashMap<u64, TopCallerName> {
         let mut names = HashMap::with_capacity(hashes.len());
         for stripe in self.stripes.all() {
             for hash in hashes {
@@ -209,7 +215,7 @@ impl Top {
                     continue;
                 }
                 let windows = lock(stripe);
-                let sketches = [&windows.now, &windows.before]
+                let sketches = [&windows.current, &windows.previous]
                     .into_iter()
                     .flat_map(|window| [&window.requests, &window.refusals]);
                 let held = sketches.filter_map(|sketch| sketch.get(*hash)).next();
@@ -220,7 +226,7 @@ impl Top {
     }
 
     /// A key as text, and its hash.
-    fn told(&self, name: &Name) -> (String, String) {
+    fn key_and_hash(&self, name: &TopCallerName) -> (String, String) {
         match &name.cut {
             Some(cut) => (**cut).clone(),
             None => (key_text(&name.key), self.names.hash(&name.key)),
@@ -229,12 +235,12 @@ impl Top {
 }
 
 /// Nothing panics while it is held, and a sketch that is half changed only counts wrong.
-fn lock(windows: &Mutex<Windows>) -> MutexGuard<'_, Windows> {
+fn lock(windows: &Mutex<TopWindows>) -> MutexGuard<'_, TopWindows> {
     windows.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The beginning of a long key, and what tells it from others that begin so.
-fn cut(text: &str, hash: &str) -> String {
+fn shorten_key(text: &str, hash: &str) -> String {
     let end = text.floor_char_boundary(KEY_BYTES_MAX - hash.len() - "…#".len());
     format!("{}…#{hash}", &text[..end])
 }

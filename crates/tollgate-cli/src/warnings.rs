@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::others::Others;
-use crate::store::Gatekeeper;
-use crate::store::shared::StoreFigures;
+use crate::peer_instances::PeerInstances;
+use crate::store::ServerGatekeeper;
+use crate::store::open_stores::StoreFigures;
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
 use tollgate_rules::RuleSet;
 use tollgate_rules::descriptors::DescriptorError;
 use tollgate_rules::matcher::Condition;
 
-use crate::telemetry::{Field, Logs};
+use crate::telemetry::{LogField, Logs};
 
 /// Between two lines of one kind.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -26,31 +26,31 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What the planes warn about.
 pub(crate) struct Warnings {
     logs: Logs,
-    untrusted: Sampled,
-    too_many: Sampled,
-    silent: Sampled,
-    rebound: Sampled,
-    admin_refused: Sampled,
+    untrusted_proxy: WarningTimer,
+    too_many_limits: WarningTimer,
+    silent_proxy: WarningTimer,
+    dns_rebinding: WarningTimer,
+    admin_refused: WarningTimer,
     /// Since the last line about them.
     admin_refusals: AtomicU64,
-    wrong_token: Sampled,
+    wrong_token: WarningTimer,
     wrong_tokens: AtomicU64,
-    too_many_numbers: Sampled,
+    too_many_numbers: WarningTimer,
 }
 
 impl Warnings {
     pub(crate) fn new(logs: &Logs) -> Warnings {
         Warnings {
             logs: logs.clone(),
-            untrusted: Sampled::default(),
-            too_many: Sampled::default(),
-            silent: Sampled::default(),
-            rebound: Sampled::default(),
-            admin_refused: Sampled::default(),
+            untrusted_proxy: WarningTimer::default(),
+            too_many_limits: WarningTimer::default(),
+            silent_proxy: WarningTimer::default(),
+            dns_rebinding: WarningTimer::default(),
+            admin_refused: WarningTimer::default(),
             admin_refusals: AtomicU64::new(0),
-            wrong_token: Sampled::default(),
+            wrong_token: WarningTimer::default(),
             wrong_tokens: AtomicU64::new(0),
-            too_many_numbers: Sampled::default(),
+            too_many_numbers: WarningTimer::default(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Warnings {
     /// all its clients count as one.
     #[cold]
     pub(crate) fn untrusted_proxy(&self, peer: IpAddr, now: Micros) {
-        if self.untrusted.is_due(now) {
+        if self.untrusted_proxy.is_due(now) {
             self.logs.warn(
                 "forward-auth is asked by a peer that is not trusted, and its X-Forwarded-* and \
                  X-Original-* are ignored: if it is your proxy, add it to identify.trusted_peers",
@@ -70,8 +70,8 @@ impl Warnings {
     /// Somebody asks under a name that a page in a browser could have: a proxy that sends its client's
     /// `Host`, or such a page.
     #[cold]
-    pub(crate) fn rebound(&self, peer: IpAddr, host: Option<&str>, now: Micros) {
-        if self.rebound.is_due(now) {
+    pub(crate) fn dns_rebinding(&self, peer: IpAddr, host: Option<&str>, now: Micros) {
+        if self.dns_rebinding.is_due(now) {
             self.logs.warn(
                 "a request to the http listener was refused, because a page in a browser could send it under this \
                  name: if it comes from your proxy, let that send Tollgate's own address as Host, or a \
@@ -85,7 +85,7 @@ impl Warnings {
     /// apply, and nobody would notice. `said` are method and path.
     #[cold]
     pub(crate) fn silent_proxy(&self, peer: IpAddr, said: [bool; 2], rules: &RuleSet, now: Micros) {
-        if !self.silent.is_due(now) {
+        if !self.silent_proxy.is_due(now) {
             return;
         }
         let [method, path] = said;
@@ -94,7 +94,7 @@ impl Warnings {
             Condition::Method(_) => !method,
             _ => false,
         };
-        let mut conditions = rules.rules().filter_map(|rule| rule.when.as_ref());
+        let mut conditions = rules.rules().filter_map(|rule| rule.condition.as_ref());
         if conditions.any(|when| when.has(&is_unknown)) {
             self.logs.warn(
                 "forward-auth is asked by a peer that does not say which method and path its request \
@@ -110,7 +110,7 @@ impl Warnings {
     /// A request of descriptors was refused because too many limits apply to it.
     #[cold]
     pub(crate) fn too_many_limits(&self, why: DescriptorError, now: Micros) {
-        if self.too_many.is_due(now) {
+        if self.too_many_limits.is_due(now) {
             self.logs.warn("a request of descriptors was refused", &[("reason", &why)]);
         }
     }
@@ -121,7 +121,7 @@ impl Warnings {
         let more = self.admin_refusals.fetch_add(1, Ordering::Relaxed) + 1;
         if self.admin_refused.is_due(now) {
             self.admin_refusals.fetch_sub(more, Ordering::Relaxed);
-            let fields: [Field<'_>; 3] =
+            let fields: [LogField<'_>; 3] =
                 [("peer", &peer), ("status", &status), ("since_last", &more)];
             self.logs.warn("a request to the admin listener was refused", &fields);
         }
@@ -146,15 +146,15 @@ impl Warnings {
         let more = self.wrong_tokens.fetch_add(1, Ordering::Relaxed) + 1;
         if self.wrong_token.is_due(now) {
             self.wrong_tokens.fetch_sub(more, Ordering::Relaxed);
-            let fields: [Field<'_>; 2] = [("peer", &peer), ("since_last", &more)];
+            let fields: [LogField<'_>; 2] = [("peer", &peer), ("since_last", &more)];
             self.logs.warn("a wrong token was shown at the resp listener", &fields);
         }
     }
 }
 
 /// Warns of limits that were left out, as long as the runtime lives.
-pub(crate) async fn watch_left_out(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
-    let (sampled, mut told) = (Sampled::default(), 0);
+pub(crate) async fn watch_left_out(gatekeeper: Arc<ServerGatekeeper>, logs: Logs) {
+    let (sampled, mut told) = (WarningTimer::default(), 0);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let left_out = gatekeeper.stats().left_out;
@@ -171,12 +171,12 @@ pub(crate) async fn watch_left_out(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
 
 /// Says when the next line is due.
 #[derive(Debug, Default)]
-struct Sampled {
+struct WarningTimer {
     /// The instant of the last line, in microseconds; 0 before the first.
     last_us: AtomicU64,
 }
 
-impl Sampled {
+impl WarningTimer {
     /// Whether a line may be written now; only one of those who ask at once may.
     fn is_due(&self, now: Micros) -> bool {
         let (last_us, now_us) = (self.last_us.load(Ordering::Relaxed), now.as_u64().max(1));
@@ -191,7 +191,7 @@ impl Sampled {
 }
 
 /// Tells when a shared store stops answering, when it is back, and what is wrong with its settings.
-pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
+pub(crate) async fn watch_store(gatekeeper: Arc<ServerGatekeeper>, logs: Logs) {
     let Some(store) = gatekeeper.limiter().store().shared() else { return };
     // Of each store: whether it answered, and what was said about its settings.
     let mut last: Vec<(Option<bool>, Option<String>)> = Vec::new();
@@ -201,14 +201,14 @@ pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
         let figures = store.figures();
         last.resize(figures.len(), (None, None));
         for (figures, (up, warned)) in figures.iter().zip(&mut last) {
-            let name = &figures.place.name;
+            let name = &figures.address.name;
             if up.replace(figures.is_up()) != Some(figures.is_up()) {
-                tell_of_store(&logs, figures);
+                log_store_state(&logs, figures);
             }
             let warning = &figures.health().warning;
             if warning.is_some() && *warning != *warned {
                 let warning = warning.as_deref().unwrap_or_default();
-                let fields: [Field<'_>; 2] = [("store", name), ("warning", &warning)];
+                let fields: [LogField<'_>; 2] = [("store", name), ("warning", &warning)];
                 logs.warn("the store is set up so that limits may forget", &fields);
             }
             warned.clone_from(warning);
@@ -218,20 +218,24 @@ pub(crate) async fn watch_store(gatekeeper: Arc<Gatekeeper>, logs: Logs) {
 
 /// Looks in a row at which instances could not tell each other, before that is worth a line: a store that
 /// was restarted has a moment.
-const LOOKS_WITHOUT_OTHERS: u32 = 5;
+const LOOKS_WITHOUT_PEERS: u32 = 5;
 
 /// Warns when instances cannot tell each other what an operator does although their store answers
 /// decisions: nothing else would show it.
-pub(crate) async fn watch_others(others: Others, gatekeeper: Arc<Gatekeeper>, logs: Logs) {
+pub(crate) async fn watch_peers(
+    others: PeerInstances,
+    gatekeeper: Arc<ServerGatekeeper>,
+    logs: Logs,
+) {
     let Some(store) = gatekeeper.limiter().store().shared() else { return };
-    let (sampled, mut without) = (Sampled::default(), 0);
+    let (sampled, mut without) = (WarningTimer::default(), 0);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(control) = others.control() else { return };
         let up = store.figures().first().is_some_and(StoreFigures::is_up);
-        let why = control.why_failing().filter(|_| up);
+        let why = control.last_error().filter(|_| up);
         without = if why.is_some() { without + 1 } else { 0 };
-        if let Some(why) = why.filter(|_| without >= LOOKS_WITHOUT_OTHERS)
+        if let Some(why) = why.filter(|_| without >= LOOKS_WITHOUT_PEERS)
             && sampled.is_due(gatekeeper.now())
         {
             logs.warn(
@@ -243,9 +247,9 @@ pub(crate) async fn watch_others(others: Others, gatekeeper: Arc<Gatekeeper>, lo
     }
 }
 
-fn tell_of_store(logs: &Logs, figures: &StoreFigures<'_>) {
-    let (name, url) = (&figures.place.name, &figures.place.url);
-    let mut fields: Vec<Field<'_>> = vec![("store", name), ("url", url)];
+fn log_store_state(logs: &Logs, figures: &StoreFigures<'_>) {
+    let (name, url) = (&figures.address.name, &figures.address.url);
+    let mut fields: Vec<LogField<'_>> = vec![("store", name), ("url", url)];
     if figures.is_up() {
         return logs.info("the store answers", &fields);
     }
@@ -260,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_line_a_minute_is_due() {
-        let sampled = Sampled::default();
+        let sampled = WarningTimer::default();
         // at_us, due
         let rows = [
             (0, true),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 #[cfg(unix)]
 use command::paste;
-use command::{Ran, feed, file, run, run_with, tollgate};
+use command::{CommandOutput, feed, file, run, run_with, tollgate};
 
 const GOOD: &str = "rules: [{ name: api, key: '{user}', limits: [10/second, 100/minute] }]\n";
 
@@ -125,7 +125,8 @@ fn people_are_told_what_was_found() {
         (&["missing.yaml", "wrong.yaml", "gone.yaml"], "", 1, "", MISSING_ERRORS),
     ];
     for (args, input, code, stdout, stderr) in table {
-        let wanted = Ran { code: Some(code), stdout: stdout.into(), stderr: stderr.into() };
+        let wanted =
+            CommandOutput { code: Some(code), stdout: stdout.into(), stderr: stderr.into() };
         let mut command = in_directory("check-people");
         command.args(args);
         assert_eq!(feed(command, input), wanted, "{args:?}");
@@ -162,7 +163,11 @@ fn programs_are_told_the_same() {
         command.args(args).arg("--json");
         let ran = feed(command, "");
         let stdout = format!("{start}{diagnostics}]}}\n");
-        assert_eq!(ran, Ran { code: Some(code), stdout, stderr: String::new() }, "{args:?}");
+        assert_eq!(
+            ran,
+            CommandOutput { code: Some(code), stdout, stderr: String::new() },
+            "{args:?}"
+        );
     }
     let mut command = in_directory("check-programs");
     command.args(["--json", "wrong.yaml"]);
@@ -178,7 +183,7 @@ fn a_wrong_command_line_exits_with_2() {
     let twice = "error: standard input is named 2 times, and can be read once\n\
                  hint: write - in one place, and the paths of files in the others\n";
     let ran = run_with(["check", "-", "-"], GOOD);
-    assert_eq!(ran, Ran { code: Some(2), stdout: String::new(), stderr: twice.into() });
+    assert_eq!(ran, CommandOutput { code: Some(2), stdout: String::new(), stderr: twice.into() });
     for (args, part) in [
         (&["check"][..], "<RULES>..."),
         (&["check", "--jsn", "good.yaml"], "'--json'"),
@@ -197,7 +202,7 @@ fn a_full_disk_is_an_error() {
         let full = File::options().write(true).open("/dev/full").expect("a device that is full");
         let mut command = in_directory("check-full-disk");
         command.args(args).stdout(full);
-        let ran = Ran::from(command.output().expect("tollgate runs"));
+        let ran = CommandOutput::from(command.output().expect("tollgate runs"));
         assert_eq!(ran.code, Some(1), "{args:?}");
         assert!(ran.stderr.ends_with("No space left on device (os error 28)\n"), "{ran:?}");
     }
@@ -228,7 +233,7 @@ fn files_of_envoyproxy_are_checked_too() {
     file("ours.yaml", GOOD);
     let ran = run(["check", "envoy.yaml", "ours.yaml"]);
     let stdout = "ok: 2 rules, 3 limits, 1 domain\n";
-    assert_eq!(ran, Ran { code: Some(0), stdout: stdout.into(), stderr: String::new() });
+    assert_eq!(ran, CommandOutput { code: Some(0), stdout: stdout.into(), stderr: String::new() });
     let ran = run(["check", "--json", "envoy.yaml"]);
     let told: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!(
@@ -248,7 +253,7 @@ error: `unit` cannot be \"secnod\"
 
 not valid: 1 error
 ";
-    assert_eq!(ran, Ran { code: Some(1), stdout: String::new(), stderr: stderr.into() });
+    assert_eq!(ran, CommandOutput { code: Some(1), stdout: String::new(), stderr: stderr.into() });
     file("envoy-odd.yaml", "domain: edge\n");
     assert_eq!(run(["check", "envoy-odd.yaml"]).code, Some(0));
     assert_eq!(run(["check", "--deny-warnings", "envoy-odd.yaml"]).code, Some(1));

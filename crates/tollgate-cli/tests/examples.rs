@@ -113,17 +113,17 @@ struct Example {
 
 impl Example {
     /// The answers to these requests.
-    fn ask(&self, requests: &[Request]) -> Vec<Answer> {
-        let trace: String = requests.iter().map(Request::line).collect();
+    fn ask(&self, requests: &[ExampleRequest]) -> Vec<ExampleAnswer> {
+        let trace: String = requests.iter().map(ExampleRequest::line).collect();
         let path = self.path.to_str().expect("text");
         let args = ["simulate", "--rules", path, "--max-keys", "100000", "--trace", "-"];
         let answers = run_with(args, trace).answers(self.name);
         assert_eq!(answers.len(), requests.len(), "{}", self.name);
-        answers.into_iter().map(Answer).collect()
+        answers.into_iter().map(ExampleAnswer).collect()
     }
 
     /// How many of so many equal requests are allowed. They are the first.
-    fn allowed(&self, request: &Request, times: usize) -> usize {
+    fn allowed(&self, request: &ExampleRequest, times: usize) -> usize {
         let answers = self.ask(&vec![request.clone(); times]);
         let allowed = answers.iter().take_while(|answer| answer.allowed()).count();
         assert!(answers[allowed..].iter().all(|answer| !answer.allowed()), "{}", self.name);
@@ -133,29 +133,29 @@ impl Example {
 
 /// One line of a trace.
 #[derive(Clone)]
-struct Request {
+struct ExampleRequest {
     at: u64,
     cost: Option<u64>,
     facts: Value,
 }
 
 /// A request such as `POST /api/upload`, with facts such as `user=42 ip=192.0.2.1`.
-fn request(at: u64, what: &str, who: &str) -> Request {
+fn request(at: u64, what: &str, who: &str) -> ExampleRequest {
     let (method, path) = what.split_once(' ').expect("a method and a path");
     let mut facts = json!({ "method": method, "path": path });
     for (name, value) in who.split_whitespace().map(|fact| fact.split_once('=').expect("a fact")) {
         facts[name] = value.into();
     }
-    Request { at, cost: None, facts }
+    ExampleRequest { at, cost: None, facts }
 }
 
-impl Request {
-    fn cost(self, cost: u64) -> Request {
-        Request { cost: Some(cost), ..self }
+impl ExampleRequest {
+    fn cost(self, cost: u64) -> ExampleRequest {
+        ExampleRequest { cost: Some(cost), ..self }
     }
 
     /// The same, taking nothing.
-    fn peek(&self) -> Request {
+    fn peek(&self) -> ExampleRequest {
         self.clone().cost(0)
     }
 
@@ -168,9 +168,9 @@ impl Request {
     }
 }
 
-struct Answer(Value);
+struct ExampleAnswer(Value);
 
-impl Answer {
+impl ExampleAnswer {
     fn allowed(&self) -> bool {
         self.0["allowed"] == true
     }
@@ -218,11 +218,11 @@ fn short_form(example: &Example) {
         }
     }
     // Another path buys no quota, another caller has their own, and endpoints count apart.
-    let mut mixed: Vec<Request> =
+    let mut mixed: Vec<ExampleRequest> =
         (0..110).map(|i| request(0, &format!("GET /page/{i}"), "user=a")).collect();
     mixed.extend((0..110).map(|i| request(0, &format!("GET /page/{i}"), "ip=192.0.2.1")));
     mixed.extend((0..40).map(|_| request(0, "GET /api/search", "user=a")));
-    let allowed: Vec<bool> = example.ask(&mixed).iter().map(Answer::allowed).collect();
+    let allowed: Vec<bool> = example.ask(&mixed).iter().map(ExampleAnswer::allowed).collect();
     let count = |part: &[bool]| part.iter().filter(|allowed| **allowed).count();
     assert_eq!(
         [count(&allowed[..110]), count(&allowed[110..220]), count(&allowed[220..])],
@@ -238,7 +238,8 @@ fn api_per_user(example: &Example) {
     two_users.push(request(0, "GET /api/y", "user=a"));
     two_users.push(request(0, "GET /api/x", "user=b"));
     two_users.push(request(2 * HOUR, "GET /api/x", "user=a"));
-    let last: Vec<bool> = example.ask(&two_users)[1_000..].iter().map(Answer::allowed).collect();
+    let last: Vec<bool> =
+        example.ask(&two_users)[1_000..].iter().map(ExampleAnswer::allowed).collect();
     assert_eq!(last, [false, false, true, true]);
 }
 
@@ -247,7 +248,7 @@ fn login(example: &Example) {
     assert_eq!(example.allowed(&login(0), 10), 5);
     assert_eq!(example.allowed(&request(0, "GET /login", "ip=192.0.2.1"), 10), 10);
     // Five at the start, then a refusal each second. Nine are no reason for a ban.
-    let refused = |count: u64| -> Vec<Request> {
+    let refused = |count: u64| -> Vec<ExampleRequest> {
         let first = (0..5).map(|_| login(0));
         first.chain((1..=count).map(|second| login(second * SECOND))).collect()
     };
@@ -288,7 +289,7 @@ fn sms_per_day(example: &Example) {
         }
         let answers = example.ask(&requests);
         for ((at, wait), answers) in table.into_iter().zip(answers.chunks(101)) {
-            assert!(answers[..100].iter().all(Answer::allowed), "{hours} hours, at {at}");
+            assert!(answers[..100].iter().all(ExampleAnswer::allowed), "{hours} hours, at {at}");
             assert!(!answers[100].allowed(), "{hours} hours, at {at}");
             assert_eq!(answers[100].retry_after_us(), wait, "{hours} hours, at {at}");
         }
@@ -301,7 +302,7 @@ fn uploads(example: &Example) {
         let method = if i.is_multiple_of(2) { "POST" } else { "PUT" };
         request(at, &format!("{method} /upload/{i}"), "user=a")
     };
-    let mut requests: Vec<Request> = (0..10).map(|i| upload(i * MINUTE, i)).collect();
+    let mut requests: Vec<ExampleRequest> = (0..10).map(|i| upload(i * MINUTE, i)).collect();
     let table = [
         (HOUR - 1, false, 1),
         (HOUR, true, 0),
@@ -311,7 +312,7 @@ fn uploads(example: &Example) {
     ];
     requests.extend(table.iter().map(|(at, _, _)| upload(*at, 0)));
     let answers = example.ask(&requests);
-    assert!(answers[..10].iter().all(Answer::allowed));
+    assert!(answers[..10].iter().all(ExampleAnswer::allowed));
     for ((at, allowed, wait), answer) in table.into_iter().zip(&answers[10..]) {
         assert_eq!((answer.allowed(), answer.retry_after_us()), (allowed, wait), "at {at}");
     }
@@ -349,11 +350,11 @@ fn tiers(example: &Example) {
     // The exception is a second long, not a minute; the partner has an hour's limit too.
     let mut requests = vec![request(0, "GET /api/x", "user=vip"); 100];
     requests.push(request(2 * SECOND, "GET /api/x", "user=vip"));
-    assert!(example.ask(&requests).iter().all(Answer::allowed));
+    assert!(example.ask(&requests).iter().all(ExampleAnswer::allowed));
     let partner = (0..11)
         .flat_map(|i| vec![request(i * 2 * MINUTE, "GET /api/x", "user=p tier=partner"); 500]);
     let answers = example.ask(&partner.collect::<Vec<_>>());
-    assert!(answers[..5_000].iter().all(Answer::allowed));
+    assert!(answers[..5_000].iter().all(ExampleAnswer::allowed));
     assert!(answers[5_000..].iter().all(|one| !one.allowed() && one.limit() == "5000/hour"));
 }
 
@@ -380,7 +381,7 @@ fn budget(example: &Example) {
         }
         let answers = example.ask(&requests);
         for (i, (answer, wanted)) in answers.iter().zip(&wanted).enumerate() {
-            let Request { at, facts, .. } = &requests[i];
+            let ExampleRequest { at, facts, .. } = &requests[i];
             assert_eq!(answer.allowed(), *wanted, "{facts} at {at}, {spent} spent before");
         }
         // Each is refused at times, or the comparison says little.
@@ -405,7 +406,7 @@ fn four_windows(example: &Example) {
             }
         }
     }
-    assert!(example.ask(&requests).iter().all(Answer::allowed));
+    assert!(example.ask(&requests).iter().all(ExampleAnswer::allowed));
     // After so many of them: the next is refused by this limit, and this is left.
     let table = [
         (10, 0, "10/second", [9_990, 990, 90, 0]),
@@ -436,11 +437,11 @@ fn chain(example: &Example) {
     requests.extend(vec![ask(5); 3]);
     requests.push(ask(5).peek());
     let answers = example.ask(&requests);
-    assert!(answers[..20].iter().all(Answer::allowed));
+    assert!(answers[..20].iter().all(ExampleAnswer::allowed));
     assert!(answers[20..25].iter().all(|one| !one.allowed() && one.rule() == "per-user"));
     // Per address, per user, everyone.
     assert_eq!(answers[25].left(), [80, 0, 980]);
-    assert!(answers[26..106].iter().all(Answer::allowed));
+    assert!(answers[26..106].iter().all(ExampleAnswer::allowed));
     assert!(answers[106..109].iter().all(|one| !one.allowed() && one.rule() == "per-address"));
     assert_eq!(answers[109].left(), [0, 20, 900]);
 }
@@ -450,7 +451,7 @@ fn llm_tokens(example: &Example) {
     assert_eq!(example.allowed(&chat, 60), 50, "2000 are reserved for each");
     assert_eq!(example.allowed(&chat.clone().cost(300), 400), 333, "the cost is known");
     let answers = example.ask(&[chat.clone().cost(98_001), chat.clone(), chat.cost(1_999)]);
-    assert_eq!(answers.iter().map(Answer::allowed).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(answers.iter().map(ExampleAnswer::allowed).collect::<Vec<_>>(), [true, false, true]);
 }
 
 /// What is in shadow or soft refuses nobody, and what is behind it counts all the same.
@@ -463,7 +464,7 @@ fn rollout(example: &Example) {
     ];
     for (what, passed, refused_by, watching, mark, would_pass) in table {
         let answers = example.ask(&vec![request(0, what, "user=a"); 120]);
-        assert!(answers[..passed].iter().all(Answer::allowed), "{what}");
+        assert!(answers[..passed].iter().all(ExampleAnswer::allowed), "{what}");
         assert!(answers[passed..].iter().all(|one| !one.allowed() && one.rule() == refused_by));
         for (i, answer) in answers[..passed].iter().enumerate() {
             let limit = &answer.0["limits"][0];

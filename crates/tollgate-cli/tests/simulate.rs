@@ -12,7 +12,7 @@ use serde_json::Value;
 
 #[cfg(unix)]
 use command::paste;
-use command::{Ran, file, run, run_with, tollgate};
+use command::{CommandOutput, file, run, run_with, tollgate};
 
 const DOCUMENTS: &str = include_str!("../../tollgate/tests/data/documents.jsonl");
 const ALGORITHMS: &str = include_str!("../../tollgate/tests/data/algorithms.jsonl");
@@ -22,7 +22,7 @@ const README: &str = include_str!("../../../README.md");
 const TOO_LARGE: u64 = 1 << 53;
 
 /// Runs `tollgate simulate` with these arguments.
-fn simulate<'a>(args: impl IntoIterator<Item = &'a str>) -> Ran {
+fn simulate<'a>(args: impl IntoIterator<Item = &'a str>) -> CommandOutput {
     run(["simulate"].into_iter().chain(args))
 }
 
@@ -30,7 +30,7 @@ fn simulate<'a>(args: impl IntoIterator<Item = &'a str>) -> Ran {
 fn simulate_trace<'a>(
     args: impl IntoIterator<Item = &'a str>,
     trace: impl AsRef<[u8]> + Send,
-) -> Ran {
+) -> CommandOutput {
     simulate_keys("1000", args, trace)
 }
 
@@ -39,7 +39,7 @@ fn simulate_keys<'a>(
     max_keys: &'a str,
     args: impl IntoIterator<Item = &'a str>,
     trace: impl AsRef<[u8]> + Send,
-) -> Ran {
+) -> CommandOutput {
     let last = ["--trace", "-", "--output", "jsonl", "--max-keys", max_keys];
     run_with(["simulate"].into_iter().chain(args).chain(last), trace)
 }
@@ -207,7 +207,7 @@ fn answers_have_all_fields_in_order() {
         "\n",
     );
     let ran = simulate_trace(["--rate", "10/1s", "--burst", "3"], trace);
-    assert_eq!(ran, Ran { code: Some(0), stdout: wanted.into(), stderr: String::new() });
+    assert_eq!(ran, CommandOutput { code: Some(0), stdout: wanted.into(), stderr: String::new() });
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_trace_that_cannot_be_read_is_named() {
     ] {
         let ran = simulate(["--rate", "5/s", "--trace", path]);
         let stderr = format!("{problem}{hint}");
-        assert_eq!(ran, Ran { code: Some(1), stdout: String::new(), stderr });
+        assert_eq!(ran, CommandOutput { code: Some(1), stdout: String::new(), stderr });
     }
 }
 
@@ -434,7 +434,7 @@ fn an_impossible_limit_says_what_to_write() {
     for (args, problem) in table {
         let ran = simulate_trace(args.iter().copied(), "{\"at\":0}\n");
         let stderr = format!("error: {problem}\n");
-        assert_eq!(ran, Ran { code: Some(1), stdout: String::new(), stderr }, "{args:?}");
+        assert_eq!(ran, CommandOutput { code: Some(1), stdout: String::new(), stderr }, "{args:?}");
     }
 }
 
@@ -477,7 +477,7 @@ fn without_a_trace_it_says_how_to_give_one() {
     let stderr = "error: `simulate` needs a trace of requests: --trace FILE, or - for standard input\n\
                   hint: it prints a decision for each: \
                   echo '{\"at\":0}' | tollgate simulate --rate 10/1s --trace -\n";
-    let wanted = Ran { code: Some(2), stdout: String::new(), stderr: stderr.into() };
+    let wanted = CommandOutput { code: Some(2), stdout: String::new(), stderr: stderr.into() };
     assert_eq!(simulate([]), wanted);
     assert_eq!(simulate(["--rate", "10/1s"]), wanted);
 }
@@ -587,9 +587,9 @@ fn a_full_disk_is_an_error() {
     let full = File::options().write(true).open("/dev/full").expect("a device that is full");
     let mut command = tollgate();
     command.args(["simulate", "--rate=5/s", "--trace"]).arg(trace).stdout(full);
-    let ran = Ran::from(command.output().expect("tollgate runs"));
+    let ran = CommandOutput::from(command.output().expect("tollgate runs"));
     let stderr = "error: cannot write the answers: No space left on device (os error 28)\n".into();
-    assert_eq!(ran, Ran { code: Some(1), stdout: String::new(), stderr });
+    assert_eq!(ran, CommandOutput { code: Some(1), stdout: String::new(), stderr });
 }
 
 #[test]

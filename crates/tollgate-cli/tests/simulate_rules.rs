@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 #[cfg(unix)]
 use command::paste;
-use command::{Ran, file, run, run_with};
+use command::{CommandOutput, file, run, run_with};
 
 /// One rule of each standing.
 const RULES: &str = r#"
@@ -32,7 +32,7 @@ rules:
 "#;
 
 /// Runs a trace through the rules of a file of this name.
-fn simulate(name: &str, rules: &str, trace: &str) -> Ran {
+fn simulate(name: &str, rules: &str, trace: &str) -> CommandOutput {
     let path = file(name, rules);
     let path = path.to_str().expect("text");
     run_with(["simulate", "--rules", path, "--max-keys=1000", "--trace=-"], trace)
@@ -214,7 +214,10 @@ fn wrong_rules_are_told_as_check_tells_them() {
             "{\"at\":0}\n",
         );
         let (told, _) = checked.stderr.split_once("\nnot valid: ").expect("a last line");
-        assert_eq!(ran, Ran { code: Some(1), stdout: String::new(), stderr: told.into() });
+        assert_eq!(
+            ran,
+            CommandOutput { code: Some(1), stdout: String::new(), stderr: told.into() }
+        );
     }
 }
 
@@ -348,7 +351,10 @@ fn a_candidate_is_told_by_what_it_changes() {
     assert_eq!(ran.stdout.lines().nth(2), Some(wanted));
 
     let table = run_with(args.into_iter().chain(["--output=table"]), callers());
-    assert_eq!(table, Ran { code: Some(0), stdout: SUMMARY.into(), stderr: String::new() });
+    assert_eq!(
+        table,
+        CommandOutput { code: Some(0), stdout: SUMMARY.into(), stderr: String::new() }
+    );
 }
 
 #[test]
@@ -410,7 +416,7 @@ api              4         2          0         0
 gentle           4         0          0         3
 watching         4         0          3         0
 ";
-    assert_eq!(ran, Ran { code: Some(0), stdout: stdout.into(), stderr: String::new() });
+    assert_eq!(ran, CommandOutput { code: Some(0), stdout: stdout.into(), stderr: String::new() });
 }
 
 #[test]
@@ -481,5 +487,5 @@ fn the_example_of_help_works_when_pasted() {
         .lines()
         .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line)))
         .collect();
-    assert_eq!(ran, Ran { code: Some(0), stdout: wanted, stderr: String::new() });
+    assert_eq!(ran, CommandOutput { code: Some(0), stdout: wanted, stderr: String::new() });
 }

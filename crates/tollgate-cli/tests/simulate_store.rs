@@ -5,13 +5,13 @@ mod gatekeepers;
 
 use std::fmt::Write as _;
 
-use command::{Ran, run_with};
-use testkit::random::Random;
-use testkit::redis::Server as Redis;
+use command::{CommandOutput, run_with};
+use testkit::random::SplitMix64;
+use testkit::redis::TestRedis as Redis;
 
 /// Requests of a few keys: bursts, pauses, steps back, peeks, costs that fit and that do not.
 fn trace(seed: u64, lines: usize) -> String {
-    let mut random = Random::seeded(seed);
+    let mut random = SplitMix64::seeded(seed);
     let (mut at, mut trace) = (1_700_000_000_000_000, String::new());
     for _ in 0..lines {
         at = match random.below(10) {
@@ -28,7 +28,7 @@ fn trace(seed: u64, lines: usize) -> String {
 
 fn simulate(args: &[&str], trace: &str) -> String {
     let args = [&["simulate"], args].concat();
-    let Ran { code, stdout, stderr } = run_with(args, trace);
+    let CommandOutput { code, stdout, stderr } = run_with(args, trace);
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(stdout.lines().count(), trace.lines().count());
     stdout
@@ -79,7 +79,7 @@ fn rules_give_the_same_in_memory_and_through_the_scripts() {
         - { name: days, key: '{user}', limits: [{ rate: 100/day, algorithm: fixed_window, \
             align: calendar, time_zone: Europe/Berlin }] }\n";
     std::fs::write(&rules, text).expect("a file");
-    let mut random = Random::seeded(7);
+    let mut random = SplitMix64::seeded(7);
     let (mut at, mut trace) = (1_700_000_000_000_000_u64, String::new());
     for _ in 0..400 {
         at += random.below(500_000);
@@ -106,7 +106,7 @@ fn files_of_envoyproxy_give_the_same_in_memory_and_through_the_scripts() {
         - { key: a, value: b*, share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 9 } }\n\
         - { key: q, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 2 } }\n\
         - { key: s, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 2 } }\n";
-    let mut random = Random::seeded(11);
+    let mut random = SplitMix64::seeded(11);
     let (mut at, mut trace) = (1_700_000_000_000_000_u64, String::new());
     for _ in 0..300 {
         at += random.below(300_000);
@@ -137,7 +137,7 @@ fn a_store_that_is_not_there_is_an_error_without_its_password() {
     let url = redis.url().replace("redis://", "redis://:hunter2@");
     redis.kill();
     let args = ["simulate", "--rate", "1/1s", "--trace", "-", "--store", &url];
-    let Ran { code, stdout, stderr } = run_with(args, "{\"at\":0}\n");
+    let CommandOutput { code, stdout, stderr } = run_with(args, "{\"at\":0}\n");
     assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
     assert!(stderr.contains("cannot reach the store") && !stderr.contains("hunter2"), "{stderr}");
 }

@@ -8,12 +8,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::connect::{Introduction, ask_once};
+use crate::connect::{HandshakeOptions, ask_once};
 use crate::error::{ErrorClass, StoreError};
-use crate::link::Task;
-use crate::node::{Node, Usage, keep_connected};
-use crate::sentinel::Finder;
-use crate::stats::Counters;
+use crate::link::AbortOnDropTask;
+use crate::node::{NodeOptions, RedisNode, keep_connected};
+use crate::sentinel::ServerFinder;
+use crate::stats::LinkCounters;
 use crate::url::{Address, is_host};
 
 /// Slots of a cluster.
@@ -21,74 +21,74 @@ const SLOTS: usize = 16_384;
 /// Nodes that are kept connected. The largest clusters have so many primaries.
 const NODES_MAX: usize = 1000;
 /// A slot that nobody has.
-const NOBODY: u16 = u16::MAX;
+const NO_NODE: u16 = u16::MAX;
 /// How often the map is read while all is well, and while a node is out of reach.
 const REFRESH: Duration = Duration::from_secs(10);
 const REFRESH_DOWN: Duration = Duration::from_millis(500);
 /// The least between two readings, whatever asks for them.
 const REFRESH_MIN: Duration = Duration::from_millis(100);
 /// Until a node has said what it knows.
-const ANSWER: Duration = Duration::from_millis(250);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 /// A node that is not in the map is kept for so long after the last redirection to it: a slot may be on
 /// its way to a node that has none yet.
-const KEPT: Duration = Duration::from_secs(10);
+const REDIRECT_TARGET_KEPT: Duration = Duration::from_secs(10);
 /// Nodes that are asked in one attempt.
-const ASKED_MAX: usize = 4;
+const NODES_ASKED_MAX: usize = 4;
 
 /// A cluster.
 pub(crate) struct Cluster {
-    map: RwLock<Map>,
+    map: RwLock<SlotMap>,
     /// Somebody was redirected, or not answered.
     stale: Notify,
     /// The map was read, or could not be.
-    read: Notify,
+    map_read: Notify,
     /// Bound: the hosts of a URL.
     seeds: Vec<Address>,
-    introduction: Introduction,
-    usage: Usage,
-    counters: Arc<Counters>,
+    handshake: HandshakeOptions,
+    node_options: NodeOptions,
+    counters: Arc<LinkCounters>,
     /// Where connections live, whoever finds out that another is needed.
     runtime: Handle,
 }
 
-struct Map {
-    /// For each slot the place of its node, or [`NOBODY`].
+struct SlotMap {
+    /// For each slot the place of its node, or [`NO_NODE`].
     owners: Box<[u16; SLOTS]>,
     /// Bound: [`NODES_MAX`].
-    nodes: Vec<Member>,
+    nodes: Vec<ClusterMember>,
     /// Why there is no map: `None` as long as no attempt has failed.
     missing: Option<StoreError>,
     known: bool,
 }
 
-struct Member {
+struct ClusterMember {
     address: Address,
-    node: Arc<Node>,
-    task: Task,
+    node: Arc<RedisNode>,
+    task: AbortOnDropTask,
     /// When somebody was last redirected to it.
-    told: Option<Instant>,
+    redirected_at: Option<Instant>,
 }
 
 /// Slots from the first to the last, and who has them.
-type Range = (u16, u16, Address);
+type SlotRange = (u16, u16, Address);
 
 impl Cluster {
     pub(crate) fn new(
         seeds: Vec<Address>,
-        introduction: Introduction,
-        usage: Usage,
-        counters: Arc<Counters>,
+        introduction: HandshakeOptions,
+        usage: NodeOptions,
+        counters: Arc<LinkCounters>,
         runtime: &Handle,
     ) -> Cluster {
-        let owners = Box::new([NOBODY; SLOTS]);
-        let map = Map { owners, nodes: Vec::new(), missing: None, known: false };
+        let owners = Box::new([NO_NODE; SLOTS]);
+        let map = SlotMap { owners, nodes: Vec::new(), missing: None, known: false };
         Cluster {
             map: RwLock::new(map),
             stale: Notify::new(),
-            read: Notify::new(),
+            map_read: Notify::new(),
             seeds,
-            introduction,
-            usage,
+            handshake: introduction,
+            node_options: usage,
             counters,
             runtime: runtime.clone(),
         }
@@ -99,10 +99,10 @@ impl Cluster {
         &self,
         slot: Option<u16>,
         deadline: Instant,
-    ) -> Result<Arc<Node>, StoreError> {
+    ) -> Result<Arc<RedisNode>, StoreError> {
         loop {
             // Made before the look, so that what happens after it is not missed.
-            let read = self.read.notified();
+            let read = self.map_read.notified();
             {
                 let map = self.map();
                 if map.known {
@@ -120,10 +120,10 @@ impl Cluster {
     }
 
     /// A redirection for good. `MOVED 866 127.0.0.1:7002`, or no more than the word.
-    pub(crate) fn moved(&self, detail: &str, from: &Node) {
+    pub(crate) fn moved(&self, detail: &str, from: &RedisNode) {
         if let Some((slot, address)) = redirection(detail, from) {
             let mut map = self.map_mut();
-            if let Some(place) = self.place(&mut map, &address) {
+            if let Some(place) = self.member_index(&mut map, &address) {
                 map.owners[usize::from(slot)] = place as u16;
             }
         }
@@ -131,10 +131,10 @@ impl Cluster {
     }
 
     /// A redirection for one command: whom to ask.
-    pub(crate) fn asked(&self, detail: &str, from: &Node) -> Option<Arc<Node>> {
+    pub(crate) fn ask_target(&self, detail: &str, from: &RedisNode) -> Option<Arc<RedisNode>> {
         let (_, address) = redirection(detail, from)?;
         let mut map = self.map_mut();
-        let place = self.place(&mut map, &address)?;
+        let place = self.member_index(&mut map, &address)?;
         Some(map.nodes[place].node.clone())
     }
 
@@ -143,34 +143,34 @@ impl Cluster {
         self.stale.notify_one();
     }
 
-    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn nodes(&self) -> Vec<Arc<RedisNode>> {
         self.map().nodes.iter().map(|member| member.node.clone()).collect()
     }
 
     /// The place of a node that somebody is redirected to. It is connected if it is new.
-    fn place(&self, map: &mut Map, address: &Address) -> Option<usize> {
+    fn member_index(&self, map: &mut SlotMap, address: &Address) -> Option<usize> {
         let known = map.nodes.iter().position(|member| member.address == *address);
         if known.is_none() && map.nodes.len() < NODES_MAX {
             map.nodes.push(self.connect(address));
         }
         let place = known.unwrap_or(map.nodes.len() - 1);
         let member = map.nodes.get_mut(place).filter(|member| member.address == *address)?;
-        member.told = Some(Instant::now());
+        member.redirected_at = Some(Instant::now());
         Some(place)
     }
 
-    fn connect(&self, address: &Address) -> Member {
-        let node = Arc::new(Node::new(self.usage, self.counters.clone()));
-        let finder = Finder::Fixed(address.clone());
-        let work = keep_connected(node.clone(), finder, self.introduction.clone());
-        let task = Task::spawn(&self.runtime, work);
-        Member { address: address.clone(), node, task, told: None }
+    fn connect(&self, address: &Address) -> ClusterMember {
+        let node = Arc::new(RedisNode::new(self.node_options, self.counters.clone()));
+        let finder = ServerFinder::Fixed(address.clone());
+        let work = keep_connected(node.clone(), finder, self.handshake.clone());
+        let task = AbortOnDropTask::spawn(&self.runtime, work);
+        ClusterMember { address: address.clone(), node, task, redirected_at: None }
     }
 
     /// Puts a new map in place of the old one. Nodes that are in both keep their connections.
-    fn apply(&self, ranges: &[Range], now: Instant) {
-        let mut owners = Box::new([NOBODY; SLOTS]);
-        let mut nodes: Vec<Member> = Vec::new();
+    fn apply(&self, ranges: &[SlotRange], now: Instant) {
+        let mut owners = Box::new([NO_NODE; SLOTS]);
+        let mut nodes: Vec<ClusterMember> = Vec::new();
         let mut map = self.map_mut();
         let mut old = std::mem::take(&mut map.nodes);
         for (first, last, address) in ranges {
@@ -190,7 +190,7 @@ impl Cluster {
         }
         let mut gone = Vec::new();
         for member in old {
-            let kept = member.told.is_some_and(|told| now < told + KEPT);
+            let kept = member.redirected_at.is_some_and(|told| now < told + REDIRECT_TARGET_KEPT);
             let side = if kept && nodes.len() < NODES_MAX { &mut nodes } else { &mut gone };
             side.push(member);
         }
@@ -199,21 +199,21 @@ impl Cluster {
         drop(map);
         for member in gone {
             member.node.retire();
-            member.task.let_finish();
+            member.task.detach();
         }
     }
 
-    fn map(&self) -> RwLockReadGuard<'_, Map> {
+    fn map(&self) -> RwLockReadGuard<'_, SlotMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
+    fn map_mut(&self) -> RwLockWriteGuard<'_, SlotMap> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Map {
-    fn owner(&self, slot: Option<u16>) -> Result<Arc<Node>, StoreError> {
+impl SlotMap {
+    fn owner(&self, slot: Option<u16>) -> Result<Arc<RedisNode>, StoreError> {
         let place = match slot {
             Some(slot) => self.owners[usize::from(slot) % SLOTS],
             None => self.nodes.iter().position(|it| it.node.is_up()).unwrap_or(0) as u16,
@@ -229,7 +229,7 @@ impl Map {
 pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
     let mut turn = 0;
     loop {
-        match learn(&cluster, turn).await {
+        match read_map(&cluster, turn).await {
             Ok(ranges) => cluster.apply(&ranges, Instant::now()),
             Err(why) => {
                 cluster.counters.count(why.class);
@@ -237,7 +237,7 @@ pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
             }
         }
         cluster.counters.refreshed();
-        cluster.read.notify_waiters();
+        cluster.map_read.notify_waiters();
         turn += 1;
         sleep(REFRESH_MIN).await;
         let well = cluster.map().known && cluster.nodes().iter().all(|node| node.is_up());
@@ -247,12 +247,12 @@ pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
 }
 
 /// Asks nodes, another one first each time, then those of the URL.
-async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError> {
+async fn read_map(cluster: &Cluster, turn: usize) -> Result<Vec<SlotRange>, StoreError> {
     let question = || redis::cmd("CLUSTER").arg("SLOTS").take();
     let nodes: Vec<_> = cluster.nodes().into_iter().filter(|node| node.is_up()).collect();
-    for index in 0..nodes.len().min(ASKED_MAX) {
+    for index in 0..nodes.len().min(NODES_ASKED_MAX) {
         let node = &nodes[(turn + index) % nodes.len()];
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         if let (Ok(value), Some(address)) = (node.run(question(), deadline).await, node.address())
             && let Some(ranges) = read_slots(&value, &address)
         {
@@ -260,9 +260,9 @@ async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError>
         }
     }
     let mut last = None;
-    let Introduction { login, reach, .. } = &cluster.introduction;
-    for index in 0..cluster.seeds.len().min(ASKED_MAX) {
-        let seed = &cluster.seeds[(turn * ASKED_MAX + index) % cluster.seeds.len()];
+    let HandshakeOptions { login, connector: reach, .. } = &cluster.handshake;
+    for index in 0..cluster.seeds.len().min(NODES_ASKED_MAX) {
+        let seed = &cluster.seeds[(turn * NODES_ASKED_MAX + index) % cluster.seeds.len()];
         match ask_once(seed, login, reach, turn, question()).await {
             Ok(value) => match read_slots(&value, seed) {
                 Some(ranges) => return Ok(ranges),
@@ -279,7 +279,7 @@ async fn learn(cluster: &Cluster, turn: usize) -> Result<Vec<Range>, StoreError>
 
 /// The reply of CLUSTER SLOTS: `[[first, last, [host, port, …], replicas …] …]`. Nothing, if no
 /// slot has a node: such a map is not worth having.
-fn read_slots(value: &Value, from: &Address) -> Option<Vec<Range>> {
+fn read_slots(value: &Value, from: &Address) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = value else { return None };
     let read = |range: &Value| {
         let Value::Array(range) = range else { return None };
@@ -302,7 +302,7 @@ fn read_slots(value: &Value, from: &Address) -> Option<Vec<Range>> {
 }
 
 /// The slot and the node of a redirection.
-fn redirection(detail: &str, from: &Node) -> Option<(u16, Address)> {
+fn redirection(detail: &str, from: &RedisNode) -> Option<(u16, Address)> {
     let mut words = detail.split_ascii_whitespace().skip(1);
     let slot: u16 = words.next()?.parse().ok()?;
     if usize::from(slot) >= SLOTS {
@@ -325,18 +325,22 @@ fn address(host: &str, port: u16, from: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::Reach;
+    use crate::connect::Connector;
     use crate::url::{Login, StoreUrl};
 
     fn cluster() -> Cluster {
         let seeds = StoreUrl::parse("redis-cluster://127.1.0.1:1").unwrap().hosts;
-        let introduction = Introduction {
+        let introduction = HandshakeOptions {
             login: Login::default(),
             database: 0,
-            reach: Reach::new(None, ANSWER),
+            connector: Connector::new(None, ANSWER_TIMEOUT),
             must_be_primary: false,
         };
-        let usage = Usage { by_slot: true, script: &crate::tests::COUNTING, patience: ANSWER };
+        let usage = NodeOptions {
+            by_slot: true,
+            script: &crate::tests::COUNTING,
+            caller_timeout: ANSWER_TIMEOUT,
+        };
         Cluster::new(seeds, introduction, usage, Arc::default(), &Handle::current())
     }
 
@@ -354,18 +358,18 @@ mod tests {
         for n in 0..1500 {
             let detail = format!("MOVED {} 127.1.{}.{}:1", n % 20_000, 1 + n / 250, 1 + n % 250);
             cluster.moved(&detail, &seed.node);
-            cluster.asked(&detail.replace("MOVED", "ASK"), &seed.node);
+            cluster.ask_target(&detail.replace("MOVED", "ASK"), &seed.node);
         }
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         let known = cluster.map().nodes[0].node.clone();
         // Those that somebody was just redirected to are still needed, and then no more.
         cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now);
         assert_eq!(cluster.nodes().len(), NODES_MAX);
-        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], Instant::now() + KEPT);
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], Instant::now() + REDIRECT_TARGET_KEPT);
         assert_eq!(cluster.nodes().len(), 1);
         assert!(Arc::ptr_eq(&cluster.nodes()[0], &known), "a node that stays keeps its connection");
         // One map that claims more nodes than there may be.
-        let many: Vec<Range> = (0..1500)
+        let many: Vec<SlotRange> = (0..1500)
             .map(|n| (n, n, at(&format!("127.1.{}.{}", 1 + n / 250, 1 + n % 250), 1)))
             .collect();
         cluster.apply(&many, now);
@@ -375,7 +379,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_leaves_finishes_what_is_on_its_way_and_its_connection_ends() {
-        let server = testkit::redis::Server::start();
+        let server = testkit::redis::TestRedis::start();
         let cluster = cluster();
         let address = at("127.0.0.1", server.port());
         let now = Instant::now();
@@ -389,10 +393,10 @@ mod tests {
             let node = node.clone();
             async move { node.run(command(), deadline).await }
         });
-        while node.stats().on_the_way == 0 {
+        while node.stats().in_flight == 0 {
             sleep(Duration::from_millis(1)).await;
         }
-        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now + KEPT);
+        cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now + REDIRECT_TARGET_KEPT);
         let told = node.run(command(), deadline).await.unwrap_err();
         assert_eq!(told.class, ErrorClass::Moved, "it takes no more");
         server.thaw();

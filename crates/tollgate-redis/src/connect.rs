@@ -17,15 +17,15 @@ use tokio_rustls::TlsConnector;
 
 use crate::batch::Script;
 use crate::error::{ErrorClass, StoreError};
-use crate::known::Known;
+use crate::host_addresses::HostAddresses;
+use crate::reply_reader::{RedisReply, RedisReplyReader};
 use crate::url::{Address, Login, TlsFiles};
-use crate::wire::{Reader, Reply};
 
 /// From the first packet to a connection that is ready: at least so long, longer with TLS, whose ways
 /// and sums add up, longer for callers with more patience, and never longer than the last.
 const READY_MIN: Duration = Duration::from_millis(250);
 const READY_TLS_MIN: Duration = Duration::from_secs(1);
-const READY_PATIENCES: u32 = 5;
+const READY_CALLER_TIMEOUTS: u32 = 5;
 const READY_MAX: Duration = Duration::from_secs(5);
 /// Addresses of one host that are tried in one attempt.
 const ADDRESSES_MAX: usize = 4;
@@ -38,48 +38,48 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A connection, and what was read of it beyond the last reply.
 pub(crate) struct Connection {
     pub(crate) stream: Box<dyn Stream>,
-    pub(crate) reader: Reader,
+    pub(crate) reader: RedisReplyReader,
 }
 
 /// How to introduce ourselves.
 #[derive(Clone, Debug)]
-pub(crate) struct Introduction {
+pub(crate) struct HandshakeOptions {
     pub(crate) login: Login,
     pub(crate) database: u32,
-    pub(crate) reach: Reach,
+    pub(crate) connector: Connector,
     /// A replica will not do. Nodes of a cluster redirect by themselves.
     pub(crate) must_be_primary: bool,
 }
 
 /// How servers are reached. Clones share what is known of hosts.
 #[derive(Clone, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct Connector {
     tls: Option<TlsFiles>,
-    within: Duration,
-    known: Arc<Known>,
+    timeout: Duration,
+    host_addresses: Arc<HostAddresses>,
 }
 
-impl Reach {
-    /// `patience`: how long callers wait for an answer.
-    pub(crate) fn new(tls: Option<TlsFiles>, patience: Duration) -> Reach {
+impl Connector {
+    /// `caller_timeout`: how long callers wait for an answer.
+    pub(crate) fn new(tls: Option<TlsFiles>, patience: Duration) -> Connector {
         let least = if tls.is_some() { READY_TLS_MIN } else { READY_MIN };
-        let within = least.max(patience.saturating_mul(READY_PATIENCES)).min(READY_MAX);
-        Reach { tls, within, known: Arc::default() }
+        let within = least.max(patience.saturating_mul(READY_CALLER_TIMEOUTS)).min(READY_MAX);
+        Connector { tls, timeout: within, host_addresses: Arc::default() }
     }
 }
 
-/// Connects and makes ready. `turn`: another each time, so that another address of the host is tried
+/// Connects and makes ready. `order`: another each time, so that another address of the host is tried
 /// first.
 pub(crate) async fn connect(
     address: &Address,
-    introduction: &Introduction,
+    introduction: &HandshakeOptions,
     script: &Script,
     turn: usize,
 ) -> Result<Connection, StoreError> {
-    let reach = &introduction.reach;
-    within(address, reach, async {
+    let reach = &introduction.connector;
+    with_timeout(address, reach, async {
         let mut connection = open(address, reach, turn).await?;
-        introduce(&mut connection, introduction, script).await?;
+        perform_handshake(&mut connection, introduction, script).await?;
         Ok(connection)
     })
     .await
@@ -89,11 +89,11 @@ pub(crate) async fn connect(
 pub(crate) async fn ask_once(
     address: &Address,
     login: &Login,
-    reach: &Reach,
+    reach: &Connector,
     turn: usize,
     question: Cmd,
 ) -> Result<Value, StoreError> {
-    within(address, reach, async {
+    with_timeout(address, reach, async {
         let mut connection = open(address, reach, turn).await?;
         let mut commands = Vec::from_iter(auth(login));
         commands.push(question);
@@ -101,8 +101,8 @@ pub(crate) async fn ask_once(
         let mut last = Value::Nil;
         for reply in replies {
             match reply {
-                Reply::Value(value) => last = value,
-                Reply::Error(text) => return Err(StoreError::of_reply(&text)),
+                RedisReply::Value(value) => last = value,
+                RedisReply::Error(text) => return Err(StoreError::of_reply(&text)),
             }
         }
         Ok(last)
@@ -110,22 +110,22 @@ pub(crate) async fn ask_once(
     .await
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     address: &Address,
-    reach: &Reach,
+    reach: &Connector,
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match timeout(reach.within, work).await {
+    match timeout(reach.timeout, work).await {
         Ok(result) => result,
         Err(_) => {
-            let ms = reach.within.as_millis();
+            let ms = reach.timeout.as_millis();
             let detail = format!("{address} did not become ready within {ms} ms");
             Err(StoreError::new(ErrorClass::Connect, detail))
         }
     }
 }
 
-async fn open(address: &Address, reach: &Reach, turn: usize) -> Result<Connection, StoreError> {
+async fn open(address: &Address, reach: &Connector, turn: usize) -> Result<Connection, StoreError> {
     let failed = |error: io::Error| {
         StoreError::new(ErrorClass::Connect, format!("{address} cannot be reached: {error}"))
     };
@@ -134,21 +134,22 @@ async fn open(address: &Address, reach: &Reach, turn: usize) -> Result<Connectio
         Address::Tcp { host, port } => {
             let lookup = async { Ok(lookup_host((host.as_str(), *port)).await?.collect()) };
             // The rest of the time is left for what was known before.
-            let found = reach.known.addresses(host, *port, lookup, reach.within / 2).await;
-            let stream = dial(&found.map_err(failed)?, turn, reach.within).await;
+            let found =
+                reach.host_addresses.addresses(host, *port, lookup, reach.timeout / 2).await;
+            let stream = dial(&found.map_err(failed)?, turn, reach.timeout).await;
             let stream = stream.map_err(failed)?;
             // What we write is complete: waiting for more would only add to the answer's time.
             stream.set_nodelay(true).map_err(failed)?;
             let at = stream.peer_addr().map_err(failed)?;
             let stream: Box<dyn Stream> = match &reach.tls {
                 None => Box::new(stream),
-                Some(files) => secure(stream, host, files).await.map_err(failed)?,
+                Some(files) => start_tls(stream, host, files).await.map_err(failed)?,
             };
-            reach.known.reached(host, *port, at);
+            reach.host_addresses.record_reached(host, *port, at);
             stream
         }
     };
-    Ok(Connection { stream, reader: Reader::default() })
+    Ok(Connection { stream, reader: RedisReplyReader::default() })
 }
 
 /// The first of the addresses that answers. One that swallows packets does not use up the time of the
@@ -169,7 +170,7 @@ async fn dial(addresses: &[SocketAddr], turn: usize, within: Duration) -> io::Re
     Err(last)
 }
 
-async fn secure(stream: TcpStream, host: &str, files: &TlsFiles) -> io::Result<Box<dyn Stream>> {
+async fn start_tls(stream: TcpStream, host: &str, files: &TlsFiles) -> io::Result<Box<dyn Stream>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let files = files.clone();
     // Read anew each time, so that renewed files are found; and elsewhere, because disks are slow.
@@ -221,9 +222,9 @@ fn system_roots() -> &'static RootCertStore {
 }
 
 /// Everything that has to be true before the first call.
-async fn introduce(
+async fn perform_handshake(
     connection: &mut Connection,
-    introduction: &Introduction,
+    introduction: &HandshakeOptions,
     script: &Script,
 ) -> Result<(), StoreError> {
     let mut commands = Vec::from_iter(auth(&introduction.login));
@@ -234,11 +235,11 @@ async fn introduce(
     commands.push(redis::cmd("CLIENT").arg("SETNAME").arg("tollgate").take());
     commands.push(redis::cmd("ROLE"));
     let replies = connection.ask(&commands).await?;
-    well_received(&replies, required)?;
+    check_handshake_replies(&replies, required)?;
     // Not with the others: a server hangs up on strangers who send as much before they log in, and
     // then nobody would learn that a password is wrong.
-    well_received(&connection.ask(&[(script.load)()]).await?, 0)?;
-    let is_replica = matches!(replies.last(), Some(Reply::Value(Value::Array(role)))
+    check_handshake_replies(&connection.ask(&[(script.load)()]).await?, 0)?;
+    let is_replica = matches!(replies.last(), Some(RedisReply::Value(Value::Array(role)))
         if matches!(role.first(), Some(Value::BulkString(name)) if name == b"slave"));
     if is_replica && introduction.must_be_primary {
         return Err(StoreError::new(ErrorClass::ReadOnly, "the server is a replica"));
@@ -248,9 +249,9 @@ async fn introduce(
 
 /// Whether what was asked first was done, so many of it without exception. A user who may run scripts
 /// and nothing else is enough; a server that cannot answer is not.
-fn well_received(replies: &[Reply], required: usize) -> Result<(), StoreError> {
+fn check_handshake_replies(replies: &[RedisReply], required: usize) -> Result<(), StoreError> {
     for (index, reply) in replies.iter().enumerate() {
-        let Reply::Error(text) = reply else { continue };
+        let RedisReply::Error(text) = reply else { continue };
         let error = StoreError::of_reply(text);
         if index < required || error.class.opens_breaker() && error.class != ErrorClass::NoPerm {
             return Err(error);
@@ -270,7 +271,7 @@ fn auth(login: &Login) -> Option<Cmd> {
 
 impl Connection {
     /// Sends commands and waits for all replies. Whoever calls it has a deadline.
-    async fn ask(&mut self, commands: &[Cmd]) -> Result<Vec<Reply>, StoreError> {
+    async fn ask(&mut self, commands: &[Cmd]) -> Result<Vec<RedisReply>, StoreError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
         // A server that is full answers before it reads: its words count more than the write.
@@ -280,15 +281,15 @@ impl Connection {
         let mut piece = vec![0; 16 * 1024];
         while replies.len() < commands.len() {
             match self.reader.next() {
-                Ok(Some(Reply::Error(text))) if is_farewell(&text) => {
+                Ok(Some(RedisReply::Error(text))) if is_closing_error(&text) => {
                     return Err(StoreError::of_reply(&text));
                 }
                 Ok(Some(reply)) => replies.push(reply),
                 Ok(None) => {
-                    let length = self.stream.read(&mut piece).await.map_err(closed)?;
+                    let length = self.stream.read(&mut piece).await.map_err(connection_closed)?;
                     if length == 0 {
-                        written.and(flushed).map_err(closed)?;
-                        return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+                        written.and(flushed).map_err(connection_closed)?;
+                        return Err(connection_closed(io::ErrorKind::UnexpectedEof.into()));
                     }
                     self.reader.push(&piece[..length]);
                 }
@@ -300,12 +301,12 @@ impl Connection {
 }
 
 /// Said once, instead of all replies.
-fn is_farewell(text: &str) -> bool {
+fn is_closing_error(text: &str) -> bool {
     ErrorClass::of_reply(text) == ErrorClass::MaxClients
 }
 
 /// Of a connection that ended.
-pub(crate) fn closed(error: io::Error) -> StoreError {
+pub(crate) fn connection_closed(error: io::Error) -> StoreError {
     StoreError::new(ErrorClass::Closed, format!("the connection ended: {error}"))
 }
 
@@ -327,9 +328,9 @@ mod tests {
             .collect();
         let well = TcpListener::bind("127.0.0.1:0").unwrap();
         let well_at = well.local_addr().unwrap();
-        let reach = Reach::new(None, Duration::from_millis(10));
+        let reach = Connector::new(None, Duration::from_millis(10));
         for turn in 0..3 {
-            let within = reach.within;
+            let within = reach.timeout;
             let dialled = timeout(within, dial(&[deaf.0, well_at], turn, within)).await;
             let stream = dialled.expect("within the time for all of it").unwrap();
             assert_eq!(stream.peer_addr().unwrap(), well_at);
@@ -342,11 +343,12 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = server.local_addr().unwrap();
         let address = Address::Tcp { host: "localhost".into(), port: at.port() };
-        let reach = Reach::new(None, Duration::from_secs(1));
+        let reach = Connector::new(None, Duration::from_secs(1));
         open(&address, &reach, 0).await.unwrap();
         let shared = reach.clone();
         let lookup = std::future::ready(Err(io::Error::other("no such name")));
-        let found = shared.known.addresses("localhost", at.port(), lookup, reach.within).await;
+        let found =
+            shared.host_addresses.addresses("localhost", at.port(), lookup, reach.timeout).await;
         assert_eq!(found.unwrap(), [at]);
     }
 
@@ -360,8 +362,8 @@ mod tests {
             (false, 60_000, 5000),
         ] {
             let tls = tls.then(TlsFiles::default);
-            let reach = Reach::new(tls, Duration::from_millis(patience_ms));
-            assert_eq!(reach.within, Duration::from_millis(ms));
+            let reach = Connector::new(tls, Duration::from_millis(patience_ms));
+            assert_eq!(reach.timeout, Duration::from_millis(ms));
         }
     }
 }

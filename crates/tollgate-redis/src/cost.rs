@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use redis::{Cmd, Connection, Pipeline};
-use testkit::redis::Launch;
+use testkit::redis::TestRedisLaunch;
 use tollgate::{Algorithm, Limit, Micros};
 
-use crate::call::Call;
-use crate::keys::Names;
-use crate::options::{Options, TimeOf};
+use crate::keys::RedisKeyNamer;
+use crate::options::{RedisOptions, TimeSource};
 use crate::script;
+use crate::script_call::ScriptCall;
 
 /// The token bucket that most programs begin with.
 const NAIVE: &str = "local s = redis.call('HMGET', KEYS[1], 't', 'm')
@@ -58,12 +58,12 @@ fn measure(
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_decision() {
-    let server = Launch::new().on_core(1).start();
+    let server = TestRedisLaunch::new().on_core(1).start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_connection().unwrap();
     let _: String = script::load().query(&mut connection).unwrap();
     let naive: String = redis::cmd("SCRIPT").arg("LOAD").arg(NAIVE).query(&mut connection).unwrap();
-    let names = Names::new(&Options::default());
+    let names = RedisKeyNamer::new(&RedisOptions::default());
     for algorithm in Algorithm::ALL {
         let mut builder = Limit::per_minute(100).algorithm(algorithm);
         if algorithm.is_bucket() {
@@ -71,7 +71,7 @@ fn cost_of_a_decision() {
         }
         let limit = builder.build().unwrap();
         let described: Arc<[u8]> =
-            script::describe(&limit, TimeOf::Server, Micros::from_secs(1_700_000_000)).into();
+            script::describe(&limit, TimeSource::Server, Micros::from_secs(1_700_000_000)).into();
         let cost = measure(&mut connection, 1, |at| {
             let key = format!("naive:{}", at * 7919 % KEYS);
             redis::cmd("EVALSHA").arg(&naive).arg(1).arg(key).arg("2").arg("20").arg("1").take()
@@ -83,7 +83,7 @@ fn cost_of_a_decision() {
                     let name = format!("user:{}", at * 7919 % KEYS);
                     let keys = vec![names.key(names.subject(name.as_bytes()), &limit, 0)];
                     let limits = vec![Arc::clone(&described)];
-                    Call { slot: 0, keys, limits, body: None, now: None }
+                    ScriptCall { slot: 0, keys, limits, body: None, now: None }
                 };
                 script::assemble(&(at..at + per_call).map(call).collect::<Vec<_>>())
             });

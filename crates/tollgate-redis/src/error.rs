@@ -140,7 +140,7 @@ impl ErrorClass {
     }
 
     /// Whether it says that the store did nothing of what it was asked for, whenever that was.
-    pub const fn certainly_not_done(self) -> bool {
+    pub const fn certainly_not_executed(self) -> bool {
         !matches!(
             self,
             ErrorClass::Timeout | ErrorClass::Closed | ErrorClass::Protocol | ErrorClass::Other
@@ -186,7 +186,7 @@ impl ErrorClass {
             // setting. Worth more than "other".
             "ERR" if rest.contains("without any password configured") => ErrorClass::NoAuth,
             // A script that ran into an error of the server tells it behind words of its own.
-            _ => within(text),
+            _ => class_in_script_error(text),
         }
     }
 }
@@ -203,7 +203,7 @@ const _: () = {
 
 /// The code that an error inside a script carries. Servers before 7 write it as
 /// `ERR Error running script (call to f_…): @user_script:1: -OOM command not allowed …`.
-fn within(text: &str) -> ErrorClass {
+fn class_in_script_error(text: &str) -> ErrorClass {
     const INSIDE: [(&str, ErrorClass); 6] = [
         ("-OOM ", ErrorClass::Oom),
         ("-READONLY ", ErrorClass::ReadOnly),
@@ -226,7 +226,7 @@ pub struct StoreError {
     /// What the store or the system said, without anybody's key or password.
     pub detail: Box<str>,
     /// Whether the question was never sent, or came back undone: whatever the class, it can be asked again.
-    pub undone: bool,
+    pub not_executed: bool,
 }
 
 /// Bytes of a server's text that are kept.
@@ -236,18 +236,18 @@ const REDIRECTION_MAX: usize = 300;
 
 impl StoreError {
     pub(crate) fn new(class: ErrorClass, detail: impl Into<Box<str>>) -> StoreError {
-        StoreError { class, detail: detail.into(), undone: false }
+        StoreError { class, detail: detail.into(), not_executed: false }
     }
 
     /// The same about a question that was never sent, or that changes nothing.
-    pub(crate) fn undone(self) -> StoreError {
-        StoreError { undone: true, ..self }
+    pub(crate) fn mark_not_executed(self) -> StoreError {
+        StoreError { not_executed: true, ..self }
     }
 
     /// Whether the store did nothing of what it was asked for: it can be asked for the same again. Of
     /// the others nobody knows.
-    pub const fn certainly_not_done(&self) -> bool {
-        self.undone || self.class.certainly_not_done()
+    pub const fn certainly_not_executed(&self) -> bool {
+        self.not_executed || self.class.certainly_not_executed()
     }
 
     /// Of an error reply. Its text is cut and shown on one line: whoever answers may be anybody.
@@ -314,7 +314,7 @@ mod tests {
     fn only_what_was_certainly_not_done_is_asked_for_again() {
         let unknown: Vec<_> = ErrorClass::ALL
             .into_iter()
-            .filter(|class| !class.certainly_not_done())
+            .filter(|class| !class.certainly_not_executed())
             .map(ErrorClass::name)
             .collect();
         assert_eq!(unknown, ["timeout", "closed", "protocol", "other"]);

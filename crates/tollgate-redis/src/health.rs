@@ -7,33 +7,33 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{ErrorClass, StoreError};
-use crate::node::Node;
+use crate::node::RedisNode;
 use crate::stats::Health;
 
 /// How often, and how often as long as nothing has answered.
-const CHECK: Duration = Duration::from_secs(30);
-const CHECK_SOON: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL_DOWN: Duration = Duration::from_millis(200);
 /// Until a server has answered.
-const ANSWER: Duration = Duration::from_millis(250);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Keeps `health` up to date, for ever. `nodes` tells which servers there are.
-pub(crate) async fn keep_watch(
-    nodes: impl Fn() -> Vec<Arc<Node>> + Send + 'static,
+pub(crate) async fn watch_health(
+    nodes: impl Fn() -> Vec<Arc<RedisNode>> + Send + 'static,
     health: Arc<Mutex<Health>>,
 ) {
     loop {
-        let mut pause = CHECK_SOON;
+        let mut pause = CHECK_INTERVAL_DOWN;
         for node in nodes() {
             if !node.is_up() {
                 continue;
             }
             // Without an answer what was found before still holds.
-            let Some(found) = look_at(&node).await else { continue };
+            let Some(found) = check_node(&node).await else { continue };
             let worrying = found.warning.is_some();
-            if pause == CHECK_SOON || worrying {
+            if pause == CHECK_INTERVAL_DOWN || worrying {
                 *health.lock().unwrap_or_else(PoisonError::into_inner) = found;
             }
-            pause = CHECK;
+            pause = CHECK_INTERVAL;
             // One that worries is enough to be told about.
             if worrying {
                 break;
@@ -43,7 +43,7 @@ pub(crate) async fn keep_watch(
     }
 }
 
-async fn look_at(node: &Node) -> Option<Health> {
+async fn check_node(node: &RedisNode) -> Option<Health> {
     let question = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").take();
     let policy = match ask(node, question).await {
         Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
@@ -76,8 +76,8 @@ fn judge(policy: Option<&str>, version: Option<String>) -> Health {
     Health { version, evicts: policy.map(|policy| policy != "noeviction"), warning }
 }
 
-async fn ask(node: &Node, command: Cmd) -> Result<Value, StoreError> {
-    node.run(command, Instant::now() + ANSWER).await
+async fn ask(node: &RedisNode, command: Cmd) -> Result<Value, StoreError> {
+    node.run(command, Instant::now() + ANSWER_TIMEOUT).await
 }
 
 fn text(value: Value) -> Option<String> {

@@ -7,11 +7,11 @@ use aws_lc_rs::{digest, hmac};
 use tollgate::Limit;
 
 use crate::blocks::KeyHash;
-use crate::options::Options;
+use crate::options::RedisOptions;
 
 /// Makes names.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct RedisKeyNamer {
     /// Up to the opening brace.
     prefix: Vec<u8>,
     secret: Option<hmac::Key>,
@@ -19,12 +19,12 @@ pub(crate) struct Names {
 
 /// 128 bits of the hash of a subject, as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Subject([u8; 22]);
+pub(crate) struct SubjectHash([u8; 22]);
 
-impl Names {
-    pub(crate) fn new(options: &Options) -> Names {
+impl RedisKeyNamer {
+    pub(crate) fn new(options: &RedisOptions) -> RedisKeyNamer {
         let secret = options.key_secret.as_ref();
-        Names {
+        RedisKeyNamer {
             prefix: format!("{}:1:{{", options.prefix).into_bytes(),
             secret: secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret)),
         }
@@ -40,20 +40,20 @@ impl Names {
         hash
     }
 
-    pub(crate) fn subject(&self, key: &[u8]) -> Subject {
+    pub(crate) fn subject(&self, key: &[u8]) -> SubjectHash {
         self.subject_of(&self.hash(key))
     }
 
     /// The subject that has this hash.
-    pub(crate) fn subject_of(&self, hash: &KeyHash) -> Subject {
+    pub(crate) fn subject_of(&self, hash: &KeyHash) -> SubjectHash {
         let mut text = [0; 22];
         base64url(hash, &mut text);
-        Subject(text)
+        SubjectHash(text)
     }
 
     /// The key of a limit's state. Limits of one id that differ in their numbers are told apart by
     /// `twin` within one request; the first of them has 0.
-    pub(crate) fn key(&self, subject: Subject, limit: &Limit, twin: u8) -> Vec<u8> {
+    pub(crate) fn key(&self, subject: SubjectHash, limit: &Limit, twin: u8) -> Vec<u8> {
         let mut id = [0; 11];
         base64url(&limit.id().to_be_bytes(), &mut id);
         let mut key = Vec::with_capacity(self.prefix.len() + 40);
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn names_are_what_the_documents_say() {
-        let options = Options { prefix: "tg".parse().unwrap(), ..Options::default() };
+        let options = RedisOptions { prefix: "tg".parse().unwrap(), ..RedisOptions::default() };
         let limit = Limit::per_minute(100).burst(20).name("api").build().unwrap();
-        let names = Names::new(&options);
+        let names = RedisKeyNamer::new(&options);
         // printf user:42 | sha256sum | cut -c-32 | xxd -r -p | basenc --base64url
         let key = names.key(names.subject(b"user:42"), &limit, 0);
         let text = String::from_utf8(key).unwrap();
@@ -124,8 +124,8 @@ mod tests {
         assert_eq!((subject.len(), id.len()), (22, 11), "{text}");
         let salted = names.key(names.subject(b"user:42"), &limit, 2);
         assert_eq!(String::from_utf8(salted).unwrap(), format!("{text}:2"));
-        let secret = Options { key_secret: Some(b"secret".to_vec()), ..options };
-        assert_ne!(Names::new(&secret).subject(b"user:42"), names.subject(b"user:42"));
+        let secret = RedisOptions { key_secret: Some(b"secret".to_vec()), ..options };
+        assert_ne!(RedisKeyNamer::new(&secret).subject(b"user:42"), names.subject(b"user:42"));
     }
 
     #[test]

@@ -2,38 +2,38 @@
 
 pub mod blocks;
 
-pub mod control;
+pub mod instances;
 
 pub mod error;
 
 pub mod options;
 
-pub mod remote;
+pub mod remote_store;
 
-pub mod shared;
+pub mod shared_store;
 
 pub mod stats;
 
 pub mod url;
 
 mod batch;
-mod call;
 mod cluster;
 mod connect;
 mod health;
+mod host_addresses;
 mod keys;
-mod known;
-mod late;
-mod level;
+mod late_units;
 mod link;
 mod node;
 mod pipe;
-mod request;
+mod reply_reader;
 mod script;
+mod script_call;
+mod script_request;
 mod sentinel;
 mod state;
 mod store;
-mod wire;
+mod up_to;
 
 #[cfg(test)]
 mod cost;
@@ -41,11 +41,11 @@ mod cost;
 mod tests;
 
 pub use blocks::Blocks;
-pub use control::{Control, ControlSink};
 pub use error::{ErrorClass, StoreError};
-pub use options::{KeyPrefix, KeyPrefixError, Options, TimeOf};
-pub use remote::Remote;
-pub use shared::{Shared, SharedStats};
+pub use instances::{InstanceChannel, InstanceSink};
+pub use options::{KeyPrefix, KeyPrefixError, RedisOptions, TimeSource};
+pub use remote_store::RemoteStore;
+pub use shared_store::{SharedStats, SharedStore};
 pub use stats::LinkStats;
 pub use store::{RedisStats, RedisStore};
 pub use url::StoreUrl;

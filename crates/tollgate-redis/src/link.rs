@@ -9,19 +9,19 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tollgate::store::breaker::Pass;
+use tollgate::store::breaker::BreakerPass;
 
-use crate::batch::{Ask, Failure, Manner, Script};
-use crate::call::Call;
+use crate::batch::{NodeFailure, NodeRequest, Script, SendOptions};
 use crate::cluster::{Cluster, keep_map};
-use crate::connect::{Introduction, Reach};
+use crate::connect::{Connector, HandshakeOptions};
 use crate::error::{ErrorClass, StoreError};
-use crate::health::keep_watch;
-use crate::node::{Node, Usage, keep_connected};
-use crate::options::Options;
+use crate::health::watch_health;
+use crate::node::{NodeOptions, RedisNode, keep_connected};
+use crate::options::RedisOptions;
 use crate::script;
-use crate::sentinel::{Finder, watch};
-use crate::stats::{Counters, Health, LinkStats};
+use crate::script_call::ScriptCall;
+use crate::sentinel::{ServerFinder, watch_primary};
+use crate::stats::{Health, LinkCounters, LinkStats};
 use crate::url::{StoreUrl, Topology};
 
 /// Commands that are no calls may take longer: nobody's request waits for them, and a text of rules
@@ -33,44 +33,47 @@ const TRIES_MAX: u32 = 6;
 /// The way to a shared store. Clones share it; the last one stops its tasks.
 #[derive(Clone)]
 pub(crate) struct Link {
-    inner: Arc<Inner>,
+    inner: Arc<LinkInner>,
 }
 
-struct Inner {
+struct LinkInner {
     url: StoreUrl,
-    options: Options,
+    options: RedisOptions,
     script: &'static Script,
     runtime: Handle,
     timeout: Duration,
-    counters: Arc<Counters>,
-    servers: Servers,
+    counters: Arc<LinkCounters>,
+    servers: LinkServers,
     health: Arc<Mutex<Health>>,
     /// Bound: three.
-    _tasks: Vec<Task>,
+    _tasks: Vec<AbortOnDropTask>,
 }
 
 /// Who is asked.
 #[derive(Clone)]
-enum Servers {
-    One(Arc<Node>),
+enum LinkServers {
+    One(Arc<RedisNode>),
     Cluster(Arc<Cluster>),
 }
 
 /// A task that ends with whoever holds it.
-pub(crate) struct Task(Option<JoinHandle<()>>);
+pub(crate) struct AbortOnDropTask(Option<JoinHandle<()>>);
 
-impl Task {
-    pub(crate) fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Task {
-        Task(Some(runtime.spawn(work)))
+impl AbortOnDropTask {
+    pub(crate) fn spawn(
+        runtime: &Handle,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortOnDropTask {
+        AbortOnDropTask(Some(runtime.spawn(work)))
     }
 
     /// It has been told to end, and does so by itself.
-    pub(crate) fn let_finish(mut self) {
+    pub(crate) fn detach(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Task {
+impl Drop for AbortOnDropTask {
     fn drop(&mut self) {
         if let Some(task) = &self.0 {
             task.abort();
@@ -80,7 +83,7 @@ impl Drop for Task {
 
 impl Link {
     /// Begins to connect, on the runtime it is called on. Does not wait, and does not fail.
-    pub(crate) fn start(url: &StoreUrl, options: &Options) -> Link {
+    pub(crate) fn start(url: &StoreUrl, options: &RedisOptions) -> Link {
         const DECIDE: Script = Script {
             load: script::load,
             assemble: script::assemble,
@@ -90,49 +93,68 @@ impl Link {
         Link::with_script(url, options, &DECIDE)
     }
 
-    pub(crate) fn with_script(url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
-        Link::on(Handle::current(), url, options, script)
+    pub(crate) fn with_script(
+        url: &StoreUrl,
+        options: &RedisOptions,
+        script: &'static Script,
+    ) -> Link {
+        Link::start_on(Handle::current(), url, options, script)
     }
 
     /// Another way to the same store, with connections and a breaker of its own: for what is long and
     /// not urgent, so that decisions do not wait behind it. A way of its own for each that asks.
-    pub(crate) fn beside(&self) -> Link {
-        let Inner { url, options, script, runtime, .. } = &*self.inner;
+    pub(crate) fn separate_link(&self) -> Link {
+        let LinkInner { url, options, script, runtime, .. } = &*self.inner;
         let timeout = options.timeout.max(RUN_TIMEOUT_MIN);
-        Link::on(runtime.clone(), url, &Options { timeout, ..options.clone() }, script)
+        Link::start_on(runtime.clone(), url, &RedisOptions { timeout, ..options.clone() }, script)
     }
 
-    fn on(runtime: Handle, url: &StoreUrl, options: &Options, script: &'static Script) -> Link {
-        let counters = Arc::new(Counters::default());
-        let reach = Reach::new(url.tls.clone(), options.timeout);
-        let introduction = Introduction {
+    fn start_on(
+        runtime: Handle,
+        url: &StoreUrl,
+        options: &RedisOptions,
+        script: &'static Script,
+    ) -> Link {
+        let counters = Arc::new(LinkCounters::default());
+        let reach = Connector::new(url.tls.clone(), options.timeout);
+        let introduction = HandshakeOptions {
             login: url.login.clone(),
             database: url.database,
-            reach: reach.clone(),
+            connector: reach.clone(),
             must_be_primary: url.topology != Topology::Cluster,
         };
-        let usage = Usage { by_slot: url.is_cluster(), script, patience: options.timeout };
+        let usage =
+            NodeOptions { by_slot: url.is_cluster(), script, caller_timeout: options.timeout };
         let mut tasks = Vec::new();
         let servers = if url.is_cluster() {
             let seeds = url.hosts.clone();
             let cluster =
                 Arc::new(Cluster::new(seeds, introduction, usage, counters.clone(), &runtime));
-            tasks.push(Task::spawn(&runtime, keep_map(cluster.clone())));
-            Servers::Cluster(cluster)
+            tasks.push(AbortOnDropTask::spawn(&runtime, keep_map(cluster.clone())));
+            LinkServers::Cluster(cluster)
         } else {
-            let node = Arc::new(Node::new(usage, counters.clone()));
-            let finder = Finder::of(url, &reach);
-            if let Finder::Sentinels(sentinels) = &finder {
-                tasks.push(Task::spawn(&runtime, watch(node.clone(), sentinels.clone())));
+            let node = Arc::new(RedisNode::new(usage, counters.clone()));
+            let finder = ServerFinder::of(url, &reach);
+            if let ServerFinder::Sentinels(sentinels) = &finder {
+                tasks.push(AbortOnDropTask::spawn(
+                    &runtime,
+                    watch_primary(node.clone(), sentinels.clone()),
+                ));
             }
-            tasks.push(Task::spawn(&runtime, keep_connected(node.clone(), finder, introduction)));
-            Servers::One(node)
+            tasks.push(AbortOnDropTask::spawn(
+                &runtime,
+                keep_connected(node.clone(), finder, introduction),
+            ));
+            LinkServers::One(node)
         };
         let health: Arc<Mutex<Health>> = Arc::default();
         let known = servers.clone();
-        tasks.push(Task::spawn(&runtime, keep_watch(move || known.nodes(), health.clone())));
+        tasks.push(AbortOnDropTask::spawn(
+            &runtime,
+            watch_health(move || known.nodes(), health.clone()),
+        ));
         Link {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LinkInner {
                 url: url.clone(),
                 options: options.clone(),
                 script,
@@ -157,14 +179,18 @@ impl Link {
     }
 
     /// Asks the script. The answer is the call's own part of the script's reply.
-    pub(crate) async fn call_by(&self, call: Call, deadline: Instant) -> Result<Value, StoreError> {
+    pub(crate) async fn call_by(
+        &self,
+        call: ScriptCall,
+        deadline: Instant,
+    ) -> Result<Value, StoreError> {
         let slot = call.slot;
-        self.inner.ask(Ask::Call(call), Some(slot), deadline).await
+        self.inner.send_with_retries(NodeRequest::Call(call), Some(slot), deadline).await
     }
 
     /// As [`Link::call_by`], for a request that is one call.
     #[cfg(test)]
-    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+    pub(crate) async fn call(&self, call: ScriptCall) -> Result<Value, StoreError> {
         self.call_by(call, self.deadline()).await
     }
 
@@ -176,19 +202,19 @@ impl Link {
     /// Runs another command: where the slot is, or anywhere.
     pub(crate) async fn run(&self, command: Cmd, slot: Option<u16>) -> Result<Value, StoreError> {
         let deadline = Instant::now() + self.inner.timeout.max(RUN_TIMEOUT_MIN);
-        self.inner.ask(Ask::Command(command), slot, deadline).await
+        self.inner.send_with_retries(NodeRequest::Command(command), slot, deadline).await
     }
 
     /// Whether keys are spread over slots that different nodes have.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.inner.servers, Servers::Cluster(_))
+        matches!(self.inner.servers, LinkServers::Cluster(_))
     }
 
     /// What is counted.
     pub(crate) fn stats(&self) -> LinkStats {
         let health = self.inner.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let nodes = self.inner.servers.nodes();
-        self.inner.counters.fill(nodes.iter().map(|node| node.stats()).collect(), health)
+        self.inner.counters.snapshot(nodes.iter().map(|node| node.stats()).collect(), health)
     }
 }
 
@@ -198,42 +224,46 @@ impl fmt::Debug for Link {
     }
 }
 
-impl Servers {
-    fn nodes(&self) -> Vec<Arc<Node>> {
+impl LinkServers {
+    fn nodes(&self) -> Vec<Arc<RedisNode>> {
         match self {
-            Servers::One(node) => vec![node.clone()],
-            Servers::Cluster(cluster) => cluster.nodes(),
+            LinkServers::One(node) => vec![node.clone()],
+            LinkServers::Cluster(cluster) => cluster.nodes(),
         }
     }
 
-    async fn route(&self, slot: Option<u16>, deadline: Instant) -> Result<Arc<Node>, StoreError> {
+    async fn route(
+        &self,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Arc<RedisNode>, StoreError> {
         match self {
-            Servers::One(node) => Ok(node.clone()),
-            Servers::Cluster(cluster) => cluster.route(slot, deadline).await,
+            LinkServers::One(node) => Ok(node.clone()),
+            LinkServers::Cluster(cluster) => cluster.route(slot, deadline).await,
         }
     }
 }
 
 /// How a question is asked the next time, if it is.
 #[derive(Default)]
-struct Next {
-    manner: Manner,
+struct RetryPlan {
+    options: SendOptions,
     /// Leave of the breaker, if the question was only half asked.
-    pass: Option<Pass>,
+    pass: Option<BreakerPass>,
     /// Whom, if not whoever has the slot.
-    node: Option<Arc<Node>>,
+    node: Option<Arc<RedisNode>>,
     tries: u32,
 }
 
-impl Inner {
-    async fn ask(
+impl LinkInner {
+    async fn send_with_retries(
         &self,
-        mut ask: Ask,
+        mut ask: NodeRequest,
         slot: Option<u16>,
         deadline: Instant,
     ) -> Result<Value, StoreError> {
         self.counters.called();
-        let mut next = Next::default();
+        let mut next = RetryPlan::default();
         loop {
             let node = match next.node.take() {
                 Some(node) => node,
@@ -241,12 +271,12 @@ impl Inner {
                     Ok(node) => node,
                     Err(error) => {
                         self.counters.count(error.class);
-                        return Err(error.undone());
+                        return Err(error.mark_not_executed());
                     }
                 },
             };
-            let answer = node.ask(ask, next.manner, next.pass.take(), deadline).await;
-            let Failure { error, again, pass } = match answer {
+            let answer = node.ask(ask, next.options, next.pass.take(), deadline).await;
+            let NodeFailure { error, retry_request: again, pass } = match answer {
                 Ok(value) => {
                     self.counters.answered();
                     return Ok(value);
@@ -257,10 +287,10 @@ impl Inner {
             self.counters.count(error.class);
             next.tries += 1;
             let time_left = next.tries < TRIES_MAX && Instant::now() < deadline;
-            let worth_it = self.learn(&mut next, &error, &node);
+            let worth_it = self.plan_retry(&mut next, &error, &node);
             match again {
                 Some(question) if worth_it && time_left => ask = *question,
-                Some(_) => return Err(error.undone()),
+                Some(_) => return Err(error.mark_not_executed()),
                 None => return Err(error),
             }
             self.counters.retried();
@@ -268,33 +298,33 @@ impl Inner {
     }
 
     /// What an error teaches: whether to ask again, whom, and how.
-    fn learn(&self, next: &mut Next, error: &StoreError, node: &Arc<Node>) -> bool {
-        let asking = std::mem::take(&mut next.manner.asking);
+    fn plan_retry(&self, next: &mut RetryPlan, error: &StoreError, node: &Arc<RedisNode>) -> bool {
+        let asking = std::mem::take(&mut next.options.asking);
         match (error.class, &self.servers) {
-            (ErrorClass::NoScript, _) if !next.manner.source => {
-                next.manner.source = true;
-                next.manner.asking = asking;
+            (ErrorClass::NoScript, _) if !next.options.with_source => {
+                next.options.with_source = true;
+                next.options.asking = asking;
                 next.node = Some(node.clone());
                 true
             }
-            (ErrorClass::Closed, Servers::One(_)) => next.tries == 1,
-            (ErrorClass::Moved, Servers::Cluster(cluster)) => {
+            (ErrorClass::Closed, LinkServers::One(_)) => next.tries == 1,
+            (ErrorClass::Moved, LinkServers::Cluster(cluster)) => {
                 cluster.moved(&error.detail, node);
                 true
             }
-            (ErrorClass::Ask, Servers::Cluster(cluster)) => {
-                next.node = cluster.asked(&error.detail, node);
-                next.manner.asking = true;
-                next.manner.alone = true;
+            (ErrorClass::Ask, LinkServers::Cluster(cluster)) => {
+                next.node = cluster.ask_target(&error.detail, node);
+                next.options.asking = true;
+                next.options.ungrouped = true;
                 next.node.is_some()
             }
-            (ErrorClass::TryAgain, Servers::Cluster(_)) => {
+            (ErrorClass::TryAgain, LinkServers::Cluster(_)) => {
                 // Alone: with others, their keys may have been the ones that were missing. If neither
                 // side has all of its own, whoever asks can ask for them one by one.
-                !std::mem::replace(&mut next.manner.alone, true)
+                !std::mem::replace(&mut next.options.ungrouped, true)
             }
             (ErrorClass::BreakerOpen | ErrorClass::Other | ErrorClass::CrossSlot, _) => false,
-            (_, Servers::Cluster(cluster)) => {
+            (_, LinkServers::Cluster(cluster)) => {
                 cluster.refresh_soon();
                 error.class == ErrorClass::Closed && next.tries == 1
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a store can be told beside where it is.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RedisOptions {
     /// How long a decision may take, from the question to the answer, waiting in line included.
     pub timeout: Duration,
     /// What all keys begin with.
@@ -15,23 +15,23 @@ pub struct Options {
     /// names until one fits.
     pub key_secret: Option<Vec<u8>>,
     /// Whose clock decides.
-    pub time: TimeOf,
+    pub time: TimeSource,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for RedisOptions {
+    fn default() -> RedisOptions {
+        RedisOptions {
             timeout: Duration::from_millis(10),
             prefix: KeyPrefix::default(),
             key_secret: None,
-            time: TimeOf::Server,
+            time: TimeSource::Server,
         }
     }
 }
 
 /// Whose clock decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TimeOf {
+pub enum TimeSource {
     /// The store's own: it does not matter how instances' clocks differ.
     #[default]
     Server,
@@ -42,9 +42,9 @@ pub enum TimeOf {
 /// What all keys of a store begin with; `tollgate` unless another is given.
 ///
 /// ```
-/// use tollgate_redis::{KeyPrefix, Options};
+/// use tollgate_redis::{KeyPrefix, RedisOptions};
 ///
-/// let options = Options { prefix: "shop:limits".parse()?, ..Options::default() };
+/// let options = RedisOptions { prefix: "shop:limits".parse()?, ..RedisOptions::default() };
 /// assert!("shop{limits}".parse::<KeyPrefix>().is_err());
 /// # Ok::<(), tollgate_redis::KeyPrefixError>(())
 /// ```

@@ -12,22 +12,25 @@ use redis::Value;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep};
 
-use crate::batch::{Ask, Cargo, FLIGHTS, FLIGHTS_MAX, Failure, Seat, hold, pack};
-use crate::connect::{Connection, closed};
+use crate::batch::{
+    FLIGHTS_MAX, FLIGHTS_USUAL, NodeFailure, NodeRequest, PendingReply, SentCommand, hold_max,
+    write_flight,
+};
+use crate::connect::{Connection, connection_closed};
 use crate::error::{ErrorClass, StoreError};
-use crate::node::Node;
-use crate::wire::Reply;
+use crate::node::RedisNode;
+use crate::reply_reader::RedisReply;
 
 /// A server that owes replies and sends nothing for so long is given up; no sooner than callers do.
-const STALLED_MIN: Duration = Duration::from_millis(500);
+const STALL_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 /// A connection that nothing was sent on for so long is tried, lest the next call finds it dead.
-const IDLE: Duration = Duration::from_secs(1);
+const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// How often the two above are looked at.
-const TICK: Duration = Duration::from_millis(100);
+const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Room for bytes to write that is kept: more than most flights need.
-const OUT_KEPT: usize = 64 * 1024;
+const OUT_CAPACITY_KEPT: usize = 64 * 1024;
 /// Bytes of one read.
-const PIECE: usize = 32 * 1024;
+const READ_BYTES: usize = 32 * 1024;
 
 /// One connection at work.
 pub(crate) struct Pipe {
@@ -36,26 +39,26 @@ pub(crate) struct Pipe {
     out: Vec<u8>,
     written: usize,
     /// Commands that have no reply yet. Bound: [`FLIGHTS_MAX`] flights, and a PING.
-    sent: VecDeque<Cargo>,
+    sent: VecDeque<SentCommand>,
     /// How many commands of each flight have no reply yet. Bound: [`FLIGHTS_MAX`], and the PING's.
     flights: VecDeque<usize>,
     /// When one more may leave than usual: so long after the last.
     hold: Duration,
-    departure: Pin<Box<Sleep>>,
-    piece: Box<[u8]>,
+    hold_timer: Pin<Box<Sleep>>,
+    read_buffer: Box<[u8]>,
     /// When the server last took a byte or gave a whole reply, or began to owe one. Bytes that make no
     /// reply do not count, or a server that trickles would never be given up.
-    heard: Instant,
-    stalled: Duration,
+    last_progress: Instant,
+    stall_timeout: Duration,
     tick: Interval,
     /// Why it takes no more.
-    leaving: Option<StoreError>,
+    closing_reason: Option<StoreError>,
 }
 
 impl Pipe {
-    /// `patience`: how long callers wait for an answer.
+    /// `caller_timeout`: how long callers wait for an answer.
     pub(crate) fn new(connection: Connection, patience: Duration) -> Pipe {
-        let mut tick = interval(TICK);
+        let mut tick = interval(TIMEOUT_CHECK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pipe {
             connection,
@@ -63,24 +66,24 @@ impl Pipe {
             written: 0,
             sent: VecDeque::new(),
             flights: VecDeque::new(),
-            hold: hold(patience),
-            departure: Box::pin(sleep(Duration::ZERO)),
-            piece: vec![0; PIECE].into(),
-            heard: Instant::now(),
-            stalled: patience.max(STALLED_MIN),
+            hold: hold_max(patience),
+            hold_timer: Box::pin(sleep(Duration::ZERO)),
+            read_buffer: vec![0; READ_BYTES].into(),
+            last_progress: Instant::now(),
+            stall_timeout: patience.max(STALL_TIMEOUT_MIN),
             tick,
-            leaving: None,
+            closing_reason: None,
         }
     }
 
     /// Works until the connection ends; why it did.
-    pub(crate) async fn serve(mut self, node: &Node) -> StoreError {
+    pub(crate) async fn serve(mut self, node: &RedisNode) -> StoreError {
         let why = poll_fn(|cx| self.poll(node, cx)).await;
-        self.give_up(node, &why);
+        self.fail_all(node, &why);
         why
     }
 
-    fn poll(&mut self, node: &Node, cx: &mut Context<'_>) -> Poll<StoreError> {
+    fn poll(&mut self, node: &RedisNode, cx: &mut Context<'_>) -> Poll<StoreError> {
         loop {
             // Each of the four leaves its waker behind if it did nothing: only when none did
             // anything is there nothing to do.
@@ -89,7 +92,7 @@ impl Pipe {
                 Ok(true) => {}
                 Ok(false) => return Poll::Pending,
             }
-            if let Some(why) = &self.leaving
+            if let Some(why) = &self.closing_reason
                 && self.sent.is_empty()
             {
                 return Poll::Ready(why.clone());
@@ -98,44 +101,44 @@ impl Pipe {
     }
 
     /// Whether anything was done.
-    fn step(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+    fn step(&mut self, node: &RedisNode, cx: &mut Context<'_>) -> Result<bool, StoreError> {
         // Read first: a connection that has ended takes no more calls.
         let heard = self.read(node, cx)?;
-        let loaded = self.load(node, cx);
+        let loaded = self.fill_flight(node, cx);
         let wrote = self.write(cx)?;
-        Ok(self.look_at_the_time(cx)? | loaded | wrote | heard)
+        Ok(self.check_timeouts(cx)? | loaded | wrote | heard)
     }
 
     /// Makes a flight of what waits, if there is a place for it.
-    fn load(&mut self, node: &Node, cx: &mut Context<'_>) -> bool {
-        if self.leaving.is_some() || !self.out.is_empty() || !self.may_leave(cx) {
+    fn fill_flight(&mut self, node: &RedisNode, cx: &mut Context<'_>) -> bool {
+        if self.closing_reason.is_some() || !self.out.is_empty() || !self.has_flight_room(cx) {
             return false;
         }
-        let jobs = match node.take(cx.waker(), self.flights.len()) {
+        let jobs = match node.take_queued(cx.waker(), self.flights.len()) {
             Ok(jobs) => jobs,
             Err(why) => {
-                self.leaving = Some(why);
+                self.closing_reason = Some(why);
                 return true;
             }
         };
         let calls = jobs.len();
         if calls > 0 {
-            let commands = pack(jobs, &node.usage, &mut self.out, &mut self.sent);
-            node.counters.flew(calls, commands);
+            let commands = write_flight(jobs, &node.options, &mut self.out, &mut self.sent);
+            node.counters.sent_flight(calls, commands);
             self.flights.push_back(commands);
-            if self.flights.len() >= FLIGHTS {
-                self.departure.as_mut().reset(Instant::now() + self.hold);
+            if self.flights.len() >= FLIGHTS_USUAL {
+                self.hold_timer.as_mut().reset(Instant::now() + self.hold);
             }
         }
         calls > 0
     }
 
     /// Whether there is a place for one more flight. If not yet, the task is woken when there is.
-    fn may_leave(&mut self, cx: &mut Context<'_>) -> bool {
+    fn has_flight_room(&mut self, cx: &mut Context<'_>) -> bool {
         match self.flights.len() {
-            ..FLIGHTS => true,
+            ..FLIGHTS_USUAL => true,
             FLIGHTS_MAX.. => false,
-            _ => self.departure.as_mut().poll(cx).is_ready(),
+            _ => self.hold_timer.as_mut().poll(cx).is_ready(),
         }
     }
 
@@ -147,13 +150,15 @@ impl Pipe {
         while self.written < self.out.len() {
             let stream = Pin::new(&mut *self.connection.stream);
             match stream.poll_write(cx, &self.out[self.written..]) {
-                Poll::Ready(Ok(0)) => return Err(closed(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(0)) => {
+                    return Err(connection_closed(io::ErrorKind::WriteZero.into()));
+                }
                 Poll::Ready(Ok(length)) => {
                     self.written += length;
                     // A long text on its way is no silence.
-                    self.heard = Instant::now();
+                    self.last_progress = Instant::now();
                 }
-                Poll::Ready(Err(error)) => return Err(closed(error)),
+                Poll::Ready(Err(error)) => return Err(connection_closed(error)),
                 Poll::Pending => return Ok(self.written > before),
             }
         }
@@ -162,28 +167,28 @@ impl Pipe {
             Poll::Ready(Ok(())) => {
                 self.out.clear();
                 // Room that one long text needed.
-                self.out.shrink_to(OUT_KEPT);
+                self.out.shrink_to(OUT_CAPACITY_KEPT);
                 self.written = 0;
                 Ok(true)
             }
-            Poll::Ready(Err(error)) => Err(closed(error)),
+            Poll::Ready(Err(error)) => Err(connection_closed(error)),
             Poll::Pending => Ok(self.written > before),
         }
     }
 
     /// One piece: places that it frees are filled before the next.
-    fn read(&mut self, node: &Node, cx: &mut Context<'_>) -> Result<bool, StoreError> {
-        let Poll::Ready(length) = self.poll_piece(cx) else { return Ok(false) };
-        let length = length.map_err(closed)?;
+    fn read(&mut self, node: &RedisNode, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+        let Poll::Ready(length) = self.poll_read(cx) else { return Ok(false) };
+        let length = length.map_err(connection_closed)?;
         if length == 0 {
-            return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+            return Err(connection_closed(io::ErrorKind::UnexpectedEof.into()));
         }
-        self.connection.reader.push(&self.piece[..length]);
+        self.connection.reader.push(&self.read_buffer[..length]);
         loop {
             match self.connection.reader.next() {
                 Ok(Some(reply)) => {
-                    self.heard = Instant::now();
-                    self.deliver(node, reply)?;
+                    self.last_progress = Instant::now();
+                    self.deliver_reply(node, reply)?;
                 }
                 Ok(None) => return Ok(true),
                 Err(broken) => return Err(StoreError::new(ErrorClass::Protocol, broken.0)),
@@ -191,15 +196,15 @@ impl Pipe {
         }
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(&mut self.piece);
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(&mut self.read_buffer);
         let stream = Pin::new(&mut *self.connection.stream);
         ready!(stream.poll_read(cx, &mut buffer))?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Hands a reply to whoever asked.
-    fn deliver(&mut self, node: &Node, reply: Reply) -> Result<(), StoreError> {
+    fn deliver_reply(&mut self, node: &RedisNode, reply: RedisReply) -> Result<(), StoreError> {
         let Some(cargo) = self.sent.pop_front() else {
             return Err(StoreError::new(ErrorClass::Protocol, "a reply that nobody asked for"));
         };
@@ -210,32 +215,40 @@ impl Pipe {
             }
         }
         match reply {
-            Reply::Value(value) => answer(node, cargo, value),
-            Reply::Error(text) => {
+            RedisReply::Value(value) => answer_command(node, cargo, value),
+            RedisReply::Error(text) => {
                 let error = StoreError::of_reply(&text);
                 if error.class.drops_connection() {
-                    self.leaving = Some(error.clone());
+                    self.closing_reason = Some(error.clone());
                 }
                 // Other errors may come from a script that has done a part.
                 let undone = error.class.redirects();
-                refuse(node, cargo, &error, Told { undone, alive: !error.class.opens_breaker() });
+                fail_command(
+                    node,
+                    cargo,
+                    &error,
+                    ErrorVerdict {
+                        not_executed: undone,
+                        server_healthy: !error.class.opens_breaker(),
+                    },
+                );
             }
         }
         Ok(())
     }
 
-    fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
+    fn check_timeouts(&mut self, cx: &mut Context<'_>) -> Result<bool, StoreError> {
         let mut pinged = false;
         while let Poll::Ready(now) = self.tick.poll_tick(cx) {
-            let silent = now.saturating_duration_since(self.heard);
-            if !self.sent.is_empty() && silent >= self.stalled {
-                let detail = format!("no reply for {} ms", self.stalled.as_millis());
+            let silent = now.saturating_duration_since(self.last_progress);
+            if !self.sent.is_empty() && silent >= self.stall_timeout {
+                let detail = format!("no reply for {} ms", self.stall_timeout.as_millis());
                 return Err(StoreError::new(ErrorClass::Timeout, detail));
             }
-            if self.sent.is_empty() && self.out.is_empty() && silent >= IDLE {
-                self.heard = now;
+            if self.sent.is_empty() && self.out.is_empty() && silent >= PING_AFTER_IDLE {
+                self.last_progress = now;
                 redis::cmd("PING").write_packed_command(&mut self.out);
-                self.sent.push_back(Cargo::Nobody);
+                self.sent.push_back(SentCommand::Unawaited);
                 self.flights.push_back(1);
                 pinged = true;
             }
@@ -244,7 +257,7 @@ impl Pipe {
     }
 
     /// Nothing more comes: tells whoever still waits.
-    fn give_up(&mut self, node: &Node, why: &StoreError) {
+    fn fail_all(&mut self, node: &RedisNode, why: &StoreError) {
         // What a byte was written of may have been carried out, though no byte came back.
         let unwritten = match self.written {
             0 if !self.out.is_empty() => self.flights.back().copied().unwrap_or(0),
@@ -252,56 +265,68 @@ impl Pipe {
         };
         let written = self.sent.len() - unwritten;
         for (index, cargo) in std::mem::take(&mut self.sent).into_iter().enumerate() {
-            refuse(node, cargo, why, Told { undone: index >= written, alive: false });
+            fail_command(
+                node,
+                cargo,
+                why,
+                ErrorVerdict { not_executed: index >= written, server_healthy: false },
+            );
         }
     }
 }
 
-fn answer(node: &Node, cargo: Cargo, value: Value) {
+fn answer_command(node: &RedisNode, cargo: SentCommand, value: Value) {
     match cargo {
-        Cargo::Nobody => {}
-        Cargo::Command(_, seat) => deliver_to(node, vec![seat], vec![Ok(value)]),
-        Cargo::Calls(calls, seats) => {
-            let parts = (node.usage.script.split)(value, calls.len());
-            deliver_to(node, seats, parts);
+        SentCommand::Unawaited => {}
+        SentCommand::Command(_, seat) => deliver_parts(node, vec![seat], vec![Ok(value)]),
+        SentCommand::Calls(calls, seats) => {
+            let parts = (node.options.script.split)(value, calls.len());
+            deliver_parts(node, seats, parts);
         }
     }
 }
 
-fn deliver_to(node: &Node, seats: Vec<Seat>, parts: Vec<Result<Value, StoreError>>) {
+fn deliver_parts(
+    node: &RedisNode,
+    seats: Vec<PendingReply>,
+    parts: Vec<Result<Value, StoreError>>,
+) {
     let now = Instant::now();
     // An answer that comes too late is none: its caller has counted it as a failure.
     let in_time =
         seats.iter().zip(&parts).filter(|(seat, part)| part.is_ok() && seat.deadline > now);
-    node.came_back(seats.len(), in_time.filter_map(|(seat, _)| seat.pass));
+    node.complete(seats.len(), in_time.filter_map(|(seat, _)| seat.pass));
     for (seat, part) in seats.into_iter().zip(parts) {
-        let _ = seat.reply.send(part.map_err(Failure::from));
+        let _ = seat.reply.send(part.map_err(NodeFailure::from));
     }
 }
 
 /// What an error tells beyond itself.
 #[derive(Clone, Copy)]
-struct Told {
+struct ErrorVerdict {
     /// The question was not carried out, and can be asked again.
-    undone: bool,
+    not_executed: bool,
     /// The server is well.
-    alive: bool,
+    server_healthy: bool,
 }
 
-fn refuse(node: &Node, cargo: Cargo, error: &StoreError, told: Told) {
-    let (asks, seats): (Vec<Ask>, Vec<Seat>) = match cargo {
-        Cargo::Nobody => return,
-        Cargo::Command(command, seat) => (vec![Ask::Command(command)], vec![seat]),
-        Cargo::Calls(calls, seats) => (calls.into_iter().map(Ask::Call).collect(), seats),
+fn fail_command(node: &RedisNode, cargo: SentCommand, error: &StoreError, told: ErrorVerdict) {
+    let (asks, seats): (Vec<NodeRequest>, Vec<PendingReply>) = match cargo {
+        SentCommand::Unawaited => return,
+        SentCommand::Command(command, seat) => (vec![NodeRequest::Command(command)], vec![seat]),
+        SentCommand::Calls(calls, seats) => {
+            (calls.into_iter().map(NodeRequest::Call).collect(), seats)
+        }
     };
     // A call that goes on with the script's text keeps its leave: what counts is how that ends.
     let goes_on = error.class == ErrorClass::NoScript;
     let now = Instant::now();
-    let well = |seat: &&Seat| told.alive && !goes_on && seat.deadline > now;
-    node.came_back(seats.len(), seats.iter().filter(well).filter_map(|seat| seat.pass));
+    let well = |seat: &&PendingReply| told.server_healthy && !goes_on && seat.deadline > now;
+    node.complete(seats.len(), seats.iter().filter(well).filter_map(|seat| seat.pass));
     for (ask, seat) in asks.into_iter().zip(seats) {
-        let again = told.undone.then(|| Box::new(ask));
+        let again = told.not_executed.then(|| Box::new(ask));
         let pass = seat.pass.filter(|_| goes_on);
-        let _ = seat.reply.send(Err(Failure { error: error.clone(), again, pass }));
+        let _ =
+            seat.reply.send(Err(NodeFailure { error: error.clone(), retry_request: again, pass }));
     }
 }

@@ -5,15 +5,15 @@ use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::digest;
 use redis::{Cmd, Value};
-use tollgate::algorithm::token_bucket::Mixed;
-use tollgate::store::replay::{Asked, judged_cost};
+use tollgate::algorithm::token_bucket::RefillTime;
+use tollgate::store::stored_state::{StoredCheck, cumulative_cost};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Act, Align, Limit, Micros, Precision};
 
-use crate::call::{Body, Call};
 use crate::error::{ErrorClass, StoreError};
-use crate::options::TimeOf;
-use crate::state::{Kind, push_number, suffix};
+use crate::options::TimeSource;
+use crate::script_call::{ScriptBody, ScriptCall};
+use crate::state::{StateKind, push_number, suffix};
 
 #[cfg(test)]
 mod tests;
@@ -38,12 +38,12 @@ static SHA1: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// The most limits that a byte can name.
-const MAX_NAMED: usize = 255;
+const LIMITS_PER_BYTE_MAX: usize = 255;
 
 /// How long what is written by an asker's clock is kept, in milliseconds.
 const CALLER_TTL_MS: u64 = 3_600_000;
 /// How much longer than it can matter a state is kept, in milliseconds.
-const SLACK_MS: u64 = 1_000;
+const TTL_SLACK_MS: u64 = 1_000;
 
 /// Loads the script into a server.
 pub(crate) fn load() -> Cmd {
@@ -51,36 +51,36 @@ pub(crate) fn load() -> Cmd {
 }
 
 /// Runs the script for these calls, by its name. All are of one instant and, in a cluster, one slot.
-pub(crate) fn assemble(calls: &[Call]) -> Cmd {
-    fill(redis::cmd("EVALSHA").arg(SHA1.as_str()).take(), calls)
+pub(crate) fn assemble(calls: &[ScriptCall]) -> Cmd {
+    push_calls(redis::cmd("EVALSHA").arg(SHA1.as_str()).take(), calls)
 }
 
 /// As [`assemble`], with the text: for a server that does not know the script.
-pub(crate) fn eval(calls: &[Call]) -> Cmd {
-    fill(redis::cmd("EVAL").arg(TEXT.as_str()).take(), calls)
+pub(crate) fn eval(calls: &[ScriptCall]) -> Cmd {
+    push_calls(redis::cmd("EVAL").arg(TEXT.as_str()).take(), calls)
 }
 
-fn fill(mut cmd: Cmd, calls: &[Call]) -> Cmd {
+fn push_calls(mut cmd: Cmd, calls: &[ScriptCall]) -> Cmd {
     cmd.arg(calls.iter().map(|call| call.keys.len()).sum::<usize>());
     for key in calls.iter().flat_map(|call| &call.keys) {
         cmd.arg(&key[..]);
     }
-    let mut limits = Limits::default();
+    let mut limits = CallLimits::default();
     let mut tokens = Vec::with_capacity(calls.len());
     let mut bodies = Vec::new();
     for call in calls {
         match (&call.body, &call.limits[..]) {
             (None, [limit]) => match limits.number(limit) {
-                number @ 1..=MAX_NAMED => tokens.push(number as u8),
+                number @ 1..=LIMITS_PER_BYTE_MAX => tokens.push(number as u8),
                 number => {
                     tokens.push(0);
-                    bodies.push(body_of(&take_one(), &[number]));
+                    bodies.push(body_with_limits(&take_one(), &[number]));
                 }
             },
             (body, list) => {
                 let numbers: Vec<usize> = list.iter().map(|limit| limits.number(limit)).collect();
                 tokens.push(0);
-                bodies.push(body_of(body.as_ref().unwrap_or(&take_one()), &numbers));
+                bodies.push(body_with_limits(body.as_ref().unwrap_or(&take_one()), &numbers));
             }
         }
     }
@@ -100,12 +100,12 @@ fn fill(mut cmd: Cmd, calls: &[Call]) -> Cmd {
 
 /// The limits of one call of the script. Bound: those of the calls that travel together.
 #[derive(Default)]
-struct Limits<'a> {
+struct CallLimits<'a> {
     list: Vec<&'a Arc<[u8]>>,
     numbers: HashMap<&'a [u8], usize>,
 }
 
-impl<'a> Limits<'a> {
+impl<'a> CallLimits<'a> {
     /// What the script knows a limit by, from 1 on.
     fn number(&mut self, limit: &'a Arc<[u8]>) -> usize {
         // Nearly always it is the limit that was asked about before, too.
@@ -121,7 +121,7 @@ impl<'a> Limits<'a> {
     }
 }
 
-fn body_of(body: &Body, limits: &[usize]) -> Vec<u8> {
+fn body_with_limits(body: &ScriptBody, limits: &[usize]) -> Vec<u8> {
     let mut bytes = body.head.clone();
     for number in limits {
         bytes.extend_from_slice(&(*number as u16).to_le_bytes());
@@ -149,14 +149,14 @@ pub(crate) fn not_understood() -> StoreError {
 
 /// What a call was told.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct ScriptReply {
     pub(crate) now: Micros,
     /// A bit for each check that refused; `None`: the case is left to Rust, nothing was changed.
     pub(crate) refused: Option<u16>,
     /// What Rust had decided was written.
     pub(crate) swapped: bool,
     /// What was stored under each key before.
-    pub(crate) found: Vec<Found>,
+    pub(crate) stored_values: Vec<StoredValue>,
 }
 
 /// As in `lua/decide.lua`.
@@ -164,15 +164,15 @@ const SWAPPED: i64 = -2;
 
 /// What was stored under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum StoredValue {
     Nothing,
     Value(Vec<u8>),
     /// No string, or a longer one than any state is.
     Foreign,
 }
 
-impl Reply {
-    pub(crate) fn read(value: Value) -> Result<Reply, StoreError> {
+impl ScriptReply {
+    pub(crate) fn read(value: Value) -> Result<ScriptReply, StoreError> {
         let Value::Array(parts) = value else { return Err(not_understood()) };
         let [Value::Int(now), said] =
             <[Value; 2]>::try_from(parts).map_err(|_| not_understood())?
@@ -184,29 +184,34 @@ impl Reply {
             Value::Array(list) => {
                 let mut list = list.into_iter();
                 let Some(Value::Int(code)) = list.next() else { return Err(not_understood()) };
-                (code, list.map(Found::read).collect::<Result<_, _>>()?)
+                (code, list.map(StoredValue::read).collect::<Result<_, _>>()?)
             }
-            value => (0, vec![Found::read(value)?]),
+            value => (0, vec![StoredValue::read(value)?]),
         };
-        Ok(Reply { now, refused: u16::try_from(code).ok(), swapped: code == SWAPPED, found })
+        Ok(ScriptReply {
+            now,
+            refused: u16::try_from(code).ok(),
+            swapped: code == SWAPPED,
+            stored_values: found,
+        })
     }
 }
 
-impl Found {
-    fn read(value: Value) -> Result<Found, StoreError> {
+impl StoredValue {
+    fn read(value: Value) -> Result<StoredValue, StoreError> {
         match value {
-            Value::BulkString(value) if value.is_empty() => Ok(Found::Nothing),
-            Value::BulkString(value) => Ok(Found::Value(value)),
-            Value::Int(0) => Ok(Found::Foreign),
+            Value::BulkString(value) if value.is_empty() => Ok(StoredValue::Nothing),
+            Value::BulkString(value) => Ok(StoredValue::Value(value)),
+            Value::Int(0) => Ok(StoredValue::Foreign),
             _ => Err(not_understood()),
         }
     }
 }
 
 /// A limit as the script reads it. `now` is the asker's clock: it tells which day of a calendar it is.
-pub(crate) fn describe(limit: &Limit, time: TimeOf, now: Micros) -> Vec<u8> {
-    let kind = Kind::of(limit);
-    let memory = if time == TimeOf::Caller { 0 } else { limit.memory_us() };
+pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> {
+    let kind = StateKind::of(limit);
+    let memory = if time == TimeSource::Caller { 0 } else { limit.memory_us() };
     let mut bytes = vec![kind as u8];
     for text in [suffix(limit), ttl_ms(time, limit.memory_us()).to_string().into_bytes()] {
         bytes.push(text.len() as u8);
@@ -216,24 +221,25 @@ pub(crate) fn describe(limit: &Limit, time: TimeOf, now: Micros) -> Vec<u8> {
     push(memory);
     let period = limit.period_us();
     match kind {
-        Kind::Token | Kind::Leaky => {
-            let [unit, full] = [1, limit.capacity()].map(|units| Mixed::of_units(limit, units));
+        StateKind::Token | StateKind::Leaky => {
+            let [unit, full] =
+                [1, limit.capacity()].map(|units| RefillTime::of_units(limit, units));
             push(limit.full_refill_us());
             push(limit.drain());
-            for Mixed { whole, part } in [unit, full, Mixed::most(limit)] {
+            for RefillTime { whole, part } in [unit, full, RefillTime::largest(limit)] {
                 push(whole);
                 push(part);
             }
         }
-        Kind::Window => {
+        StateKind::Window => {
             [limit.window_longest_us(), period, limit.capacity()].into_iter().for_each(&mut push);
-            let (align, from, till) = windows(limit, now);
+            let (align, from, till) = window_layout(limit, now);
             bytes.push(align);
             push_number(&mut bytes, from);
             push_number(&mut bytes, till);
         }
-        Kind::Counter => [period, limit.capacity()].into_iter().for_each(push),
-        Kind::Log => {
+        StateKind::Counter => [period, limit.capacity()].into_iter().for_each(push),
+        StateKind::Log => {
             [period, limit.capacity()].into_iter().for_each(push);
             let (buckets, span) = match limit.precision() {
                 Precision::Estimate => (0, period),
@@ -247,7 +253,7 @@ pub(crate) fn describe(limit: &Limit, time: TimeOf, now: Micros) -> Vec<u8> {
 }
 
 /// How windows lie: the numbers of `lua/fixed_window.lua`.
-fn windows(limit: &Limit, now: Micros) -> (u8, u64, u64) {
+fn window_layout(limit: &Limit, now: Micros) -> (u8, u64, u64) {
     match (limit.calendar(), limit.align()) {
         (Some(calendar), _) => {
             let window = calendar.window(now);
@@ -264,10 +270,10 @@ fn windows(limit: &Limit, now: Micros) -> (u8, u64, u64) {
 }
 
 /// How long to keep a state that matters for `memory_us`, in milliseconds.
-pub(crate) fn ttl_ms(time: TimeOf, memory_us: u64) -> u64 {
+pub(crate) fn ttl_ms(time: TimeSource, memory_us: u64) -> u64 {
     match time {
-        TimeOf::Caller => CALLER_TTL_MS,
-        TimeOf::Server => memory_us.div_ceil(1_000) + SLACK_MS,
+        TimeSource::Caller => CALLER_TTL_MS,
+        TimeSource::Server => memory_us.div_ceil(1_000) + TTL_SLACK_MS,
     }
 }
 
@@ -284,7 +290,7 @@ mod flag {
 }
 
 /// The acts of `lua/decide.lua`.
-mod act {
+mod operation {
     pub(super) const DECIDE: u8 = 1;
     pub(super) const REFUND: u8 = 2;
     pub(super) const SWAP: u8 = 3;
@@ -293,8 +299,8 @@ mod act {
 }
 
 /// Whether it is the shortest of requests: one unit of one limit.
-pub(crate) fn is_plain(asked: &[Asked<'_>]) -> bool {
-    matches!(asked, [one] if one.check.what() == Act::Take
+pub(crate) fn is_plain(asked: &[StoredCheck<'_>]) -> bool {
+    matches!(asked, [one] if one.check.requested_act() == Act::Take
         && one.check.units() == 1
         && !one.check.is_shadow()
         && !one.check.counts_denied()
@@ -302,11 +308,11 @@ pub(crate) fn is_plain(asked: &[Asked<'_>]) -> bool {
 }
 
 /// A decision about several checks; `places` says which key each is about.
-pub(crate) fn decide(asked: &[Asked<'_>], places: &[usize], keys: usize) -> Body {
+pub(crate) fn decide(asked: &[StoredCheck<'_>], places: &[usize], keys: usize) -> ScriptBody {
     let mut tail = Vec::with_capacity(30 * asked.len());
     for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
-        let (check, limit, judged) = (&one.check, one.limit, judged_cost(asked, places, index));
-        let (cost, act) = (check.units(), check.what());
+        let (check, limit, judged) = (&one.check, one.limit, cumulative_cost(asked, places, index));
+        let (cost, act) = (check.units(), check.requested_act());
         let twins = places.iter().filter(|other| **other == place).count() > 1;
         let charges = cost > 0 && act != Act::Peek;
         let flags = [
@@ -324,50 +330,50 @@ pub(crate) fn decide(asked: &[Asked<'_>], places: &[usize], keys: usize) -> Body
         push_cost(&mut tail, limit, judged);
         push_cost(&mut tail, limit, cost);
     }
-    Body { head: vec![act::DECIDE, keys as u8, asked.len() as u8], tail }
+    ScriptBody { head: vec![operation::DECIDE, keys as u8, asked.len() as u8], tail }
 }
 
 /// One unit of one limit, where no byte can name it.
-fn take_one() -> Body {
-    Body { head: vec![act::TAKE], tail: Vec::new() }
+fn take_one() -> ScriptBody {
+    ScriptBody { head: vec![operation::TAKE], tail: Vec::new() }
 }
 
 fn push_cost(bytes: &mut Vec<u8>, limit: &Limit, units: u64) {
-    let Mixed { whole, part } = match Kind::of(limit) {
-        Kind::Token | Kind::Leaky => Mixed::of_units(limit, units),
-        _ => Mixed { whole: units.min(MAX_EXACT), part: 0 },
+    let RefillTime { whole, part } = match StateKind::of(limit) {
+        StateKind::Token | StateKind::Leaky => RefillTime::of_units(limit, units),
+        _ => RefillTime { whole: units.min(MAX_EXACT), part: 0 },
     };
     push_number(bytes, whole);
     push_number(bytes, part);
 }
 
 /// Gives back `units`.
-pub(crate) fn refund(limit: &Limit, units: u64, charged_at: Option<Micros>) -> Body {
+pub(crate) fn refund(limit: &Limit, units: u64, charged_at: Option<Micros>) -> ScriptBody {
     let mut tail = vec![u8::from(charged_at.is_some())];
     push_number(&mut tail, charged_at.map_or(0, Micros::as_u64));
     push_cost(&mut tail, limit, units);
-    Body { head: vec![act::REFUND], tail }
+    ScriptBody { head: vec![operation::REFUND], tail }
 }
 
 /// Reads what is stored under so many keys.
-pub(crate) fn look(keys: usize) -> Body {
-    Body { head: vec![act::LOOK, keys as u8], tail: Vec::new() }
+pub(crate) fn read_values(keys: usize) -> ScriptBody {
+    ScriptBody { head: vec![operation::LOOK, keys as u8], tail: Vec::new() }
 }
 
 /// What one key is to hold instead of what was found, and for how many milliseconds.
-pub(crate) type Write = Option<(Vec<u8>, u64)>;
+pub(crate) type StateWrite = Option<(Vec<u8>, u64)>;
 
 /// Writes all, if what was found is still there everywhere; else decides `instead`, if there is that.
 pub(crate) fn swap<'a>(
-    changes: impl ExactSizeIterator<Item = (&'a Found, &'a Write)>,
-    instead: Option<Body>,
-) -> Body {
-    let mut head = vec![act::SWAP, changes.len() as u8];
+    changes: impl ExactSizeIterator<Item = (&'a StoredValue, &'a StateWrite)>,
+    instead: Option<ScriptBody>,
+) -> ScriptBody {
+    let mut head = vec![operation::SWAP, changes.len() as u8];
     for (found, write) in changes {
         let (kind, old) = match found {
-            Found::Nothing => (0, &[][..]),
-            Found::Value(value) => (1, &value[..]),
-            Found::Foreign => (2, &[][..]),
+            StoredValue::Nothing => (0, &[][..]),
+            StoredValue::Value(value) => (1, &value[..]),
+            StoredValue::Foreign => (2, &[][..]),
         };
         let (new, ttl) = write.as_ref().map_or((&[][..], 0), |(value, ttl)| (&value[..], *ttl));
         head.push(kind);
@@ -379,9 +385,9 @@ pub(crate) fn swap<'a>(
         head.extend_from_slice(ttl.as_bytes());
     }
     head.push(u8::from(instead.is_some()));
-    let Some(instead) = instead else { return Body { head, tail: Vec::new() } };
+    let Some(instead) = instead else { return ScriptBody { head, tail: Vec::new() } };
     head.extend(instead.head);
-    Body { head, tail: instead.tail }
+    ScriptBody { head, tail: instead.tail }
 }
 
 fn push_text(bytes: &mut Vec<u8>, text: &[u8]) {

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::connect::{Reach, ask_once};
+use crate::connect::{Connector, ask_once};
 use crate::error::{ErrorClass, StoreError};
-use crate::node::Node;
+use crate::node::RedisNode;
 use crate::url::{Address, Login, StoreUrl, Topology, is_host};
 
 /// How often the sentinels are asked while all is well: an old primary that was cut off from them,
 /// and not from us, is left after so long.
-const WATCH: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Finds the server to connect to.
 #[derive(Clone, Debug)]
-pub(crate) enum Finder {
+pub(crate) enum ServerFinder {
     Fixed(Address),
     Sentinels(Arc<Sentinels>),
 }
@@ -29,37 +29,37 @@ pub(crate) struct Sentinels {
     addresses: Vec<Address>,
     primary: String,
     login: Login,
-    reach: Reach,
+    connector: Connector,
     /// Who is asked first.
     first: AtomicUsize,
 }
 
-impl Finder {
+impl ServerFinder {
     /// For what is one server at a time.
-    pub(crate) fn of(url: &StoreUrl, reach: &Reach) -> Finder {
+    pub(crate) fn of(url: &StoreUrl, reach: &Connector) -> ServerFinder {
         match &url.topology {
-            Topology::Sentinel { primary } => Finder::Sentinels(Arc::new(Sentinels {
+            Topology::Sentinel { primary } => ServerFinder::Sentinels(Arc::new(Sentinels {
                 addresses: url.hosts.clone(),
                 primary: primary.clone(),
                 login: url.sentinel_login.clone(),
-                reach: reach.clone(),
+                connector: reach.clone(),
                 first: AtomicUsize::new(0),
             })),
-            _ => Finder::Fixed(url.hosts[0].clone()),
+            _ => ServerFinder::Fixed(url.hosts[0].clone()),
         }
     }
 
     /// Asked before each attempt to connect.
     pub(crate) async fn find(&self) -> Result<Address, StoreError> {
         match self {
-            Finder::Fixed(address) => Ok(address.clone()),
-            Finder::Sentinels(sentinels) => sentinels.ask().await,
+            ServerFinder::Fixed(address) => Ok(address.clone()),
+            ServerFinder::Sentinels(sentinels) => sentinels.ask().await,
         }
     }
 
     /// What was found was no good: another sentinel may know better.
-    pub(crate) fn doubt(&self) {
-        if let Finder::Sentinels(sentinels) = self {
+    pub(crate) fn try_next_sentinel(&self) {
+        if let ServerFinder::Sentinels(sentinels) = self {
             sentinels.first.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -87,21 +87,21 @@ impl Sentinels {
         let question =
             redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.primary).take();
         let turn = self.first.load(Ordering::Relaxed);
-        let value = ask_once(sentinel, &self.login, &self.reach, turn, question).await?;
+        let value = ask_once(sentinel, &self.login, &self.connector, turn, question).await?;
         let unknown = || {
             let detail =
                 format!("the sentinel {sentinel} does not know a primary {:?}", self.primary);
             StoreError::new(ErrorClass::Connect, detail)
         };
         match value {
-            Value::Array(parts) => named(&parts).ok_or_else(unknown),
+            Value::Array(parts) => parse_address(&parts).ok_or_else(unknown),
             _ => Err(unknown()),
         }
     }
 }
 
 /// Host and port as two strings.
-fn named(parts: &[Value]) -> Option<Address> {
+fn parse_address(parts: &[Value]) -> Option<Address> {
     let [Value::BulkString(host), Value::BulkString(port)] = parts else { return None };
     let host = std::str::from_utf8(host).ok().filter(|host| is_host(host))?;
     let port = std::str::from_utf8(port).ok()?.parse().ok().filter(|&port| port > 0)?;
@@ -109,15 +109,15 @@ fn named(parts: &[Value]) -> Option<Address> {
 }
 
 /// Ends the connection when the sentinels name another server, for ever.
-pub(crate) async fn watch(node: Arc<Node>, sentinels: Arc<Sentinels>) {
+pub(crate) async fn watch_primary(node: Arc<RedisNode>, sentinels: Arc<Sentinels>) {
     loop {
-        tokio::time::sleep(WATCH).await;
+        tokio::time::sleep(WATCH_INTERVAL).await;
         if let Ok(primary) = sentinels.ask().await
             && node.is_up()
             && node.address().is_some_and(|address| address != primary)
         {
             let detail = format!("the sentinels name another primary, {primary}");
-            node.hang_up(StoreError::new(ErrorClass::ReadOnly, detail));
+            node.disconnect(StoreError::new(ErrorClass::ReadOnly, detail));
         }
     }
 }
@@ -140,10 +140,13 @@ mod tests {
             ("a", "", false),
         ] {
             let parts = [host, port].map(|text| Value::BulkString(text.into()));
-            assert_eq!(named(&parts).is_some(), is_one, "{host:?} {port:?}");
+            assert_eq!(parse_address(&parts).is_some(), is_one, "{host:?} {port:?}");
         }
         assert_eq!(
-            named(&[Value::BulkString("a".repeat(254).into()), Value::BulkString("1".into())]),
+            parse_address(&[
+                Value::BulkString("a".repeat(254).into()),
+                Value::BulkString("1".into())
+            ]),
             None
         );
     }

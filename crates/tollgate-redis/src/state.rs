@@ -4,26 +4,26 @@
 //! wrote it: a byte for algorithm and options, N and the capacity. Of a log the third number is
 //! missing, and its entries follow. The script compares what tells the numbers; only Rust reads it.
 
-use tollgate::algorithm::sliding_window_log::{self, Entry, MAX_ENTRIES};
-use tollgate::algorithm::token_bucket::Mixed;
+use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry};
+use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::algorithm::{State, fixed_window, leaky_bucket, sliding_window_counter};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit, Precision};
 
 /// What a value turns out to be.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Stored {
+pub(crate) enum DecodedState {
     /// A state by the numbers of the limit asked.
-    ByAsked(State),
+    SameNumbers(State),
     /// A state by other numbers.
-    ByOther(State, Box<Limit>),
+    OtherNumbers(State, Box<Limit>),
     /// Nothing that was written here.
     Unreadable,
 }
 
 /// Which states a limit has; the script knows them by these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StateKind {
     Token = 1,
     Leaky = 2,
     Window = 3,
@@ -31,14 +31,14 @@ pub(crate) enum Kind {
     Counter = 5,
 }
 
-impl Kind {
-    pub(crate) fn of(limit: &Limit) -> Kind {
+impl StateKind {
+    pub(crate) fn of(limit: &Limit) -> StateKind {
         match (limit.algorithm(), limit.precision()) {
-            (Algorithm::TokenBucket, _) => Kind::Token,
-            (Algorithm::LeakyBucket, _) => Kind::Leaky,
-            (Algorithm::FixedWindow, _) => Kind::Window,
-            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => Kind::Log,
-            (Algorithm::SlidingWindowCounter, Precision::Estimate) => Kind::Counter,
+            (Algorithm::TokenBucket, _) => StateKind::Token,
+            (Algorithm::LeakyBucket, _) => StateKind::Leaky,
+            (Algorithm::FixedWindow, _) => StateKind::Window,
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => StateKind::Log,
+            (Algorithm::SlidingWindowCounter, Precision::Estimate) => StateKind::Counter,
         }
     }
 }
@@ -46,7 +46,7 @@ impl Kind {
 /// What tells which numbers wrote a value.
 pub(crate) fn suffix(limit: &Limit) -> Vec<u8> {
     let options = (limit.on_change() as u8) << 3 | u8::from(limit.is_queue()) << 5;
-    let mut suffix = vec![Kind::of(limit) as u8 | options];
+    let mut suffix = vec![StateKind::of(limit) as u8 | options];
     for number in [limit.units(), limit.capacity()] {
         let mut rest = number;
         while rest >= 0x80 {
@@ -65,13 +65,13 @@ pub(crate) fn push_number(bytes: &mut Vec<u8>, number: u64) {
 
 /// The value of a state.
 pub(crate) fn encode(limit: &Limit, state: &State) -> Vec<u8> {
-    let bucket = |state: &tollgate::algorithm::token_bucket::State| {
-        let Mixed { whole, part } = Mixed::of_debt(limit, state);
+    let bucket = |state: &tollgate::algorithm::token_bucket::TokenBucketState| {
+        let RefillTime { whole, part } = RefillTime::of_debt(limit, state);
         [state.mark, whole, part]
     };
     let numbers = match state {
         State::Token(state) => bucket(state),
-        State::Leaky(leaky_bucket::State(state)) => bucket(state),
+        State::Leaky(leaky_bucket::LeakyBucketState(state)) => bucket(state),
         State::Window(state) => [state.mark, state.count, state.left],
         State::Counter(state) => [state.mark, state.current, state.previous],
         State::Log(log) => return encode_log(limit, log),
@@ -82,7 +82,7 @@ pub(crate) fn encode(limit: &Limit, state: &State) -> Vec<u8> {
     value
 }
 
-fn encode_log(limit: &Limit, log: &sliding_window_log::State) -> Vec<u8> {
+fn encode_log(limit: &Limit, log: &sliding_window_log::SlidingLogState) -> Vec<u8> {
     let mut value = Vec::with_capacity(24 + 14 * log.entries.len());
     push_number(&mut value, log.mark);
     push_number(&mut value, 0);
@@ -95,25 +95,25 @@ fn encode_log(limit: &Limit, log: &sliding_window_log::State) -> Vec<u8> {
 }
 
 /// The state that a value is, asked about by `limit`.
-pub(crate) fn decode(limit: &Limit, value: &[u8]) -> Stored {
-    read(limit, value).unwrap_or(Stored::Unreadable)
+pub(crate) fn decode(limit: &Limit, value: &[u8]) -> DecodedState {
+    read(limit, value).unwrap_or(DecodedState::Unreadable)
 }
 
-fn read(limit: &Limit, value: &[u8]) -> Option<Stored> {
-    let numbers = if Kind::of(limit) == Kind::Log { 2 } else { 3 };
+fn read(limit: &Limit, value: &[u8]) -> Option<DecodedState> {
+    let numbers = if StateKind::of(limit) == StateKind::Log { 2 } else { 3 };
     let (numbers, rest) = value.split_at_checked(7 * numbers)?;
     let own = suffix(limit);
     if let Some(rest) = rest.strip_prefix(&own[..]) {
-        return Some(Stored::ByAsked(state_of(limit, numbers, rest)?));
+        return Some(DecodedState::SameNumbers(state_of(limit, numbers, rest)?));
     }
     let (&kind, rest) = rest.split_first()?;
-    if kind & 7 != Kind::of(limit) as u8 || kind >> 6 != 0 {
+    if kind & 7 != StateKind::of(limit) as u8 || kind >> 6 != 0 {
         return None;
     }
     let (units, rest) = varint(rest)?;
     let (capacity, rest) = varint(rest)?;
     let other = limit.with_numbers(units, capacity).ok()?;
-    Some(Stored::ByOther(state_of(&other, numbers, rest)?, Box::new(other)))
+    Some(DecodedState::OtherNumbers(state_of(&other, numbers, rest)?, Box::new(other)))
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -137,21 +137,29 @@ fn number(bytes: &[u8]) -> u64 {
 fn state_of(limit: &Limit, numbers: &[u8], rest: &[u8]) -> Option<State> {
     let mark = number(numbers);
     let second = number(&numbers[7..]);
-    let kind = Kind::of(limit);
-    if kind != Kind::Log && !rest.is_empty() || mark > MAX_EXACT || second > MAX_EXACT {
+    let kind = StateKind::of(limit);
+    if kind != StateKind::Log && !rest.is_empty() || mark > MAX_EXACT || second > MAX_EXACT {
         return None;
     }
-    if kind == Kind::Log {
+    if kind == StateKind::Log {
         return log_of(limit, mark, second, rest);
     }
     let third = number(&numbers[14..]);
-    let debt = Mixed { whole: second, part: third };
+    let debt = RefillTime { whole: second, part: third };
     let state = match kind {
-        Kind::Token => State::Token(debt.debt_at(limit, mark)?),
-        Kind::Leaky => State::Leaky(leaky_bucket::State(debt.debt_at(limit, mark)?)),
-        Kind::Window => State::Window(fixed_window::State { mark, count: second, left: third }),
-        Kind::Counter | Kind::Log => {
-            State::Counter(sliding_window_counter::State { mark, current: second, previous: third })
+        StateKind::Token => State::Token(debt.debt_at(limit, mark)?),
+        StateKind::Leaky => {
+            State::Leaky(leaky_bucket::LeakyBucketState(debt.debt_at(limit, mark)?))
+        }
+        StateKind::Window => {
+            State::Window(fixed_window::FixedWindowState { mark, count: second, left: third })
+        }
+        StateKind::Counter | StateKind::Log => {
+            State::Counter(sliding_window_counter::SlidingCounterState {
+                mark,
+                current: second,
+                previous: third,
+            })
         }
     };
     state.is_possible(limit).then_some(state)
@@ -164,8 +172,8 @@ fn log_of(limit: &Limit, mark: u64, base: u64, rest: &[u8]) -> Option<State> {
     }
     // Sums wrap around at 2^53.
     let sum = |bytes: &[u8]| number(bytes).wrapping_sub(base) & MAX_EXACT;
-    let entry = |bytes: &[u8; 14]| Entry { at: number(bytes), sum: sum(&bytes[7..]) };
+    let entry = |bytes: &[u8; 14]| SlidingLogEntry { at: number(bytes), sum: sum(&bytes[7..]) };
     let entries = entries.iter().map(entry).collect();
-    let state = State::Log(sliding_window_log::State { mark, base: 0, entries });
+    let state = State::Log(sliding_window_log::SlidingLogState { mark, base: 0, entries });
     state.is_possible(limit).then_some(state)
 }

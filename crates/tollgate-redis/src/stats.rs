@@ -7,20 +7,20 @@ use crate::error::{ErrorClass, StoreError};
 
 /// Counted by all nodes of a store together.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LinkCounters {
     calls: AtomicU64,
     answered: AtomicU64,
     retries: AtomicU64,
     flights: AtomicU64,
     commands: AtomicU64,
-    flown: AtomicU64,
+    calls_sent: AtomicU64,
     connections: AtomicU64,
     refreshes: AtomicU64,
     /// By the number of the class. Bound: as many as there are.
     errors: [AtomicU64; ErrorClass::ALL.len()],
 }
 
-impl Counters {
+impl LinkCounters {
     pub(crate) fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
@@ -33,10 +33,10 @@ impl Counters {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn flew(&self, calls: usize, commands: usize) {
+    pub(crate) fn sent_flight(&self, calls: usize, commands: usize) {
         self.flights.fetch_add(1, Ordering::Relaxed);
         self.commands.fetch_add(commands as u64, Ordering::Relaxed);
-        self.flown.fetch_add(calls as u64, Ordering::Relaxed);
+        self.calls_sent.fetch_add(calls as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn connected(&self) {
@@ -51,7 +51,7 @@ impl Counters {
         self.errors[class as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn fill(&self, nodes: Vec<NodeStats>, health: Health) -> LinkStats {
+    pub(crate) fn snapshot(&self, nodes: Vec<NodeStats>, health: Health) -> LinkStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LinkStats {
             calls: load(&self.calls),
@@ -59,7 +59,7 @@ impl Counters {
             retries: load(&self.retries),
             flights: load(&self.flights),
             commands: load(&self.commands),
-            flown: load(&self.flown),
+            calls_sent: load(&self.calls_sent),
             connections: load(&self.connections),
             refreshes: load(&self.refreshes),
             errors: ErrorClass::ALL.map(|class| (class, load(&self.errors[class as usize]))),
@@ -84,7 +84,7 @@ pub struct LinkStats {
     /// Commands that were written: script calls, and others.
     pub commands: u64,
     /// Calls in those commands; divided by them, how many share one.
-    pub flown: u64,
+    pub calls_sent: u64,
     /// Connections that became ready.
     pub connections: u64,
     /// Times that the map of a cluster was read.
@@ -128,7 +128,7 @@ pub struct NodeStats {
     /// Calls that wait to be sent.
     pub waiting: usize,
     /// Calls that are sent and not answered.
-    pub on_the_way: usize,
+    pub in_flight: usize,
 }
 
 /// What the periodic check found.

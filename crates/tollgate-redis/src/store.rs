@@ -19,31 +19,31 @@ use std::sync::{Arc, RwLock};
 use redis::Value;
 use tokio::runtime::Handle;
 use tollgate::algorithm::State;
-use tollgate::store::replay::{self, Purpose, Seen};
+use tollgate::store::stored_state::{self, Purpose, StoredState};
 use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
 
-use crate::call::{Body, Call};
-use crate::control::Instances;
 use crate::error::{ErrorClass, StoreError};
-use crate::keys::{self, Names};
+use crate::instances::StoreInstances;
+use crate::keys::{self, RedisKeyNamer};
 use crate::link::Link;
-use crate::options::{Options, TimeOf};
-use crate::remote::{StateName, When};
-use crate::request::{self, Request};
-use crate::script::{self, Reply, Write};
+use crate::options::{RedisOptions, TimeSource};
+use crate::remote_store::{CallTiming, StateName};
+use crate::script::{self, ScriptReply, StateWrite};
+use crate::script_call::{ScriptBody, ScriptCall};
+use crate::script_request::{self, ScriptRequest};
 use crate::stats::LinkStats;
 use crate::url::StoreUrl;
 
-use apart::{Answer, Partly};
+use multi_slot::{PartialFailurePolicy, StoreAnswer};
 
-mod apart;
-mod lend;
-mod settle;
+mod late_changes;
+mod multi_slot;
+mod remote_store_impl;
 
 /// How often a change that others overtook is tried again, if there is still time.
-const ROUNDS: usize = 64;
+const SWAP_ATTEMPTS_MAX: usize = 64;
 /// The most limits whose description is remembered; beyond that all are described anew.
-const MAX_DESCRIBED: usize = 4_096;
+const DESCRIPTIONS_MAX: usize = 4_096;
 
 /// Limits as the script reads them, by id and fingerprint.
 type Descriptions = HashMap<(u64, u64), Arc<[u8]>>;
@@ -52,24 +52,24 @@ type Descriptions = HashMap<(u64, u64), Arc<[u8]>>;
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(crate) link: Link,
-    pub(crate) names: Arc<Names>,
-    time: TimeOf,
+    pub(crate) key_namer: Arc<RedisKeyNamer>,
+    time: TimeSource,
     /// What all instances on it tell each other.
-    pub(crate) instances: Arc<Instances>,
-    kept: Arc<Kept>,
+    pub(crate) instances: Arc<StoreInstances>,
+    state: Arc<RedisStoreState>,
     /// Where what is given back is, whoever waits for the answer.
     runtime: Handle,
 }
 
 /// What a store keeps here.
 #[derive(Debug, Default)]
-struct Kept {
-    /// Bound: `MAX_DESCRIBED`.
-    described: RwLock<Descriptions>,
+struct RedisStoreState {
+    /// Bound: `DESCRIPTIONS_MAX`.
+    descriptions: RwLock<Descriptions>,
     unreadable: AtomicU64,
     mismatches: AtomicU64,
-    retold: AtomicU64,
-    unreached: AtomicU64,
+    multi_call: AtomicU64,
+    unanswered: AtomicU64,
     refunds_lost: AtomicU64,
 }
 
@@ -82,13 +82,13 @@ pub struct RedisStats {
     /// somebody else wrote.
     pub mismatches: u64,
     /// Requests that took more than one call: numbers that changed, clocks that jumped, "up to".
-    pub retold: u64,
+    pub multi_call: u64,
     /// Resets, and refunds that name no charge, which the store did not answer: it may not have them.
-    pub unreached: u64,
+    pub unanswered: u64,
 }
 
 /// What a request came to, beside the outcomes.
-struct Told {
+struct ScriptDecision {
     decision: Decision,
     /// The states after it: by place, or by check. Bound: one for each check. A log may have only
     /// those entries that matter to the answer.
@@ -98,13 +98,13 @@ struct Told {
 impl RedisStore {
     /// The store at this address. Begins to connect, on the tokio runtime it is called on, and does
     /// not wait for that: until there is a connection, questions fail at once.
-    pub fn at(url: &StoreUrl, options: &Options) -> RedisStore {
+    pub fn at(url: &StoreUrl, options: &RedisOptions) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
-            instances: Arc::new(Instances::new(options.prefix.as_str())),
-            names: Arc::new(Names::new(options)),
+            instances: Arc::new(StoreInstances::new(options.prefix.as_str())),
+            key_namer: Arc::new(RedisKeyNamer::new(options)),
             time: options.time,
-            kept: Arc::default(),
+            state: Arc::default(),
             runtime: Handle::current(),
         }
     }
@@ -112,10 +112,10 @@ impl RedisStore {
     /// Figures for metrics.
     pub fn stats(&self) -> RedisStats {
         RedisStats {
-            unreadable: self.kept.unreadable.load(Ordering::Relaxed),
-            mismatches: self.kept.mismatches.load(Ordering::Relaxed),
-            retold: self.kept.retold.load(Ordering::Relaxed),
-            unreached: self.kept.unreached.load(Ordering::Relaxed),
+            unreadable: self.state.unreadable.load(Ordering::Relaxed),
+            mismatches: self.state.mismatches.load(Ordering::Relaxed),
+            multi_call: self.state.multi_call.load(Ordering::Relaxed),
+            unanswered: self.state.unanswered.load(Ordering::Relaxed),
         }
     }
 
@@ -132,78 +132,94 @@ impl RedisStore {
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, StoreError> {
-        if let Some(decision) = replay::without_asking(checks, now) {
+        if let Some(decision) = stored_state::answer_without_store(checks, now) {
             outcomes.fill(Outcome::default());
             return Ok(decision);
         }
-        let answer = self.answer(checks, self.when(now), outcomes, Partly::Fails).await?;
-        self.give_back(checks, answer.back, now);
-        Ok(answer.told.decision)
+        let answer = self
+            .answer_checks(
+                checks,
+                self.call_timing(now),
+                outcomes,
+                PartialFailurePolicy::FailRequest,
+            )
+            .await?;
+        self.refund_in_background(checks, answer.to_refund, now);
+        Ok(answer.decided.decision)
     }
 
     /// A caller waits who asked at this instant.
-    fn when(&self, now: Micros) -> When {
-        When { now, deadline: self.link.deadline() }
+    fn call_timing(&self, now: Micros) -> CallTiming {
+        CallTiming { now, deadline: self.link.deadline() }
     }
 
     /// Answers checks, wherever their keys are. In a cluster some of the nodes may fail.
-    async fn answer(
+    async fn answer_checks(
         &self,
         checks: &[Check<'_>],
-        when: When,
+        when: CallTiming,
         outcomes: &mut [Outcome],
-        partly: Partly,
-    ) -> Result<Answer, StoreError> {
-        let limits = request::shifted(checks);
-        let request = Request::new(&self.names, checks, &limits);
+        partly: PartialFailurePolicy,
+    ) -> Result<StoreAnswer, StoreError> {
+        let limits = script_request::limits_for_keys(checks);
+        let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
-            return self.answer_apart(checks, when, outcomes, partly).await;
+            return self.answer_multi_slot(checks, when, outcomes, partly).await;
         }
-        let Told { decision, states } = match self.decide_together(&request, when, outcomes).await {
-            Err(error) if error.class == ErrorClass::TryAgain => {
-                return self.answer_apart(checks, when, outcomes, partly).await;
-            }
-            told => told?,
-        };
-        let states = request.places.iter().map(|place| states[*place].clone()).collect();
-        Ok(Answer { told: Told { decision, states }, failed: 0, back: Vec::new() })
+        let ScriptDecision { decision, states } =
+            match self.decide_in_one_call(&request, when, outcomes).await {
+                Err(error) if error.class == ErrorClass::TryAgain => {
+                    return self.answer_multi_slot(checks, when, outcomes, partly).await;
+                }
+                told => told?,
+            };
+        let states = request.key_indices.iter().map(|place| states[*place].clone()).collect();
+        Ok(StoreAnswer {
+            decided: ScriptDecision { decision, states },
+            failed_checks: 0,
+            to_refund: Vec::new(),
+        })
     }
 
     /// A request whose keys are in one slot, or need not be.
-    async fn decide_together(
+    async fn decide_in_one_call(
         &self,
-        request: &Request<'_>,
-        when: When,
+        request: &ScriptRequest<'_>,
+        when: CallTiming,
         outcomes: &mut [Outcome],
-    ) -> Result<Told, StoreError> {
+    ) -> Result<ScriptDecision, StoreError> {
         if request.has_up_to() {
             return self.decide_up_to(request, when, outcomes).await;
         }
-        let reply = self.ask(request, when).await?;
-        match self.told(request, &reply, outcomes) {
+        let reply = self.call_for_request(request, when).await?;
+        match self.read_decision(request, &reply, outcomes) {
             Some(told) => Ok(told),
-            None => self.decide_here(request, reply, when, outcomes).await,
+            None => self.decide_in_rust(request, reply, when, outcomes).await,
         }
     }
 
-    async fn ask(&self, request: &Request<'_>, when: When) -> Result<Reply, StoreError> {
-        let plain = script::is_plain(&request.asked);
+    async fn call_for_request(
+        &self,
+        request: &ScriptRequest<'_>,
+        when: CallTiming,
+    ) -> Result<ScriptReply, StoreError> {
+        let plain = script::is_plain(&request.checks);
         let body = (!plain).then(|| request.body());
-        self.call(&request.keys, self.described(request, when), body, when).await
+        self.call_script(&request.keys, self.request_descriptions(request, when), body, when).await
     }
 
-    async fn call(
+    async fn call_script(
         &self,
         keys: &[Vec<u8>],
         limits: Vec<Arc<[u8]>>,
-        body: Option<Body>,
-        when: When,
-    ) -> Result<Reply, StoreError> {
+        body: Option<ScriptBody>,
+        when: CallTiming,
+    ) -> Result<ScriptReply, StoreError> {
         let slot = if self.link.is_cluster() { keys::slot(&keys[0]) } else { 0 };
-        let now = (self.time == TimeOf::Caller).then_some(when.now.as_u64());
-        let call = Call { slot, keys: keys.to_vec(), limits, body, now };
-        let reply = Reply::read(self.link.call_by(call, when.deadline).await?)?;
-        if reply.found.len() != keys.len() {
+        let now = (self.time == TimeSource::Caller).then_some(when.now.as_u64());
+        let call = ScriptCall { slot, keys: keys.to_vec(), limits, body, now };
+        let reply = ScriptReply::read(self.link.call_by(call, when.deadline).await?)?;
+        if reply.stored_values.len() != keys.len() {
             return Err(script::not_understood());
         }
         Ok(reply)
@@ -211,59 +227,67 @@ impl RedisStore {
 
     /// What the script decided, as this process would have said it. `None`: it decided nothing, or on
     /// what is no state, which is to be set right.
-    fn told(&self, request: &Request<'_>, reply: &Reply, outcomes: &mut [Outcome]) -> Option<Told> {
+    fn read_decision(
+        &self,
+        request: &ScriptRequest<'_>,
+        reply: &ScriptReply,
+        outcomes: &mut [Outcome],
+    ) -> Option<ScriptDecision> {
         let admitted = reply.refused? == 0;
-        let (mut seen, unreadable) = request.open_all(reply);
+        let (mut seen, unreadable) = request.decode_all(reply);
         if unreadable > 0 {
             return None;
         }
         let decision = request.decide(&mut seen, reply.now, outcomes);
         if decision.allowed() != admitted {
-            self.kept.mismatches.fetch_add(1, Ordering::Relaxed);
+            self.state.mismatches.fetch_add(1, Ordering::Relaxed);
             // What the script did not charge must not pass.
             if !admitted {
                 return None;
             }
         }
-        Some(Told { decision, states: states(&seen) })
+        Some(ScriptDecision { decision, states: states(&seen) })
     }
 
     /// Decides on what was found and writes it, if nobody else writes meanwhile.
-    async fn decide_here(
+    async fn decide_in_rust(
         &self,
-        request: &Request<'_>,
-        mut reply: Reply,
-        when: When,
+        request: &ScriptRequest<'_>,
+        mut reply: ScriptReply,
+        when: CallTiming,
         outcomes: &mut [Outcome],
-    ) -> Result<Told, StoreError> {
-        self.kept.retold.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<ScriptDecision, StoreError> {
+        self.state.multi_call.fetch_add(1, Ordering::Relaxed);
         // What the script cannot be trusted with it is not asked again.
         let mut scripted = reply.refused.is_none() && !request.has_up_to();
-        for round in 0..ROUNDS {
-            let (mut seen, unreadable) = request.open_all(&reply);
+        for round in 0..SWAP_ATTEMPTS_MAX {
+            let (mut seen, unreadable) = request.decode_all(&reply);
             if round == 0 {
-                self.kept.unreadable.fetch_add(unreadable as u64, Ordering::Relaxed);
+                self.state.unreadable.fetch_add(unreadable as u64, Ordering::Relaxed);
             }
             let decision = request.decide(&mut seen, reply.now, outcomes);
-            let told = Told { decision, states: states(&seen) };
-            let writes: Vec<Write> = seen
+            let told = ScriptDecision { decision, states: states(&seen) };
+            let writes: Vec<StateWrite> = seen
                 .into_iter()
                 .enumerate()
                 .map(|(place, seen)| {
-                    request::write(request.limit(place), seen, self.time, reply.now)
+                    script_request::state_write(request.limit(place), seen, self.time, reply.now)
                 })
                 .collect();
             if writes.iter().all(Option::is_none) {
                 return Ok(told);
             }
-            let limits = if scripted { self.described(request, when) } else { Vec::new() };
-            let body =
-                script::swap(reply.found.iter().zip(&writes), scripted.then(|| request.body()));
-            reply = self.call(&request.keys, limits, Some(body), when).await?;
+            let limits =
+                if scripted { self.request_descriptions(request, when) } else { Vec::new() };
+            let body = script::swap(
+                reply.stored_values.iter().zip(&writes),
+                scripted.then(|| request.body()),
+            );
+            reply = self.call_script(&request.keys, limits, Some(body), when).await?;
             if reply.swapped {
                 return Ok(told);
             }
-            if let Some(told) = self.told(request, &reply, outcomes) {
+            if let Some(told) = self.read_decision(request, &reply, outcomes) {
                 return Ok(told);
             }
             scripted &= reply.refused.is_none();
@@ -274,33 +298,37 @@ impl RedisStore {
     /// "Up to": asks how much there is, and takes that, if it is still there.
     async fn decide_up_to(
         &self,
-        request: &Request<'_>,
-        when: When,
+        request: &ScriptRequest<'_>,
+        when: CallTiming,
         outcomes: &mut [Outcome],
-    ) -> Result<Told, StoreError> {
-        for _ in 0..ROUNDS {
-            let look = Some(script::look(request.keys.len()));
-            let found = self.call(&request.keys, Vec::new(), look, when).await?;
-            let (mut seen, unreadable) = request.open_all(&found);
+    ) -> Result<ScriptDecision, StoreError> {
+        for _ in 0..SWAP_ATTEMPTS_MAX {
+            let look = Some(script::read_values(request.keys.len()));
+            let found = self.call_script(&request.keys, Vec::new(), look, when).await?;
+            let (mut seen, unreadable) = request.decode_all(&found);
             let decision = request.decide(&mut seen, found.now, outcomes);
-            let Some(certain) = request.certain(outcomes) else {
-                return self.decide_here(request, found, when, outcomes).await;
+            let Some(certain) = request.with_granted_costs(outcomes) else {
+                return self.decide_in_rust(request, found, when, outcomes).await;
             };
             if !decision.allowed() || unreadable > 0 {
-                return self.decide_here(request, found, when, outcomes).await;
+                return self.decide_in_rust(request, found, when, outcomes).await;
             }
-            let reply = self.ask(&certain, when).await?;
-            match (reply.refused, self.told(&certain, &reply, outcomes)) {
+            let reply = self.call_for_request(&certain, when).await?;
+            match (reply.refused, self.read_decision(&certain, &reply, outcomes)) {
                 (Some(0), Some(told)) => return Ok(told),
                 (Some(1..), Some(_)) => {}
-                _ => return self.decide_here(request, reply, when, outcomes).await,
+                _ => return self.decide_in_rust(request, reply, when, outcomes).await,
             }
         }
         Err(self.contended())
     }
 
     /// The descriptions of the limits of a request.
-    fn described(&self, request: &Request<'_>, when: When) -> Vec<Arc<[u8]>> {
+    fn request_descriptions(
+        &self,
+        request: &ScriptRequest<'_>,
+        when: CallTiming,
+    ) -> Vec<Arc<[u8]>> {
         let places = 0..request.keys.len();
         places.map(|place| self.describe(request.limit(place), when.now)).collect()
     }
@@ -311,15 +339,15 @@ impl RedisStore {
             return script::describe(limit, self.time, now).into();
         }
         let name = (limit.id(), limit.fingerprint());
-        let known = self.kept.described.read().unwrap_or_else(|poison| poison.into_inner());
+        let known = self.state.descriptions.read().unwrap_or_else(|poison| poison.into_inner());
         if let Some(known) = known.get(&name) {
             return Arc::clone(known);
         }
         drop(known);
         let description: Arc<[u8]> = script::describe(limit, self.time, now).into();
         let mut described =
-            self.kept.described.write().unwrap_or_else(|poison| poison.into_inner());
-        if described.len() >= MAX_DESCRIBED {
+            self.state.descriptions.write().unwrap_or_else(|poison| poison.into_inner());
+        if described.len() >= DESCRIPTIONS_MAX {
             described.clear();
         }
         described.insert(name, Arc::clone(&description));
@@ -342,19 +370,25 @@ impl RedisStore {
         let twin = receipt.as_ref().map_or(0, Receipt::twin);
         let charged_at = receipt.map(|receipt| receipt.charged_at());
         let limit = &*limit.for_key(key.as_bytes());
-        let state = StateName { key: self.names.hash(key.as_bytes()), twin };
-        self.refund_by(state, limit, units, charged_at, self.when(now)).await
+        let state = StateName { key: self.key_namer.hash(key.as_bytes()), twin };
+        self.refund_state_by(state, limit, units, charged_at, self.call_timing(now)).await
     }
 
-    fn open_one(&self, limit: &Limit, reply: &Reply, purpose: Purpose) -> (Seen, bool) {
-        let (seen, read) = request::open(limit, &reply.found[0], purpose, reply.now);
-        self.kept.unreadable.fetch_add(u64::from(!read), Ordering::Relaxed);
+    fn decode_one(
+        &self,
+        limit: &Limit,
+        reply: &ScriptReply,
+        purpose: Purpose,
+    ) -> (StoredState, bool) {
+        let (seen, read) =
+            script_request::decode_value(limit, &reply.stored_values[0], purpose, reply.now);
+        self.state.unreadable.fetch_add(u64::from(!read), Ordering::Relaxed);
         (seen, read)
     }
 
     /// Forgets what is used of a limit. Whether there was anything.
     pub async fn reset(&self, limit: &Limit, key: Key<'_>) -> Result<bool, StoreError> {
-        let key = self.names.key(self.names.subject(key.as_bytes()), limit, 0);
+        let key = self.key_namer.key(self.key_namer.subject(key.as_bytes()), limit, 0);
         let del = redis::cmd("DEL").arg(&key[..]).take();
         match self.link.run(del, Some(keys::slot(&key))).await? {
             Value::Int(count) => Ok(count > 0),
@@ -370,10 +404,10 @@ impl RedisStore {
         now: Micros,
     ) -> Result<i64, StoreError> {
         let limit = &*limit.for_key(key.as_bytes());
-        let keys = [self.names.key(self.names.subject(key.as_bytes()), limit, 0)];
-        let when = self.when(now);
-        let reply = self.call(&keys, Vec::new(), Some(script::look(1)), when).await?;
-        let (seen, _) = self.open_one(limit, &reply, Purpose::Ask);
+        let keys = [self.key_namer.key(self.key_namer.subject(key.as_bytes()), limit, 0)];
+        let when = self.call_timing(now);
+        let reply = self.call_script(&keys, Vec::new(), Some(script::read_values(1)), when).await?;
+        let (seen, _) = self.decode_one(limit, &reply, Purpose::Read);
         Ok(seen.state().balance(limit, reply.now))
     }
 
@@ -390,6 +424,6 @@ fn is_same(mut slots: impl Iterator<Item = u16>) -> bool {
 }
 
 /// The states that a request left.
-fn states(seen: &[Seen]) -> Vec<State> {
+fn states(seen: &[StoredState]) -> Vec<State> {
     seen.iter().map(|seen| seen.state().clone()).collect()
 }

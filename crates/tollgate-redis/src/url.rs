@@ -72,9 +72,9 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
-type Parsed<T> = Result<T, UrlError>;
+type UrlResult<T> = Result<T, UrlError>;
 
-fn wrong<T>(text: impl Into<String>) -> Parsed<T> {
+fn url_error<T>(text: impl Into<String>) -> UrlResult<T> {
     Err(UrlError(text.into()))
 }
 
@@ -82,10 +82,10 @@ impl StoreUrl {
     /// Reads a URL. Errors never repeat its user, its password or what could be part of them.
     pub fn parse(url: &str) -> Result<StoreUrl, UrlError> {
         if url.len() > URL_MAX {
-            return wrong(format!("the URL of the store is longer than {URL_MAX} bytes"));
+            return url_error(format!("the URL of the store is longer than {URL_MAX} bytes"));
         }
         let Some((scheme, rest)) = url.split_once("://") else {
-            return wrong(
+            return url_error(
                 "the store has no scheme: write `redis://HOST:PORT`, `rediss://HOST:PORT` (TLS), \
                  `unix:///PATH`, `redis-sentinel://HOST,HOST/NAME` or `redis-cluster://HOST,HOST`",
             );
@@ -100,7 +100,7 @@ impl StoreUrl {
             Some(slash) => (&rest[..slash], &rest[slash..]),
             None => (rest, ""),
         };
-        let parts = Parts { hosts, path, query: Query::parse(query)?, login };
+        let parts = UrlParts { hosts, path, query: UrlQuery::parse(query)?, login };
         match scheme {
             "redis" => parts.single(false),
             "rediss" => parts.single(true),
@@ -114,7 +114,7 @@ impl StoreUrl {
                     true => format!("{scheme:?}"),
                     false => "as is written".to_owned(),
                 };
-                wrong(format!(
+                url_error(format!(
                     "there is no store {shown}: write `redis`, `rediss`, `unix`, `redis-sentinel` \
                      or `redis-cluster` before `://`"
                 ))
@@ -137,18 +137,18 @@ impl FromStr for StoreUrl {
 }
 
 /// A URL in its parts, before anybody has said what they mean.
-struct Parts<'a> {
+struct UrlParts<'a> {
     hosts: &'a str,
     path: &'a str,
-    query: Query,
+    query: UrlQuery,
     login: Login,
 }
 
-impl Parts<'_> {
-    fn single(mut self, tls: bool) -> Parsed<StoreUrl> {
+impl UrlParts<'_> {
+    fn single(mut self, tls: bool) -> UrlResult<StoreUrl> {
         let hosts = self.hosts(REDIS_PORT)?;
         if hosts.len() != 1 {
-            return wrong(
+            return url_error(
                 "`redis://` has one host: for several write `redis-sentinel://` or \
                  `redis-cluster://`",
             );
@@ -158,21 +158,23 @@ impl Parts<'_> {
         self.finish(Topology::Single, hosts, database, tls)
     }
 
-    fn unix(mut self) -> Parsed<StoreUrl> {
+    fn unix(mut self) -> UrlResult<StoreUrl> {
         if !self.hosts.is_empty() || self.path.len() < 2 {
-            return wrong("a Unix socket is written with its whole path: `unix:///run/redis.sock`");
+            return url_error(
+                "a Unix socket is written with its whole path: `unix:///run/redis.sock`",
+            );
         }
         let hosts = vec![Address::Unix(unescape(self.path)?.into())];
         let database = database(self.query.take("db").as_deref().unwrap_or(""))?;
         self.finish(Topology::Single, hosts, database, None)
     }
 
-    fn sentinel(mut self) -> Parsed<StoreUrl> {
+    fn sentinel(mut self) -> UrlResult<StoreUrl> {
         let hosts = self.hosts(SENTINEL_PORT)?;
         let path = self.path.trim_start_matches('/');
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
         if name.is_empty() {
-            return wrong(
+            return url_error(
                 "the sentinels are not told which primary: write its name behind them, \
                  `redis-sentinel://HOST,HOST/mymaster`",
             );
@@ -188,10 +190,10 @@ impl Parts<'_> {
         Ok(url)
     }
 
-    fn cluster(mut self) -> Parsed<StoreUrl> {
+    fn cluster(mut self) -> UrlResult<StoreUrl> {
         let hosts = self.hosts(REDIS_PORT)?;
         if !matches!(self.path, "" | "/" | "/0") {
-            return wrong("a cluster has only database 0: write nothing behind the hosts");
+            return url_error("a cluster has only database 0: write nothing behind the hosts");
         }
         let tls = self.query.take("tls");
         let tls = self.tls(is_true(tls)?)?;
@@ -204,22 +206,22 @@ impl Parts<'_> {
         hosts: Vec<Address>,
         database: u32,
         tls: Option<TlsFiles>,
-    ) -> Parsed<StoreUrl> {
-        self.query.nothing_left()?;
+    ) -> UrlResult<StoreUrl> {
+        self.query.reject_unknown()?;
         let sentinel_login = Login::default();
         Ok(StoreUrl { topology, hosts, login: self.login, sentinel_login, database, tls })
     }
 
-    fn hosts(&self, port: u16) -> Parsed<Vec<Address>> {
+    fn hosts(&self, port: u16) -> UrlResult<Vec<Address>> {
         let hosts: Vec<_> =
             self.hosts.split(',').take(HOSTS_MAX + 1).map(|text| host(text, port)).collect();
         if hosts.len() > HOSTS_MAX {
-            return wrong(format!("a URL has at most {HOSTS_MAX} hosts: a few are enough"));
+            return url_error(format!("a URL has at most {HOSTS_MAX} hosts: a few are enough"));
         }
         hosts.into_iter().collect()
     }
 
-    fn tls(&mut self, on: bool) -> Parsed<Option<TlsFiles>> {
+    fn tls(&mut self, on: bool) -> UrlResult<Option<TlsFiles>> {
         let mut file = |name| self.query.take(name).map(PathBuf::from);
         let files = TlsFiles {
             ca_file: file("ca_file"),
@@ -227,12 +229,12 @@ impl Parts<'_> {
             key_file: file("key_file"),
         };
         if files.cert_file.is_some() != files.key_file.is_some() {
-            return wrong("a client certificate needs both `cert_file` and `key_file`");
+            return url_error("a client certificate needs both `cert_file` and `key_file`");
         }
         match on {
             true => Ok(Some(files)),
             false if files == TlsFiles::default() => Ok(None),
-            false => wrong(
+            false => url_error(
                 "certificates are given and TLS is not on: write `rediss://`, or `tls=true` with \
                  sentinels and clusters",
             ),
@@ -241,29 +243,31 @@ impl Parts<'_> {
 }
 
 /// `host`, `host:port`, `[2001:db8::1]:port`.
-fn host(text: &str, default_port: u16) -> Parsed<Address> {
+fn host(text: &str, default_port: u16) -> UrlResult<Address> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((host, "")) => (host, None),
             Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
-            None => return wrong("an IPv6 host has no end: write `[2001:db8::1]:6379`"),
+            None => return url_error("an IPv6 host has no end: write `[2001:db8::1]:6379`"),
         },
         None => match text.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return wrong("an IPv6 host stands in brackets: write `[2001:db8::1]:6379`");
+                return url_error("an IPv6 host stands in brackets: write `[2001:db8::1]:6379`");
             }
             Some((host, port)) => (host, Some(port)),
             None => (text, None),
         },
     };
     if !is_host(host) {
-        return wrong("a host is missing or is none: write `HOST:PORT`, such as `127.0.0.1:6379`");
+        return url_error(
+            "a host is missing or is none: write `HOST:PORT`, such as `127.0.0.1:6379`",
+        );
     }
     let port = match port {
         None | Some("") => default_port,
         Some(port) => match port.parse() {
             Ok(port) if port > 0 => port,
-            _ => return wrong("a port is not a number from 1 to 65535"),
+            _ => return url_error("a port is not a number from 1 to 65535"),
         },
     };
     Ok(Address::Tcp { host: host.to_owned(), port })
@@ -275,25 +279,25 @@ pub(crate) fn is_host(text: &str) -> bool {
     (1..=HOST_MAX).contains(&text.len()) && text.chars().all(fits)
 }
 
-fn database(text: &str) -> Parsed<u32> {
+fn database(text: &str) -> UrlResult<u32> {
     match text {
         "" => Ok(0),
         text => text.parse().or_else(|_| {
-            wrong("the database is not a number: write `redis://HOST:PORT/0` or leave it out")
+            url_error("the database is not a number: write `redis://HOST:PORT/0` or leave it out")
         }),
     }
 }
 
-fn is_true(text: Option<String>) -> Parsed<bool> {
+fn is_true(text: Option<String>) -> UrlResult<bool> {
     match text.as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(_) => wrong("`tls` is neither `true` nor `false`"),
+        Some(_) => url_error("`tls` is neither `true` nor `false`"),
     }
 }
 
 impl Login {
-    fn parse(text: &str) -> Parsed<Login> {
+    fn parse(text: &str) -> UrlResult<Login> {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         let part = |text: &str| match text {
             "" => Ok(None),
@@ -301,7 +305,7 @@ impl Login {
         };
         let login = Login { user: part(user)?, password: part(password)? };
         if login.user.is_some() && login.password.is_none() {
-            return wrong(
+            return url_error(
                 "the user has no password: write `USER:PASSWORD@HOST`, or `:PASSWORD@HOST` for \
                  the default user",
             );
@@ -311,16 +315,16 @@ impl Login {
 }
 
 /// What stands behind the question mark. Bound: [`URL_MAX`].
-struct Query(Vec<(String, String)>);
+struct UrlQuery(Vec<(String, String)>);
 
-impl Query {
-    fn parse(text: &str) -> Parsed<Query> {
+impl UrlQuery {
+    fn parse(text: &str) -> UrlResult<UrlQuery> {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Ok((name.to_owned(), unescape(value)?))
         });
-        Ok(Query(pairs.collect::<Parsed<_>>()?))
+        Ok(UrlQuery(pairs.collect::<UrlResult<_>>()?))
     }
 
     fn take(&mut self, name: &str) -> Option<String> {
@@ -328,15 +332,15 @@ impl Query {
         Some(self.0.swap_remove(at).1)
     }
 
-    fn nothing_left(&self) -> Parsed<()> {
+    fn reject_unknown(&self) -> UrlResult<()> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) if name == "insecure" => wrong(
+            Some((name, _)) if name == "insecure" => url_error(
                 "`insecure` does not exist: a store whose certificate the system does not trust \
                  is reached with `ca_file=PATH`",
             ),
             // Not repeated: it may be the end of a password with a question mark in it.
-            Some(_) => wrong(
+            Some(_) => url_error(
                 "the store does not know a parameter: there are `ca_file`, `cert_file` and \
                  `key_file` with TLS, `tls` with sentinels and clusters, `sentinel_user` and \
                  `sentinel_password` with sentinels, `db` with Unix sockets; a ? in a password is \
@@ -347,7 +351,7 @@ impl Query {
 }
 
 /// Takes `%41` for `A`.
-fn unescape(text: &str) -> Parsed<String> {
+fn unescape(text: &str) -> UrlResult<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
@@ -360,12 +364,14 @@ fn unescape(text: &str) -> Parsed<String> {
             .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
         let Some(code) = code else {
-            return wrong("a % in the URL of the store is not followed by two digits: write %25");
+            return url_error(
+                "a % in the URL of the store is not followed by two digits: write %25",
+            );
         };
         bytes.push(code);
         rest = &rest[2..];
     }
-    String::from_utf8(bytes).or_else(|_| wrong("the URL of the store is not UTF-8"))
+    String::from_utf8(bytes).or_else(|_| url_error("the URL of the store is not UTF-8"))
 }
 
 impl fmt::Display for Address {

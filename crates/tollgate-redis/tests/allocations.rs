@@ -6,14 +6,14 @@ mod counting;
 use std::time::Duration;
 
 use counting::allocations;
-use testkit::redis::Server;
+use testkit::redis::TestRedis;
 use tokio::runtime::Builder;
 use tollgate::{
     Check, Clock, Consistency, DecidedBy, Decision, Limit, Outcome, Store, SystemClock, Terms,
 };
-use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
+use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
 
-async fn decide(shared: &Shared<RedisStore>, check: Check<'_>) -> Decision {
+async fn decide(shared: &SharedStore<RedisStore>, check: Check<'_>) -> Decision {
     let mut outcome = [Outcome::default()];
     let now = SystemClock.now();
     let Ok(decision) = shared.decide_each(&[check], now.into(), &mut outcome).await;
@@ -21,7 +21,7 @@ async fn decide(shared: &Shared<RedisStore>, check: Check<'_>) -> Decision {
 }
 
 /// Asks until so many answers came from `by`, and fails if one of those allocated.
-async fn allocates_nothing(shared: &Shared<RedisStore>, check: Check<'_>, by: DecidedBy) {
+async fn allocates_nothing(shared: &SharedStore<RedisStore>, check: Check<'_>, by: DecidedBy) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     let (mut here, mut allocated) = (0, 0);
     while here < 10_000 {
@@ -40,12 +40,12 @@ async fn allocates_nothing(shared: &Shared<RedisStore>, check: Check<'_>, by: De
 
 #[test]
 fn what_is_answered_here_allocates_nothing() {
-    let server = Server::start();
+    let server = TestRedis::start();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let options = Options { timeout: Duration::from_secs(5), ..Options::default() };
+        let options = RedisOptions { timeout: Duration::from_secs(5), ..RedisOptions::default() };
         let store = RedisStore::at(&StoreUrl::parse(&server.url()).unwrap(), &options);
-        let shared = Shared::start(vec![store], 10_000, TimeOf::Server);
+        let shared = SharedStore::start(vec![store], 10_000, TimeSource::Server);
         let terms = |consistency| Terms { consistency, ..Terms::default() };
         let few = Limit::per_hour(1).build().unwrap();
         let many = Limit::per_second(10_000_000).build().unwrap();

@@ -5,31 +5,31 @@ mod shared;
 
 use std::time::Duration;
 
-use testkit::redis::{Cluster, Launch};
+use testkit::redis::{TestRedisCluster, TestRedisLaunch};
 use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
-use tollgate_redis::remote::{Remote, Seen, When};
-use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
+use tollgate_redis::remote_store::{AnswerStates, CallTiming, RemoteStore};
+use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
 
 fn per_day(name: &str, units: u64) -> Limit {
     Limit::per_day(units).name(name).build().unwrap()
 }
 
-fn at_zero(timeout: Duration) -> When {
-    When { now: Micros::ZERO, deadline: tokio::time::Instant::now() + timeout }
+fn at_zero(timeout: Duration) -> CallTiming {
+    CallTiming { now: Micros::ZERO, deadline: tokio::time::Instant::now() + timeout }
 }
 
-async fn store_of(cluster: &Cluster) -> RedisStore {
+async fn store_of(cluster: &TestRedisCluster) -> RedisStore {
     let url = StoreUrl::parse(&cluster.url()).unwrap();
-    shared::connected(&url, Options::default()).await
+    shared::connected(&url, RedisOptions::default()).await
 }
 
-fn sizes(cluster: &Cluster) -> Vec<i64> {
+fn sizes(cluster: &TestRedisCluster) -> Vec<i64> {
     let size = |node: usize| cluster.node(node).cli(&["DBSIZE"]).trim().parse().unwrap();
     (0..cluster.primaries()).map(size).collect()
 }
 
 /// A key on each node, in the order of the nodes.
-async fn keys_of(cluster: &Cluster, store: &RedisStore) -> Vec<String> {
+async fn keys_of(cluster: &TestRedisCluster, store: &RedisStore) -> Vec<String> {
     let limit = per_day("where", 1_000);
     let mut keys = vec![None; cluster.primaries()];
     for number in 0.. {
@@ -50,8 +50,8 @@ async fn keys_of(cluster: &Cluster, store: &RedisStore) -> Vec<String> {
 #[tokio::test]
 async fn each_check_is_told_its_own_state_and_up_to_is_level() {
     // A node that does not answer for long leaves the others as they are.
-    let launch = Launch::new().args(&["--cluster-require-full-coverage", "no"]);
-    let cluster = Cluster::launch(3, false, &launch);
+    let launch = TestRedisLaunch::new().args(&["--cluster-require-full-coverage", "no"]);
+    let cluster = TestRedisCluster::launch(3, false, &launch);
     let store = store_of(&cluster).await;
     let keys = keys_of(&cluster, &store).await;
     // Subjects in turn, so that the checks of a node are not beside each other.
@@ -61,27 +61,27 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
         .enumerate()
         .map(|(index, limit)| Check::new(limit, &keys[index % 2]).cost(10 + index as u64))
         .collect();
-    let (mut outcomes, mut seen) = ([Outcome::default(); 4], Seen::default());
-    let ask = store.decide_seen(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
+    let (mut outcomes, mut seen) = ([Outcome::default(); 4], AnswerStates::default());
+    let ask = store.decide_with_states(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
     assert!(ask.await.unwrap().allowed());
-    assert!(seen.at > Micros::ZERO, "the instant is a node's");
-    let left = |seen: &Seen| -> Vec<i64> {
+    assert!(seen.answered_at > Micros::ZERO, "the instant is a node's");
+    let left = |seen: &AnswerStates| -> Vec<i64> {
         let each = seen.states.iter().zip(&limits);
-        each.map(|(state, limit)| state.balance(limit, seen.at)).collect()
+        each.map(|(state, limit)| state.balance(limit, seen.answered_at)).collect()
     };
     assert_eq!(left(&seen), [90, 79, 68, 57]);
     // The last refuses: what is told is what stays, with nothing of this request.
     let mut checks = checks;
     checks[3] = checks[3].cost(58);
-    let ask = store.decide_seen(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
+    let ask = store.decide_with_states(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
     let decision = ask.await.unwrap();
     assert_eq!((decision.allowed(), decision.binding()), (false, 3));
     assert_eq!(left(&seen), [90, 79, 68, 57]);
     assert_eq!(outcomes.map(|outcome| outcome.charged), [0; 4]);
     // Whoever asked so gives back; it was charged before the last was asked.
-    let back: Vec<usize> = seen.back.iter().map(|(index, _)| *index).collect();
+    let back: Vec<usize> = seen.to_refund.iter().map(|(index, _)| *index).collect();
     assert_eq!(back, [0, 2]);
-    for (index, receipt) in seen.back.drain(..) {
+    for (index, receipt) in seen.to_refund.drain(..) {
         let (check, units) = (&checks[index], receipt.granted());
         let refund = store.refund(check.limit(), check.key(), Some(receipt), units, Micros::ZERO);
         refund.await.unwrap();
@@ -119,12 +119,12 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
 /// Would catch: a node that fails making all limits of a request those of this process.
 #[tokio::test]
 async fn one_node_that_fails_leaves_the_limits_of_the_others_right() {
-    let launch = Launch::new().args(&["--cluster-require-full-coverage", "no"]);
-    let mut cluster = Cluster::launch(3, false, &launch);
+    let launch = TestRedisLaunch::new().args(&["--cluster-require-full-coverage", "no"]);
+    let mut cluster = TestRedisCluster::launch(3, false, &launch);
     let store = store_of(&cluster).await;
     let keys = keys_of(&cluster, &store).await;
     let there = store.clone();
-    let shared = Shared::start(vec![store], 1_000, TimeOf::Server);
+    let shared = SharedStore::start(vec![store], 1_000, TimeSource::Server);
     let limits = [per_day("here", 100), per_day("gone", 3)];
     cluster.node_mut(1).kill();
     let ask = async |on_failure: OnFailure| {
@@ -157,7 +157,7 @@ async fn one_node_that_fails_leaves_the_limits_of_the_others_right() {
 /// counted nowhere.
 #[tokio::test]
 async fn a_refund_that_a_node_cannot_take_waits_or_is_counted() {
-    let cluster = Cluster::launch(3, false, &Launch::new());
+    let cluster = TestRedisCluster::launch(3, false, &TestRedisLaunch::new());
     let store = store_of(&cluster).await;
     let keys = keys_of(&cluster, &store).await;
     let limits = [per_day("wide", 100), per_day("none", 1)];
@@ -165,7 +165,7 @@ async fn a_refund_that_a_node_cannot_take_waits_or_is_counted() {
     let filled = store.decide_each(&fill, Micros::ZERO, &mut [Outcome::default()]).await;
     assert!(filled.unwrap().allowed());
     let there = store.clone();
-    let shared = Shared::start(vec![store], 1_000, TimeOf::Server);
+    let shared = SharedStore::start(vec![store], 1_000, TimeSource::Server);
     let checks = [Check::new(&limits[0], &keys[0]), Check::new(&limits[1], &keys[1])];
     let out_of_memory = |is: bool| {
         let bytes = if is { "1" } else { "0" };
@@ -186,7 +186,7 @@ async fn a_refund_that_a_node_cannot_take_waits_or_is_counted() {
     };
     let (Ok(decision), ()) = tokio::join!(ask, thaw);
     assert_eq!((decision.allowed(), decision.binding()), (false, 1));
-    shared::until("it waits", || shared.stats().owed == 1).await;
+    shared::until("it waits", || shared.stats().pending_changes == 1).await;
     out_of_memory(false);
     let back = async || there.balance(&limits[0], Key::from(&keys[0]), Micros::ZERO).await.ok();
     let told = async {

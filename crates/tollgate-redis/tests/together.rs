@@ -5,9 +5,9 @@ mod shared;
 
 use std::sync::Arc;
 
-use testkit::redis::{Cluster, Server};
+use testkit::redis::{TestRedis, TestRedisCluster};
 use tollgate::{Act, Algorithm, Check, Limit, Micros, Outcome};
-use tollgate_redis::{Options, RedisStore, StoreUrl};
+use tollgate_redis::{RedisOptions, RedisStore, StoreUrl};
 
 const ASKERS: u64 = 16;
 
@@ -32,10 +32,10 @@ async fn drain(store: Arc<RedisStore>, limit: Limit, cost: u64, act: Act) -> u64
 #[tokio::test]
 async fn together_they_get_exactly_the_limit() {
     for algorithm in Algorithm::ALL {
-        let server = Server::start();
+        let server = TestRedis::start();
         // Two programs, each with connections of its own.
-        let one = Arc::new(shared::store_at(&server, Options::default()).await);
-        let other = Arc::new(shared::store_at(&server, Options::default()).await);
+        let one = Arc::new(shared::store_at(&server, RedisOptions::default()).await);
+        let other = Arc::new(shared::store_at(&server, RedisOptions::default()).await);
         // So large that nothing comes back while this runs.
         let limit = per_day(2_000, algorithm);
         let askers = (0..ASKERS).map(|asker| {
@@ -54,8 +54,8 @@ async fn together_they_get_exactly_the_limit() {
 
 #[tokio::test]
 async fn what_is_taken_up_to_is_never_more_than_there_is() {
-    let server = Server::start();
-    let store = Arc::new(shared::store_at(&server, Options::default()).await);
+    let server = TestRedis::start();
+    let store = Arc::new(shared::store_at(&server, RedisOptions::default()).await);
     let limit = per_day(500, Algorithm::FixedWindow);
     let upto = (0..4).map(|_| drain(Arc::clone(&store), limit.clone(), 7, Act::UpTo));
     let takes = (0..4).map(|_| drain(Arc::clone(&store), limit.clone(), 1, Act::Take));
@@ -71,8 +71,8 @@ async fn what_is_taken_up_to_is_never_more_than_there_is() {
 /// Some of the programs have read new rules already.
 #[tokio::test]
 async fn while_numbers_change_what_is_used_stays_used() {
-    let server = Server::start();
-    let store = Arc::new(shared::store_at(&server, Options::default()).await);
+    let server = TestRedis::start();
+    let store = Arc::new(shared::store_at(&server, RedisOptions::default()).await);
     let numbers = [300, 600].map(|units| per_day(units, Algorithm::FixedWindow));
     let askers = (0..4).map(|asker| {
         let (store, limit) = (Arc::clone(&store), numbers[asker % 2].clone());
@@ -102,9 +102,9 @@ async fn while_numbers_change_what_is_used_stays_used() {
 /// A user and an address, in different slots of a cluster: all that is admitted is within both.
 #[tokio::test]
 async fn across_slots_never_more_than_any_limit() {
-    let cluster = Cluster::of(3, false);
+    let cluster = TestRedisCluster::with_primaries(3, false);
     let url = StoreUrl::parse(&cluster.url()).unwrap();
-    let store = Arc::new(shared::connected(&url, Options::default()).await);
+    let store = Arc::new(shared::connected(&url, RedisOptions::default()).await);
     let user = per_day(100, Algorithm::TokenBucket);
     let address = per_day(60, Algorithm::SlidingWindowCounter);
     let addresses = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];

@@ -5,10 +5,10 @@ mod shared;
 
 use std::time::Duration;
 
-use testkit::random::Random;
-use testkit::redis::Server;
+use testkit::random::SplitMix64;
+use testkit::redis::TestRedis;
 use tollgate::{Act, Algorithm, Check, Decision, Key, Limit, Micros, Outcome};
-use tollgate_redis::{Options, RedisStore, TimeOf};
+use tollgate_redis::{RedisOptions, RedisStore, TimeSource};
 
 fn limits() -> Vec<Limit> {
     let per = |algorithm| Limit::per_minute(5).algorithm(algorithm);
@@ -23,7 +23,7 @@ async fn decide(store: &RedisStore, check: Check<'_>, now: Micros) -> Decision {
 }
 
 /// The only key of a server.
-fn only_key(server: &Server) -> String {
+fn only_key(server: &TestRedis) -> String {
     let keys = server.cli(&["KEYS", "*"]);
     let mut keys = keys.split_whitespace();
     let key = keys.next().expect("a key").to_string();
@@ -59,8 +59,8 @@ const SPOILED: [&str; 14] = [
 #[tokio::test]
 async fn foreign_and_damaged_values_count_as_nothing() {
     for limit in limits() {
-        let server = Server::start();
-        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let server = TestRedis::start();
+        let options = RedisOptions { time: TimeSource::Caller, ..RedisOptions::default() };
         let store = shared::store_at(&server, options).await;
         let now = Micros::from_secs(1_000_000);
         for (index, spoil) in SPOILED.into_iter().enumerate() {
@@ -93,12 +93,12 @@ async fn foreign_and_damaged_values_count_as_nothing() {
 #[tokio::test]
 async fn a_debt_beyond_all_bounds_counts_as_nothing() {
     for limit in limits().iter().filter(|limit| limit.algorithm().is_bucket()) {
-        let server = Server::start();
-        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let server = TestRedis::start();
+        let options = RedisOptions { time: TimeSource::Caller, ..RedisOptions::default() };
         let store = shared::store_at(&server, options).await;
         let now = Micros::from_secs(1_000_000);
         let _ = decide(&store, Check::new(limit, "ada"), now).await;
-        let debt = tollgate::algorithm::token_bucket::Mixed::most(limit).whole + 1;
+        let debt = tollgate::algorithm::token_bucket::RefillTime::largest(limit).whole + 1;
         let spoil = format!(
             "local v = redis.call('GET', KEYS[1])
             return redis.call('SET', KEYS[1], struct.pack('<I7I7', 999999000000, {debt}) .. string.sub(v, 15))"
@@ -117,9 +117,9 @@ async fn a_debt_beyond_all_bounds_counts_as_nothing() {
 #[tokio::test]
 async fn no_value_makes_the_script_fail() {
     let seed = 42;
-    let mut random = Random::seeded(seed);
-    let server = Server::start();
-    let options = Options { time: TimeOf::Caller, ..Options::default() };
+    let mut random = SplitMix64::seeded(seed);
+    let server = TestRedis::start();
+    let options = RedisOptions { time: TimeSource::Caller, ..RedisOptions::default() };
     let store = shared::store_at(&server, options).await;
     let client = redis::Client::open(server.url()).unwrap();
     let mut direct = client.get_connection().unwrap();
@@ -171,8 +171,8 @@ async fn by_its_own_clock_every_key_lives_as_long_as_it_matters() {
         ),
     ];
     for (limit, units, least, most) in rows {
-        let server = Server::start();
-        let store = shared::store_at(&server, Options::default()).await;
+        let server = TestRedis::start();
+        let store = shared::store_at(&server, RedisOptions::default()).await;
         for act in [Act::Force, Act::Take] {
             let check = Check::new(&limit, "ada").cost(units).act(act);
             let _ = decide(&store, check, Micros::ZERO).await;
@@ -199,8 +199,8 @@ async fn values_are_as_short_as_the_documents_say() {
         (Limit::per(u64::MAX >> 11, Duration::from_secs(1)).burst(u64::MAX >> 11), 5, 38),
     ];
     for (limit, takes, bytes) in rows {
-        let server = Server::start();
-        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let server = TestRedis::start();
+        let options = RedisOptions { time: TimeSource::Caller, ..RedisOptions::default() };
         let store = shared::store_at(&server, options).await;
         let limit = limit.build().unwrap();
         for take in 0..takes {
@@ -215,12 +215,12 @@ async fn values_are_as_short_as_the_documents_say() {
 /// decision about it stays small.
 #[tokio::test]
 async fn a_long_log_is_bounded_and_exact() {
-    let server = Server::start();
-    let options = Options { time: TimeOf::Caller, ..Options::default() };
+    let server = TestRedis::start();
+    let options = RedisOptions { time: TimeSource::Caller, ..RedisOptions::default() };
     let store = shared::store_at(&server, options).await;
     let memory = tollgate::MemoryStore::new(1_000);
     let limit = Limit::per_hour(2_000).algorithm(Algorithm::SlidingWindowLog).build().unwrap();
-    let mut random = Random::seeded(7);
+    let mut random = SplitMix64::seeded(7);
     let (mut now, mut receipts, mut longest) = (Micros::from_secs(1_000_000), Vec::new(), 0);
     for step in 0..6_000 {
         now = Micros::new(now.as_u64() + random.below(3_000_000));

@@ -6,27 +6,27 @@ mod shared;
 #[path = "../../tollgate/tests/worked_cases/mod.rs"]
 mod worked_cases;
 
-use executor::{Executor, Together, outcome_of};
-use testkit::redis::Server;
+use executor::{CombinedAnswer, Executor, outcome_of};
+use testkit::redis::TestRedis;
 use tokio::runtime::Runtime;
 use tollgate::{Act, Check, Key, Limit, Micros, Outcome};
-use tollgate_redis::{Options, RedisStore, TimeOf};
-use worked_cases::{ALL_LINES, Polls, Tally, run, run_documents};
+use tollgate_redis::{RedisOptions, RedisStore, TimeSource};
+use worked_cases::{ALL_LINES, CaseTally, PollDensity, run, run_documents};
 
 /// A store and the runtime it lives on, asked one question after the other.
-struct InRedis {
+struct RedisExecutor {
     runtime: Runtime,
     store: RedisStore,
-    _server: Server,
+    _server: TestRedis,
 }
 
-impl InRedis {
-    fn new() -> InRedis {
-        let server = Server::start();
+impl RedisExecutor {
+    fn new() -> RedisExecutor {
+        let server = TestRedis::start();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let options = Options { time: TimeOf::Caller, ..Options::default() };
+        let options = RedisOptions { time: TimeSource::Caller, ..RedisOptions::default() };
         let store = runtime.block_on(shared::store_at(&server, options));
-        InRedis { runtime, store, _server: server }
+        RedisExecutor { runtime, store, _server: server }
     }
 
     fn decide(&self, check: Check<'_>, now: Micros) -> Outcome {
@@ -41,7 +41,7 @@ impl InRedis {
     }
 }
 
-impl Executor for InRedis {
+impl Executor for RedisExecutor {
     fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         self.decide(Check::new(limit, key).cost(cost), now)
     }
@@ -61,13 +61,13 @@ impl Executor for InRedis {
         self.balance(key, limit, now)
     }
 
-    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> CombinedAnswer {
         let checks: Vec<Check<'_>> =
             limits.iter().map(|limit| Check::new(limit, key).cost(cost)).collect();
         let mut outcomes = vec![Outcome::default(); limits.len()];
         let decided = self.store.decide_each(&checks, now, &mut outcomes);
         let decision = self.runtime.block_on(decided).unwrap();
-        Together {
+        CombinedAnswer {
             allowed: decision.allowed(),
             remaining: outcomes.iter().map(|outcome| outcome.remaining).collect(),
             retry_after: decision.retry_after(),
@@ -79,11 +79,11 @@ impl Executor for InRedis {
 #[test]
 fn redis_answers_every_vector() {
     // The longest line polls for what is admitted ten thousand times.
-    let fewer = Tally { soaks: 3, admitted: ALL_LINES.admitted - 9_999, ..ALL_LINES };
-    assert_eq!(run(&mut InRedis::new(), Polls::Few), fewer);
+    let fewer = CaseTally { soaks: 3, admitted: ALL_LINES.admitted - 9_999, ..ALL_LINES };
+    assert_eq!(run(&mut RedisExecutor::new(), PollDensity::Few), fewer);
 }
 
 #[test]
 fn redis_answers_the_documents() {
-    assert_eq!(run_documents(&mut InRedis::new()), (44, 321));
+    assert_eq!(run_documents(&mut RedisExecutor::new()), (44, 321));
 }

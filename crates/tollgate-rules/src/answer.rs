@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+use tollgate::headers::{Dialect, Policy, PolicyName, RateLimitReply};
 use tollgate::{DecidedBy, Decision, Micros, Outcome, Refusal, Wait};
 
 use crate::limit_spec::RuleLimit;
 use crate::missing_facts::{MissingFacts, SkippedRule};
-use crate::plan::{Place, Plan, Planned, Standing};
+use crate::plan::{Enforcement, LimitRef, PlannedLimit, RequestPlan};
 use crate::rule::Concurrency;
 use crate::rule_set::RuleSet;
 
@@ -19,7 +19,7 @@ pub struct Answer {
     /// One request sees one version of the rules, also in what is said about it afterwards.
     rules: arc_swap::Guard<Arc<RuleSet>>,
     /// Bound: [`MAX_LIMITS`].
-    judged: Vec<Entry>,
+    entries: Vec<AnswerEntry>,
     /// Limits that whoever asked has stated.
     stated: Box<[RuleLimit]>,
     skipped: Option<SkippedRule>,
@@ -27,9 +27,9 @@ pub struct Answer {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    place: Place,
-    standing: Standing,
+struct AnswerEntry {
+    limit_ref: LimitRef,
+    enforcement: Enforcement,
     outcome: Outcome,
 }
 
@@ -69,7 +69,7 @@ impl Told {
 
 /// What one limit of one rule said.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct JudgedLimit<'a> {
     /// The rule's name.
     pub rule: &'a str,
     /// The limit as people read it: `10/second`.
@@ -79,7 +79,7 @@ pub struct Judged<'a> {
     /// What it said.
     pub outcome: Outcome,
     /// Whether it refuses.
-    pub standing: Standing,
+    pub enforcement: Enforcement,
 }
 
 /// Room for the policies of a reply.
@@ -88,29 +88,29 @@ pub type Policies<'a> = ArrayVec<Policy<'a>, MAX_LIMITS>;
 impl Answer {
     pub(crate) fn new(
         rules: arc_swap::Guard<Arc<RuleSet>>,
-        (told, entries): (Told, Entries),
+        (told, entries): (Told, AnswerEntries),
     ) -> Answer {
-        Answer { rules, judged: entries.0, stated: Box::default(), skipped: None, told }
+        Answer { rules, entries: entries.0, stated: Box::default(), skipped: None, told }
     }
 
     /// With a rule that was skipped for want of a fact.
-    pub(crate) fn skipping(self, skipped: Option<SkippedRule>) -> Answer {
+    pub(crate) fn with_skipped_rule(self, skipped: Option<SkippedRule>) -> Answer {
         Answer { skipped, ..self }
     }
 
     /// With the limits that whoever asked has stated.
-    pub(crate) fn stating(self, stated: Vec<RuleLimit>) -> Answer {
+    pub(crate) fn with_stated_limits(self, stated: Vec<RuleLimit>) -> Answer {
         Answer { stated: stated.into(), ..self }
     }
 
     /// What each planned limit said.
-    pub(crate) fn entries(plan: &Plan<'_>, outcomes: &[Outcome]) -> Entries {
-        let entry = |(planned, outcome): (&Planned, &Outcome)| Entry {
-            place: planned.place,
-            standing: planned.standing,
+    pub(crate) fn entries(plan: &RequestPlan<'_>, outcomes: &[Outcome]) -> AnswerEntries {
+        let entry = |(planned, outcome): (&PlannedLimit, &Outcome)| AnswerEntry {
+            limit_ref: planned.limit_ref,
+            enforcement: planned.enforcement,
             outcome: *outcome,
         };
-        Entries(plan.limits.iter().zip(outcomes).map(entry).collect())
+        AnswerEntries(plan.limits.iter().zip(outcomes).map(entry).collect())
     }
 
     /// Whether the request may go on, after [`Answer::delay`].
@@ -175,29 +175,35 @@ impl Answer {
 
     /// The limit that decided: of those violated the one with the longest wait, else the one with
     /// the least remaining. `None`: no enforced rule applies.
-    pub fn binding(&self) -> Option<Judged<'_>> {
+    pub fn binding(&self) -> Option<JudgedLimit<'_>> {
         match self.told.binding? {
-            Binding::Limit(index) => self.judged.get(index).map(|entry| self.judged(entry)),
+            Binding::Limit(index) => self.entries.get(index).map(|entry| self.judged_limit(entry)),
             Binding::Concurrency(number) => {
-                let rule = self.rules.at(number);
+                let rule = self.rules.rule_at(number);
                 let Concurrency { text, policy, .. } = rule.concurrency.as_ref()?;
-                let (outcome, standing) = (self.told.outcome, Standing::Enforced);
-                Some(Judged { rule: &rule.name, limit: text, policy, outcome, standing })
+                let (outcome, standing) = (self.told.outcome, Enforcement::Enforced);
+                Some(JudgedLimit {
+                    rule: &rule.name,
+                    limit: text,
+                    policy,
+                    outcome,
+                    enforcement: standing,
+                })
             }
         }
     }
 
     /// Every limit that was judged, in the order of the rules.
-    pub fn limits(&self) -> impl ExactSizeIterator<Item = Judged<'_>> {
-        self.judged.iter().map(|entry| self.judged(entry))
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = JudgedLimit<'_>> {
+        self.entries.iter().map(|entry| self.judged_limit(entry))
     }
 
     /// The policy names of soft limits that are exceeded, each once.
     pub fn warnings(&self) -> impl Iterator<Item = &PolicyName> {
-        let exceeded = |one: &Judged<'_>| {
-            one.standing == Standing::Soft && !one.outcome.allowed && one.outcome.is_known()
+        let exceeded = |one: &JudgedLimit<'_>| {
+            one.enforcement == Enforcement::Soft && !one.outcome.allowed && one.outcome.is_known()
         };
-        let is_new = move |(index, one): &(usize, Judged<'_>)| {
+        let is_new = move |(index, one): &(usize, JudgedLimit<'_>)| {
             !self
                 .limits()
                 .take(*index)
@@ -219,7 +225,8 @@ impl Answer {
 
     /// The enforced limits, as a reply lists them.
     pub fn policies(&self) -> Policies<'_> {
-        let enforced = self.judged.iter().filter(|entry| entry.standing == Standing::Enforced);
+        let enforced =
+            self.entries.iter().filter(|entry| entry.enforcement == Enforcement::Enforced);
         enforced
             .map(|entry| {
                 let limit = self.limit_of(entry);
@@ -229,9 +236,9 @@ impl Answer {
     }
 
     /// What to tell an HTTP client; `policies` are those of [`Answer::policies`].
-    pub fn reply<'a>(&self, policies: &'a [Policy<'a>]) -> Reply<'a> {
+    pub fn reply<'a>(&self, policies: &'a [Policy<'a>]) -> RateLimitReply<'a> {
         let told = &self.told;
-        Reply {
+        RateLimitReply {
             policies,
             refusal: told.refusal,
             at: told.at,
@@ -242,34 +249,34 @@ impl Answer {
         }
     }
 
-    fn judged(&self, entry: &Entry) -> Judged<'_> {
+    fn judged_limit(&self, entry: &AnswerEntry) -> JudgedLimit<'_> {
         let limit = self.limit_of(entry);
-        Judged {
-            rule: &self.rules.at(entry.place.rule).name,
+        JudgedLimit {
+            rule: &self.rules.rule_at(entry.limit_ref.rule).name,
             limit: &limit.text,
             policy: &limit.policy,
             outcome: entry.outcome,
-            standing: entry.standing,
+            enforcement: entry.enforcement,
         }
     }
 
-    fn limit_of(&self, entry: &Entry) -> &RuleLimit {
-        entry.place.limit(&self.rules, &self.stated)
+    fn limit_of(&self, entry: &AnswerEntry) -> &RuleLimit {
+        entry.limit_ref.limit(&self.rules, &self.stated)
     }
 }
 
 /// What each limit said, on its way into an answer.
 #[derive(Default)]
-pub(crate) struct Entries(Vec<Entry>);
+pub(crate) struct AnswerEntries(Vec<AnswerEntry>);
 
-impl Entries {
+impl AnswerEntries {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Makes a refusal of what one limit said, if it is in debt.
     pub(crate) fn refuse_in_debt(&mut self, index: usize) {
-        let Some(Entry { outcome, .. }) = self.0.get_mut(index) else { return };
+        let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
         if !outcome.debt_for.is_zero() {
             outcome.allowed = false;
             outcome.retry_after = outcome.retry_after.max(outcome.debt_for);
@@ -278,7 +285,7 @@ impl Entries {
 
     /// So much of what was charged to the state of one limit is there again.
     pub(crate) fn give_back(&mut self, index: usize, units: u64, capacity: u64) {
-        let Some(Entry { outcome, .. }) = self.0.get_mut(index) else { return };
+        let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
         outcome.charged = 0;
         outcome.remaining = outcome.remaining.saturating_add(units).min(capacity);
     }
@@ -286,7 +293,7 @@ impl Entries {
     /// One limit refuses after all.
     pub(crate) fn enforce(&mut self, index: usize) {
         if let Some(entry) = self.0.get_mut(index) {
-            entry.standing = Standing::Enforced;
+            entry.enforcement = Enforcement::Enforced;
         }
     }
 

@@ -32,7 +32,7 @@ impl Changes {
     pub fn between(before: &RuleSet, after: &RuleSet) -> Changes {
         let mut known: HashMap<&str, &Rule> =
             before.rules().map(|rule| (&*rule.name, rule)).collect();
-        let keys = Keys::between(before, after);
+        let keys = KeyChanges::between(before, after);
         let mut changes = Changes {
             settings: before.settings() != after.settings() || before.tiers() != after.tiers(),
             overrides: before.file_overrides() != after.file_overrides(),
@@ -65,7 +65,7 @@ impl Changes {
 }
 
 /// What has become another in the keys of rules, whatever the rules themselves say.
-struct Keys {
+struct KeyChanges {
     /// Addresses have another form.
     ip: bool,
     /// Callers have a tier that they could not have before.
@@ -74,14 +74,14 @@ struct Keys {
     kept_tiers: Vec<(usize, usize)>,
 }
 
-impl Keys {
-    fn between(before: &RuleSet, after: &RuleSet) -> Keys {
+impl KeyChanges {
+    fn between(before: &RuleSet, after: &RuleSet) -> KeyChanges {
         let (old, new) = (&before.settings().identify, &after.settings().identify);
         let known: HashMap<&str, usize> = before.tiers().into_iter().zip(0..).collect();
         let tiers = after.tiers();
         let place_before = |(tier, now): (&&str, usize)| Some((*known.get(*tier)?, now));
         let kept_tiers: Vec<_> = tiers.iter().zip(0..).filter_map(place_before).collect();
-        Keys {
+        KeyChanges {
             ip: (old.ipv6_prefix, old.nat64) != (new.ipv6_prefix, new.nat64),
             tier: old.default_tier != new.default_tier || kept_tiers.len() < tiers.len(),
             kept_tiers,

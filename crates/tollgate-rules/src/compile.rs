@@ -15,7 +15,7 @@ mod overrides;
 mod quantities;
 mod rule;
 mod settings;
-mod short;
+mod short_form;
 mod tiers;
 
 use std::cell::RefCell;
@@ -25,21 +25,21 @@ use tollgate::Micros;
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
-use crate::import::Domain;
+use crate::import::ImportedDomain;
 use crate::lints;
 use crate::rule::Rule;
 use crate::rule_set::{Override, RuleSet};
 use crate::shape;
 use crate::source::{NamedFile, Source};
 use crate::tier::Multiplier;
-use crate::yaml::{self, Node};
+use crate::yaml::{self, YamlNode};
 
-pub use context::Stores;
-use context::{Context, Shared};
+pub use context::StoreNames;
+use context::{CompileContext, CompileState};
 use import::ImportedRule;
-use limits::Spec;
-use overrides::Known;
-use tiers::Tiers;
+use limits::WrittenLimit;
+use overrides::OverrideContext;
+use tiers::WrittenTiers;
 
 #[cfg(test)]
 pub(crate) use rule::is_name;
@@ -47,14 +47,14 @@ pub(crate) use tiers::unknown_tier;
 
 /// What became of rules files.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct Compilation {
     /// The rules, unless there is an error.
     pub rules: Option<RuleSet>,
     /// Everything that was found.
     pub diagnostics: Diagnostics,
     /// Every other file that was read or tried, also if there is an error: what became of the rules
     /// may be another thing when one of these changes. Bound: one, the file with the keys of tokens.
-    pub named: Vec<NamedFile>,
+    pub named_files: Vec<NamedFile>,
 }
 
 /// Compiles the rules of all sources together.
@@ -71,24 +71,24 @@ pub struct Compiled {
 /// assert!(compiled.rules.is_none());
 /// assert!(compiled.diagnostics.to_string().contains("did you mean `limits`?"));
 /// ```
-pub fn compile(sources: &[Source]) -> Compiled {
+pub fn compile(sources: &[Source]) -> Compilation {
     compile_at(sources, None)
 }
 
 /// The same; overrides that have ended `now` are warned about.
-pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compiled {
-    compile_for(sources, now, Stores::Unknown)
+pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compilation {
+    compile_for(sources, now, StoreNames::Unknown)
 }
 
 /// The same, for these stores: a rule that names another is an error.
-pub fn compile_for(sources: &[Source], now: Option<Micros>, stores: Stores<'_>) -> Compiled {
-    let shared = Shared::of(stores);
-    let files = read_all(sources, &shared.found);
-    let rules = Files { files, shared: &shared }.compile(now);
-    let mut diagnostics = shared.found.into_inner();
+pub fn compile_for(sources: &[Source], now: Option<Micros>, stores: StoreNames<'_>) -> Compilation {
+    let shared = CompileState::of(stores);
+    let files = read_all(sources, &shared.diagnostics);
+    let rules = RulesFiles { files, shared: &shared }.compile(now);
+    let mut diagnostics = shared.diagnostics.into_inner();
     diagnostics.sort(sources);
     let rules = rules.filter(|_| !diagnostics.has_errors());
-    Compiled { rules, diagnostics, named: shared.named.into_inner() }
+    Compilation { rules, diagnostics, named_files: shared.named_files.into_inner() }
 }
 
 /// Reads `overrides:` of a source for rules that are compiled already, as somebody sets them at run
@@ -98,11 +98,13 @@ pub(crate) fn read_overrides(
     rules: &RuleSet,
     now: Micros,
 ) -> Result<Vec<Override>, Diagnostics> {
-    let shared = Shared::default();
-    let files =
-        Files { files: read_all(std::slice::from_ref(source), &shared.found), shared: &shared };
-    let names = Names::default();
-    let known = Known {
+    let shared = CompileState::default();
+    let files = RulesFiles {
+        files: read_all(std::slice::from_ref(source), &shared.diagnostics),
+        shared: &shared,
+    };
+    let names = RuleNames::default();
+    let known = OverrideContext {
         rules: rules.rules().map(|rule| (&*rule.name, rule)).collect(),
         names: &names,
         identify: &rules.settings().identify,
@@ -110,26 +112,26 @@ pub(crate) fn read_overrides(
     };
     let each = files.files.iter().map(|file| (files.context(file), &file.root));
     let read = each.flat_map(|(context, root)| overrides::read(context, root, &known));
-    let overrides = read.map(|written| written.one).collect();
+    let overrides = read.map(|written| written.replacement).collect();
     drop(files);
-    let diagnostics = shared.found.into_inner();
+    let diagnostics = shared.diagnostics.into_inner();
     if diagnostics.is_empty() { Ok(overrides) } else { Err(diagnostics) }
 }
 
 /// A rule with the places its parts were written at.
-pub(crate) struct Written<'a> {
-    pub(crate) context: Context<'a>,
+pub(crate) struct WrittenRule<'a> {
+    pub(crate) context: CompileContext<'a>,
     pub(crate) name_span: Span,
     pub(crate) key_span: Span,
     /// The limits of callers without a tier, in the order of the rule's.
-    pub(crate) specs: Vec<Spec>,
+    pub(crate) specs: Vec<WrittenLimit>,
     pub(crate) rule: Rule,
 }
 
 /// A source and its tree.
-struct File<'a> {
+struct RulesFile<'a> {
     source: &'a Source,
-    root: Node,
+    root: YamlNode,
     /// Where `shape` reported something, sorted.
     reported: Vec<Span>,
     /// It is one of envoyproxy/ratelimit.
@@ -137,7 +139,7 @@ struct File<'a> {
 }
 
 /// The trees of all sources that have one.
-fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File<'a>> {
+fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<RulesFile<'a>> {
     let mut files = Vec::new();
     for source in sources {
         let mut diagnostics = found.borrow_mut();
@@ -146,7 +148,7 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
         if diagnostics.len() > errors_before {
             continue;
         }
-        match root.map_or_else(|| Err(is_empty(source)), |root| check_root(source, root)) {
+        match root.map_or_else(|| Err(empty_file_error(source)), |root| check_root(source, root)) {
             Ok(root) => {
                 let is_imported =
                     ["domain", "descriptors"].iter().any(|one| root.entry(one).is_some());
@@ -155,7 +157,7 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
                 let found = diagnostics.iter().skip(errors_before);
                 let mut reported: Vec<Span> = found.filter_map(Diagnostic::span).collect();
                 reported.sort_unstable();
-                files.push(File { source, root, reported, is_imported });
+                files.push(RulesFile { source, root, reported, is_imported });
             }
             Err(diagnostic) => diagnostics.push(*diagnostic),
         }
@@ -163,7 +165,7 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<File
     files
 }
 
-fn is_empty(source: &Source) -> Box<Diagnostic> {
+fn empty_file_error(source: &Source) -> Box<Diagnostic> {
     let text = source.text().trim();
     let what = match text.is_empty() || text.ends_with('}') {
         true => "the file is empty",
@@ -174,18 +176,20 @@ fn is_empty(source: &Source) -> Box<Diagnostic> {
 }
 
 /// A rules file is a map.
-fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
+fn check_root(source: &Source, root: YamlNode) -> Result<YamlNode, Box<Diagnostic>> {
     let error = |span, problem| Box::new(Diagnostic::error(source, span, problem));
     match &root.value {
-        yaml::Value::Null => return Err(is_empty(source)),
-        yaml::Value::Map(entries) if entries.is_empty() => return Err(is_empty(source)),
-        yaml::Value::Map(_) => {}
-        yaml::Value::List(_) => {
+        yaml::YamlValue::Null => return Err(empty_file_error(source)),
+        yaml::YamlValue::Map(entries) if entries.is_empty() => {
+            return Err(empty_file_error(source));
+        }
+        yaml::YamlValue::Map(_) => {}
+        yaml::YamlValue::List(_) => {
             let problem = Problem::new("the file is a list; it should be a map of fields")
                 .hint("put `rules:` above the list");
             return Err(error(root.span, problem));
         }
-        yaml::Value::Plain(_) | yaml::Value::Quoted(_) => {
+        yaml::YamlValue::Plain(_) | yaml::YamlValue::Quoted(_) => {
             let problem = Problem::new("the file is a single text; it should be a map of fields")
                 .hint("write `rules:` and below it a list of rules");
             return Err(error(root.span, problem));
@@ -195,25 +199,25 @@ fn check_root(source: &Source, root: Node) -> Result<Node, Box<Diagnostic>> {
 }
 
 /// All files of one compilation.
-struct Files<'a, 'f> {
-    files: Vec<File<'a>>,
-    shared: &'f Shared<'f>,
+struct RulesFiles<'a, 'f> {
+    files: Vec<RulesFile<'a>>,
+    shared: &'f CompileState<'f>,
 }
 
-impl Files<'_, '_> {
+impl RulesFiles<'_, '_> {
     fn compile(&self, now: Option<Micros>) -> Option<RuleSet> {
         let each = || self.files.iter().map(|file| (self.context(file), &file.root));
         each().for_each(|(context, root)| check_forms(context, root));
-        self.check_once();
-        let tiers = Tiers::read(self.only("tiers"), self.only_short_tiers());
-        let names = Names::of(each());
+        self.check_sections_once();
+        let tiers = WrittenTiers::read(self.only_section("tiers"), self.only_short_tiers());
+        let names = RuleNames::of(each());
         tiers.check_rules(&names);
-        let mut rules: Vec<Written<'_>> = Vec::new();
+        let mut rules: Vec<WrittenRule<'_>> = Vec::new();
         for (context, root) in each() {
             if let Some(short) = root.get("rate_limits") {
-                short::rules(context, short, &tiers, &names, &mut rules);
+                short_form::rules(context, short, &tiers, &names, &mut rules);
             }
-            for node in root.get("rules").map(Node::items).unwrap_or_default() {
+            for node in root.get("rules").map(YamlNode::items).unwrap_or_default() {
                 rules.extend(rule::read(context, node, &tiers));
             }
         }
@@ -222,7 +226,7 @@ impl Files<'_, '_> {
         self.check_count(&rules, &imported);
         self.check_tiers(&tiers);
         let settings = settings::read(self, &tiers);
-        let known = Known {
+        let known = OverrideContext {
             rules: (rules.iter().map(|written| &written.rule))
                 .chain(imported.iter().map(|one| &one.rule))
                 .map(|rule| (&*rule.name, rule))
@@ -234,19 +238,20 @@ impl Files<'_, '_> {
         let overrides: Vec<_> =
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
         overrides::check_count(&overrides);
-        overrides::check_twice(&overrides);
+        overrides::check_duplicates(&overrides);
         // What is wrong with `user` was said where it stands.
-        let identify = self.only("identify").map(|(_, node)| node);
-        let unread = |node: &Node| node.get("user").is_some() && !settings.identify.finds_users();
+        let identify = self.only_section("identify").map(|(_, node)| node);
+        let unread =
+            |node: &YamlNode| node.get("user").is_some() && !settings.identify.finds_users();
         let identified = identify.is_some_and(|node| !unread(node));
         lints::check(&rules, &tiers.names(), identified, &settings);
-        if self.shared.found.borrow().has_errors() {
+        if self.shared.diagnostics.borrow().has_errors() {
             return None;
         }
         if identify.is_none() {
-            each().for_each(|(context, root)| short::warn_unidentified(context, root));
+            each().for_each(|(context, root)| short_form::warn_unidentified(context, root));
         }
-        let overrides = overrides.into_iter().map(|written| written.one).collect();
+        let overrides = overrides.into_iter().map(|written| written.replacement).collect();
         let ours = rules.iter().map(|written| written.rule.clone());
         let compiled = ours.chain(imported.into_iter().map(|one| one.rule)).collect();
         let set = RuleSet::new(compiled, &tiers.names(), overrides, settings).with_domains(domains);
@@ -255,14 +260,14 @@ impl Files<'_, '_> {
     }
 
     /// The rules of all imported files, the first of which gets this number, and their domains.
-    fn imported(&self, first: usize) -> (Vec<ImportedRule<'_>>, Vec<Domain>) {
+    fn imported(&self, first: usize) -> (Vec<ImportedRule<'_>>, Vec<ImportedDomain>) {
         let (mut rules, mut domains) = (Vec::new(), Vec::new());
-        let mut places: Vec<(Context<'_>, Span)> = Vec::new();
+        let mut places: Vec<(CompileContext<'_>, Span)> = Vec::new();
         for file in self.files.iter().filter(|file| file.is_imported) {
             let context = self.context(file);
             let read = import::read(context, &file.root, (&mut rules, first));
             let Some((domain, span)) = read else { continue };
-            let same = |known: &Domain| known.name == domain.name;
+            let same = |known: &ImportedDomain| known.name == domain.name;
             if let Some(place) = domains.iter().position(same) {
                 let (other, other_span) = places[place];
                 let problem = Problem::new(format!("two files have the domain `{}`", domain.name))
@@ -277,8 +282,8 @@ impl Files<'_, '_> {
     }
 
     /// Their names are made up: one of ours, or of two domains, may be alike.
-    fn check_imported(&self, rules: &[Written<'_>], imported: &[ImportedRule<'_>]) {
-        let mut known: HashMap<&str, (Context<'_>, Span)> = rules
+    fn check_imported(&self, rules: &[WrittenRule<'_>], imported: &[ImportedRule<'_>]) {
+        let mut known: HashMap<&str, (CompileContext<'_>, Span)> = rules
             .iter()
             .map(|written| (&*written.rule.name, (written.context, written.name_span)))
             .collect();
@@ -294,7 +299,7 @@ impl Files<'_, '_> {
     }
 
     /// Not too many rules; and files without any limit nothing, which nobody means.
-    fn check_count(&self, rules: &[Written<'_>], imported: &[ImportedRule<'_>]) {
+    fn check_count(&self, rules: &[WrittenRule<'_>], imported: &[ImportedRule<'_>]) {
         let most = RuleSet::RULES_MAX;
         let places = rules.iter().map(|written| (written.context, written.name_span));
         let mut places = places.chain(imported.iter().map(|one| (one.context, one.span)));
@@ -305,7 +310,7 @@ impl Files<'_, '_> {
         }
         // A domain without limits was warned about.
         let any = !rules.is_empty() || self.files.iter().any(|file| file.is_imported);
-        if any || self.shared.found.borrow().has_errors() {
+        if any || self.shared.diagnostics.borrow().has_errors() {
             return;
         }
         let Some(file) = self.files.first() else { return };
@@ -318,10 +323,11 @@ impl Files<'_, '_> {
     }
 
     /// Multipliers act on rules that ask for them, and on all of the short form.
-    fn check_tiers(&self, tiers: &Tiers<'_>) {
-        let is_tiered = |rule: &Node| rule.get("tiered").and_then(Node::boolean) == Some(true);
-        let used = self.files.iter().any(|File { root, .. }| {
-            let rules = root.get("rules").map(Node::items).unwrap_or_default();
+    fn check_tiers(&self, tiers: &WrittenTiers<'_>) {
+        let is_tiered =
+            |rule: &YamlNode| rule.get("tiered").and_then(YamlNode::boolean) == Some(true);
+        let used = self.files.iter().any(|RulesFile { root, .. }| {
+            let rules = root.get("rules").map(YamlNode::items).unwrap_or_default();
             root.entry("rate_limits").is_some() || rules.iter().any(is_tiered)
         });
         let multiplies =
@@ -338,29 +344,29 @@ impl Files<'_, '_> {
         }
     }
 
-    fn context<'s>(&'s self, file: &'s File<'_>) -> Context<'s> {
-        Context { source: file.source, shared: self.shared, reported: &file.reported }
+    fn context<'s>(&'s self, file: &'s RulesFile<'_>) -> CompileContext<'s> {
+        CompileContext { source: file.source, shared: self.shared, reported: &file.reported }
     }
 
     /// The first file that has a field, and its value.
-    fn only(&self, field: &str) -> Option<(Context<'_>, &Node)> {
+    fn only_section(&self, field: &str) -> Option<(CompileContext<'_>, &YamlNode)> {
         self.files.iter().find_map(|file| Some((self.context(file), &file.root.entry(field)?.node)))
     }
 
     /// The same for the tiers of the short form.
-    fn only_short_tiers(&self) -> Option<(Context<'_>, &Node)> {
+    fn only_short_tiers(&self) -> Option<(CompileContext<'_>, &YamlNode)> {
         self.files.iter().find_map(|file| {
             Some((self.context(file), &file.root.get("rate_limits")?.entry("tiers")?.node))
         })
     }
 
     /// Settings that count for the rules of all files may be given in one of them.
-    fn check_once(&self) {
+    fn check_sections_once(&self) {
         for field in
             ["identify", "tiers", "rate_limits.tiers", "rate_limits.default", "headers", "log_keys"]
         {
             let (outer, inner) = field.split_once('.').map_or((None, field), |(a, b)| (Some(a), b));
-            let find = |root: &Node| -> Option<Span> {
+            let find = |root: &YamlNode| -> Option<Span> {
                 let map = outer.map_or(Some(root), |outer| root.get(outer))?;
                 Some(map.entry(inner)?.key_span)
             };
@@ -378,7 +384,7 @@ impl Files<'_, '_> {
 }
 
 /// A file has the short form or the full one.
-fn check_forms(context: Context<'_>, root: &Node) {
+fn check_forms(context: CompileContext<'_>, root: &YamlNode) {
     let Some(short) = root.entry("rate_limits") else { return };
     for field in ["rules", "tiers"] {
         if let Some(entry) = root.entry(field) {
@@ -392,17 +398,17 @@ fn check_forms(context: Context<'_>, root: &Node) {
 
 /// The names of all rules, also of those with errors, so that one error does not make others.
 #[derive(Default)]
-pub(crate) struct Names {
+pub(crate) struct RuleNames {
     known: HashMap<Box<str>, usize>,
 }
 
-impl Names {
+impl RuleNames {
     /// Reads all names; reports those given twice.
-    fn of<'a>(files: impl Iterator<Item = (Context<'a>, &'a Node)>) -> Names {
+    fn of<'a>(files: impl Iterator<Item = (CompileContext<'a>, &'a YamlNode)>) -> RuleNames {
         let mut known: HashMap<Box<str>, usize> = HashMap::new();
         let mut places = Vec::new();
         for (context, root) in files {
-            for node in root.get("rules").map(Node::items).unwrap_or_default() {
+            for node in root.get("rules").map(YamlNode::items).unwrap_or_default() {
                 let Some((name, span)) =
                     node.get("name").and_then(|name| Some((name.text()?, name.span)))
                 else {
@@ -420,7 +426,7 @@ impl Names {
                 }
             }
         }
-        Names { known }
+        RuleNames { known }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

@@ -6,9 +6,9 @@
 //! What it forces or gives back is done after that, whatever was decided: it is about work that has
 //! already happened, and never refuses.
 
-mod asked;
 mod deciding;
-mod stated;
+mod plans;
+mod stated_limits;
 mod status;
 mod unit;
 
@@ -17,16 +17,16 @@ use std::fmt;
 use tollgate::{Clock, Micros, Now};
 
 use crate::answer::Answer;
-use crate::gatekeeper::{Answering, Gatekeeper, Version};
-use crate::plan::Plan;
+use crate::gatekeeper::{Gatekeeper, InfallibleStore, RulesVersion};
+use crate::join::join_both;
+use crate::plan::RequestPlan;
 use crate::rule_set::RuleSet;
-use crate::together::both;
-use asked::Asked;
+use plans::DescriptorPlans;
 
 pub use crate::import::tree::WILDCARD_BYTES_MAX;
-pub use stated::STATED_LIMITS_MAX;
-pub(crate) use stated::StatedSets;
-pub use status::{CurrentLimit, Described, Status};
+pub use stated_limits::STATED_LIMITS_MAX;
+pub(crate) use stated_limits::StatedLimitTable;
+pub use status::{CurrentLimit, DescriptorAnswer, Status};
 pub use unit::Unit;
 
 /// The most descriptors of one request.
@@ -44,7 +44,7 @@ pub const FORCE: &str = "force";
 
 /// A named value of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entry<'a> {
+pub struct DescriptorEntry<'a> {
     /// What it is.
     pub name: &'a str,
     /// May be empty.
@@ -75,7 +75,7 @@ pub struct StatedLimit {
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'a> {
     /// In order, the entry [`ACT`] among them if it was sent.
-    pub entries: &'a [Entry<'a>],
+    pub entries: &'a [DescriptorEntry<'a>],
     /// `None`: nobody said, so that a rule's own cost counts, and 1 in imported files.
     pub hits: Option<Hits>,
     /// The limit that the asker states.
@@ -182,7 +182,7 @@ impl DescriptorAsk<'_> {
 
 impl<'a> Descriptor<'a> {
     /// The entries that are facts.
-    pub fn facts(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+    pub fn facts(&self) -> impl Iterator<Item = DescriptorEntry<'a>> + use<'a> {
         self.entries.iter().copied().filter(|entry| entry.name != ACT)
     }
 
@@ -204,42 +204,42 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Decides a request of descriptors under this version of the rules: one status for each, in order.
     pub async fn decide_descriptors_by<'n>(
         &self,
-        rules: Version,
+        rules: RulesVersion,
         ask: &DescriptorAsk<'_>,
         now: impl Into<Now<'n>>,
-    ) -> Result<Described, DescriptorError> {
+    ) -> Result<DescriptorAnswer, DescriptorError> {
         let asked_at = now.into();
         let now = asked_at.instant();
         ask.check()?;
         let of_file = rules.domain(ask.domain).is_some();
-        let mut asked = Asked::new((&rules, &self.stated), ask, now)
-            .inspect_err(|error| self.tell_undecided(&rules, *error, now))?;
-        self.count(&asked.first, now);
-        self.count(&asked.refunds, now);
-        self.count(&asked.forces, now);
-        let Asked { first, refunds, forces, each, .. } = &mut asked;
+        let mut asked = DescriptorPlans::new((&rules, &self.stated), ask, now)
+            .inspect_err(|error| self.notify_undecided(&rules, *error, now))?;
+        self.count_skipped(&asked.takes, now);
+        self.count_skipped(&asked.refunds, now);
+        self.count_skipped(&asked.forces, now);
+        let DescriptorPlans { takes: first, refunds, forces, descriptors: each, .. } = &mut asked;
         // A store is asked in this order, and waited for once: each wait is as long as its deadline.
-        let take = self.take_asked(first, each, asked_at);
-        let after = both(self.give_back(refunds, asked_at), self.force(forces, asked_at));
-        let ((told, entries), (given_back, forced)) = both(take, after).await;
+        let take = self.take_planned(first, each, asked_at);
+        let after = join_both(self.give_back(refunds, asked_at), self.force(forces, asked_at));
+        let ((told, entries), (given_back, forced)) = join_both(take, after).await;
         let statuses = asked.statuses(&entries, (&given_back, &forced), now);
-        let stated = std::mem::take(&mut asked.first.stated);
+        let stated = std::mem::take(&mut asked.takes.stated);
         drop(asked);
-        let answer = Answer::new(rules, (told, entries)).stating(stated);
-        Ok(Described::new(answer, statuses, of_file))
+        let answer = Answer::new(rules, (told, entries)).with_stated_limits(stated);
+        Ok(DescriptorAnswer::new(answer, statuses, of_file))
     }
 
     /// Tells observers of a request that is refused without asking any limit; also for listeners that do not
     /// even read it.
     #[cold]
-    pub fn tell_undecided(&self, rules: &RuleSet, error: DescriptorError, now: Micros) {
+    pub fn notify_undecided(&self, rules: &RuleSet, error: DescriptorError, now: Micros) {
         if error.is_refusal() {
-            let (told, entries) = self.too_many(now);
-            self.tell(&Plan::empty(rules, true), &told, &entries);
+            let (told, entries) = self.refuse_too_many_limits(now);
+            self.notify(&RequestPlan::empty(rules, true), &told, &entries);
         }
     }
 }

@@ -63,14 +63,14 @@ pub struct Diagnostic {
     pub message: String,
     /// What to write instead.
     pub hint: Option<String>,
-    place: Option<Place>,
+    location: Option<SourceSpan>,
     /// A second place, such as the first of two equal names, and what it is.
-    also: Option<(Place, String)>,
+    second_location: Option<(SourceSpan, String)>,
 }
 
 /// A span and the source it is in.
 #[derive(Clone, Debug)]
-struct Place {
+struct SourceSpan {
     source: Source,
     span: Span,
 }
@@ -78,8 +78,8 @@ struct Place {
 impl Diagnostic {
     /// An error at a place.
     pub fn error(source: &Source, span: Span, problem: Problem) -> Diagnostic {
-        let place = Some(Place { source: source.clone(), span });
-        Diagnostic { place, ..Diagnostic::of_file(source.name(), problem) }
+        let place = Some(SourceSpan { source: source.clone(), span });
+        Diagnostic { location: place, ..Diagnostic::of_file(source.name(), problem) }
     }
 
     /// A warning at a place.
@@ -91,24 +91,25 @@ impl Diagnostic {
     pub fn of_file(name: &str, problem: Problem) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
-            file: fit_to_show(name),
-            message: fit_to_show(&problem.message),
-            hint: problem.hint.as_deref().map(fit_to_show),
-            place: None,
-            also: None,
+            file: to_printable(name),
+            message: to_printable(&problem.message),
+            hint: problem.hint.as_deref().map(to_printable),
+            location: None,
+            second_location: None,
         }
     }
 
     /// Points to a second place.
     #[must_use]
     pub fn also(mut self, source: &Source, span: Span, label: impl Into<String>) -> Diagnostic {
-        self.also = Some((Place { source: source.clone(), span }, fit_to_show(&label.into())));
+        self.second_location =
+            Some((SourceSpan { source: source.clone(), span }, to_printable(&label.into())));
         self
     }
 
     /// The place, unless the file as a whole is meant.
     pub fn span(&self) -> Option<Span> {
-        self.place.as_ref().map(|place| place.span)
+        self.location.as_ref().map(|place| place.span)
     }
 
     /// For programs: severity, file, message, hint; line, column and their end, where there is a
@@ -120,10 +121,10 @@ impl Diagnostic {
             "message": self.message,
             "hint": self.hint,
         });
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.location {
             place.add_to(&mut value);
         }
-        if let Some((place, label)) = &self.also {
+        if let Some((place, label)) = &self.second_location {
             let mut also = json!({ "file": place.source.name(), "message": label });
             place.add_to(&mut also);
             value["also"] = also;
@@ -132,7 +133,7 @@ impl Diagnostic {
     }
 }
 
-impl Place {
+impl SourceSpan {
     fn add_to(&self, value: &mut Value) {
         let end = self.source.span_at(self.span.end, 0);
         value["line"] = self.span.line.into();
@@ -144,14 +145,14 @@ impl Place {
 impl fmt::Display for Diagnostic {
     /// As compilers show it, without a line break at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let also = self.also.as_ref().map(|(place, _)| place.span);
+        let also = self.second_location.as_ref().map(|(place, _)| place.span);
         let margin = snippet::margin(self.span().into_iter().chain(also));
         write!(f, "{}: {}", self.severity.as_str(), self.message)?;
-        match &self.place {
+        match &self.location {
             Some(place) => snippet::show(f, (&margin, "-->"), &place.source, place.span)?,
             None => write!(f, "\n{margin}--> {}", self.file)?,
         }
-        if let Some((place, label)) = &self.also {
+        if let Some((place, label)) = &self.second_location {
             write!(f, "\n{margin} = note: {}", label)?;
             snippet::show(f, (&margin, ":::"), &place.source, place.span)?;
         }
@@ -180,7 +181,7 @@ impl Diagnostics {
 
     /// Orders by source as given, then by place. What concerns a file as a whole comes first.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
-        let rank = |file: &str| sources.iter().position(|one| fit_to_show(one.name()) == file);
+        let rank = |file: &str| sources.iter().position(|one| to_printable(one.name()) == file);
         self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
     }
 
@@ -229,7 +230,7 @@ impl Diagnostics {
 }
 
 /// Values of the file stand in messages: without control characters, and not too long.
-fn fit_to_show(text: &str) -> String {
+fn to_printable(text: &str) -> String {
     let mut shown = String::new();
     for (index, c) in text.chars().enumerate() {
         if index == MAX_TEXT {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::descriptors::{ACT, Entry};
+use crate::descriptors::{ACT, DescriptorEntry};
 use crate::identify::network;
 
 /// What is known about one request. Everything is optional: a rule whose key needs a fact that is
@@ -31,7 +31,7 @@ pub struct Facts<'a> {
     /// Whose descriptor it is, if it is one.
     pub domain: Option<&'a str>,
     /// The entries of the descriptor.
-    pub entries: &'a [Entry<'a>],
+    pub entries: &'a [DescriptorEntry<'a>],
 }
 
 impl<'a> Facts<'a> {
@@ -43,9 +43,9 @@ impl<'a> Facts<'a> {
 
     /// The facts that the entries of a descriptor are. Of two entries for one fact the first counts; of
     /// addresses the first that is one.
-    pub fn of_descriptor(domain: &'a str, entries: &'a [Entry<'a>]) -> Facts<'a> {
+    pub fn of_descriptor(domain: &'a str, entries: &'a [DescriptorEntry<'a>]) -> Facts<'a> {
         let mut facts = Facts { domain: Some(domain), entries, ..Facts::default() };
-        for Entry { name, value } in entries {
+        for DescriptorEntry { name, value } in entries {
             match *name {
                 "remote_address" | "masked_remote_address" | "ip" => {
                     if facts.ip.is_none()
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn entries_are_facts() {
-        let entry = |name, value| Entry { name, value };
+        let entry = |name, value| DescriptorEntry { name, value };
         let entries = [
             entry("remote_address", "not an address"),
             entry("masked_remote_address", "192.0.2.0/24"),

@@ -18,16 +18,16 @@ use tollgate::{
     Outcome, Refusal, Store, SystemClock, Terms, Wait,
 };
 
-use crate::answer::{Answer, Binding, Entries, Told};
+use crate::answer::{Answer, AnswerEntries, Binding, Told};
 use crate::changes::Changes;
-use crate::descriptors::StatedSets;
+use crate::descriptors::StatedLimitTable;
 use crate::facts::Facts;
-use crate::observer::{Decided, Observer};
-use crate::plan::{Plan, Standing};
+use crate::join::{join_all, join_both};
+use crate::observer::{DecidedRequest, RulesObserver};
+use crate::plan::{Enforcement, RequestPlan};
 use crate::reservation::Reservations;
 use crate::rule::{Ban, Rule};
 use crate::rule_set::{Override, RuleSet};
-use crate::together::{both, together};
 
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
@@ -38,16 +38,16 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     limiter: Limiter<S, C>,
     pub(crate) reservations: Reservations,
     /// Limits that askers of descriptors state.
-    pub(crate) stated: StatedSets,
-    counts: Counts,
-    observer: Option<Arc<dyn Observer>>,
+    pub(crate) stated: StatedLimitTable,
+    counts: GatekeeperCounters,
+    observer: Option<Arc<dyn RulesObserver>>,
 }
 
 /// The most overrides that can be set at run time: those that stay belong into a file.
 pub const RUN_TIME_OVERRIDES_MAX: usize = 10_000;
 
 /// One version of the rules. Hold it briefly: as long as somebody does, it is not freed.
-pub type Version = arc_swap::Guard<Arc<RuleSet>>;
+pub type RulesVersion = arc_swap::Guard<Arc<RuleSet>>;
 
 /// The question: what is known about a request, and what its sender says about it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +66,7 @@ pub struct Ask<'a> {
 
 /// What happened beside decisions.
 #[derive(Debug, Default)]
-struct Counts {
+struct GatekeeperCounters {
     without_fact: AtomicU64,
     unanswered: AtomicU64,
     left_out: AtomicU64,
@@ -99,8 +99,8 @@ impl<S, C> fmt::Debug for Gatekeeper<S, C> {
 }
 
 /// A store that answers whatever happens.
-pub trait Answering: Store<Error = Infallible> {}
-impl<S: Store<Error = Infallible>> Answering for S {}
+pub trait InfallibleStore: Store<Error = Infallible> {}
+impl<S: Store<Error = Infallible>> InfallibleStore for S {}
 
 /// What a future answers that waits for nothing, such as all of a gatekeeper whose store is in this
 /// process.
@@ -109,7 +109,7 @@ impl<S: Store<Error = Infallible>> Answering for S {}
 ///
 /// If it does wait.
 #[inline]
-pub fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub fn expect_ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("a store in this process answers at once"),
@@ -119,32 +119,32 @@ pub fn at_once<T>(future: impl Future<Output = T>) -> T {
 impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides a request under all rules that apply to it: all limits are charged, or none is.
     pub fn decide(&self, ask: &Ask<'_>) -> Answer {
-        at_once(self.decide_by(self.rules(), ask, self.as_read(self.now())))
+        expect_ready(self.decide_by(self.rules(), ask, self.clock_instant(self.now())))
     }
 
     /// The same at an instant of your choosing.
     pub fn decide_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        at_once(self.decide_by(self.rules(), ask, now))
+        expect_ready(self.decide_by(self.rules(), ask, now))
     }
 
     /// What [`Gatekeeper::decide`] would answer; charges nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Answer {
-        at_once(self.peek_by(self.rules(), ask, self.as_read(self.now())))
+        expect_ready(self.peek_by(self.rules(), ask, self.clock_instant(self.now())))
     }
 
     /// Gives back what a request like this one costs, as if charged now; the answer tells what is
     /// there after that.
     pub fn refund(&self, ask: &Ask<'_>) -> Answer {
-        at_once(self.refund_by(self.rules(), ask, self.as_read(self.now())))
+        expect_ready(self.refund_by(self.rules(), ask, self.clock_instant(self.now())))
     }
 
     /// The same at an instant of your choosing.
     pub fn refund_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        at_once(self.refund_by(self.rules(), ask, now))
+        expect_ready(self.refund_by(self.rules(), ask, now))
     }
 }
 
-impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Decides by these rules.
     pub fn new(rules: RuleSet, limiter: Limiter<S, C>) -> Gatekeeper<S, C> {
         Gatekeeper {
@@ -152,20 +152,20 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             overrides: Mutex::default(),
             limiter,
             reservations: Reservations::default(),
-            stated: StatedSets::default(),
-            counts: Counts::default(),
+            stated: StatedLimitTable::default(),
+            counts: GatekeeperCounters::default(),
             observer: None,
         }
     }
 
     /// Tells `observer` of every request that is decided.
     #[must_use]
-    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Gatekeeper<S, C> {
+    pub fn observed_by(self, observer: Arc<dyn RulesObserver>) -> Gatekeeper<S, C> {
         Gatekeeper { observer: Some(observer), ..self }
     }
 
     /// The rules in force.
-    pub fn rules(&self) -> Version {
+    pub fn rules(&self) -> RulesVersion {
         self.rules.load()
     }
 
@@ -173,8 +173,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// with. What callers have used stays, as far as limits do; so do overrides that were set at run
     /// time, and the tallies of rules that keep their name.
     pub fn replace(&self, mut rules: RuleSet) -> Changes {
-        let mut overrides = self.changing();
-        overrides.retain(|one| one.stands_at(self.now()));
+        let mut overrides = self.lock_overrides();
+        overrides.retain(|one| one.is_active_at(self.now()));
         let before = self.rules.load();
         let changes = Changes::between(&before, &rules);
         rules.inherit(&before);
@@ -192,9 +192,9 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         now: Micros,
         change: impl FnOnce(&mut Vec<Arc<Override>>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut overrides = self.changing();
+        let mut overrides = self.lock_overrides();
         let mut changed = overrides.clone();
-        changed.retain(|one| one.stands_at(now));
+        changed.retain(|one| one.is_active_at(now));
         let done = change(&mut changed)?;
         self.rules.store(Arc::new(self.rules.load().with_overrides(&changed)));
         *overrides = changed;
@@ -204,13 +204,13 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// The overrides that were set at run time and have not ended; also those of rules that are gone,
     /// which apply again if their rule comes back.
     pub fn overrides(&self) -> Vec<Arc<Override>> {
-        let (overrides, now) = (self.changing(), self.now());
-        overrides.iter().filter(|one| one.stands_at(now)).cloned().collect()
+        let (overrides, now) = (self.lock_overrides(), self.now());
+        overrides.iter().filter(|one| one.is_active_at(now)).cloned().collect()
     }
 
     /// Whoever changes rules or overrides goes alone. What a panic left is whole: it is replaced, not
     /// changed.
-    fn changing(&self) -> MutexGuard<'_, Vec<Arc<Override>>> {
+    fn lock_overrides(&self) -> MutexGuard<'_, Vec<Arc<Override>>> {
         self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,7 +236,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// one version, from who is calling to what is answered.
     pub async fn decide_by<'n>(
         &self,
-        rules: Version,
+        rules: RulesVersion,
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
@@ -246,7 +246,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// What [`decide_by`](Gatekeeper::decide_by) would answer; charges nothing.
     pub async fn peek_by<'n>(
         &self,
-        rules: Version,
+        rules: RulesVersion,
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
@@ -257,52 +257,57 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// there after that.
     pub async fn refund_by<'n>(
         &self,
-        rules: Version,
+        rules: RulesVersion,
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
         // To give back and to ask again is one operation, with one deadline.
-        let asked_at = now.into().begin();
+        let asked_at = now.into().begin_operation();
         let now = asked_at.instant();
-        let plan = Plan::new(&rules, ask, now);
+        let plan = RequestPlan::new(&rules, ask, now);
         let nothing = Ask { cost: Some(0), ..*ask };
-        let looking = Plan::new(&rules, &nothing, now);
+        let looking = RequestPlan::new(&rules, &nothing, now);
         let store = self.limiter.store();
         let checks = if plan.is_unanswered() { ArrayVec::new() } else { plan.checks(Act::Take) };
-        let back = together(checks.iter().map(|check| store.refund(check, None, asked_at)));
+        let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
         // A store is asked in this order, and waited for once.
-        let (_, answer) = both(back, self.ask(&looking, Act::Peek, asked_at)).await;
+        let (_, answer) = join_both(back, self.ask(&looking, Act::Peek, asked_at)).await;
         let skipped = plan.skipped;
         drop(checks);
         drop((looking, plan));
-        Answer::new(rules, answer).skipping(skipped)
+        Answer::new(rules, answer).with_skipped_rule(skipped)
     }
 
-    async fn act_by(&self, rules: Version, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
-        let plan = Plan::new(&rules, ask, now.instant());
+    async fn act_by(&self, rules: RulesVersion, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
+        let plan = RequestPlan::new(&rules, ask, now.instant());
         let answer = self.ask(&plan, act, now).await;
         let skipped = plan.skipped;
         drop(plan);
-        Answer::new(rules, answer).skipping(skipped)
+        Answer::new(rules, answer).with_skipped_rule(skipped)
     }
 
     /// Puts a plan to the store, and tells whoever wants to know.
     #[inline]
-    pub(crate) async fn ask(&self, plan: &Plan<'_>, act: Act, now: Now<'_>) -> (Told, Entries) {
-        self.count(plan, now.instant());
+    pub(crate) async fn ask(
+        &self,
+        plan: &RequestPlan<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> (Told, AnswerEntries) {
+        self.count_skipped(plan, now.instant());
         if plan.is_unanswered() {
-            return self.unanswered(now.instant());
+            return self.refuse_unanswered(now.instant());
         }
         let (told, entries) = self.ask_store(plan, act, now).await;
-        if act == Act::Take && !plan.only_asks {
-            self.tell(plan, &told, &entries);
+        if act == Act::Take && !plan.peek_only {
+            self.notify(plan, &told, &entries);
         }
         (told, entries)
     }
 
     /// Tells what was decided.
-    pub(crate) fn tell(&self, plan: &Plan<'_>, told: &Told, entries: &Entries) {
-        let decided = Decided::new(plan, told, entries);
+    pub(crate) fn notify(&self, plan: &RequestPlan<'_>, told: &Told, entries: &AnswerEntries) {
+        let decided = DecidedRequest::new(plan, told, entries);
         decided.tally();
         if let Some(observer) = &self.observer {
             observer.decided(&decided);
@@ -311,52 +316,52 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     pub(crate) async fn ask_store(
         &self,
-        plan: &Plan<'_>,
+        plan: &RequestPlan<'_>,
         act: Act,
         now: Now<'_>,
-    ) -> (Told, Entries) {
-        if plan.too_many {
-            return self.too_many(now.instant());
+    ) -> (Told, AnswerEntries) {
+        if plan.too_many_limits {
+            return self.refuse_too_many_limits(now.instant());
         }
         // A refusal that counts towards a ban is told within the deadline of the decision.
         let bans = act == Act::Take && plan.limits.iter().any(|one| plan.rule(one).ban.is_some());
-        let now = if bans { now.begin() } else { now };
+        let now = if bans { now.begin_operation() } else { now };
         let store = self.limiter.store();
         if store.any_block(now.instant())
-            && let Some(refusal) = self.blocked(plan, now).await
+            && let Some(refusal) = self.refuse_blocked(plan, now).await
         {
             return refusal;
         }
         match &plan.limits[..] {
             // Nearly every request: no list of outcomes to fill, and the store's shortest way.
-            [only] if only.standing == Standing::Enforced => {
+            [only] if only.enforcement == Enforcement::Enforced => {
                 let mut outcome = [Outcome::default()];
                 let check = [plan.check(only, act)];
                 let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
                 let told = Told::new(&decision, Some(Binding::Limit(0)));
-                self.settle(plan, (told, act), (&decision, &[decision.outcome()]), now).await
+                self.apply_bans(plan, (told, act), (&decision, &[decision.outcome()]), now).await
             }
             several => {
                 let mut outcomes = [Outcome::default(); MAX_LIMITS];
                 let outcomes = &mut outcomes[..several.len()];
                 let Ok(decision) = store.decide_each(&plan.checks(act), now, outcomes).await;
-                let enforced = several.iter().any(|one| one.standing == Standing::Enforced);
+                let enforced = several.iter().any(|one| one.enforcement == Enforcement::Enforced);
                 let binding = enforced.then_some(Binding::Limit(decision.binding()));
                 let told = Told::new(&decision, binding);
-                self.settle(plan, (told, act), (&decision, outcomes), now).await
+                self.apply_bans(plan, (told, act), (&decision, outcomes), now).await
             }
         }
     }
 
     /// What follows from a decision: a refusal may count towards a ban.
     #[inline]
-    async fn settle(
+    async fn apply_bans(
         &self,
-        plan: &Plan<'_>,
+        plan: &RequestPlan<'_>,
         (mut told, act): (Told, Act),
         (decision, outcomes): (&Decision, &[Outcome]),
         now: Now<'_>,
-    ) -> (Told, Entries) {
+    ) -> (Told, AnswerEntries) {
         if told.refusal == Some(Refusal::OverLimit)
             && act == Act::Take
             && let Some(block) = self.ban(plan, (decision, outcomes), now).await
@@ -368,11 +373,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// The refusal, if the caller is blocked under one of the rules.
     #[cold]
-    async fn blocked(&self, plan: &Plan<'_>, asked_at: Now<'_>) -> Option<(Told, Entries)> {
+    async fn refuse_blocked(
+        &self,
+        plan: &RequestPlan<'_>,
+        asked_at: Now<'_>,
+    ) -> Option<(Told, AnswerEntries)> {
         let (store, now) = (self.limiter.store(), asked_at.instant());
         let mut waits = [None; MAX_LIMITS];
         for (planned, wait) in plan.limits.iter().zip(&mut waits) {
-            if planned.standing == Standing::Enforced {
+            if planned.enforcement == Enforcement::Enforced {
                 let key = plan.rule(planned).scoped("block", plan.caller(planned));
                 *wait = store.blocked((&key).into(), now);
             }
@@ -403,7 +412,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     #[cold]
     async fn ban(
         &self,
-        plan: &Plan<'_>,
+        plan: &RequestPlan<'_>,
         (decision, outcomes): (&Decision, &[Outcome]),
         now: Now<'_>,
     ) -> Option<Wait> {
@@ -412,16 +421,16 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
             let rule = plan.rule(planned);
             // A decision that found no room refuses, and no limit is to blame.
-            let refused = planned.standing == Standing::Enforced && decision.violates(index);
+            let refused = planned.enforcement == Enforcement::Enforced && decision.violates(index);
             let counts = refused && counts_towards_bans(outcome.decided_by);
             let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
             // A rule whose three limits all refuse a key has refused it once.
-            let counted = (planned.place.rule, planned.of, planned.caller);
+            let counted = (planned.limit_ref.rule, planned.descriptor, planned.caller);
             if last.replace(counted) == Some(counted) {
                 continue;
             }
             let check = plan.check(planned, Act::Take);
-            let (caller, terms) = (plan.caller(planned), check.its_terms());
+            let (caller, terms) = (plan.caller(planned), check.requested_terms());
             longest = longest.max(self.count_refusal(rule, ban, caller, terms, now).await);
         }
         longest
@@ -456,7 +465,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// More enforced limits apply than one decision holds. To leave some out would be to switch
     /// them off, for whoever knows how to meet enough others.
     #[cold]
-    pub(crate) fn too_many(&self, now: Micros) -> (Told, Entries) {
+    pub(crate) fn refuse_too_many_limits(&self, now: Micros) -> (Told, AnswerEntries) {
         let outcome = Outcome {
             retry_after: Wait::NEVER,
             reset_after: Wait::NEVER,
@@ -471,25 +480,26 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             outcome,
             binding: None,
         };
-        (told, Entries::default())
+        (told, AnswerEntries::default())
     }
 
     /// No rule could be asked. Whoever takes that for an answer is refused.
     #[cold]
-    fn unanswered(&self, now: Micros) -> (Told, Entries) {
+    fn refuse_unanswered(&self, now: Micros) -> (Told, AnswerEntries) {
         self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
         let decision = Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
-        (Told::new(&decision, None), Entries::default())
+        (Told::new(&decision, None), AnswerEntries::default())
     }
 
     /// Counts what a plan leaves out, and tells of rules that were skipped.
-    pub(crate) fn count(&self, plan: &Plan<'_>, now: Micros) {
+    pub(crate) fn count_skipped(&self, plan: &RequestPlan<'_>, now: Micros) {
         if let (Some(skipped), Some(observer)) = (plan.skipped, &self.observer) {
             observer.missing_facts(&skipped.facts(plan.rules()), now);
         }
-        for (counter, by) in
-            [(&self.counts.without_fact, plan.without_fact), (&self.counts.left_out, plan.left_out)]
-        {
+        for (counter, by) in [
+            (&self.counts.without_fact, plan.rules_without_fact),
+            (&self.counts.left_out, plan.limits_left_out),
+        ] {
             if by > 0 {
                 counter.fetch_add(by.into(), Ordering::Relaxed);
             }
@@ -502,7 +512,7 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     }
 
     /// An instant that was read from the gatekeeper's clock, as against one of the caller's choosing.
-    pub fn as_read(&self, now: Micros) -> Now<'_> {
+    pub fn clock_instant(&self, now: Micros) -> Now<'_> {
         Now::read(now, self.limiter.clock())
     }
 }

@@ -27,9 +27,9 @@ use tollgate::Micros;
 use crate::facts::{Facts, Headers};
 use crate::matcher::contains;
 
-use address::FromTheRight;
+use address::ReverseListEntries;
 #[cfg(feature = "jwt")]
-use jwt::Jwt;
+use jwt::JwtVerifier;
 
 pub(crate) use address::{ENTRIES_MAX, network};
 
@@ -39,7 +39,7 @@ pub struct Identify {
     /// Whose forwarding, user and tier headers count.
     pub trusted_peers: Vec<IpNet>,
     /// Who the user is.
-    pub user: UserFrom,
+    pub user: UserSource,
     /// The header that carries an API key, in small letters.
     pub api_key_header: Option<Box<str>>,
     /// The header that names the tier, in small letters.
@@ -49,7 +49,7 @@ pub struct Identify {
     /// The tier of everybody else.
     pub default_tier: Option<Box<str>>,
     /// Where the client's address is.
-    pub address: AddressFrom,
+    pub address: AddressSource,
     /// How many bits of an IPv6 address are one caller.
     pub ipv6_prefix: u8,
     /// If the trusted proxies are known by their number only: how many there are, from 1 to 32. The
@@ -62,7 +62,7 @@ pub struct Identify {
 /// Who the user is. Exactly one place says so, as with addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum UserFrom {
+pub enum UserSource {
     /// Nobody says so.
     #[default]
     Nowhere,
@@ -72,18 +72,18 @@ pub enum UserFrom {
     ApiKey(Box<str>),
     /// A claim of a signed token.
     #[cfg(feature = "jwt")]
-    Jwt(Arc<Jwt>),
+    Jwt(Arc<JwtVerifier>),
 }
 
 /// Where the client's address is. Exactly one place: whoever believes two headers believes whichever
 /// the client chose to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AddressFrom {
+pub enum AddressSource {
     /// The peer itself.
     Peer,
     /// `X-Forwarded-For`.
     XForwardedFor,
-    /// `Forwarded` (RFC 7239).
+    /// `ForwardedRequest` (RFC 7239).
     Forwarded,
     /// Another header, in small letters, that has one address.
     Header(Box<str>),
@@ -105,12 +105,12 @@ impl Default for Identify {
         let loopback = ["127.0.0.0/8", "::1/128"];
         Identify {
             trusted_peers: loopback.map(|net| net.parse().expect("a network")).into(),
-            user: UserFrom::Nowhere,
+            user: UserSource::Nowhere,
             api_key_header: None,
             tier_header: None,
             tier_of_user: HashMap::new(),
             default_tier: None,
-            address: AddressFrom::XForwardedFor,
+            address: AddressSource::XForwardedFor,
             ipv6_prefix: 64,
             trusted_hops: None,
             nat64: false,
@@ -162,7 +162,7 @@ impl fmt::Debug for Identity<'_> {
             .field("ip", &self.ip)
             .field("user", &self.user)
             .field("tier", &self.tier)
-            .field("api_key", &self.api_key.as_deref().map(api_key::hashed))
+            .field("api_key", &self.api_key.as_deref().map(api_key::hash_api_key))
             .finish()
     }
 }
@@ -181,17 +181,17 @@ impl Identify {
         now: Micros,
     ) -> Identity<'a> {
         let peer = peer.to_canonical();
-        let proven = self.proven(headers, now);
+        let proven = self.proven_identity(headers, now);
         if !self.trusts(peer) {
-            return Identity { ip: Some(self.one_form(peer)), ..proven };
+            return Identity { ip: Some(self.canonical_address(peer)), ..proven };
         }
         let header = |name: &'_ str| headers.only(name);
         let named = || match &self.user {
-            UserFrom::Header(name) => header(name),
+            UserSource::Header(name) => header(name),
             _ => None,
         };
         Identity {
-            ip: Some(self.one_form(self.client_of(peer, headers))),
+            ip: Some(self.canonical_address(self.client_of(peer, headers))),
             user: proven.user.or_else(named),
             api_key: proven.api_key,
             tier: proven.tier.or_else(|| header(self.tier_header.as_deref()?)),
@@ -200,18 +200,18 @@ impl Identify {
 
     /// What callers prove themselves, whoever passes it on.
     #[cfg_attr(not(feature = "jwt"), expect(unused_variables, reason = "only tokens end"))]
-    fn proven<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
+    fn proven_identity<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
         // A key sent twice is still a key: to take it for none would set its owner free. Two different
         // ones are for whoever reads requests to refuse: see `RuleSet::makes_keys_of`.
         let secret = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
         let mut proven = Identity { api_key: secret(&self.api_key_header), ..Identity::default() };
         match &self.user {
-            UserFrom::ApiKey(name) => {
+            UserSource::ApiKey(name) => {
                 let key = headers.header(name).filter(|key| !key.is_empty());
-                proven.user = key.map(|key| Cow::Owned(api_key::hashed(&key).to_string()));
+                proven.user = key.map(|key| Cow::Owned(api_key::hash_api_key(&key).to_string()));
             }
             #[cfg(feature = "jwt")]
-            UserFrom::Jwt(jwt) => {
+            UserSource::Jwt(jwt) => {
                 let said = jwt.read(headers, now);
                 let (user, tier) = said.map(|said| (said.user, said.tier)).unwrap_or_default();
                 // A tier is somebody's.
@@ -219,7 +219,7 @@ impl Identify {
                 let owned = |text: Arc<str>| Cow::Owned(text.as_ref().to_owned());
                 (proven.user, proven.tier) = (user.map(owned), tier.map(owned));
             }
-            UserFrom::Nowhere | UserFrom::Header(_) => {}
+            UserSource::Nowhere | UserSource::Header(_) => {}
         }
         proven
     }
@@ -230,27 +230,27 @@ impl Identify {
         match (stated.headers, stated.ip) {
             (None, _) => Identity::default(),
             (Some(headers), Some(ip)) => self.identify(ip, headers, now),
-            (Some(headers), None) => self.proven(headers, now),
+            (Some(headers), None) => self.proven_identity(headers, now),
         }
     }
 
     /// The client that a trusted peer asks for.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
         // What an entry says, unless it is none that a proxy writes.
-        type Read = fn(&str) -> Option<Option<IpAddr>>;
-        let (name, in_quotes, read): (_, _, Read) = match &self.address {
-            AddressFrom::Peer => return peer,
-            AddressFrom::XForwardedFor => {
+        type AddressParser = fn(&str) -> Option<Option<IpAddr>>;
+        let (name, in_quotes, read): (_, _, AddressParser) = match &self.address {
+            AddressSource::Peer => return peer,
+            AddressSource::XForwardedFor => {
                 ("x-forwarded-for", false, |text| Some(address::entry(text)))
             }
-            AddressFrom::Forwarded => ("forwarded", true, forwarded::forwarded_for),
+            AddressSource::Forwarded => ("forwarded", true, forwarded::forwarded_for),
             // One address, not a chain: two of them are somebody's trick.
-            AddressFrom::Header(name) => {
+            AddressSource::Header(name) => {
                 return headers.only(name).and_then(|text| address::entry(&text)).unwrap_or(peer);
             }
         };
         let Some(list) = headers.joined(name) else { return peer };
-        let mut entries = FromTheRight::new(&list, in_quotes).map_while(read);
+        let mut entries = ReverseListEntries::new(&list, in_quotes).map_while(read);
         if let Some(hops) = self.trusted_hops {
             // The last proxy wrote the last entry, the one before it that before, the first of them
             // the client's. Whoever came by a shorter way is known by the peer's address.
@@ -268,7 +268,7 @@ impl Identify {
 
     /// An address in its one form. Translated addresses only change form when it is known whose they
     /// are: to trust one because of the IPv4 address in it would be to trust whoever can write it.
-    pub(crate) fn one_form(&self, ip: IpAddr) -> IpAddr {
+    pub(crate) fn canonical_address(&self, ip: IpAddr) -> IpAddr {
         let ip = ip.to_canonical();
         if self.nat64 { address::translated(ip) } else { ip }
     }
@@ -276,36 +276,36 @@ impl Identify {
     /// The headers by which callers prove who they are: API key and token.
     pub(crate) fn proving_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {
-            UserFrom::ApiKey(name) => Some(&**name),
+            UserSource::ApiKey(name) => Some(&**name),
             #[cfg(feature = "jwt")]
-            UserFrom::Jwt(jwt) => Some(jwt.header()),
-            UserFrom::Header(_) | UserFrom::Nowhere => None,
+            UserSource::Jwt(jwt) => Some(jwt.header()),
+            UserSource::Header(_) | UserSource::Nowhere => None,
         };
         self.api_key_header.as_deref().into_iter().chain(of_user)
     }
 
     /// The headers in which trusted peers say who is calling, each in one value: user and address.
-    pub(crate) fn passed_on_headers(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn forwarded_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {
-            UserFrom::Header(name) => Some(&**name),
+            UserSource::Header(name) => Some(&**name),
             _ => None,
         };
         let of_address = match &self.address {
-            AddressFrom::Header(name) => Some(&**name),
-            AddressFrom::Peer | AddressFrom::XForwardedFor | AddressFrom::Forwarded => None,
+            AddressSource::Header(name) => Some(&**name),
+            AddressSource::Peer | AddressSource::XForwardedFor | AddressSource::Forwarded => None,
         };
         of_user.into_iter().chain(of_address)
     }
 
     /// Whether requests can name a user.
     pub(crate) fn finds_users(&self) -> bool {
-        !matches!(self.user, UserFrom::Nowhere)
+        !matches!(self.user, UserSource::Nowhere)
     }
 
     /// Whether requests can name a tier.
     pub(crate) fn finds_tiers(&self) -> bool {
         #[cfg(feature = "jwt")]
-        if let UserFrom::Jwt(jwt) = &self.user
+        if let UserSource::Jwt(jwt) = &self.user
             && jwt.names_tiers()
         {
             return true;
@@ -318,7 +318,7 @@ impl Identify {
     pub fn keys_file(&self) -> Option<&Path> {
         match &self.user {
             #[cfg(feature = "jwt")]
-            UserFrom::Jwt(jwt) => Some(jwt.keys_file()),
+            UserSource::Jwt(jwt) => Some(jwt.keys_file()),
             _ => None,
         }
     }
@@ -327,16 +327,16 @@ impl Identify {
     pub fn jwt_stats(&self) -> JwtStats {
         match &self.user {
             #[cfg(feature = "jwt")]
-            UserFrom::Jwt(jwt) => jwt.stats(),
+            UserSource::Jwt(jwt) => jwt.stats(),
             _ => JwtStats::default(),
         }
     }
 
     /// Goes on with the verified tokens and the counts of a version before, if it has the same keys
     /// and looks for the same: a changed rule is no reason to verify all tokens again.
-    pub fn go_on_from(&mut self, before: &Identify) {
+    pub fn inherit_tokens(&mut self, before: &Identify) {
         #[cfg(feature = "jwt")]
-        if let (UserFrom::Jwt(new), UserFrom::Jwt(old)) = (&mut self.user, &before.user)
+        if let (UserSource::Jwt(new), UserSource::Jwt(old)) = (&mut self.user, &before.user)
             && new == old
         {
             *new = Arc::clone(old);
@@ -353,7 +353,7 @@ mod tests {
     fn identify() -> Identify {
         Identify {
             trusted_peers: vec!["10.0.0.0/8".parse().unwrap()],
-            user: UserFrom::Header("x-user-id".into()),
+            user: UserSource::Header("x-user-id".into()),
             tier_header: Some("x-tier".into()),
             ..Identify::default()
         }
@@ -410,7 +410,7 @@ mod tests {
     fn one_header_is_believed() {
         let headers =
             vec![("X-Forwarded-For", "1.1.1.1"), ("Forwarded", "for=203.0.113.9;proto=https")];
-        let forwarded = Identify { address: AddressFrom::Forwarded, ..identify() };
+        let forwarded = Identify { address: AddressSource::Forwarded, ..identify() };
         assert_eq!(forwarded.identify(ip("10.0.0.1"), &headers, NOW).ip, Some(ip("203.0.113.9")));
         assert_eq!(identify().identify(ip("10.0.0.1"), &headers, NOW).ip, Some(ip("1.1.1.1")));
         let quoted = vec![("Forwarded", "for=1.1.1.1, For=\"[2001:db8::1]:4711\"")];

@@ -12,17 +12,17 @@ use tollgate::Algorithm;
 
 use crate::descriptors::Unit;
 use crate::rule::Rule;
-use tree::Tree;
+use tree::DescriptorTree;
 
 /// What a rule of an imported file says that others do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportDetails {
     /// The domain of its file.
     pub domain: Box<str>,
     /// The `name` that stands beside the limit.
     pub name: Option<Box<str>>,
     /// How much is allowed.
-    pub allows: Allows,
+    pub allows: ImportedAllowance,
     /// Names of limits that do not count where this one does.
     pub replaces: Vec<Box<str>>,
     /// Refuses only where all such limits of a request do.
@@ -31,7 +31,7 @@ pub struct Imported {
 
 /// How much an imported rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allows {
+pub enum ImportedAllowance {
     /// What its limit says.
     Limited,
     /// Nothing, in this time.
@@ -42,9 +42,9 @@ pub enum Allows {
 
 /// A domain that a file defines.
 #[derive(Debug)]
-pub(crate) struct Domain {
+pub(crate) struct ImportedDomain {
     pub(crate) name: Box<str>,
-    pub(crate) tree: Tree,
+    pub(crate) tree: DescriptorTree,
     /// What limits that whoever asks states are counted as, and how.
     pub(crate) stated: Rule,
     pub(crate) algorithm: Algorithm,

@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tollgate::KeyBuf;
 
-use crate::identify::api_key::hashed;
+use crate::identify::api_key::hash_api_key;
 use crate::matcher::{parse_entry_name, parse_header_name};
+use crate::normalized_facts::{NormalizedFacts, network_of};
 use crate::path::Spelling;
 use crate::problem::Problem;
-use crate::seen::{Seen, network_of};
 
 pub use text::key_text;
 
@@ -22,12 +22,12 @@ pub use text::key_text;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyTemplate {
     /// Of each part the first fact that is present counts. No parts: one key for all.
-    parts: Vec<Vec<Fact>>,
+    parts: Vec<Vec<KeyFactName>>,
 }
 
 /// A fact by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Fact {
+enum KeyFactName {
     User,
     Ip,
     ApiKey,
@@ -42,33 +42,33 @@ enum Fact {
 }
 
 /// The one table of plain facts.
-const FACTS: [(&str, Fact); 7] = [
-    ("user", Fact::User),
-    ("ip", Fact::Ip),
-    ("api_key", Fact::ApiKey),
-    ("tier", Fact::Tier),
-    ("method", Fact::Method),
-    ("path", Fact::Path),
-    ("domain", Fact::Domain),
+const FACTS: [(&str, KeyFactName); 7] = [
+    ("user", KeyFactName::User),
+    ("ip", KeyFactName::Ip),
+    ("api_key", KeyFactName::ApiKey),
+    ("tier", KeyFactName::Tier),
+    ("method", KeyFactName::Method),
+    ("path", KeyFactName::Path),
+    ("domain", KeyFactName::Domain),
 ];
 
 /// What the key of a request is made of.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyFacts<'a> {
-    pub(crate) seen: &'a Seen<'a>,
+    pub(crate) facts: &'a NormalizedFacts<'a>,
     /// The number of the path's spelling.
     pub(crate) spelling: usize,
     /// Of IPv6 addresses so many bits are one caller.
     pub(crate) ipv6_prefix: u8,
 }
 
-impl Fact {
-    fn parse(name: &str) -> Result<Fact, Problem> {
+impl KeyFactName {
+    fn parse(name: &str) -> Result<KeyFactName, Problem> {
         if let Some(header) = name.strip_prefix("header.") {
-            return Ok(Fact::Header(parse_header_name(header)?));
+            return Ok(KeyFactName::Header(parse_header_name(header)?));
         }
         if let Some(entry) = name.strip_prefix("entry.") {
-            return Ok(Fact::Entry(parse_entry_name(entry)?));
+            return Ok(KeyFactName::Entry(parse_entry_name(entry)?));
         }
         let found = FACTS.iter().find(|(known, _)| *known == name);
         found.map(|(_, fact)| fact.clone()).ok_or_else(|| {
@@ -81,8 +81,8 @@ impl Fact {
     /// The name that a key carries beside the value.
     fn name(&self) -> Cow<'_, str> {
         match self {
-            Fact::Header(name) => Cow::Owned(format!("header.{name}")),
-            Fact::Entry(name) => Cow::Owned(format!("entry.{name}")),
+            KeyFactName::Header(name) => Cow::Owned(format!("header.{name}")),
+            KeyFactName::Entry(name) => Cow::Owned(format!("entry.{name}")),
             plain => {
                 let found = FACTS.iter().find(|(_, fact)| fact == plain);
                 Cow::Borrowed(found.map_or("", |(name, _)| *name))
@@ -92,20 +92,20 @@ impl Fact {
 
     /// Adds its value to the key, or says that there is none.
     fn add_to(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
-        let KeyFacts { seen, spelling, ipv6_prefix } = *of;
+        let KeyFacts { facts: seen, spelling, ipv6_prefix } = *of;
         let (name, value) = match self {
-            Fact::User => ("user", seen.user()),
-            Fact::Ip => {
+            KeyFactName::User => ("user", seen.user()),
+            KeyFactName::Ip => {
                 let prefixes = (seen.ip_prefix, ipv6_prefix);
                 return seen.ip.is_some_and(|ip| add_ip(key, ip, prefixes));
             }
-            Fact::ApiKey => ("api_key", seen.hashed_api_key()),
-            Fact::Tier => ("tier", seen.tier),
-            Fact::Method => ("method", seen.method()),
-            Fact::Path => ("path", seen.spelling(spelling).map(Spelling::text)),
-            Fact::Domain => ("domain", seen.facts.domain),
-            Fact::Header(_) => return self.add_header(key, seen),
-            Fact::Entry(_) => return self.add_entry(key, seen),
+            KeyFactName::ApiKey => ("api_key", seen.hashed_api_key()),
+            KeyFactName::Tier => ("tier", seen.tier),
+            KeyFactName::Method => ("method", seen.method()),
+            KeyFactName::Path => ("path", seen.spelling(spelling).map(Spelling::text)),
+            KeyFactName::Domain => ("domain", seen.facts.domain),
+            KeyFactName::Header(_) => return self.add_header(key, seen),
+            KeyFactName::Entry(_) => return self.add_entry(key, seen),
         };
         value.is_some_and(|value| {
             key.add(name, value);
@@ -116,23 +116,23 @@ impl Fact {
     /// Whether its value is an API key, which nobody is to read.
     fn is_api_key(&self) -> bool {
         match self {
-            Fact::ApiKey => true,
-            Fact::Entry(name) => &**name == API_KEY,
+            KeyFactName::ApiKey => true,
+            KeyFactName::Entry(name) => &**name == API_KEY,
             _ => false,
         }
     }
 
     /// An empty value is a value: whoever sends the entry means it.
-    fn add_entry(&self, key: &mut KeyBuf, seen: &Seen<'_>) -> bool {
-        let Fact::Entry(name) = self else { return false };
+    fn add_entry(&self, key: &mut KeyBuf, seen: &NormalizedFacts<'_>) -> bool {
+        let KeyFactName::Entry(name) = self else { return false };
         seen.facts.entries_named(name).next().is_some_and(|value| {
             add_entry(key, name, value);
             true
         })
     }
 
-    fn add_header(&self, key: &mut KeyBuf, seen: &Seen<'_>) -> bool {
-        let Fact::Header(name) = self else { return false };
+    fn add_header(&self, key: &mut KeyBuf, seen: &NormalizedFacts<'_>) -> bool {
+        let KeyFactName::Header(name) = self else { return false };
         let value = seen.facts.headers.and_then(|headers| headers.header(name));
         value.filter(|value| !value.is_empty()).is_some_and(|value| {
             key.add(&self.name(), &value);
@@ -148,7 +148,7 @@ pub(crate) const API_KEY: &str = "api_key";
 /// is everywhere: whoever reads a key must not be able to use it.
 pub(crate) fn add_entry(key: &mut KeyBuf, name: &str, value: &str) {
     match name == API_KEY && !value.is_empty() {
-        true => add_named(key, name, &hashed(value)),
+        true => add_named(key, name, &hash_api_key(value)),
         false => add_named(key, name, value),
     }
 }
@@ -198,7 +198,7 @@ impl KeyTemplate {
             if between.contains('}') {
                 return Err(bad("has a `}` without its `{`"));
             }
-            let facts = inner.split('|').map(|name| Fact::parse(name.trim()));
+            let facts = inner.split('|').map(|name| KeyFactName::parse(name.trim()));
             parts.push(facts.collect::<Result<Vec<_>, _>>()?);
             rest = after;
         }
@@ -216,7 +216,7 @@ impl KeyTemplate {
 
     /// The key of an imported rule: these entries, in order, or one key for all if there are none.
     pub(crate) fn of_entries<'n>(names: impl IntoIterator<Item = &'n str>) -> KeyTemplate {
-        let fact = |name: &str| vec![Fact::Entry(name.into())];
+        let fact = |name: &str| vec![KeyFactName::Entry(name.into())];
         KeyTemplate { parts: names.into_iter().map(fact).collect() }
     }
 
@@ -227,37 +227,41 @@ impl KeyTemplate {
 
     /// Whether its keys may be of one caller each: they have more than what is asked for.
     pub(crate) fn names_caller(&self) -> bool {
-        let is_shared =
-            |fact: &Fact| matches!(fact, Fact::Tier | Fact::Method | Fact::Path | Fact::Domain);
+        let is_shared = |fact: &KeyFactName| {
+            matches!(
+                fact,
+                KeyFactName::Tier | KeyFactName::Method | KeyFactName::Path | KeyFactName::Domain
+            )
+        };
         !self.parts.iter().flatten().all(is_shared)
     }
 
     /// Whether the address is part of some of its keys.
     pub(crate) fn has_ip(&self) -> bool {
-        self.parts.iter().flatten().any(|fact| *fact == Fact::Ip)
+        self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Ip)
     }
 
     /// Whether the tier is part of some of its keys.
     pub(crate) fn has_tier(&self) -> bool {
-        self.parts.iter().flatten().any(|fact| *fact == Fact::Tier)
+        self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Tier)
     }
 
     /// Whether the path is part of some of its keys.
     pub(crate) fn has_path(&self) -> bool {
-        self.parts.iter().flatten().any(|fact| *fact == Fact::Path)
+        self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Path)
     }
 
     /// The headers that are part of its keys.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().flatten().filter_map(|fact| match fact {
-            Fact::Header(name) => Some(&**name),
+            KeyFactName::Header(name) => Some(&**name),
             _ => None,
         })
     }
 
     /// Of each part the names of the facts that can fill it, in order.
     pub fn parts(&self) -> impl Iterator<Item = Vec<String>> + '_ {
-        let name = |fact: &Fact| fact.name().into_owned();
+        let name = |fact: &KeyFactName| fact.name().into_owned();
         self.parts.iter().map(move |facts| facts.iter().map(name).collect())
     }
 
@@ -270,11 +274,12 @@ impl KeyTemplate {
     }
 
     /// The parts that no fact of a request fills, one bit each.
-    pub(crate) fn missing(&self, seen: &Seen<'_>, ipv6_prefix: u8) -> u8 {
+    pub(crate) fn missing(&self, seen: &NormalizedFacts<'_>, ipv6_prefix: u8) -> u8 {
         const { assert!(KeyTemplate::PARTS_MAX <= u8::BITS as usize) };
         let mut scratch = KeyBuf::new();
-        let of = KeyFacts { seen, spelling: 0, ipv6_prefix };
-        let mut filled = |facts: &[Fact]| facts.iter().any(|fact| fact.add_to(&mut scratch, &of));
+        let of = KeyFacts { facts: seen, spelling: 0, ipv6_prefix };
+        let mut filled =
+            |facts: &[KeyFactName]| facts.iter().any(|fact| fact.add_to(&mut scratch, &of));
         let parts = self.parts.iter().enumerate();
         parts.fold(0, |missing, (index, facts)| missing | u8::from(!filled(facts)) << index)
     }
@@ -297,13 +302,15 @@ impl fmt::Display for KeyTemplate {
 mod tests {
     use super::*;
     use crate::facts::Facts;
-    use crate::identify::api_key::hashed;
+    use crate::identify::api_key::hash_api_key;
 
     fn key(template: &str, facts: &Facts<'_>) -> Option<KeyBuf> {
         let mut key = KeyBuf::new();
         let template = KeyTemplate::parse(template).unwrap();
-        let seen = &Seen::new(facts, None);
-        template.write(&mut key, &KeyFacts { seen, spelling: 0, ipv6_prefix: 64 }).then_some(key)
+        let seen = &NormalizedFacts::new(facts, None);
+        template
+            .write(&mut key, &KeyFacts { facts: seen, spelling: 0, ipv6_prefix: 64 })
+            .then_some(key)
     }
 
     #[test]
@@ -324,7 +331,7 @@ mod tests {
         // The hash of an API key is hashed like any other text: to know it is not to be its owner.
         let api_key = |api_key| key("{api_key|ip}", &Facts { api_key, ..anonymous });
         assert_eq!(api_key(Some("abc")), Some(KeyBuf::new().with("api_key", HASH)));
-        assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hashed(HASH))));
+        assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hash_api_key(HASH))));
         assert_eq!(api_key(Some("")), key("{ip}", &anonymous));
         let path = Facts { path: Some("/a//b/?c"), ..named };
         let both = KeyBuf::new().with("user", "42").with("path", "/a/b");

@@ -16,14 +16,14 @@ use tollgate::{
 use crate::compile::read_overrides;
 use crate::descriptors::Unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX, Version};
-use crate::import::Allows;
+use crate::gatekeeper::{Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX, RulesVersion};
+use crate::import::ImportedAllowance;
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
 use crate::plan::tier_key;
 use crate::problem::Problem;
 use crate::rule::{Mode, Rule};
-use crate::rule_set::{Override, Settings};
+use crate::rule_set::{Override, RuleSettings};
 use crate::source::Source;
 use crate::suggest::suggest;
 
@@ -31,7 +31,7 @@ use crate::suggest::suggest;
 #[derive(Debug)]
 pub struct Caller<'a, S = MemoryStore, C = SystemClock> {
     gatekeeper: &'a Gatekeeper<S, C>,
-    rules: Version,
+    rules: RulesVersion,
     rule: u32,
     key: KeyBuf,
     now: Now<'a>,
@@ -47,9 +47,9 @@ pub struct KeyReport {
     /// and whether they were set at run time.
     pub at_run_time: bool,
     /// Why the rule does not refuse this caller, whatever it has used.
-    pub lenient: Option<Leniency>,
+    pub leniency: Option<Leniency>,
     /// The file refuses whoever meets this rule everything.
-    pub closed: bool,
+    pub refuses_everything: bool,
     /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
     /// of all tiers.
     pub limits: Vec<KeyLimit>,
@@ -85,11 +85,11 @@ pub struct KeyLimit {
     pub decision: Decision,
 }
 
-impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// A caller by the name of a rule and its key as people write it: `user=42`, or `42` where that can
     /// mean only one thing.
     pub fn caller(&self, rule: &str, key: &str) -> Result<Caller<'_, S, C>, CallerError> {
-        self.caller_at(rule, key, self.as_read(self.now()))
+        self.caller_at(rule, key, self.clock_instant(self.now()))
     }
 
     /// The same at an instant of your choosing.
@@ -112,7 +112,8 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         };
         let number = number as u32;
         let identify = &rules.settings().identify;
-        let key = rules.at(number).key.parse_key(key, identify).map_err(CallerError::BadKey)?;
+        let key =
+            rules.rule_at(number).key.parse_key(key, identify).map_err(CallerError::BadKey)?;
         Ok(Caller { gatekeeper: self, rules, rule: number, key, now: now.into() })
     }
 }
@@ -126,10 +127,10 @@ pub enum CallerError {
     BadKey(Problem),
 }
 
-impl<S: Answering, C: Clock> Caller<'_, S, C> {
+impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     /// The rule.
     pub fn rule(&self) -> &Rule {
-        self.rules.at(self.rule)
+        self.rules.rule_at(self.rule)
     }
 
     /// Whose use is counted.
@@ -145,20 +146,22 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     /// What is used.
     pub async fn report(&self) -> KeyReport {
         let mut limits = Vec::new();
-        for one in &self.applying() {
+        for one in &self.applying_limits() {
             limits.push(self.report_of(one).await);
         }
         KeyReport {
             blocked_for: self.store().blocked((&self.block_key()).into(), self.at()),
             replaced_by: self.replaced_by().cloned(),
             at_run_time: self.override_number().is_some_and(|one| self.rules.is_run_time(one)),
-            lenient: self.lenient(),
-            closed: Unit::ALL.into_iter().any(|unit| self.allows(Allows::Nothing(unit))),
+            leniency: self.leniency(),
+            refuses_everything: Unit::ALL
+                .into_iter()
+                .any(|unit| self.allows(ImportedAllowance::Nothing(unit))),
             limits,
         }
     }
 
-    async fn report_of(&self, one: &Counted<'_>) -> KeyLimit {
+    async fn report_of(&self, one: &CallerLimit<'_>) -> KeyLimit {
         let limit = &one.limit.limit;
         let check = self.check(limit, &one.key).act(Act::Peek);
         let outcome = &mut [Outcome::default()];
@@ -182,20 +185,20 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     }
 
     /// Why the rule does not refuse this caller, if it does not.
-    pub fn lenient(&self) -> Option<Leniency> {
+    pub fn leniency(&self) -> Option<Leniency> {
         let rule = self.rule();
         match rule.mode {
             _ if self.is_exempt() => Some(Leniency::Exempt),
             Mode::Off => Some(Leniency::Off),
             mode if !mode.enforces(&rule.name, &self.key) => Some(Leniency::Shadow),
             _ if rule.soft => Some(Leniency::Soft),
-            _ if self.allows(Allows::Everything) => Some(Leniency::Unlimited),
+            _ if self.allows(ImportedAllowance::Everything) => Some(Leniency::Unlimited),
             _ => None,
         }
     }
 
     /// Whether the file says so much of this caller, and nobody has set limits in its place.
-    fn allows(&self, how_much: Allows) -> bool {
+    fn allows(&self, how_much: ImportedAllowance) -> bool {
         let imported = self.rule().imported.as_ref();
         imported.is_some_and(|one| one.allows == how_much) && self.replaced_by().is_none()
     }
@@ -203,7 +206,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     /// Whether no rule applies to whom the key names. Others may be exempt for what the key does not
     /// say.
     fn is_exempt(&self) -> bool {
-        let Settings { exempt_ips, exempt_users, identify, .. } = self.rules.settings();
+        let RuleSettings { exempt_ips, exempt_users, identify, .. } = self.rules.settings();
         // A key of IPv6 is a network: all of it has to be exempt.
         let holds = |net: &IpNet, ip: IpAddr| {
             net.contains(&ip) && (ip.is_ipv4() || net.prefix_len() <= identify.ipv6_prefix)
@@ -224,7 +227,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     /// The same, but a block stays.
     pub async fn reset_use(&self) -> bool {
         let mut found = false;
-        for (limit, key) in self.counts() {
+        for (limit, key) in self.limits_with_keys() {
             let Ok(reset) = self.store().reset(&self.check(limit, &key), self.at()).await;
             found |= reset;
         }
@@ -239,7 +242,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
 
     /// Gives back units of every limit, as far as they are used.
     pub async fn grant(&self, units: u64) {
-        for (limit, key) in self.counts() {
+        for (limit, key) in self.limits_with_keys() {
             let check = self.check(limit, &key).cost(units);
             let Ok(()) = self.store().refund(&check, None, self.now).await;
         }
@@ -264,7 +267,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     pub fn set_override(&self, fields: &Value) -> Result<Arc<Override>, OverrideError> {
         let one = self.read_override(fields).map_err(OverrideError::Wrong)?;
         self.gatekeeper.change_overrides(self.at(), |overrides| {
-            overrides.retain(|other| !self.is_mine(other));
+            overrides.retain(|other| !self.is_for_this_caller(other));
             if overrides.len() >= RUN_TIME_OVERRIDES_MAX {
                 return Err(OverrideError::TooMany);
             }
@@ -277,13 +280,13 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     pub fn remove_override(&self) -> bool {
         let removed = self.gatekeeper.change_overrides(self.at(), |overrides| {
             let before = overrides.len();
-            overrides.retain(|other| !self.is_mine(other));
+            overrides.retain(|other| !self.is_for_this_caller(other));
             Ok::<bool, OverrideError>(overrides.len() < before)
         });
         removed.unwrap_or(false)
     }
 
-    fn is_mine(&self, other: &Override) -> bool {
+    fn is_for_this_caller(&self, other: &Override) -> bool {
         *other.rule == *self.rule().name && other.key == self.key
     }
 
@@ -305,7 +308,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
             }
         }
         let text = json!({ "overrides": [entry] }).to_string();
-        let source = Source::from_text("override", &for_yaml(&text));
+        let source = Source::from_text("override", &escape_for_yaml(&text));
         let mut read = read_overrides(&source, &self.rules, self.at())?;
         let one = read.pop().expect("an entry without errors is an override");
         Ok(Arc::new(Override {
@@ -328,12 +331,12 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     }
 
     /// The limits that apply.
-    fn applying(&self) -> Vec<Counted<'_>> {
+    fn applying_limits(&self) -> Vec<CallerLimit<'_>> {
         if let Some(other) = self.replaced_by() {
-            let counted = |limit| Counted { tier: None, limit, key: self.key.clone() };
+            let counted = |limit| CallerLimit { tier: None, limit, key: self.key.clone() };
             return other.limits.iter().map(counted).collect();
         }
-        let mut all = self.of_all_tiers();
+        let mut all = self.limits_of_all_tiers();
         if let Some(tier) = self.tier() {
             let own = all.iter().any(|one| one.tier == Some(tier)).then_some(tier);
             all.retain(|one| one.tier == own);
@@ -349,7 +352,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     }
 
     /// The limits of callers without a tier, then of each tier that counts on its own.
-    fn of_all_tiers(&self) -> Vec<Counted<'_>> {
+    fn limits_of_all_tiers(&self) -> Vec<CallerLimit<'_>> {
         let limits = &self.rule().limits;
         let names = self.rules.tiers().into_iter().enumerate();
         let own = names.filter_map(|(index, name)| {
@@ -359,7 +362,7 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
         std::iter::once((limits.plain(), None, self.key.clone()))
             .chain(own)
             .flat_map(|(list, tier, key)| {
-                list.iter().map(move |limit| Counted { tier, limit, key: key.clone() })
+                list.iter().map(move |limit| CallerLimit { tier, limit, key: key.clone() })
             })
             .collect()
     }
@@ -369,22 +372,22 @@ impl<S: Answering, C: Clock> Caller<'_, S, C> {
     /// remembers here by the others is for whoever asks.
     pub fn has_several_numbers(&self) -> bool {
         let replaced = self.replaced_by().map_or(0, |other| other.limits.len());
-        self.of_all_tiers().len() + replaced > self.counts().len()
+        self.limits_of_all_tiers().len() + replaced > self.limits_with_keys().len()
     }
 
     /// Every count that this caller can have under the rule, each once.
-    fn counts(&self) -> Vec<(&Limit, KeyBuf)> {
+    fn limits_with_keys(&self) -> Vec<(&Limit, KeyBuf)> {
         let mut seen = HashSet::new();
         let replaced = self.replaced_by().map(|other| &other.limits[..]).unwrap_or_default();
         let replaced = replaced.iter().map(|one| (&*one.limit, self.key.clone()));
-        let all = self.of_all_tiers();
+        let all = self.limits_of_all_tiers();
         let all = all.into_iter().map(|one| (&*one.limit.limit, one.key));
         all.chain(replaced).filter(|(limit, key)| seen.insert((limit.id(), key.clone()))).collect()
     }
 }
 
 /// JSON whose texts have no characters that YAML does not allow, which JSON does.
-fn for_yaml(json: &str) -> String {
+fn escape_for_yaml(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for one in json.chars() {
         match one {
@@ -398,7 +401,7 @@ fn for_yaml(json: &str) -> String {
 }
 
 /// A limit and the key that it counts.
-struct Counted<'a> {
+struct CallerLimit<'a> {
     tier: Option<&'a str>,
     limit: &'a RuleLimit,
     key: KeyBuf,

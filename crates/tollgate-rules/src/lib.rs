@@ -46,8 +46,8 @@ pub mod matcher;
 
 pub mod key_template;
 
+mod join;
 pub mod tier;
-mod together;
 
 pub mod calendar;
 
@@ -93,33 +93,37 @@ pub mod import;
 
 mod lints;
 mod missing_facts;
+mod normalized_facts;
 mod plan;
-mod seen;
 mod shape;
 pub mod suggest;
 mod yaml;
 
-pub use answer::{Answer, Judged, Policies};
+pub use answer::{Answer, JudgedLimit, Policies};
 pub use changes::Changes;
-pub use compile::{Compiled, compile};
+pub use compile::{Compilation, compile};
 pub use descriptors::{
-    CurrentLimit, Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Hits, StatedLimit,
-    Status, Unit,
+    CurrentLimit, Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError,
+    Hits, StatedLimit, Status, Unit,
 };
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 pub use facts::{Facts, Headers};
-pub use gatekeeper::{Answering, Ask, Gatekeeper, GatekeeperStats, Version, at_once};
+pub use gatekeeper::{
+    Ask, Gatekeeper, GatekeeperStats, InfallibleStore, RulesVersion, expect_ready,
+};
 pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;
 pub use keys::{Caller, KeyReport};
 pub use missing_facts::MissingFacts;
-pub use observer::{ByRule, Decided, Observer};
+pub use observer::{DecidedRequest, RuleVerdict, RulesObserver};
 pub use overrides::OverrideChange;
-pub use plan::Standing;
+pub use plan::Enforcement;
 pub use problem::Problem;
-pub use reservation::{Due, ReservationId, ReserveError, Reserved, SettleError};
+pub use reservation::{
+    ReservationAnswer, ReservationId, ReserveError, SettleError, SettlementCharges,
+};
 pub use rule::Rule;
-pub use rule_set::{Override, RuleSet, Settings};
+pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};

@@ -10,34 +10,34 @@ use tollgate::limit::Precision;
 use tollgate::{Algorithm, Limit};
 
 use crate::Problem;
-use crate::compile::{Written, unknown_tier};
+use crate::compile::{WrittenRule, unknown_tier};
 use crate::diagnostic::Diagnostic;
 use crate::matcher::{Condition, TextTest};
 use crate::pattern::Pattern;
 use crate::rule::Mode;
-use crate::rule_set::Settings;
+use crate::rule_set::RuleSettings;
 
 /// Everything that can be told without trying requests.
 pub(crate) fn check(
-    rules: &[Written<'_>],
+    rules: &[WrittenRule<'_>],
     tiers: &[Box<str>],
     identified: bool,
-    settings: &Settings,
+    settings: &RuleSettings,
 ) {
     for written in rules.iter().filter(|written| written.rule.mode != Mode::Off) {
-        if let Some(condition) = &written.rule.when {
+        if let Some(condition) = &written.rule.condition {
             check_condition(written, condition, tiers);
         }
         if identified {
             check_facts(written, settings);
         }
-        check_binding(written);
+        check_redundant_limits(written);
     }
     check_fallbacks(rules);
 }
 
-fn check_condition(written: &Written<'_>, condition: &Condition, tiers: &[Box<str>]) {
-    if let Some(reason) = never(condition) {
+fn check_condition(written: &WrittenRule<'_>, condition: &Condition, tiers: &[Box<str>]) {
+    if let Some(reason) = never_holds_because(condition) {
         let problem =
             Problem::new(format!("the rule `{}` never applies: {reason}", written.rule.name))
                 .hint("correct its `match`, or switch it off with `mode: off`");
@@ -55,7 +55,7 @@ fn check_condition(written: &Written<'_>, condition: &Condition, tiers: &[Box<st
 }
 
 /// Why a condition can never hold.
-fn never(condition: &Condition) -> Option<String> {
+fn never_holds_because(condition: &Condition) -> Option<String> {
     let empty = |what: &str| Some(format!("its list of {what} is empty"));
     match condition {
         Condition::Path(patterns) if patterns.is_empty() => empty("paths"),
@@ -72,22 +72,26 @@ fn never(condition: &Condition) -> Option<String> {
             _ => None,
         },
         Condition::Any(any) => {
-            let reasons: Option<Vec<String>> = any.iter().map(never).collect();
+            let reasons: Option<Vec<String>> = any.iter().map(never_holds_because).collect();
             reasons.and_then(|reasons| reasons.into_iter().next())
         }
-        Condition::All(all) => all.iter().find_map(never).or_else(|| contradiction(all)),
-        Condition::Not(inner) if always(inner) => Some("its `not` excludes every request".into()),
+        Condition::All(all) => {
+            all.iter().find_map(never_holds_because).or_else(|| contradiction(all))
+        }
+        Condition::Not(inner) if always_holds(inner) => {
+            Some("its `not` excludes every request".into())
+        }
         _ => None,
     }
 }
 
 /// Whether a condition holds of every request that has a path.
-fn always(condition: &Condition) -> bool {
+fn always_holds(condition: &Condition) -> bool {
     match condition {
         Condition::Path(patterns) => patterns.iter().any(Pattern::is_everything),
-        Condition::All(all) => all.iter().all(always),
-        Condition::Any(any) => any.iter().any(always),
-        Condition::Not(inner) => never(inner).is_some(),
+        Condition::All(all) => all.iter().all(always_holds),
+        Condition::Any(any) => any.iter().any(always_holds),
+        Condition::Not(inner) => never_holds_because(inner).is_some(),
         _ => false,
     }
 }
@@ -139,7 +143,7 @@ fn collect_tiers<'c>(condition: &'c Condition, found: &mut BTreeSet<&'c str>) {
 
 /// Facts may also be passed by whoever asks. But a file that says how callers are identified and
 /// leaves out the one fact that a key needs has most likely forgotten it.
-fn check_facts(written: &Written<'_>, settings: &Settings) {
+fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
     let identify = &settings.identify;
     let tiers_known = !identify.tier_of_user.is_empty() || identify.default_tier.is_some();
     let missing = |fact: &str| match fact {
@@ -165,7 +169,7 @@ fn check_facts(written: &Written<'_>, settings: &Settings) {
 }
 
 /// Limits that another one of the same rule always reaches first.
-fn check_binding(written: &Written<'_>) {
+fn check_redundant_limits(written: &WrittenRule<'_>) {
     let limits = written.rule.limits.plain();
     for (index, one) in limits.iter().enumerate() {
         let stricter = limits
@@ -196,7 +200,7 @@ fn is_within(strict: &Limit, wide: &Limit) -> bool {
     }
     let (units, period) = (u128::from(strict.units()), strict.period().as_micros());
     let (wide_units, wide_period) = (u128::from(wide.units()), wide.period().as_micros());
-    let peak = peak(strict, wide.period());
+    let peak = max_admitted_within(strict, wide.period());
     // Equal ones refuse together: neither is superfluous for the other's sake.
     peak <= u128::from(wide.capacity())
         && units * wide_period <= wide_units * period
@@ -204,7 +208,7 @@ fn is_within(strict: &Limit, wide: &Limit) -> bool {
 }
 
 /// The most that a limit admits within a time that is no longer than its period.
-fn peak(limit: &Limit, within: Duration) -> u128 {
+fn max_admitted_within(limit: &Limit, within: Duration) -> u128 {
     let capacity = u128::from(limit.capacity());
     if limit.algorithm().is_bucket() {
         let refilled = u128::from(limit.units()) * within.as_micros();
@@ -221,14 +225,14 @@ fn peak(limit: &Limit, within: Duration) -> u128 {
 }
 
 /// A fallback that another rule leaves no request.
-fn check_fallbacks(rules: &[Written<'_>]) {
+fn check_fallbacks(rules: &[WrittenRule<'_>]) {
     // What has a path came over HTTP, so that it has an address, too; all else may be missing.
     let is_there = |fact: &String| matches!(&**fact, "ip" | "path");
     let covering = rules.iter().find(|written| {
         let rule = &written.rule;
         !rule.fallback
             && (rule.mode, rule.soft) == (Mode::Enforce, false)
-            && rule.when.as_ref().is_some_and(always)
+            && rule.condition.as_ref().is_some_and(always_holds)
             && rule.key.parts().all(|facts| facts.iter().any(is_there))
     });
     let Some(covering) = covering else { return };

@@ -8,10 +8,10 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
 
-use crate::path::{Slashes, Spelling};
+use crate::normalized_facts::NormalizedFacts;
+use crate::path::{DroppedSlashes, Spelling};
 use crate::pattern::Pattern;
 use crate::problem::Problem;
-use crate::seen::Seen;
 
 /// Something that holds of a request or does not. A condition on a fact that is missing does not
 /// hold.
@@ -88,22 +88,28 @@ impl Condition {
 
     /// Whether it holds of a request whose path is spelt like this, all of it for this one spelling.
     /// Where comparing would cost too much it holds: see [`EXPRESSION_BYTES_MAX`].
-    pub(crate) fn holds(&self, seen: &Seen<'_>, path: Option<&Spelling<'_>>) -> bool {
-        self.judge(seen, path, false)
+    pub(crate) fn holds(&self, seen: &NormalizedFacts<'_>, path: Option<&Spelling<'_>>) -> bool {
+        self.evaluate(seen, path, false)
     }
 
     /// `negated`: it stands under a `not`, so that the strict answer is no.
-    fn judge(&self, seen: &Seen<'_>, path: Option<&Spelling<'_>>, negated: bool) -> bool {
+    fn evaluate(
+        &self,
+        seen: &NormalizedFacts<'_>,
+        path: Option<&Spelling<'_>>,
+        negated: bool,
+    ) -> bool {
         let facts = seen.facts;
-        let holds = |test: &TextTest, text: Option<&str>| test.holds(text, &seen.work, negated);
+        let holds =
+            |test: &TextTest, text: Option<&str>| test.holds(text, &seen.match_budget, negated);
         match self {
             Condition::Path(patterns) => path.is_some_and(|path| match negated {
                 false => patterns.iter().any(|one| one.matches(path.text())),
                 true => patterns.iter().any(|one| one.matches_as_sent(path)),
             }),
             Condition::PathText(test) => path.is_some_and(|path| match path.slashes() {
-                Slashes::Last if negated => holds(test, Some(&format!("{}/", path.text()))),
-                Slashes::Doubled if negated => false,
+                DroppedSlashes::Last if negated => holds(test, Some(&format!("{}/", path.text()))),
+                DroppedSlashes::Doubled if negated => false,
                 _ => holds(test, Some(path.text())),
             }),
             Condition::Method(methods) => {
@@ -124,9 +130,9 @@ impl Condition {
             }
             Condition::Domain(test) => holds(test, facts.domain),
             Condition::Ip(nets) => seen.is_in(nets),
-            Condition::All(all) => all.iter().all(|one| one.judge(seen, path, negated)),
-            Condition::Any(any) => any.iter().any(|one| one.judge(seen, path, negated)),
-            Condition::Not(inner) => !inner.judge(seen, path, !negated),
+            Condition::All(all) => all.iter().all(|one| one.evaluate(seen, path, negated)),
+            Condition::Any(any) => any.iter().any(|one| one.evaluate(seen, path, negated)),
+            Condition::Not(inner) => !inner.evaluate(seen, path, !negated),
         }
     }
 }
@@ -143,7 +149,7 @@ fn asks_for(list: &str, protocol: &str) -> bool {
 }
 
 impl TextTest {
-    fn holds(&self, text: Option<&str>, work: &MatchWork, negated: bool) -> bool {
+    fn holds(&self, text: Option<&str>, work: &MatchBudget, negated: bool) -> bool {
         match (self, text) {
             (_, None) => false,
             (TextTest::Present, Some(_)) => true,
@@ -170,7 +176,7 @@ pub const EXPRESSION_BYTES_FREE: usize = 256;
 
 /// What comparing a request with expressions may still cost.
 #[derive(Clone, Debug)]
-pub(crate) struct MatchWork {
+pub(crate) struct MatchBudget {
     left: Cell<usize>,
     /// The bytes of each text that do not count now,
     free: Cell<usize>,
@@ -179,9 +185,9 @@ pub(crate) struct MatchWork {
     exceeded: Cell<bool>,
 }
 
-impl Default for MatchWork {
-    fn default() -> MatchWork {
-        MatchWork {
+impl Default for MatchBudget {
+    fn default() -> MatchBudget {
+        MatchBudget {
             left: Cell::new(EXPRESSION_BYTES_MAX),
             free: Cell::new(EXPRESSION_BYTES_FREE),
             free_at_first: EXPRESSION_BYTES_FREE,
@@ -190,7 +196,7 @@ impl Default for MatchWork {
     }
 }
 
-impl MatchWork {
+impl MatchBudget {
     /// Takes so many bytes; `false` if there are too few left.
     fn spend(&self, bytes: usize) -> bool {
         let counted = bytes.saturating_sub(self.free.get());
@@ -206,9 +212,9 @@ impl MatchWork {
     }
 
     /// For the next descriptor of a request, of which so many bytes are left.
-    pub(crate) fn of_next(left: usize) -> MatchWork {
+    pub(crate) fn for_next_descriptor(left: usize) -> MatchBudget {
         let (left, free) = (Cell::new(left), Cell::new(0));
-        MatchWork { left, free, free_at_first: 0, exceeded: Cell::new(false) }
+        MatchBudget { left, free, free_at_first: 0, exceeded: Cell::new(false) }
     }
 
     /// The bytes that are left.
@@ -397,7 +403,7 @@ pub fn parse_method(text: &str) -> Result<Box<str>, Problem> {
 }
 
 /// A method as rules know it.
-pub fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
+pub fn to_uppercase(method: Cow<'_, str>) -> Cow<'_, str> {
     match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
         true => Cow::Owned(method.to_ascii_uppercase()),
         false => method,
@@ -480,13 +486,13 @@ mod tests {
     fn the_bytes_that_are_compared_are_bounded() {
         for (len, free) in [(300, EXPRESSION_BYTES_FREE), (60_000, EXPRESSION_BYTES_FREE), (300, 0)]
         {
-            let work = MatchWork::default();
+            let work = MatchBudget::default();
             work.at_spelling(usize::from(free == 0));
             let compared = (0..100_000).take_while(|_| work.spend(len)).count();
             assert!(compared * (len - free) <= EXPRESSION_BYTES_MAX && work.is_exceeded());
             assert!(!work.spend(len), "what is spent does not come back");
             assert!(work.spend(free), "what is free stays so");
-            assert!(!MatchWork::of_next(work.left()).spend(EXPRESSION_BYTES_FREE));
+            assert!(!MatchBudget::for_next_descriptor(work.left()).spend(EXPRESSION_BYTES_FREE));
         }
     }
 

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
+use crate::normalized_facts::NormalizedFacts;
 use crate::rule::{Mode, Rule};
 use crate::rule_set::RuleSet;
-use crate::seen::Seen;
 
 /// The first rule that could have refused a request and was skipped, where all of them were.
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +17,13 @@ pub(crate) struct SkippedRule {
 
 impl SkippedRule {
     #[cold]
-    pub(crate) fn new(rules: &RuleSet, rule: u32, seen: &Seen<'_>) -> SkippedRule {
+    pub(crate) fn new(rules: &RuleSet, rule: u32, seen: &NormalizedFacts<'_>) -> SkippedRule {
         let prefix = rules.settings().identify.ipv6_prefix;
-        SkippedRule { rule, parts: rules.at(rule).key.missing(seen, prefix) }
+        SkippedRule { rule, parts: rules.rule_at(rule).key.missing(seen, prefix) }
     }
 
     pub(crate) fn facts(self, rules: &RuleSet) -> MissingFacts<'_> {
-        MissingFacts { rule: rules.at(self.rule), parts: self.parts }
+        MissingFacts { rule: rules.rule_at(self.rule), parts: self.parts }
     }
 }
 

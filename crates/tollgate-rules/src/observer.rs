@@ -1,21 +1,21 @@
-//! `Observer`: whoever wants to be told what the gatekeeper decided, such as logs and live views.
+//! `RulesObserver`: whoever wants to be told what the gatekeeper decided, such as logs and live views.
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
 
 use crate::MissingFacts;
-use crate::answer::{Binding, Entries, Told};
-use crate::plan::{Closed, Plan, Planned, Standing};
+use crate::answer::{AnswerEntries, Binding, Told};
+use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 use crate::tally::Verdict;
 
 /// Told of every request that was decided, reservations and forced charges among them; not of
 /// questions that charge nothing, nor of what is given back. Called on the thread that decides: it has to be quick and must not block.
-pub trait Observer: Send + Sync {
+pub trait RulesObserver: Send + Sync {
     /// A request was decided.
-    fn decided(&self, decided: &Decided<'_>);
+    fn decided(&self, decided: &DecidedRequest<'_>);
 
     /// Rules were skipped for want of a fact, and no other could refuse.
     fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
@@ -24,13 +24,13 @@ pub trait Observer: Send + Sync {
 }
 
 /// A request that was decided.
-pub struct Decided<'a> {
-    plan: &'a Plan<'a>,
+pub struct DecidedRequest<'a> {
+    plan: &'a RequestPlan<'a>,
     told: &'a Told,
-    by_rule: ArrayVec<ByRule<'a>, MAX_LIMITS>,
+    rule_verdicts: ArrayVec<RuleVerdict<'a>, MAX_LIMITS>,
 }
 
-impl std::fmt::Debug for Decided<'_> {
+impl std::fmt::Debug for DecidedRequest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Decided").field("told", self.told).finish_non_exhaustive()
     }
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Decided<'_> {
 
 /// What one rule said of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct ByRule<'a> {
+pub struct RuleVerdict<'a> {
     /// The rule.
     pub rule: &'a Rule,
     /// Whose use it counts.
@@ -55,13 +55,20 @@ pub struct ByRule<'a> {
     number: u32,
 }
 
-impl<'a> Decided<'a> {
-    pub(crate) fn new(plan: &'a Plan<'a>, told: &'a Told, entries: &'a Entries) -> Decided<'a> {
+impl<'a> DecidedRequest<'a> {
+    pub(crate) fn new(
+        plan: &'a RequestPlan<'a>,
+        told: &'a Told,
+        entries: &'a AnswerEntries,
+    ) -> DecidedRequest<'a> {
         // Where nothing was refused, what refuses everything was not asked to take anything.
-        let refuses = |one: &&Closed| told.refusal.is_some() || one.standing != Standing::Enforced;
-        let closed = plan.closed.iter().filter(refuses).map(|closed| by_closed(plan, closed));
-        let by_rule = each_rule(plan, told, entries).chain(closed).take(MAX_LIMITS).collect();
-        Decided { plan, told, by_rule }
+        let refuses =
+            |one: &&ZeroLimit| told.refusal.is_some() || one.enforcement != Enforcement::Enforced;
+        let closed =
+            plan.zero_limits.iter().filter(refuses).map(|closed| zero_limit_verdict(plan, closed));
+        let by_rule =
+            verdicts_of_rules(plan, told, entries).chain(closed).take(MAX_LIMITS).collect();
+        DecidedRequest { plan, told, rule_verdicts: by_rule }
     }
 
     /// When.
@@ -85,61 +92,62 @@ impl<'a> Decided<'a> {
     }
 
     /// What each rule said that applied, in order.
-    pub fn by_rule(&self) -> impl ExactSizeIterator<Item = &ByRule<'a>> {
-        self.by_rule.iter()
+    pub fn rule_verdicts(&self) -> impl ExactSizeIterator<Item = &RuleVerdict<'a>> {
+        self.rule_verdicts.iter()
     }
 
     /// Counts what the rules said.
     pub(crate) fn tally(&self) {
-        for one in self.by_rule() {
+        for one in self.rule_verdicts() {
             self.rules().tally_of(one.number).add(one.verdict);
         }
     }
 }
 
-impl ByRule<'_> {
+impl RuleVerdict<'_> {
     /// The limits would have let it pass, but too much of the key's work is going on.
-    fn too_busy(self, told: &Told) -> Self {
+    fn refused_by_concurrency(self, told: &Told) -> Self {
         let limit = self.rule.concurrency.as_ref().map_or(self.limit, |one| &one.text);
         let (verdict, retry_after) = (Verdict::Refused, told.outcome.retry_after);
-        ByRule { verdict, limit, retry_after, ..self }
+        RuleVerdict { verdict, limit, retry_after, ..self }
     }
 }
 
 /// What each rule said that applied, in order.
-fn each_rule<'a>(
-    plan: &'a Plan<'a>,
+fn verdicts_of_rules<'a>(
+    plan: &'a RequestPlan<'a>,
     told: &'a Told,
-    outcomes: &'a Entries,
-) -> impl Iterator<Item = ByRule<'a>> {
+    outcomes: &'a AnswerEntries,
+) -> impl Iterator<Item = RuleVerdict<'a>> {
     // A refusal without a limit's word, such as one for too many at once, has no outcomes.
-    let mut rest: &[Planned] = &plan.limits[..outcomes.len().min(plan.limits.len())];
+    let mut rest: &[PlannedLimit] = &plan.limits[..outcomes.len().min(plan.limits.len())];
     let mut done = 0;
     std::iter::from_fn(move || {
-        let (number, of) = rest.first().map(|first| (first.place.rule, first.of))?;
-        let same = |planned: &&Planned| (planned.place.rule, planned.of) == (number, of);
+        let (number, of) = rest.first().map(|first| (first.limit_ref.rule, first.descriptor))?;
+        let same =
+            |planned: &&PlannedLimit| (planned.limit_ref.rule, planned.descriptor) == (number, of);
         let limits = rest.iter().take_while(same).count();
         let (of_rule, others) = rest.split_at(limits);
-        let found = by_rule(plan, of_rule, outcomes.outcomes().skip(done));
+        let found = rule_verdict(plan, of_rule, outcomes.outcomes().skip(done));
         rest = others;
         done += limits;
         let busy = told.binding == Some(Binding::Concurrency(number));
-        Some(if busy { found.too_busy(told) } else { found })
+        Some(if busy { found.refused_by_concurrency(told) } else { found })
     })
 }
 
 /// What a limit of nothing says.
-fn by_closed<'a>(plan: &'a Plan<'a>, closed: &Closed) -> ByRule<'a> {
-    let verdict = match closed.standing {
-        Standing::Enforced => Verdict::Refused,
-        Standing::Shadow => Verdict::Shadow,
-        Standing::Soft => Verdict::Soft,
+fn zero_limit_verdict<'a>(plan: &'a RequestPlan<'a>, closed: &ZeroLimit) -> RuleVerdict<'a> {
+    let verdict = match closed.enforcement {
+        Enforcement::Enforced => Verdict::Refused,
+        Enforcement::Shadow => Verdict::Shadow,
+        Enforcement::Soft => Verdict::Soft,
     };
-    ByRule {
-        rule: plan.rules().at(closed.rule),
-        key: plan.key_of_closed(closed),
+    RuleVerdict {
+        rule: plan.rules().rule_at(closed.rule),
+        key: plan.key_of_zero_limit(closed),
         verdict,
-        limit: closed.unit.of_nothing(),
+        limit: closed.unit.zero_limit_text(),
         retry_after: Wait::NEVER,
         cost: closed.cost,
         number: closed.rule,
@@ -147,12 +155,12 @@ fn by_closed<'a>(plan: &'a Plan<'a>, closed: &Closed) -> ByRule<'a> {
 }
 
 /// What the limits of one rule said together.
-fn by_rule<'a, 'o>(
-    plan: &'a Plan<'a>,
-    limits: &'a [Planned],
+fn rule_verdict<'a, 'o>(
+    plan: &'a RequestPlan<'a>,
+    limits: &'a [PlannedLimit],
     outcomes: impl Iterator<Item = &'o Outcome>,
-) -> ByRule<'a> {
-    let reason = |(_, outcome): &(&Planned, &Outcome)| {
+) -> RuleVerdict<'a> {
+    let reason = |(_, outcome): &(&PlannedLimit, &Outcome)| {
         let wait = (!outcome.allowed).then_some(outcome.retry_after);
         (wait, std::cmp::Reverse(outcome.remaining))
     };
@@ -162,20 +170,20 @@ fn by_rule<'a, 'o>(
         .zip(outcomes)
         .reduce(|best, next| if reason(&next) > reason(&best) { next } else { best })
         .expect("a rule that applies has limits");
-    let verdict = match planned.standing {
+    let verdict = match planned.enforcement {
         _ if outcome.allowed => Verdict::Allowed,
         _ if !outcome.is_known() => Verdict::Unavailable,
-        Standing::Enforced => Verdict::Refused,
-        Standing::Shadow => Verdict::Shadow,
-        Standing::Soft => Verdict::Soft,
+        Enforcement::Enforced => Verdict::Refused,
+        Enforcement::Shadow => Verdict::Shadow,
+        Enforcement::Soft => Verdict::Soft,
     };
-    ByRule {
+    RuleVerdict {
         rule: plan.rule(planned),
         key: plan.caller(planned),
         verdict,
         limit: plan.limit_text(planned),
         retry_after: outcome.retry_after,
         cost: planned.cost,
-        number: planned.place.rule,
+        number: planned.limit_ref.rule,
     }
 }

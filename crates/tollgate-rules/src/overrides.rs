@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tollgate::{Clock, KeyBuf};
 
-use crate::gatekeeper::{Answering, Gatekeeper, RUN_TIME_OVERRIDES_MAX};
+use crate::gatekeeper::{Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX};
 use crate::key_text;
 use crate::rule_set::Override;
 
@@ -22,16 +22,16 @@ pub struct OverrideChange {
 }
 
 /// A rule and a key.
-type Whose = (Box<str>, KeyBuf);
+type OverrideTarget = (Box<str>, KeyBuf);
 
-impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Makes changes in one step, the last one of a caller's wins. The numbers of those that the rules
     /// in force do not allow, such as of a rule that there is not, or for which there is no room. What
     /// is taken back needs no rule: one that comes back must not bring it along.
     pub fn change_many_overrides(&self, changes: &[OverrideChange]) -> Vec<usize> {
         let now = self.now();
         let mut left_out = Vec::new();
-        let mut named: HashMap<Whose, (usize, Option<Arc<Override>>)> = HashMap::new();
+        let mut named: HashMap<OverrideTarget, (usize, Option<Arc<Override>>)> = HashMap::new();
         // By names alone, for want of a rule that could say whose key it is.
         let mut gone: HashSet<(&str, &str)> = HashSet::new();
         for (number, change) in changes.iter().enumerate() {

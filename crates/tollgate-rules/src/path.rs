@@ -17,18 +17,18 @@ mod spellings;
 
 use std::borrow::Cow;
 
-pub(crate) use reading::{Slashes, key_text};
+pub(crate) use reading::{DroppedSlashes, key_text};
 pub use spellings::{SPELLINGS_MAX, Spelling, Spellings};
-pub(crate) use spellings::{SpellingSet, each_of};
+pub(crate) use spellings::{SpellingSet, spelling_numbers};
 
 /// The one spelling of a path.
 pub fn normalise(raw: &str) -> Cow<'_, str> {
-    let path = Target::of(raw).path;
-    if is_usual(path) { Cow::Borrowed(path) } else { Cow::Owned(reading::normal(path).0) }
+    let path = RequestTarget::of(raw).path;
+    if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(reading::normal(path).0) }
 }
 
 /// The parts of a request's target that can be its path.
-struct Target<'a> {
+struct RequestTarget<'a> {
     /// What remains without scheme, host, query and fragment.
     path: &'a str,
     /// The same with a fragment, which is for browsers: some servers that are sent one take it for part
@@ -36,14 +36,14 @@ struct Target<'a> {
     with_fragment: Option<&'a str>,
 }
 
-impl Target<'_> {
-    fn of(raw: &str) -> Target<'_> {
+impl RequestTarget<'_> {
+    fn of(raw: &str) -> RequestTarget<'_> {
         let end = raw.bytes().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(raw.len());
         let with_fragment = (raw.as_bytes().get(end) == Some(&b'#')).then(|| {
             let query = raw.bytes().position(|byte| byte == b'?').unwrap_or(raw.len());
             without_host(&raw[..query])
         });
-        Target { path: without_host(&raw[..end]), with_fragment }
+        RequestTarget { path: without_host(&raw[..end]), with_fragment }
     }
 }
 
@@ -65,7 +65,7 @@ fn is_of_scheme(byte: u8) -> bool {
 
 /// Whether all servers read a path alike and it has its normal form; nearly every path does, and so
 /// this is fast.
-fn is_usual(path: &str) -> bool {
+fn is_normal(path: &str) -> bool {
     let bytes = path.as_bytes();
     if bytes.first() != Some(&b'/') || (bytes.len() > 1 && bytes.ends_with(b"/")) {
         return false;
@@ -76,7 +76,7 @@ fn is_usual(path: &str) -> bool {
         match byte {
             b'/' | b'.' if after_slash => return false,
             b'/' => after_slash = true,
-            _ if USUAL[usize::from(byte)] => after_slash = false,
+            _ if PLAIN_EXCEPT_SEMICOLON[usize::from(byte)] => after_slash = false,
             _ => return false,
         }
     }
@@ -84,7 +84,7 @@ fn is_usual(path: &str) -> bool {
 }
 
 /// Writes a segment with exactly those characters escaped that need it.
-pub(crate) fn push_spelled(normal: &mut String, segment: &[u8]) {
+pub(crate) fn push_escaped(normal: &mut String, segment: &[u8]) {
     let mut rest = segment;
     while let Some((byte, _, after)) = next_byte(rest) {
         push_byte(normal, byte);
@@ -135,7 +135,7 @@ const PLAIN: [bool; 256] = {
 };
 
 /// The same without `;`, before which some servers end a segment.
-const USUAL: [bool; 256] = {
+const PLAIN_EXCEPT_SEMICOLON: [bool; 256] = {
     let mut usual = PLAIN;
     usual[b';' as usize] = false;
     usual

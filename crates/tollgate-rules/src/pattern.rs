@@ -9,22 +9,22 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::matcher::{includes, parse_method};
-use crate::path::{Slashes, Spelling, push_spelled};
+use crate::path::{DroppedSlashes, Spelling, push_escaped};
 use crate::problem::Problem;
 
 /// A path with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
-    segments: Box<[Segment]>,
+    segments: Box<[PatternSegment]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
+enum PatternSegment {
     /// In its normal spelling.
     Literal(Box<str>),
     /// `{name}`
-    One,
+    Any,
     /// `{*name}`, always last.
     Rest,
 }
@@ -44,11 +44,11 @@ impl Pattern {
         }
         let mut segments = Vec::new();
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            if segments.last() == Some(&Segment::Rest) {
+            if segments.last() == Some(&PatternSegment::Rest) {
                 return Err(bad("goes on after `{*…}`, which takes all that follows")
                     .hint("put `{*…}` at the end"));
             }
-            segments.push(Segment::parse(part).map_err(|problem| Problem {
+            segments.push(PatternSegment::parse(part).map_err(|problem| Problem {
                 message: format!("the path pattern {text:?} {}", problem.message),
                 hint: problem.hint,
             })?);
@@ -61,7 +61,7 @@ impl Pattern {
 
     /// Whether it takes every path.
     pub fn is_everything(&self) -> bool {
-        *self.segments == [Segment::Rest]
+        *self.segments == [PatternSegment::Rest]
     }
 
     /// Whether a path in normal spelling fits.
@@ -69,9 +69,9 @@ impl Pattern {
         let mut parts = segments_of(path);
         for segment in &self.segments {
             let fits = match segment {
-                Segment::Rest => return true,
-                Segment::One => parts.next().is_some(),
-                Segment::Literal(literal) => parts.next() == Some(literal),
+                PatternSegment::Rest => return true,
+                PatternSegment::Any => parts.next().is_some(),
+                PatternSegment::Literal(literal) => parts.next() == Some(literal),
             };
             if !fits {
                 return false;
@@ -83,11 +83,11 @@ impl Pattern {
     /// Whether a path fits as it was sent: `/api/health/` is not `/api/health` to every application.
     pub(crate) fn matches_as_sent(&self, path: &Spelling<'_>) -> bool {
         let fits = match path.slashes() {
-            Slashes::None => true,
-            Slashes::Last => {
-                self.segments.last() == Some(&Segment::Rest) || self.text.ends_with('/')
+            DroppedSlashes::None => true,
+            DroppedSlashes::Last => {
+                self.segments.last() == Some(&PatternSegment::Rest) || self.text.ends_with('/')
             }
-            Slashes::Doubled => self.is_everything(),
+            DroppedSlashes::Doubled => self.is_everything(),
         };
         fits && self.matches(path.text())
     }
@@ -95,8 +95,8 @@ impl Pattern {
     /// A path that fits, for trying rules out.
     pub fn sample(&self) -> String {
         let names = self.segments.iter().map(|segment| match segment {
-            Segment::Literal(literal) => literal,
-            Segment::One | Segment::Rest => "x",
+            PatternSegment::Literal(literal) => literal,
+            PatternSegment::Any | PatternSegment::Rest => "x",
         });
         names.fold(String::new(), |path, name| path + "/" + name)
     }
@@ -104,12 +104,12 @@ impl Pattern {
     /// More specific patterns have greater ranks: more literal segments first, then fewer
     /// placeholders that take everything.
     fn rank(&self) -> (usize, usize, bool) {
-        let count = |wanted: fn(&Segment) -> bool| {
+        let count = |wanted: fn(&PatternSegment) -> bool| {
             self.segments.iter().filter(|segment| wanted(segment)).count()
         };
-        let literals = count(|segment| matches!(segment, Segment::Literal(_)));
-        let ones = count(|segment| *segment == Segment::One);
-        (literals, ones, self.segments.last() != Some(&Segment::Rest))
+        let literals = count(|segment| matches!(segment, PatternSegment::Literal(_)));
+        let ones = count(|segment| *segment == PatternSegment::Any);
+        (literals, ones, self.segments.last() != Some(&PatternSegment::Rest))
     }
 }
 
@@ -119,8 +119,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl Segment {
-    fn parse(part: &str) -> Result<Segment, Problem> {
+impl PatternSegment {
+    fn parse(part: &str) -> Result<PatternSegment, Problem> {
         let inner = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
         let Some(name) = inner else {
             if part.contains(['{', '}']) {
@@ -132,17 +132,17 @@ impl Segment {
                     .hint("write `{*rest}` for all that follows, or `glob:` instead of `path:`"));
             }
             let mut literal = String::new();
-            push_spelled(&mut literal, part.as_bytes());
+            push_escaped(&mut literal, part.as_bytes());
             // However they are spelled: `%2e%2E` is `..`.
             if matches!(&*literal, "." | "..") {
                 return Err(Problem::new("has `.` or `..`, which no path keeps")
                     .hint("write the path without them"));
             }
-            return Ok(Segment::Literal(literal.into()));
+            return Ok(PatternSegment::Literal(literal.into()));
         };
         let (name, segment) = match name.strip_prefix('*') {
-            Some(name) => (name, Segment::Rest),
-            None => (name, Segment::One),
+            Some(name) => (name, PatternSegment::Rest),
+            None => (name, PatternSegment::Any),
         };
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         if name.is_empty() || !name.bytes().all(is_word) {
@@ -188,24 +188,24 @@ impl fmt::Display for Endpoint {
 
 /// Values by endpoint, where the most specific endpoint that matches wins.
 #[derive(Clone, Debug, Default)]
-pub struct ByEndpoint<T> {
+pub struct EndpointMap<T> {
     /// The most specific first.
     entries: Vec<(Endpoint, T)>,
     index: PathIndex,
 }
 
 /// The index follows from the entries.
-impl<T: PartialEq> PartialEq for ByEndpoint<T> {
-    fn eq(&self, other: &ByEndpoint<T>) -> bool {
+impl<T: PartialEq> PartialEq for EndpointMap<T> {
+    fn eq(&self, other: &EndpointMap<T>) -> bool {
         self.entries == other.entries
     }
 }
 
-impl<T: Eq> Eq for ByEndpoint<T> {}
+impl<T: Eq> Eq for EndpointMap<T> {}
 
-impl<T> ByEndpoint<T> {
+impl<T> EndpointMap<T> {
     /// Of these entries; of equally specific ones the first wins.
-    pub fn new(mut entries: Vec<(Endpoint, T)>) -> ByEndpoint<T> {
+    pub fn new(mut entries: Vec<(Endpoint, T)>) -> EndpointMap<T> {
         entries.sort_by_key(|(endpoint, _)| {
             std::cmp::Reverse((endpoint.pattern.rank(), endpoint.method.is_some()))
         });
@@ -213,7 +213,7 @@ impl<T> ByEndpoint<T> {
         for (id, (endpoint, _)) in entries.iter().enumerate() {
             index.insert(&endpoint.pattern, id as u32);
         }
-        ByEndpoint { entries, index }
+        EndpointMap { entries, index }
     }
 
     /// The value of the most specific endpoint.
@@ -245,13 +245,13 @@ impl<T> ByEndpoint<T> {
 /// matches and not what there is. It visits each node of the tree at most once.
 #[derive(Clone, Debug, Default)]
 pub struct PathIndex {
-    root: Node,
+    root: PathTreeNode,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Node {
-    literals: HashMap<Box<str>, Node, BuildHasherDefault<Fnv>>,
-    one: Option<Box<Node>>,
+struct PathTreeNode {
+    literals: HashMap<Box<str>, PathTreeNode, BuildHasherDefault<FnvHasher>>,
+    any: Option<Box<PathTreeNode>>,
     /// Patterns that end here.
     ends: Vec<u32>,
     /// Patterns that take all that follows from here.
@@ -261,15 +261,15 @@ struct Node {
 /// FNV-1a: the fastest for a few bytes. Strangers choose what is looked up, but not what is in the
 /// map, so they cannot make it slow.
 #[derive(Clone, Copy, Debug)]
-struct Fnv(u64);
+struct FnvHasher(u64);
 
-impl Default for Fnv {
-    fn default() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
+impl Default for FnvHasher {
+    fn default() -> FnvHasher {
+        FnvHasher(0xcbf2_9ce4_8422_2325)
     }
 }
 
-impl Hasher for Fnv {
+impl Hasher for FnvHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -287,9 +287,11 @@ impl PathIndex {
         let mut node = &mut self.root;
         for segment in &pattern.segments {
             node = match segment {
-                Segment::Rest => return node.rests.push(id),
-                Segment::One => node.one.get_or_insert_default(),
-                Segment::Literal(literal) => node.literals.entry(literal.clone()).or_default(),
+                PatternSegment::Rest => return node.rests.push(id),
+                PatternSegment::Any => node.any.get_or_insert_default(),
+                PatternSegment::Literal(literal) => {
+                    node.literals.entry(literal.clone()).or_default()
+                }
             };
         }
         node.ends.push(id);
@@ -301,7 +303,7 @@ impl PathIndex {
     }
 }
 
-impl Node {
+impl PathTreeNode {
     /// Recursion is bounded by [`Pattern::SEGMENTS_MAX`]: no node is deeper than its pattern.
     fn each_match(&self, rest: &str, found: &mut impl FnMut(u32)) {
         self.rests.iter().for_each(|id| found(*id));
@@ -317,7 +319,7 @@ impl Node {
         {
             node.each_match(rest, found);
         }
-        if let Some(node) = &self.one {
+        if let Some(node) = &self.any {
             node.each_match(rest, found);
         }
     }
@@ -401,7 +403,7 @@ mod tests {
     #[test]
     fn the_most_specific_endpoint_wins() {
         let entry = |text: &str, cost: u64| (Endpoint::parse(text).unwrap(), cost);
-        let costs = ByEndpoint::new(vec![
+        let costs = EndpointMap::new(vec![
             entry("/{*rest}", 1),
             entry("/api/{*rest}", 2),
             entry("/api/{id}", 3),

@@ -16,12 +16,14 @@ use tollgate::{
     Wait,
 };
 
-use crate::answer::{Answer, Binding, Entries, Told};
-use crate::gatekeeper::{Answering, Ask, Gatekeeper, Version, at_once};
-use crate::plan::Plan;
+use crate::answer::{Answer, AnswerEntries, Binding, Told};
+use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion, expect_ready};
+use crate::join::join_all;
+use crate::plan::RequestPlan;
 use crate::rule::{Cost, Rule};
-use crate::together::together;
-use table::{NoPlace, Request, Secrets, SharedKeys, Table};
+use table::{
+    ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable, SharedKeys,
+};
 
 pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 
@@ -53,7 +55,7 @@ impl FromStr for ReservationId {
 
 /// The answer to a request for a reservation.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct ReservationAnswer {
     /// The decision.
     pub answer: Answer,
     /// The name to settle it by; `None` when refused.
@@ -81,13 +83,13 @@ pub enum SettleError {
 /// All open reservations of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
-    table: Mutex<Table>,
-    secrets: Secrets,
+    table: Mutex<ReservationTable>,
+    secrets: ReservationSecrets,
 }
 
 /// What one limit was charged.
 #[derive(Debug)]
-struct Charge {
+struct ReservedCharge {
     /// As it was when it charged. Not all the rules it is of: those may be replaced many times before a
     /// reservation ends.
     limit: Arc<Limit>,
@@ -97,14 +99,14 @@ struct Charge {
     /// Whether the true cost is of this limit.
     settled: bool,
     /// The response header that has the true cost, in small letters.
-    actual: Option<Box<str>>,
+    cost_header: Option<Box<str>>,
     terms: Terms,
 }
 
 /// Charges whose true cost is known; what [`Gatekeeper::settle_by`] settles.
 /// Bound: as many as a decision has limits.
 #[derive(Debug)]
-pub struct Due(Vec<(Charge, u64)>);
+pub struct SettlementCharges(Vec<(ReservedCharge, u64)>);
 
 impl Reservations {
     pub(crate) fn len(&self) -> usize {
@@ -114,19 +116,19 @@ impl Reservations {
     /// A place for what a plan is going to charge, or why there can be none.
     fn hold(
         &self,
-        plan: &Plan<'_>,
+        plan: &RequestPlan<'_>,
         ask: &Ask<'_>,
         deadline: Micros,
         now: Micros,
-    ) -> Result<HeldPlace<'_>, NoPlace> {
-        let request = Request::new(plan, &ask.facts, &self.secrets);
+    ) -> Result<PendingReservation<'_>, ReservationRefusal> {
+        let request = ReservationRequest::new(plan, &ask.facts, &self.secrets);
         let id = Some(self.table().hold(&request, &self.secrets, deadline, now)?);
-        Ok(HeldPlace { reservations: self, id })
+        Ok(PendingReservation { reservations: self, id })
     }
 
     /// Takes one out, if it is open and in time.
-    fn close(&self, id: ReservationId, now: Micros) -> Result<Vec<Charge>, SettleError> {
-        match self.secrets.deadline_of_nothing(id) {
+    fn close(&self, id: ReservationId, now: Micros) -> Result<Vec<ReservedCharge>, SettleError> {
+        match self.secrets.deadline_without_charges(id) {
             Some(deadline) if deadline > now => Ok(Vec::new()),
             Some(_) => Err(SettleError::Expired),
             None => Ok(self.table().close(id, now)?.charges),
@@ -134,16 +136,20 @@ impl Reservations {
     }
 
     /// A panic while it was held left at worst one reservation half made.
-    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+    fn table(&self) -> std::sync::MutexGuard<'_, ReservationTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C: Clock> Gatekeeper<MemoryStore, C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
-    pub fn reserve(&self, ask: &Ask<'_>, expires_in: Duration) -> Result<Reserved, ReserveError> {
-        let now = self.as_read(self.now());
-        at_once(self.reserve_by(self.rules(), ask, expires_in, now))
+    pub fn reserve(
+        &self,
+        ask: &Ask<'_>,
+        expires_in: Duration,
+    ) -> Result<ReservationAnswer, ReserveError> {
+        let now = self.clock_instant(self.now());
+        expect_ready(self.reserve_by(self.rules(), ask, expires_in, now))
     }
 
     /// The same at an instant of your choosing.
@@ -152,19 +158,19 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
         ask: &Ask<'_>,
         expires_in: Duration,
         now: Micros,
-    ) -> Result<Reserved, ReserveError> {
-        at_once(self.reserve_by(self.rules(), ask, expires_in, now))
+    ) -> Result<ReservationAnswer, ReserveError> {
+        expect_ready(self.reserve_by(self.rules(), ask, expires_in, now))
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
     /// little is charged, if need be into debt.
     pub fn commit(&self, id: ReservationId, cost: u64) -> Result<(), SettleError> {
-        at_once(self.commit_by(id, cost, self.as_read(self.now())))
+        expect_ready(self.commit_by(id, cost, self.clock_instant(self.now())))
     }
 
     /// The same at an instant of your choosing.
     pub fn commit_at(&self, id: ReservationId, cost: u64, now: Micros) -> Result<(), SettleError> {
-        at_once(self.commit_by(id, cost, now))
+        expect_ready(self.commit_by(id, cost, now))
     }
 
     /// Gives back all that a reservation charged: the work did not happen.
@@ -174,43 +180,46 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
 
     /// The same at an instant of your choosing.
     pub fn cancel_at(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
-        at_once(self.cancel_by(id, now))
+        expect_ready(self.cancel_by(id, now))
     }
 }
 
-impl<S: Answering, C: Clock> Gatekeeper<S, C> {
+impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps what was charged open to be settled.
     pub async fn reserve_by<'n>(
         &self,
-        rules: Version,
+        rules: RulesVersion,
         ask: &Ask<'_>,
         expires_in: Duration,
         now: impl Into<Now<'n>>,
-    ) -> Result<Reserved, ReserveError> {
+    ) -> Result<ReservationAnswer, ReserveError> {
         let asked_at = now.into();
         let now = asked_at.instant();
         if ask.cost == Some(0) {
             return Err(ReserveError::NoCost);
         }
-        let plan = Plan::new(&rules, ask, now);
+        let plan = RequestPlan::new(&rules, ask, now);
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
         let (told, entries, id) = if plan.limits.is_empty() {
             // Nothing is charged, so that nothing is kept: the name itself says when it ends.
             let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
-            let name = || self.reservations.secrets.name_of_nothing(deadline);
+            let name = || self.reservations.secrets.id_without_charges(deadline);
             let id = told.refusal.is_none().then(name);
             (told, entries, id)
         } else {
             let held = match self.reservations.hold(&plan, ask, deadline, now) {
                 Ok(held) => Ok(held),
-                Err(NoPlace::Busy(busy)) => Err(busy),
-                Err(NoPlace::Full) => return Err(ReserveError::TableFull),
+                Err(ReservationRefusal::Busy(busy)) => Err(busy),
+                Err(ReservationRefusal::Full) => return Err(ReserveError::TableFull),
             };
-            self.ask_held(&plan, held, ask, asked_at).await
+            self.ask_pending(&plan, held, ask, asked_at).await
         };
         let skipped = plan.skipped;
         drop(plan);
-        Ok(Reserved { answer: Answer::new(rules, (told, entries)).skipping(skipped), id })
+        Ok(ReservationAnswer {
+            answer: Answer::new(rules, (told, entries)).with_skipped_rule(skipped),
+            id,
+        })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -221,15 +230,15 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
         cost: u64,
         now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
-        let now = now.into().begin();
+        let now = now.into().begin_operation();
         let charges = self.reservations.close(id, now.instant())?;
         let settled = charges.into_iter().filter(|charge| charge.settled);
-        together(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
+        join_all(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
         Ok(())
     }
 
     /// Gives back or charges what the true cost differs by.
-    async fn settle_charge(&self, charge: Charge, cost: u64, now: Now<'_>) {
+    async fn settle_charge(&self, charge: ReservedCharge, cost: u64, now: Now<'_>) {
         let store = self.limiter().store();
         let check = Check::new(&charge.limit, &*charge.key).terms(charge.terms);
         let estimate = charge.receipt.granted();
@@ -244,19 +253,19 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
 
     /// Decides as [`decide_by`](Gatekeeper::decide_by), for whoever sees the work end, and keeps open what
     /// only the end can tell: under a rule with `concurrency` the work counts until [`Gatekeeper::end`],
-    /// and a cost that the response tells waits for [`Gatekeeper::due`]. Without such a rule there is no
+    /// and a cost that the response tells waits for [`Gatekeeper::take_due`]. Without such a rule there is no
     /// `id` and nothing left to do, unless the asker `settles` everything itself; without any rule there is
     /// neither. If the table is full, too much is going on.
     pub async fn admit_by<'n>(
         &self,
-        rules: Version,
+        rules: RulesVersion,
         ask: &Ask<'_>,
         settles: bool,
         now: impl Into<Now<'n>>,
-    ) -> Reserved {
+    ) -> ReservationAnswer {
         let asked_at = now.into();
         let now = asked_at.instant();
-        let plan = Plan::new(&rules, ask, now);
+        let plan = RequestPlan::new(&rules, ask, now);
         let ends = |planned| {
             let Rule { concurrency, cost, .. } = plan.rule(planned);
             concurrency.is_some() || matches!(cost, Cost::Reserve { actual: Some(_), .. })
@@ -267,41 +276,45 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
             let held = self.reservations.hold(&plan, ask, deadline, now);
             let held = held.map_err(|no_place| match no_place {
-                NoPlace::Busy(busy) => busy,
-                NoPlace::Full => Busy::FULL,
+                ReservationRefusal::Busy(busy) => busy,
+                ReservationRefusal::Full => ConcurrencyRefusal::TABLE_FULL,
             });
-            self.ask_held(&plan, held, ask, asked_at).await
+            self.ask_pending(&plan, held, ask, asked_at).await
         } else {
             let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
             (told, entries, None)
         };
         let skipped = plan.skipped;
         drop(plan);
-        Reserved { answer: Answer::new(rules, (told, entries)).skipping(skipped), id }
+        ReservationAnswer {
+            answer: Answer::new(rules, (told, entries)).with_skipped_rule(skipped),
+            id,
+        }
     }
 
     /// Asks the limits for what a place is held for, or says why there is none.
-    async fn ask_held(
+    async fn ask_pending(
         &self,
-        plan: &Plan<'_>,
-        held: Result<HeldPlace<'_>, Busy>,
+        plan: &RequestPlan<'_>,
+        held: Result<PendingReservation<'_>, ConcurrencyRefusal>,
         ask: &Ask<'_>,
         now: Now<'_>,
-    ) -> (Told, Entries, Option<ReservationId>) {
+    ) -> (Told, AnswerEntries, Option<ReservationId>) {
         match held {
             Err(busy) => {
                 let (mut told, entries) = self.ask(plan, Act::Peek, now).await;
                 if told.refusal.is_none() {
-                    busy.tell(&mut told);
+                    busy.apply_to(&mut told);
                 }
-                self.tell(plan, &told, &entries);
+                self.notify(plan, &told, &entries);
                 (told, entries, None)
             }
             Ok(held) => {
                 let (told, entries) = self.ask(plan, Act::Take, now).await;
                 let allowed = told.refusal.is_none();
-                let id = allowed
-                    .then(|| held.keep(charges(plan, ask.cost.is_some(), entries.outcomes())));
+                let id = allowed.then(|| {
+                    held.store_charges(charges(plan, ask.cost.is_some(), entries.outcomes()))
+                });
                 (told, entries, id)
             }
         }
@@ -310,27 +323,27 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// What the end of the work has to settle, now that it can be told: `cost`, if the asker knows it,
     /// or else what the response header says that a rule names. Of what neither tells the charge stands.
     /// The work still counts as going on; it can be told once.
-    pub fn due(
+    pub fn take_due(
         &self,
         id: ReservationId,
         cost: Option<u64>,
         header: impl Fn(&str) -> Option<u64>,
         now: Micros,
-    ) -> Result<Due, SettleError> {
+    ) -> Result<SettlementCharges, SettleError> {
         let charges = self.reservations.table().take_charges(id, now)?;
-        let known = |charge: &Charge| {
+        let known = |charge: &ReservedCharge| {
             let by_asker = cost.filter(|_| charge.settled);
-            by_asker.or_else(|| header(charge.actual.as_deref()?))
+            by_asker.or_else(|| header(charge.cost_header.as_deref()?))
         };
         let due =
             charges.into_iter().filter_map(|charge| known(&charge).map(|cost| (charge, cost)));
-        Ok(Due(due.collect()))
+        Ok(SettlementCharges(due.collect()))
     }
 
     /// Gives back what was too much and charges what was too little, if need be into debt.
-    pub async fn settle_by<'n>(&self, due: Due, now: impl Into<Now<'n>>) {
-        let (settled, now) = (due.0.into_iter(), now.into().begin());
-        together(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
+    pub async fn settle_by<'n>(&self, due: SettlementCharges, now: impl Into<Now<'n>>) {
+        let (settled, now) = (due.0.into_iter(), now.into().begin_operation());
+        join_all(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
     /// The work is over; what was charged and not settled stands.
@@ -341,28 +354,28 @@ impl<S: Answering, C: Clock> Gatekeeper<S, C> {
     /// Gives back all that a reservation charged: the work did not happen.
     pub async fn cancel_by(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
         let charges = self.reservations.close(id, now)?;
-        let now = Now::at(now).begin();
-        together(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now))).await;
+        let now = Now::at(now).begin_operation();
+        join_all(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now))).await;
         Ok(())
     }
 }
 
 /// A place in the table for a reservation whose store has yet to answer. Dropped, it is free again:
 /// also when whoever asked does not wait for the answer.
-struct HeldPlace<'a> {
+struct PendingReservation<'a> {
     reservations: &'a Reservations,
     id: Option<ReservationId>,
 }
 
-impl HeldPlace<'_> {
-    fn keep(mut self, charges: Vec<Charge>) -> ReservationId {
+impl PendingReservation<'_> {
+    fn store_charges(mut self, charges: Vec<ReservedCharge>) -> ReservationId {
         let id = self.id.take().expect("kept once");
-        self.reservations.table().keep(id, charges);
+        self.reservations.table().store_charges(id, charges);
         id
     }
 }
 
-impl Drop for HeldPlace<'_> {
+impl Drop for PendingReservation<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.reservations.table().remove(id);
@@ -371,17 +384,17 @@ impl Drop for HeldPlace<'_> {
 }
 
 /// The rule under which too much is going on.
-struct Busy {
+struct ConcurrencyRefusal {
     /// None: too much is open, of this caller or in the table.
     rule: Option<u32>,
     max: u32,
 }
 
-impl Busy {
-    const FULL: Busy = Busy { rule: None, max: 0 };
+impl ConcurrencyRefusal {
+    const TABLE_FULL: ConcurrencyRefusal = ConcurrencyRefusal { rule: None, max: 0 };
 
     /// Makes a refusal of what the limits would have let pass.
-    fn tell(&self, told: &mut Told) {
+    fn apply_to(&self, told: &mut Told) {
         told.refusal = Some(Refusal::Busy);
         told.binding = self.rule.map(Binding::Concurrency);
         told.capacity = self.max.into();
@@ -398,20 +411,20 @@ impl Busy {
 
 /// What a request was charged.
 fn charges<'o>(
-    plan: &Plan<'_>,
+    plan: &RequestPlan<'_>,
     explicit_cost: bool,
     outcomes: impl Iterator<Item = &'o Outcome>,
-) -> Vec<Charge> {
+) -> Vec<ReservedCharge> {
     let (settled, key_of) = (plan.settled(explicit_cost), SharedKeys::new(plan).copied());
     // What a limit in shadow refused was not charged to it, and is not settled either.
     let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
     charged
-        .map(|(planned, outcome)| Charge {
+        .map(|(planned, outcome)| ReservedCharge {
             limit: Arc::clone(plan.shared_limit(planned)),
             key: key_of(plan.key_for(planned)),
             receipt: outcome.receipt(),
             settled: settled(planned),
-            actual: match &plan.rule(planned).cost {
+            cost_header: match &plan.rule(planned).cost {
                 Cost::Reserve { actual, .. } => actual.clone(),
                 _ => None,
             },

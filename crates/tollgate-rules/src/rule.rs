@@ -6,13 +6,13 @@ use std::time::Duration;
 use tollgate::headers::PolicyName;
 use tollgate::{KeyBuf, Limit, Terms};
 
-use crate::import::Imported;
+use crate::import::ImportDetails;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
-use crate::path::{SpellingSet, each_of};
-use crate::pattern::ByEndpoint;
-use crate::seen::Seen;
+use crate::normalized_facts::NormalizedFacts;
+use crate::path::{SpellingSet, spelling_numbers};
+use crate::pattern::EndpointMap;
 
 /// One rule, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Rule {
     /// Unique in a rule set; letters, digits, `_` and `-`, at most 64.
     pub name: Arc<str>,
     /// When it applies; `None`: always.
-    pub when: Option<Condition>,
+    pub condition: Option<Condition>,
     /// Only where no other enforced rule with a condition applied.
     pub fallback: bool,
     /// Whose use it counts.
@@ -45,7 +45,7 @@ pub struct Rule {
     pub concurrency: Option<Concurrency>,
     /// What it says beside the others, if it is of a file of envoyproxy/ratelimit: only descriptors of
     /// its domain ask it.
-    pub imported: Option<Box<Imported>>,
+    pub imported: Option<Box<ImportDetails>>,
 }
 
 impl Rule {
@@ -54,7 +54,7 @@ impl Rule {
     pub fn new(name: &str, key: KeyTemplate, limits: TierLimits) -> Rule {
         Rule {
             name: name.into(),
-            when: None,
+            condition: None,
             fallback: false,
             key,
             limits,
@@ -72,7 +72,7 @@ impl Rule {
 
     /// What a request costs under this rule, if nobody says otherwise; the rule applies to these
     /// spellings of its path.
-    pub(crate) fn cost_of(&self, seen: &Seen<'_>, spellings: SpellingSet) -> u64 {
+    pub(crate) fn cost_of(&self, seen: &NormalizedFacts<'_>, spellings: SpellingSet) -> u64 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
             Cost::Reserve { reserve, .. } => *reserve,
@@ -82,7 +82,8 @@ impl Rule {
                     endpoints.find(seen.method(), path).copied()
                 };
                 // Of several spellings the dearest: servers disagree about which it is.
-                let costs = each_of(spellings).map(|number| cost(number).unwrap_or(*default));
+                let costs =
+                    spelling_numbers(spellings).map(|number| cost(number).unwrap_or(*default));
                 costs.max().unwrap_or(*default)
             }
         }
@@ -162,7 +163,7 @@ pub enum Cost {
         /// Where none matches.
         default: u64,
         /// The others.
-        endpoints: ByEndpoint<u64>,
+        endpoints: EndpointMap<u64>,
     },
     /// Known only afterwards.
     Reserve {

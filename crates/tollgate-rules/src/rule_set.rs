@@ -11,29 +11,29 @@ use tollgate::{Algorithm, KeyBuf, Micros};
 
 use crate::facts::Facts;
 use crate::identify::Identify;
-use crate::import::Domain;
-use crate::import::tree::Tree;
+use crate::import::ImportedDomain;
+use crate::import::tree::DescriptorTree;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
-use crate::path::{Spelling, SpellingSet, each_of};
+use crate::normalized_facts::NormalizedFacts;
+use crate::path::{Spelling, SpellingSet, spelling_numbers};
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule, TierLimits};
-use crate::seen::Seen;
 use crate::tally::Tally;
 
 /// All rules. A reload replaces the set whole.
 #[derive(Debug)]
 pub struct RuleSet {
     /// What a file says. Shared by the sets that differ from it in overrides alone.
-    book: Arc<Book>,
-    overrides: Overrides,
+    base: Arc<BaseRules>,
+    overrides: OverrideTable,
 }
 
 /// What a file says.
 #[derive(Debug)]
-struct Book {
-    rules: Vec<Indexed>,
+struct BaseRules {
+    rules: Vec<IndexedRule>,
     /// Rules that have a path, by path.
     by_path: PathIndex,
     /// The numbers of the others, which are tried one by one.
@@ -46,19 +46,19 @@ struct Book {
     /// whoever sends them.
     key_headers: HashMap<Box<str>, bool>,
     overrides: Vec<Arc<Override>>,
-    settings: Settings,
+    settings: RuleSettings,
     /// By name. Bound: the files that are read.
-    domains: HashMap<Box<str>, DomainOf>,
+    domains: HashMap<Box<str>, DomainIndex>,
     /// Whether some rule is our own, not of an imported file.
-    has_own: bool,
+    has_own_rules: bool,
     /// What limits that askers state are counted as: those of rules of our own, then those of each
     /// domain. Not among the rules.
-    stated: Vec<Indexed>,
+    stated: Vec<IndexedRule>,
 }
 
 /// A rule and what is left to ask when the index has found it.
 #[derive(Debug)]
-struct Indexed {
+struct IndexedRule {
     rule: Rule,
     rest: Option<Condition>,
     /// Whether what is left asks about the path.
@@ -70,7 +70,7 @@ struct Indexed {
 
 /// A rule whose condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Selected {
+pub(crate) struct SelectedRule {
     /// Its number.
     pub(crate) rule: u32,
     /// The spellings of the path that all of it holds for.
@@ -79,26 +79,26 @@ pub(crate) struct Selected {
 
 /// A domain that a file defines.
 #[derive(Debug)]
-pub(crate) struct DomainOf {
-    pub(crate) tree: Tree,
+pub(crate) struct DomainIndex {
+    pub(crate) tree: DescriptorTree,
     /// The number of the rule that stated limits are counted as,
     pub(crate) stated: u32,
     /// and how.
     pub(crate) algorithm: Algorithm,
 }
 
-impl Indexed {
+impl IndexedRule {
     /// One that nothing leads to but its number.
-    fn alone(rule: Rule) -> Indexed {
-        Indexed { rule, rest: None, rest_has_path: false, template: 0, tally: Arc::default() }
+    fn unindexed(rule: Rule) -> IndexedRule {
+        IndexedRule { rule, rest: None, rest_has_path: false, template: 0, tally: Arc::default() }
     }
 }
 
 /// The numbers of the rules that stated limits are counted as have this bit.
-const STATED: u32 = 1 << 31;
+const STATED_BIT: u32 = 1 << 31;
 
 /// The number of the one for rules of our own.
-pub(crate) const STATED_OF_OURS: u32 = STATED;
+pub(crate) const STATED_BY_OWN_RULES: u32 = STATED_BIT;
 
 /// What stated limits are counted as.
 pub(crate) fn stated_rule(name: &str) -> Rule {
@@ -120,24 +120,24 @@ pub struct Override {
 
 impl Override {
     /// Whether it has not ended.
-    pub fn stands_at(&self, now: Micros) -> bool {
+    pub fn is_active_at(&self, now: Micros) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }
 
 #[derive(Debug, Default)]
-struct Overrides {
+struct OverrideTable {
     /// Those of the file, then those set at run time.
     list: Vec<Arc<Override>>,
     /// How many are of the file.
-    of_file: usize,
+    file_count: usize,
     /// By rule, then by key.
-    of_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
+    by_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
 }
 
 /// What a rules file says beside its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RuleSettings {
     /// Who is calling.
     pub identify: Identify,
     /// Networks that no rule applies to.
@@ -150,9 +150,9 @@ pub struct Settings {
     pub log_keys_plain: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for RuleSettings {
+    fn default() -> RuleSettings {
+        RuleSettings {
             identify: Identify::default(),
             exempt_ips: Vec::new(),
             exempt_users: HashSet::new(),
@@ -172,9 +172,9 @@ impl RuleSet {
         rules: Vec<Rule>,
         tiers: &[Box<str>],
         overrides: Vec<Override>,
-        settings: Settings,
+        settings: RuleSettings,
     ) -> RuleSet {
-        let mut book = Book {
+        let mut book = BaseRules {
             rules: Vec::with_capacity(rules.len()),
             by_path: PathIndex::default(),
             without_path: Vec::new(),
@@ -184,8 +184,8 @@ impl RuleSet {
             overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
             domains: HashMap::new(),
-            has_own: false,
-            stated: vec![Indexed::alone(stated_rule("stated"))],
+            has_own_rules: false,
+            stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
         for rule in rules {
             book.push(rule);
@@ -194,29 +194,29 @@ impl RuleSet {
     }
 
     /// With domains whose trees lead to rules of this set. Before the set is shared.
-    pub(crate) fn with_domains(mut self, domains: Vec<Domain>) -> RuleSet {
-        let book = Arc::get_mut(&mut self.book).expect("nobody else has it yet");
-        for Domain { name, tree, stated, algorithm } in domains {
-            let number = STATED | book.stated.len() as u32;
-            book.stated.push(Indexed::alone(stated));
-            book.domains.insert(name, DomainOf { tree, stated: number, algorithm });
+    pub(crate) fn with_domains(mut self, domains: Vec<ImportedDomain>) -> RuleSet {
+        let book = Arc::get_mut(&mut self.base).expect("nobody else has it yet");
+        for ImportedDomain { name, tree, stated, algorithm } in domains {
+            let number = STATED_BIT | book.stated.len() as u32;
+            book.stated.push(IndexedRule::unindexed(stated));
+            book.domains.insert(name, DomainIndex { tree, stated: number, algorithm });
         }
         self
     }
 
     /// A domain, if a file defines it.
-    pub(crate) fn domain(&self, name: &str) -> Option<&DomainOf> {
-        self.book.domains.get(name)
+    pub(crate) fn domain(&self, name: &str) -> Option<&DomainIndex> {
+        self.base.domains.get(name)
     }
 
     /// Whether domains that no file defines are decided by rules at all.
-    pub(crate) fn has_own(&self) -> bool {
-        self.book.has_own
+    pub(crate) fn has_own_rules(&self) -> bool {
+        self.base.has_own_rules
     }
 
     /// Whether a number is that of what stated limits are counted as.
     pub(crate) fn is_stated(number: u32) -> bool {
-        number & STATED != 0
+        number & STATED_BIT != 0
     }
 
     /// Whether a file defines this domain.
@@ -226,48 +226,48 @@ impl RuleSet {
 
     /// The names of the domains that files define, sorted.
     pub fn domains(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.book.domains.keys().map(|name| &**name).collect();
+        let mut names: Vec<&str> = self.base.domains.keys().map(|name| &**name).collect();
         names.sort_unstable();
         names
     }
 
-    fn indexed(&self, number: u32) -> &Indexed {
-        match number & STATED {
-            0 => &self.book.rules[number as usize],
-            _ => &self.book.stated[(number & !STATED) as usize],
+    fn indexed(&self, number: u32) -> &IndexedRule {
+        match number & STATED_BIT {
+            0 => &self.base.rules[number as usize],
+            _ => &self.base.stated[(number & !STATED_BIT) as usize],
         }
     }
 
     /// The overrides of the file.
     pub fn file_overrides(&self) -> &[Arc<Override>] {
-        &self.book.overrides
+        &self.base.overrides
     }
 
     /// The same rules, with these overrides beside those of the file. Of two for one caller these win,
     /// and of these the last.
     pub(crate) fn with_overrides(&self, more: &[Arc<Override>]) -> RuleSet {
-        RuleSet::of(self.book.clone(), more)
+        RuleSet::of(self.base.clone(), more)
     }
 
-    fn of(book: Arc<Book>, more: &[Arc<Override>]) -> RuleSet {
+    fn of(book: Arc<BaseRules>, more: &[Arc<Override>]) -> RuleSet {
         let numbers: HashMap<&str, u32> =
             book.rules.iter().map(|one| &*one.rule.name).zip(0..).collect();
-        let mut overrides = Overrides::default();
+        let mut overrides = OverrideTable::default();
         for (index, one) in book.overrides.iter().chain(more).enumerate() {
             let Some(rule) = numbers.get(&*one.rule) else { continue };
             let number = overrides.list.len() as u32;
-            overrides.of_file += usize::from(index < book.overrides.len());
-            overrides.of_rule.entry(*rule).or_default().insert(one.key.clone(), number);
+            overrides.file_count += usize::from(index < book.overrides.len());
+            overrides.by_rule.entry(*rule).or_default().insert(one.key.clone(), number);
             overrides.list.push(one.clone());
         }
-        RuleSet { book, overrides }
+        RuleSet { base: book, overrides }
     }
 
-    /// Goes on where `before` is: with the counts of rules of the same name, and with tokens that the
+    /// Goes on where `caret_offset` is: with the counts of rules of the same name, and with tokens that the
     /// same keys have verified. Before the set is shared.
     pub(crate) fn inherit(&mut self, before: &RuleSet) {
-        let Some(book) = Arc::get_mut(&mut self.book) else { return };
-        book.settings.identify.go_on_from(&before.settings().identify);
+        let Some(book) = Arc::get_mut(&mut self.base) else { return };
+        book.settings.identify.inherit_tokens(&before.settings().identify);
         let before: HashMap<&str, &Arc<Tally>> =
             before.tallies().map(|(rule, tally)| (&*rule.name, tally)).collect();
         for one in &mut book.rules {
@@ -279,12 +279,12 @@ impl RuleSet {
 
     /// All rules, in order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
-        self.book.rules.iter().map(|indexed| &indexed.rule)
+        self.base.rules.iter().map(|indexed| &indexed.rule)
     }
 
     /// All rules, in order, with what they have said so far.
     pub fn tallies(&self) -> impl ExactSizeIterator<Item = (&Rule, &Arc<Tally>)> {
-        self.book.rules.iter().map(|indexed| (&indexed.rule, &indexed.tally))
+        self.base.rules.iter().map(|indexed| (&indexed.rule, &indexed.tally))
     }
 
     pub(crate) fn tally_of(&self, number: u32) -> &Tally {
@@ -298,21 +298,21 @@ impl RuleSet {
 
     /// The number of a rule's key template among the different ones; at most [`RuleSet::RULES_MAX`].
     pub(crate) fn template_of(&self, number: u32) -> u16 {
-        self.book.rules[number as usize].template
+        self.base.rules[number as usize].template
     }
 
-    pub(crate) fn at(&self, number: u32) -> &Rule {
+    pub(crate) fn rule_at(&self, number: u32) -> &Rule {
         &self.indexed(number).rule
     }
 
     /// What the file says beside its rules.
-    pub fn settings(&self) -> &Settings {
-        &self.book.settings
+    pub fn settings(&self) -> &RuleSettings {
+        &self.base.settings
     }
 
     /// The names of all tiers, in order.
     pub fn tiers(&self) -> Vec<&str> {
-        let mut tiers: Vec<_> = self.book.tiers.iter().collect();
+        let mut tiers: Vec<_> = self.base.tiers.iter().collect();
         tiers.sort_unstable_by_key(|(_, index)| **index);
         tiers.into_iter().map(|(name, _)| &**name).collect()
     }
@@ -325,15 +325,15 @@ impl RuleSet {
     /// All rules whose condition holds, in order, fallbacks among them; those switched off are not. For
     /// people who want to know what a request may meet.
     pub fn matching<'a>(&'a self, facts: &Facts<'_>) -> Vec<&'a Rule> {
-        let seen = self.see(facts);
-        self.select(&seen).into_iter().map(|one| self.at(one.rule)).collect()
+        let seen = self.normalized_facts(facts);
+        self.select(&seen).into_iter().map(|one| self.rule_at(one.rule)).collect()
     }
 
     /// The facts as rules see them.
-    pub(crate) fn see<'a>(&'a self, facts: &'a Facts<'a>) -> Seen<'a> {
-        let mut seen = Seen::new(facts, self.tier_of(facts));
+    pub(crate) fn normalized_facts<'a>(&'a self, facts: &'a Facts<'a>) -> NormalizedFacts<'a> {
+        let mut seen = NormalizedFacts::new(facts, self.tier_of(facts));
         let before = seen.ip;
-        seen.ip = before.map(|ip| self.settings().identify.one_form(ip));
+        seen.ip = before.map(|ip| self.settings().identify.canonical_address(ip));
         if seen.ip != before {
             // Of a translated address the last 32 bits are left.
             seen.ip_prefix = seen.ip_prefix.and_then(|prefix| prefix.checked_sub(96));
@@ -343,11 +343,11 @@ impl RuleSet {
 
     /// The caller's tier: what the facts say, else the table, else the default.
     fn tier_of<'a>(&'a self, facts: &'a Facts<'a>) -> Option<&'a str> {
-        let identify = &self.book.settings.identify;
+        let identify = &self.base.settings.identify;
         // An empty name is no name, as with users.
-        let known = |tier: &&str| match self.book.tiers.is_empty() {
+        let known = |tier: &&str| match self.base.tiers.is_empty() {
             true => !tier.is_empty(),
-            false => self.book.tiers.contains_key(*tier),
+            false => self.base.tiers.contains_key(*tier),
         };
         let said = facts.tier.filter(known);
         let in_table = || match identify.tier_of_user.is_empty() {
@@ -363,32 +363,33 @@ impl RuleSet {
     /// whichever was believed, the other may be the one that the service behind you reads, and the
     /// client would choose what is counted.
     pub fn makes_keys_of(&self, header: &str, trusted: bool) -> bool {
-        self.book.key_headers.get(header).is_some_and(|from_anybody| *from_anybody || trusted)
+        self.base.key_headers.get(header).is_some_and(|from_anybody| *from_anybody || trusted)
     }
 
     /// The place of a tier in the rules' lists of limits.
     pub(crate) fn tier_index(&self, tier: Option<&str>) -> Option<usize> {
-        self.book.tiers.get(tier?).copied()
+        self.base.tiers.get(tier?).copied()
     }
 
     /// Whether no rule applies to this caller.
-    pub(crate) fn exempts(&self, seen: &Seen<'_>) -> bool {
-        let Settings { exempt_ips, exempt_users, .. } = &self.book.settings;
+    pub(crate) fn exempts(&self, seen: &NormalizedFacts<'_>) -> bool {
+        let RuleSettings { exempt_ips, exempt_users, .. } = &self.base.settings;
         let by_user = || seen.user().is_some_and(|user| exempt_users.contains(user));
         let by_ip = || seen.is_in(exempt_ips);
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 
     /// The rules whose whole condition holds for some spelling of the path, in order.
-    pub(crate) fn select(&self, seen: &Seen<'_>) -> Vec<Selected> {
+    pub(crate) fn select(&self, seen: &NormalizedFacts<'_>) -> Vec<SelectedRule> {
         let mut found = Vec::with_capacity(MAX_LIMITS);
         if let Some(path) = seen.spelling(0) {
-            let mut add = |rule| found.push(Selected { rule, spellings: 1 });
-            self.book.by_path.each_match(path.text(), &mut add);
+            let mut add = |rule| found.push(SelectedRule { rule, spellings: 1 });
+            self.base.by_path.each_match(path.text(), &mut add);
         }
-        found.extend(self.book.without_path.iter().map(|&rule| Selected { rule, spellings: 1 }));
+        found
+            .extend(self.base.without_path.iter().map(|&rule| SelectedRule { rule, spellings: 1 }));
         if seen.spelling_count() > 1 {
-            self.find_by_others(seen, &mut found);
+            self.find_by_other_spellings(seen, &mut found);
         }
         if found.len() > 1 {
             found.sort_unstable_by_key(|one| one.rule);
@@ -400,19 +401,19 @@ impl RuleSet {
             });
         }
         found.retain_mut(|one| {
-            let indexed = &self.book.rules[one.rule as usize];
+            let indexed = &self.base.rules[one.rule as usize];
             let Some(rest) = &indexed.rest else { return true };
             match (one.spellings, indexed.rest_has_path) {
                 (1, _) | (_, false) => {
-                    seen.work.at_spelling(0);
+                    seen.match_budget.at_spelling(0);
                     rest.holds(seen, seen.spelling(0))
                 }
                 (several, true) => {
                     let holds = |number: &usize| {
-                        seen.work.at_spelling(*number);
+                        seen.match_budget.at_spelling(*number);
                         rest.holds(seen, seen.spelling(*number))
                     };
-                    let held = each_of(several).filter(holds);
+                    let held = spelling_numbers(several).filter(holds);
                     one.spellings = held.fold(0, |set, number| set | 1 << number);
                     one.spellings != 0
                 }
@@ -423,7 +424,7 @@ impl RuleSet {
 
     /// Adds the rules that are found by the spellings of a path after the first.
     #[cold]
-    fn find_by_others(&self, seen: &Seen<'_>, found: &mut Vec<Selected>) {
+    fn find_by_other_spellings(&self, seen: &NormalizedFacts<'_>, found: &mut Vec<SelectedRule>) {
         for number in 1..seen.spelling_count() {
             let Some(path) = seen.spelling(number) else { continue };
             let text = |other: usize| seen.spelling(other).map(Spelling::text);
@@ -432,17 +433,17 @@ impl RuleSet {
                 found_too.for_each(|one| one.spellings |= 1 << number);
                 continue;
             }
-            let mut add = |rule| found.push(Selected { rule, spellings: 1 << number });
-            self.book.by_path.each_match(path.text(), &mut add);
+            let mut add = |rule| found.push(SelectedRule { rule, spellings: 1 << number });
+            self.base.by_path.each_match(path.text(), &mut add);
         }
         let all = SpellingSet::MAX >> (SpellingSet::BITS as usize - seen.spelling_count());
-        let others = self.book.without_path.iter();
-        found.extend(others.map(|&rule| Selected { rule, spellings: all }));
+        let others = self.base.without_path.iter();
+        found.extend(others.map(|&rule| SelectedRule { rule, spellings: all }));
     }
 
     /// Whether the override of this number was set at run time.
     pub(crate) fn is_run_time(&self, number: u32) -> bool {
-        number as usize >= self.overrides.of_file
+        number as usize >= self.overrides.file_count
     }
 
     /// The number of the override for a caller, if it still stands.
@@ -450,8 +451,8 @@ impl RuleSet {
         if self.overrides.list.is_empty() {
             return None;
         }
-        let number = *self.overrides.of_rule.get(&rule)?.get(key)?;
-        self.overrides.list[number as usize].stands_at(now).then_some(number)
+        let number = *self.overrides.by_rule.get(&rule)?.get(key)?;
+        self.overrides.list[number as usize].is_active_at(now).then_some(number)
     }
 
     pub(crate) fn limits_of_override(&self, number: u32) -> &[RuleLimit] {
@@ -459,11 +460,11 @@ impl RuleSet {
     }
 }
 
-impl Book {
+impl BaseRules {
     fn push(&mut self, rule: Rule) {
         let number = self.rules.len() as u32;
-        let (patterns, rest) = split_path(rule.when.clone());
-        self.has_own |= rule.imported.is_none();
+        let (patterns, rest) = split_path(rule.condition.clone());
+        self.has_own_rules |= rule.imported.is_none();
         if rule.mode == Mode::Off || rule.imported.is_some() {
             // Nothing ever asks it, or a tree leads to it.
         } else if let Some(patterns) = patterns {
@@ -473,7 +474,7 @@ impl Book {
         }
         if !matches!(rule.mode, Mode::Shadow | Mode::Off) && !rule.soft {
             let identify = &self.settings.identify;
-            for name in identify.passed_on_headers() {
+            for name in identify.forwarded_headers() {
                 self.key_headers.entry(name.into()).or_insert(false);
             }
             for name in rule.key.headers().chain(identify.proving_headers()) {
@@ -483,7 +484,7 @@ impl Book {
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);
         let rest_has_path = rest.as_ref().is_some_and(Condition::has_path);
-        self.rules.push(Indexed { rule, rest, rest_has_path, template, tally: Arc::default() });
+        self.rules.push(IndexedRule { rule, rest, rest_has_path, template, tally: Arc::default() });
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::shape::{FILE, Kind, Object, Spelling};
+use crate::shape::{FILE, ShapeKind, ShapeObject, TextPattern};
 
 /// The JSON Schema (draft 2020-12) of a rules file.
 pub fn schema() -> Value {
@@ -21,12 +21,12 @@ pub fn schema() -> Value {
     })
 }
 
-fn reference(object: &Object) -> String {
+fn reference(object: &ShapeObject) -> String {
     format!("#/$defs/{}", object.id)
 }
 
 /// Adds an object and all that it refers to.
-fn define(object: &Object, definitions: &mut BTreeMap<&'static str, Value>) {
+fn define(object: &ShapeObject, definitions: &mut BTreeMap<&'static str, Value>) {
     // Conditions contain conditions: an object that is being defined counts as defined.
     if definitions.contains_key(object.id) {
         return;
@@ -40,7 +40,7 @@ fn define(object: &Object, definitions: &mut BTreeMap<&'static str, Value>) {
     }
     let required: Vec<&str> =
         object.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
-    let others = object.others.map_or(Value::Bool(false), |others| {
+    let others = object.free_fields.map_or(Value::Bool(false), |others| {
         let mut value = of_kind(&others.kind, definitions);
         value["description"] = format!("{} Example: {}", others.doc, others.example).into();
         value
@@ -51,7 +51,7 @@ fn define(object: &Object, definitions: &mut BTreeMap<&'static str, Value>) {
         "properties": properties,
         "required": required,
     });
-    match object.others.and_then(|others| others.pattern) {
+    match object.free_fields.and_then(|others| others.pattern) {
         Some(pattern) => {
             value["patternProperties"] = json!({ pattern: others });
             value["additionalProperties"] = false.into();
@@ -65,35 +65,35 @@ fn define(object: &Object, definitions: &mut BTreeMap<&'static str, Value>) {
     definitions.insert(object.id, value);
 }
 
-fn of_kind(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
+fn of_kind(kind: &ShapeKind, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
     match kind {
         // Without quotes YAML takes `42` for a number; to us it is a text.
-        Kind::Text(_) => json!({ "type": ["string", "number", "boolean"] }),
-        Kind::Spelled(_, Spelling::Loose(pattern)) => {
+        ShapeKind::Text(_) => json!({ "type": ["string", "number", "boolean"] }),
+        ShapeKind::PatternText(_, TextPattern::Loose(pattern)) => {
             json!({ "type": ["string", "number", "boolean"], "pattern": pattern })
         }
-        Kind::Spelled(_, Spelling::Strict(pattern)) => {
+        ShapeKind::PatternText(_, TextPattern::Strict(pattern)) => {
             json!({ "type": "string", "pattern": pattern })
         }
-        Kind::Decimal(_) => json!({ "anyOf": [
+        ShapeKind::Decimal(_) => json!({ "anyOf": [
             { "type": "number", "exclusiveMinimum": 0 },
             { "type": "string", "pattern": r"^[0-9]+(\.[0-9]*)?$" },
         ] }),
-        Kind::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
-        Kind::Boolean => json!({ "type": "boolean" }),
-        Kind::Any => json!({}),
-        Kind::Choice(["true"]) => json!({ "const": true }),
-        Kind::Choice(words) => json!({ "enum": words }),
-        Kind::List(_, kind) => json!({ "type": "array", "items": of_kind(kind, definitions) }),
-        Kind::Several(_, kind, most) => {
+        ShapeKind::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
+        ShapeKind::Boolean => json!({ "type": "boolean" }),
+        ShapeKind::Any => json!({}),
+        ShapeKind::Choice(["true"]) => json!({ "const": true }),
+        ShapeKind::Choice(words) => json!({ "enum": words }),
+        ShapeKind::List(_, kind) => json!({ "type": "array", "items": of_kind(kind, definitions) }),
+        ShapeKind::BoundedList(_, kind, most) => {
             let items = of_kind(kind, definitions);
             json!({ "type": "array", "items": items, "minItems": 1, "maxItems": most })
         }
-        Kind::Object(object) => {
+        ShapeKind::Object(object) => {
             define(object, definitions);
             json!({ "$ref": reference(object) })
         }
-        Kind::Either(kinds) => {
+        ShapeKind::Either(kinds) => {
             let values: Vec<Value> = kinds.iter().map(|kind| of_kind(kind, definitions)).collect();
             json!({ "anyOf": values })
         }
@@ -109,20 +109,20 @@ mod tests {
     use crate::compile::compile;
     use crate::diagnostic::Diagnostics;
     use crate::source::Source;
-    use crate::yaml::{self, Node};
+    use crate::yaml::{self, YamlNode};
 
     /// A tree as JSON, by the core schema of YAML, as editors see it.
-    fn to_json(node: &Node) -> Value {
+    fn to_json(node: &YamlNode) -> Value {
         match &node.value {
-            yaml::Value::Null => Value::Null,
-            yaml::Value::Quoted(text) => (**text).into(),
-            yaml::Value::List(items) => items.iter().map(to_json).collect(),
-            yaml::Value::Map(entries) => entries
+            yaml::YamlValue::Null => Value::Null,
+            yaml::YamlValue::Quoted(text) => (**text).into(),
+            yaml::YamlValue::List(items) => items.iter().map(to_json).collect(),
+            yaml::YamlValue::Map(entries) => entries
                 .iter()
                 .map(|entry| (entry.key.to_string(), to_json(&entry.node)))
                 .collect::<Map<_, _>>()
                 .into(),
-            yaml::Value::Plain(text) => match &**text {
+            yaml::YamlValue::Plain(text) => match &**text {
                 "true" => true.into(),
                 "false" => false.into(),
                 text => serde_json::from_str(text)
@@ -187,37 +187,37 @@ mod tests {
     }
 
     /// Every tree that differs from this one in one value or one name.
-    fn variants(node: &Node) -> Vec<Node> {
-        let value = |value| Node { span: node.span, value };
+    fn variants(node: &YamlNode) -> Vec<YamlNode> {
+        let value = |value| YamlNode { span: node.span, value };
         let mut found = vec![
-            value(yaml::Value::Null),
-            value(yaml::Value::Plain("true".into())),
-            value(yaml::Value::Plain("-1".into())),
-            value(yaml::Value::Plain("7".into())),
-            value(yaml::Value::Quoted("text".into())),
-            value(yaml::Value::List(Vec::new())),
-            value(yaml::Value::Map(Vec::new())),
+            value(yaml::YamlValue::Null),
+            value(yaml::YamlValue::Plain("true".into())),
+            value(yaml::YamlValue::Plain("-1".into())),
+            value(yaml::YamlValue::Plain("7".into())),
+            value(yaml::YamlValue::Quoted("text".into())),
+            value(yaml::YamlValue::List(Vec::new())),
+            value(yaml::YamlValue::Map(Vec::new())),
         ];
-        if let yaml::Value::List(items) = &node.value {
+        if let yaml::YamlValue::List(items) = &node.value {
             for (index, item) in items.iter().enumerate() {
                 for variant in variants(item) {
                     let mut items = items.clone();
                     items[index] = variant;
-                    found.push(value(yaml::Value::List(items)));
+                    found.push(value(yaml::YamlValue::List(items)));
                 }
             }
         }
-        if let yaml::Value::Map(entries) = &node.value {
+        if let yaml::YamlValue::Map(entries) = &node.value {
             for (index, entry) in entries.iter().enumerate() {
                 let mut renamed = entries.clone();
                 renamed[index].key = "zzz".into();
-                found.push(value(yaml::Value::Map(renamed)));
+                found.push(value(yaml::YamlValue::Map(renamed)));
                 // The sizes of multipliers are checked when their meaning is.
                 let kept = matches!(&*entry.key, "tiers").then(Vec::new);
                 for variant in kept.unwrap_or_else(|| variants(&entry.node)) {
                     let mut entries = entries.clone();
                     entries[index].node = variant;
-                    found.push(value(yaml::Value::Map(entries)));
+                    found.push(value(yaml::YamlValue::Map(entries)));
                 }
             }
         }
@@ -232,7 +232,7 @@ mod tests {
         let variants = variants(&root);
         let mut accepted = 0;
         for variant in &variants {
-            let yaml::Value::Map(_) = variant.value else { continue };
+            let yaml::YamlValue::Map(_) = variant.value else { continue };
             let mut diagnostics = Diagnostics::default();
             crate::shape::check_file(&source, variant, &FILE, &mut diagnostics);
             let value = to_json(variant);

@@ -5,39 +5,39 @@
 //! nothing required missing. What values mean, `compile` finds out; whatever this reader has
 //! reported, `compile` passes over in silence.
 
+mod file_table;
 mod import_table;
 mod kinds;
 mod rule_table;
-mod table;
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
 use crate::source::Source;
 use crate::suggest::suggest;
-use crate::yaml::{Entry, Node, Value};
+use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 
+pub(crate) use file_table::FILE;
 pub(crate) use import_table::IMPORT;
-pub(crate) use table::FILE;
 
 /// A map with fixed fields.
-pub(crate) struct Object {
+pub(crate) struct ShapeObject {
     /// Its name in the schema.
     pub(crate) id: &'static str,
     /// What people call it, with its article.
     pub(crate) noun: &'static str,
     /// One sentence.
     pub(crate) doc: &'static str,
-    pub(crate) fields: &'static [Field],
+    pub(crate) fields: &'static [ShapeField],
     /// Names that the writer chooses, beside the fields.
-    pub(crate) others: Option<&'static Others>,
+    pub(crate) free_fields: Option<&'static FreeFields>,
     /// If exactly one field is to be given: what to write.
     pub(crate) one_field: Option<&'static str>,
 }
 
 /// One field of an object.
-pub(crate) struct Field {
+pub(crate) struct ShapeField {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ShapeKind,
     pub(crate) required: bool,
     /// One sentence.
     pub(crate) doc: &'static str,
@@ -46,21 +46,21 @@ pub(crate) struct Field {
 }
 
 /// Names that the writer chooses, and what stands behind them.
-pub(crate) struct Others {
+pub(crate) struct FreeFields {
     /// What the names are.
     pub(crate) doc: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ShapeKind,
     pub(crate) example: &'static str,
     /// What all of them fit, for the schema. `compile` says more about those that do not.
     pub(crate) pattern: Option<&'static str>,
 }
 
 /// What a value may be.
-pub(crate) enum Kind {
+pub(crate) enum ShapeKind {
     /// Any scalar; the text says what it is, with its article. Its meaning is checked later.
     Text(&'static str),
     /// The same of which the schema says more.
-    Spelled(&'static str, Spelling),
+    PatternText(&'static str, TextPattern),
     /// A decimal number; its meaning is checked later.
     Decimal(&'static str),
     /// A whole number from, to.
@@ -69,19 +69,19 @@ pub(crate) enum Kind {
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A list of what the text says.
-    List(&'static str, &'static Kind),
+    List(&'static str, &'static ShapeKind),
     /// A list that has from one to so many. Its length is checked later.
-    Several(&'static str, &'static Kind, usize),
-    Object(&'static Object),
+    BoundedList(&'static str, &'static ShapeKind, usize),
+    Object(&'static ShapeObject),
     /// Whatever somebody writes.
     Any,
     /// One of these, told apart by their form: scalar, list or map.
-    Either(&'static [Kind]),
+    Either(&'static [ShapeKind]),
 }
 
 /// What a text fits that means anything, as far as a regular expression can tell.
 #[derive(Clone, Copy)]
-pub(crate) enum Spelling {
+pub(crate) enum TextPattern {
     /// Also what YAML takes for a number or a boolean without quotes.
     Loose(&'static str),
     /// Never that.
@@ -90,43 +90,49 @@ pub(crate) enum Spelling {
 
 /// How a value is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum YamlForm {
     Scalar,
     List,
     Map,
 }
 
-impl Kind {
-    fn has_form(&self, form: Form) -> bool {
+impl ShapeKind {
+    fn has_form(&self, form: YamlForm) -> bool {
         match self {
-            Kind::Text(_)
-            | Kind::Spelled(..)
-            | Kind::Decimal(_)
-            | Kind::Whole(..)
-            | Kind::Boolean
-            | Kind::Choice(_) => form == Form::Scalar,
-            Kind::List(..) | Kind::Several(..) => form == Form::List,
-            Kind::Object(_) => form == Form::Map,
-            Kind::Any => true,
-            Kind::Either(kinds) => kinds.iter().any(|kind| kind.has_form(form)),
+            ShapeKind::Text(_)
+            | ShapeKind::PatternText(..)
+            | ShapeKind::Decimal(_)
+            | ShapeKind::Whole(..)
+            | ShapeKind::Boolean
+            | ShapeKind::Choice(_) => form == YamlForm::Scalar,
+            ShapeKind::List(..) | ShapeKind::BoundedList(..) => form == YamlForm::List,
+            ShapeKind::Object(_) => form == YamlForm::Map,
+            ShapeKind::Any => true,
+            ShapeKind::Either(kinds) => kinds.iter().any(|kind| kind.has_form(form)),
         }
     }
 
     /// What it is, for a message.
     fn describe(&self) -> String {
         match self {
-            Kind::Text(what) | Kind::Spelled(what, _) | Kind::Decimal(what) => (*what).into(),
-            Kind::Whole(..) => "a whole number".into(),
-            Kind::Boolean => "`true` or `false`".into(),
-            Kind::Any => "anything".into(),
-            Kind::Choice(words) => {
+            ShapeKind::Text(what) | ShapeKind::PatternText(what, _) | ShapeKind::Decimal(what) => {
+                (*what).into()
+            }
+            ShapeKind::Whole(..) => "a whole number".into(),
+            ShapeKind::Boolean => "`true` or `false`".into(),
+            ShapeKind::Any => "anything".into(),
+            ShapeKind::Choice(words) => {
                 words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
             }
-            Kind::List(what, _) | Kind::Several(what, ..) => format!("a list of {what}"),
-            Kind::Object(object) if object.fields.is_empty() => format!("a map, {}", object.noun),
-            Kind::Object(object) => format!("a map with the fields of {}", object.noun),
-            Kind::Either(kinds) => {
-                kinds.iter().map(Kind::describe).collect::<Vec<_>>().join(", or ")
+            ShapeKind::List(what, _) | ShapeKind::BoundedList(what, ..) => {
+                format!("a list of {what}")
+            }
+            ShapeKind::Object(object) if object.fields.is_empty() => {
+                format!("a map, {}", object.noun)
+            }
+            ShapeKind::Object(object) => format!("a map with the fields of {}", object.noun),
+            ShapeKind::Either(kinds) => {
+                kinds.iter().map(ShapeKind::describe).collect::<Vec<_>>().join(", or ")
             }
         }
     }
@@ -135,15 +141,15 @@ impl Kind {
 /// Reports everything in a tree that does not have the form of a rules file, which is this.
 pub(crate) fn check_file(
     source: &Source,
-    root: &Node,
-    form: &'static Object,
+    root: &YamlNode,
+    form: &'static ShapeObject,
     diagnostics: &mut Diagnostics,
 ) {
     let nulls_are_left_out = std::ptr::eq(form, &IMPORT);
-    Checker { source, diagnostics, nulls_are_left_out }.object(root, form);
+    ShapeChecker { source, diagnostics, nulls_are_left_out }.object(root, form);
 }
 
-struct Checker<'a> {
+struct ShapeChecker<'a> {
     source: &'a Source,
     diagnostics: &'a mut Diagnostics,
     /// A field without a value is as if it were not there, as the reference server has it; that is
@@ -153,14 +159,14 @@ struct Checker<'a> {
 
 /// A value that is looked at: what it is called, and an example of one.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct NamedValue<'a> {
     name: &'a str,
     example: &'a str,
     required: bool,
 }
 
-impl Object {
-    fn field(&self, name: &str) -> Option<&'static Field> {
+impl ShapeObject {
+    fn field(&self, name: &str) -> Option<&'static ShapeField> {
         self.fields.iter().find(|field| *field.name == *name)
     }
 
@@ -170,14 +176,16 @@ impl Object {
     }
 }
 
-impl Checker<'_> {
-    fn object(&mut self, node: &Node, object: &'static Object) {
+impl ShapeChecker<'_> {
+    fn object(&mut self, node: &YamlNode, object: &'static ShapeObject) {
         for entry in node.entries() {
-            if let Some(Field { kind, name, example, required, .. }) = object.field(&entry.key) {
-                let named = Named { name, example, required: *required };
+            if let Some(ShapeField { kind, name, example, required, .. }) = object.field(&entry.key)
+            {
+                let named = NamedValue { name, example, required: *required };
                 self.value(&entry.node, entry.key_span, kind, named);
-            } else if let Some(others) = object.others {
-                let named = Named { name: &entry.key, example: others.example, required: false };
+            } else if let Some(others) = object.free_fields {
+                let named =
+                    NamedValue { name: &entry.key, example: others.example, required: false };
                 self.value(&entry.node, entry.key_span, &others.kind, named);
             } else {
                 self.unknown_field(&entry.key, entry.key_span, object);
@@ -189,7 +197,7 @@ impl Checker<'_> {
         }
         for field in object.fields.iter().filter(|field| field.required) {
             // Under a misspelt name it is there.
-            let meant = |entry: &Entry| {
+            let meant = |entry: &YamlEntry| {
                 object.field(&entry.key).is_none() && object.suggest(&entry.key) == Some(field.name)
             };
             // Only among the first, because comparing takes time.
@@ -204,7 +212,7 @@ impl Checker<'_> {
         }
     }
 
-    fn unknown_field(&mut self, key: &str, span: Span, object: &Object) {
+    fn unknown_field(&mut self, key: &str, span: Span, object: &ShapeObject) {
         let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
         // Nobody sees the hundredth, and comparing takes time.
         let seen = self.diagnostics.len() < MAX_SHOWN;
@@ -217,10 +225,16 @@ impl Checker<'_> {
         self.error(span, Problem::new(problem).hint(hint));
     }
 
-    fn value(&mut self, node: &Node, key_span: Span, kind: &'static Kind, named: Named<'_>) {
+    fn value(
+        &mut self,
+        node: &YamlNode,
+        key_span: Span,
+        kind: &'static ShapeKind,
+        named: NamedValue<'_>,
+    ) {
         let form = match &node.value {
-            Value::Null if matches!(kind, Kind::Any) => return,
-            Value::Null => {
+            YamlValue::Null if matches!(kind, ShapeKind::Any) => return,
+            YamlValue::Null => {
                 let problem = format!("`{}` has no value", named.name);
                 let or = if named.required { "" } else { ", or leave it out" };
                 let hint = format!("write `{}`{or}", named.example);
@@ -233,32 +247,35 @@ impl Checker<'_> {
                     false => self.error(key_span, problem),
                 };
             }
-            Value::Plain(_) | Value::Quoted(_) => Form::Scalar,
-            Value::List(_) => Form::List,
-            Value::Map(_) => Form::Map,
+            YamlValue::Plain(_) | YamlValue::Quoted(_) => YamlForm::Scalar,
+            YamlValue::List(_) => YamlForm::List,
+            YamlValue::Map(_) => YamlForm::Map,
         };
         if !kind.has_form(form) {
             let is = match form {
-                Form::Scalar => "a single value",
-                Form::List => "a list",
-                Form::Map => "a map",
+                YamlForm::Scalar => "a single value",
+                YamlForm::List => "a list",
+                YamlForm::Map => "a map",
             };
             let problem = format!("`{}` is {is}; it should be {}", named.name, kind.describe());
             let problem = Problem::new(problem).hint(format!("write `{}`", named.example));
             return self.error(node.span, problem);
         }
         match kind {
-            Kind::Text(_) | Kind::Spelled(..) | Kind::Decimal(_) | Kind::Any => {}
-            Kind::Whole(from, to) => self.whole(node, *from, *to, named),
-            Kind::Boolean => self.boolean(node, named),
-            Kind::Choice(words) => self.choice(node, words, named),
-            Kind::List(_, kind) | Kind::Several(_, kind, _) => {
+            ShapeKind::Text(_)
+            | ShapeKind::PatternText(..)
+            | ShapeKind::Decimal(_)
+            | ShapeKind::Any => {}
+            ShapeKind::Whole(from, to) => self.whole(node, *from, *to, named),
+            ShapeKind::Boolean => self.boolean(node, named),
+            ShapeKind::Choice(words) => self.choice(node, words, named),
+            ShapeKind::List(_, kind) | ShapeKind::BoundedList(_, kind, _) => {
                 for item in node.items() {
                     self.value(item, item.span, kind, named);
                 }
             }
-            Kind::Object(object) => self.object(node, object),
-            Kind::Either(kinds) => {
+            ShapeKind::Object(object) => self.object(node, object),
+            ShapeKind::Either(kinds) => {
                 let fitting = kinds.iter().find(|kind| kind.has_form(form));
                 let kind = fitting.expect("one of them has this form");
                 self.value(node, key_span, kind, named);
@@ -266,7 +283,7 @@ impl Checker<'_> {
         }
     }
 
-    fn whole(&mut self, node: &Node, from: u64, to: u64, named: Named<'_>) {
+    fn whole(&mut self, node: &YamlNode, from: u64, to: u64, named: NamedValue<'_>) {
         let Err(what) = whole(&node.value, from, to) else { return };
         if let Some(hint) = node.text().and_then(|text| octal_hint(named.name, text)) {
             let problem = format!("`{}` {what}", named.name);
@@ -281,7 +298,7 @@ impl Checker<'_> {
         self.error(node.span, problem.hint(hint));
     }
 
-    fn boolean(&mut self, node: &Node, named: Named<'_>) {
+    fn boolean(&mut self, node: &YamlNode, named: NamedValue<'_>) {
         if boolean(&node.value).is_some() {
             return;
         }
@@ -295,7 +312,7 @@ impl Checker<'_> {
         self.error(node.span, Problem::new(problem).hint(hint));
     }
 
-    fn choice(&mut self, node: &Node, words: &'static [&'static str], named: Named<'_>) {
+    fn choice(&mut self, node: &YamlNode, words: &'static [&'static str], named: NamedValue<'_>) {
         let text = node.text().unwrap_or_default();
         if words.contains(&text) {
             return;
@@ -315,8 +332,8 @@ impl Checker<'_> {
 }
 
 /// A whole number within bounds, or what is wrong with it.
-fn whole(value: &Value, from: u64, to: u64) -> Result<u64, String> {
-    let Value::Plain(text) = value else {
+fn whole(value: &YamlValue, from: u64, to: u64) -> Result<u64, String> {
+    let YamlValue::Plain(text) = value else {
         return Err("is a text in quotes; it should be a whole number without them".into());
     };
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -357,9 +374,9 @@ pub(crate) fn octal_hint(name: &str, text: &str) -> Option<String> {
 }
 
 /// What the core schema of YAML takes for a boolean.
-fn boolean(value: &Value) -> Option<bool> {
+fn boolean(value: &YamlValue) -> Option<bool> {
     match value {
-        Value::Plain(text) => match &**text {
+        YamlValue::Plain(text) => match &**text {
             "true" | "True" | "TRUE" => Some(true),
             "false" | "False" | "FALSE" => Some(false),
             _ => None,
@@ -368,7 +385,7 @@ fn boolean(value: &Value) -> Option<bool> {
     }
 }
 
-impl Node {
+impl YamlNode {
     /// A whole number, if it is one.
     pub(crate) fn whole(&self) -> Option<u64> {
         whole(&self.value, 0, u64::MAX).ok()
@@ -380,10 +397,10 @@ impl Node {
     }
 
     /// The entries of a list, or the one value itself: for fields that take one or several.
-    pub(crate) fn each(&self) -> &[Node] {
+    pub(crate) fn each(&self) -> &[YamlNode] {
         match &self.value {
-            Value::List(items) => items,
-            Value::Null => &[],
+            YamlValue::List(items) => items,
+            YamlValue::Null => &[],
             _ => std::slice::from_ref(self),
         }
     }

@@ -81,12 +81,12 @@ impl Source {
         let name = path.display().to_string();
         let of_file = |problem| Box::new(Diagnostic::of_file(&name, problem));
         let bytes = read_regular(path, MAX_BYTES).map_err(|unread| match unread {
-            Unread::Failed(error) => cannot_read(path, &error),
-            Unread::NotRegular => {
+            ReadFailure::Failed(error) => cannot_read(path, &error),
+            ReadFailure::NotRegular => {
                 let hint = "name a YAML file, or a directory with YAML files";
                 of_file(Problem::new("this is not a regular file").hint(hint))
             }
-            Unread::TooLarge => of_file(too_large()),
+            ReadFailure::TooLarge => of_file(too_large()),
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(Source::from_bytes(&name, &bytes)?.in_folder(folder))
@@ -128,7 +128,7 @@ impl Source {
 pub struct NamedFile {
     path: PathBuf,
     /// Not the contents themselves: they may be secret.
-    print: u64,
+    fingerprint: u64,
 }
 
 impl NamedFile {
@@ -136,16 +136,16 @@ impl NamedFile {
     pub const BYTES_MAX: u64 = 256 << 10;
 
     /// Reads a file, and says how it was.
-    pub(crate) fn read(path: &Path) -> (NamedFile, Result<Vec<u8>, Unread>) {
+    pub(crate) fn read(path: &Path) -> (NamedFile, Result<Vec<u8>, ReadFailure>) {
         let contents = read_regular(path, NamedFile::BYTES_MAX);
         let mut hasher = DefaultHasher::new();
         match &contents {
             Ok(bytes) => (0, bytes).hash(&mut hasher),
-            Err(Unread::Failed(error)) => (1, error.kind()).hash(&mut hasher),
-            Err(Unread::NotRegular) => 2.hash(&mut hasher),
-            Err(Unread::TooLarge) => 3.hash(&mut hasher),
+            Err(ReadFailure::Failed(error)) => (1, error.kind()).hash(&mut hasher),
+            Err(ReadFailure::NotRegular) => 2.hash(&mut hasher),
+            Err(ReadFailure::TooLarge) => 3.hash(&mut hasher),
         }
-        (NamedFile { path: path.into(), print: hasher.finish() }, contents)
+        (NamedFile { path: path.into(), fingerprint: hasher.finish() }, contents)
     }
 
     /// Where it is.
@@ -161,27 +161,27 @@ impl NamedFile {
 
 /// Why a file was not read.
 #[derive(Debug)]
-pub(crate) enum Unread {
+pub(crate) enum ReadFailure {
     Failed(io::Error),
     NotRegular,
     TooLarge,
 }
 
 /// The bytes of a regular file. Never waits, and never takes in more than allowed.
-fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Unread> {
+fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, ReadFailure> {
     // Opening a pipe would wait for its writer, and opening a device may do something.
-    if !fs::metadata(path).map_err(Unread::Failed)?.is_file() {
-        return Err(Unread::NotRegular);
+    if !fs::metadata(path).map_err(ReadFailure::Failed)?.is_file() {
+        return Err(ReadFailure::NotRegular);
     }
-    let file = open(path).map_err(Unread::Failed)?;
+    let file = open(path).map_err(ReadFailure::Failed)?;
     // It may be another one by now.
-    if !file.metadata().map_err(Unread::Failed)?.is_file() {
-        return Err(Unread::NotRegular);
+    if !file.metadata().map_err(ReadFailure::Failed)?.is_file() {
+        return Err(ReadFailure::NotRegular);
     }
     let mut bytes = Vec::new();
     // One byte more than allowed is enough to know; the length in the metadata may be old.
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(Unread::Failed)?;
-    if bytes.len() as u64 > bytes_max { Err(Unread::TooLarge) } else { Ok(bytes) }
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(ReadFailure::Failed)?;
+    if bytes.len() as u64 > bytes_max { Err(ReadFailure::TooLarge) } else { Ok(bytes) }
 }
 
 /// Opens a file; never waits, not even if a pipe has just come into its place.
@@ -310,7 +310,7 @@ mod tests {
         assert!(made.expect("mkfifo runs").success());
         assert!(!open(&path).unwrap().metadata().unwrap().is_file());
         for read in [read_regular(&path, 1), NamedFile::read(&path).1] {
-            assert!(matches!(read, Err(Unread::NotRegular)), "{read:?}");
+            assert!(matches!(read, Err(ReadFailure::NotRegular)), "{read:?}");
         }
     }
 }

@@ -33,7 +33,7 @@ impl<T> Stripes<T> {
     /// The copy of this thread.
     #[inline]
     pub fn mine(&self) -> &T {
-        &self.0[number_of_this_thread() & (self.0.len() - 1)].0
+        &self.0[thread_number() & (self.0.len() - 1)].0
     }
 
     /// All copies.
@@ -44,7 +44,7 @@ impl<T> Stripes<T> {
 
 /// Threads are numbered as they come here, so that the first ones share nothing.
 #[inline]
-fn number_of_this_thread() -> usize {
+fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     const NONE: usize = usize::MAX;
     thread_local!(static NUMBER: Cell<usize> = const { Cell::new(NONE) });
@@ -58,24 +58,24 @@ fn number_of_this_thread() -> usize {
 
 /// So many counters, each striped.
 #[derive(Debug)]
-pub struct Counters<const N: usize>(Stripes<Row<N>>);
+pub struct StripedCounters<const N: usize>(Stripes<CounterRow<N>>);
 
 #[derive(Debug)]
-struct Row<const N: usize>([AtomicU64; N]);
+struct CounterRow<const N: usize>([AtomicU64; N]);
 
-impl<const N: usize> Default for Row<N> {
-    fn default() -> Row<N> {
-        Row([const { AtomicU64::new(0) }; N])
+impl<const N: usize> Default for CounterRow<N> {
+    fn default() -> CounterRow<N> {
+        CounterRow([const { AtomicU64::new(0) }; N])
     }
 }
 
-impl<const N: usize> Default for Counters<N> {
-    fn default() -> Counters<N> {
-        Counters(Stripes::default())
+impl<const N: usize> Default for StripedCounters<N> {
+    fn default() -> StripedCounters<N> {
+        StripedCounters(Stripes::default())
     }
 }
 
-impl<const N: usize> Counters<N> {
+impl<const N: usize> StripedCounters<N> {
     /// Adds to one of them.
     #[inline]
     pub fn add(&self, index: usize, by: u64) {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_between_more_threads_than_stripes() {
-        let counters = Counters::<3>::default();
+        let counters = StripedCounters::<3>::default();
         let threads = STRIPES_MAX + 3;
         thread::scope(|scope| {
             for _ in 0..threads {

@@ -1,6 +1,6 @@
 //! "Did you mean …?"
 
-/// The name among `known` that `given` was most likely meant to be.
+/// The name among `key_index` that `given` was most likely meant to be.
 pub fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Long texts are not misspelt names, and the comparison takes time for each pair of letters.
     if given.len() > 64 {

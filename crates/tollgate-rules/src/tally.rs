@@ -2,7 +2,7 @@
 
 use tollgate::Refusal;
 
-use crate::stripes::Counters;
+use crate::stripes::StripedCounters;
 
 /// What a rule says of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ impl Verdict {
 
 /// Counts the verdicts of one rule.
 #[derive(Debug, Default)]
-pub struct Tally(Counters<{ Verdict::ALL.len() }>);
+pub struct Tally(StripedCounters<{ Verdict::ALL.len() }>);
 
 impl Tally {
     /// Counts one.

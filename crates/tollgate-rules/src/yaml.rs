@@ -35,16 +35,16 @@ pub(crate) const MAX_SCALAR_BYTES: usize = 64 << 10;
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     /// Where it stands. For a list or map in block form: where its first entry begins.
     pub(crate) span: Span,
     /// What it is.
-    pub(crate) value: Value,
+    pub(crate) value: YamlValue,
 }
 
 /// What a node is.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub(crate) enum YamlValue {
     /// Nothing: an empty place, `~` or `null`.
     Null,
     /// Text without quotes, which may be a number or a boolean to whoever wants one.
@@ -52,60 +52,62 @@ pub(crate) enum Value {
     /// Text in quotes or in block form, which is only ever text.
     Quoted(Box<str>),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// A map, in the order of the file. No two keys are equal.
-    Map(Vec<Entry>),
+    Map(Vec<YamlEntry>),
 }
 
 /// A key of a map and its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct YamlEntry {
     /// The key.
     pub(crate) key: Box<str>,
     /// The place of the key.
     pub(crate) key_span: Span,
     /// The value.
-    pub(crate) node: Node,
+    pub(crate) node: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// The text of a scalar.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Plain(text) | Value::Quoted(text) => Some(text),
+            YamlValue::Plain(text) | YamlValue::Quoted(text) => Some(text),
             _ => None,
         }
     }
 
     /// The entries of a list; of anything else, none.
-    pub(crate) fn items(&self) -> &[Node] {
+    pub(crate) fn items(&self) -> &[YamlNode] {
         match &self.value {
-            Value::List(items) => items,
+            YamlValue::List(items) => items,
             _ => &[],
         }
     }
 
     /// The entries of a map; of anything else, none.
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[YamlEntry] {
         match &self.value {
-            Value::Map(entries) => entries,
+            YamlValue::Map(entries) => entries,
             _ => &[],
         }
     }
 
     /// The entry of a map with this key.
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&YamlEntry> {
         self.entries().iter().find(|entry| &*entry.key == key)
     }
 
     /// The value of a map under this key, unless it is missing or null.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
-        self.entry(key).map(|entry| &entry.node).filter(|node| !matches!(node.value, Value::Null))
+    pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
+        self.entry(key)
+            .map(|entry| &entry.node)
+            .filter(|node| !matches!(node.value, YamlValue::Null))
     }
 }
 
 /// Reads the one document of a source. `None`: it could not be read, and `diagnostics` says why.
-pub(crate) fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<Node> {
+pub(crate) fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<YamlNode> {
     let text = source.text();
     if let Some(zero) = text.find('\0') {
         let problem = Problem::new("there is a zero byte in the text").hint("remove it");
@@ -118,7 +120,7 @@ pub(crate) fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<Nod
     options.flow_nesting_limit = MAX_DEPTH;
     options.block_nesting_limit = MAX_DEPTH;
     let parser = Parser::new_from_str_with_options(text, options);
-    builder::Builder::new(source, diagnostics).build(parser)
+    builder::YamlBuilder::new(source, diagnostics).build(parser)
 }
 
 #[cfg(test)]

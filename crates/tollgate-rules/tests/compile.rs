@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
 use tollgate_rules::compile::compile_at;
-use tollgate_rules::identify::UserFrom;
+use tollgate_rules::identify::UserSource;
 use tollgate_rules::{Ask, Diagnostics, Facts, Gatekeeper, RuleSet, Severity, Source, compile};
 
 /// As seen from where tests run, so that what is said is the same everywhere.
@@ -168,7 +168,7 @@ fn the_short_form_means_limits_per_endpoint_and_caller() {
     assert_eq!(matching(&rules, "POST", "/api/upload"), ["post-api-upload", "api-rest", "default"]);
     let settings = rules.settings();
     assert!(settings.dialects.is_empty() && settings.log_keys_plain);
-    assert!(matches!(&settings.identify.user, UserFrom::Header(name) if &**name == "x-user-id"));
+    assert!(matches!(&settings.identify.user, UserSource::Header(name) if &**name == "x-user-id"));
     assert_eq!(rules.overrides().len(), 1);
 }
 

@@ -6,26 +6,26 @@ use tollgate::{DecidedBy, Limiter, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::compile::compile;
 use tollgate_rules::reservation::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 use tollgate_rules::source::Source;
-use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, ReserveError, SettleError, Standing};
+use tollgate_rules::{Answer, Ask, Enforcement, Facts, Gatekeeper, ReserveError, SettleError};
 
 /// 2026-11-15 12:00:00 UTC, a Sunday.
 const NOON: u64 = 1_794_744_000;
 
 /// A gatekeeper and the time that its tests tell it.
-struct Gate {
+struct DecidingGate {
     gatekeeper: Gatekeeper<MemoryStore, ManualClock>,
     now: Micros,
 }
 
-impl Gate {
-    fn new(rules: &str) -> Gate {
+impl DecidingGate {
+    fn new(rules: &str) -> DecidingGate {
         let compiled = compile(&[Source::from_text("rules.yaml", rules)]);
         let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
         let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
-        Gate { gatekeeper: Gatekeeper::new(rules, limiter), now: Micros::from_secs(NOON) }
+        DecidingGate { gatekeeper: Gatekeeper::new(rules, limiter), now: Micros::from_secs(NOON) }
     }
 
-    fn later(&mut self, seconds: f64) -> &mut Gate {
+    fn later(&mut self, seconds: f64) -> &mut DecidingGate {
         self.now = Micros::new(self.now.as_u64() + (seconds * 1e6) as u64);
         self
     }
@@ -43,7 +43,7 @@ impl Gate {
         (0..tries).filter(|_| self.get(path, user).allowed()).count()
     }
 
-    fn reserve(&self, ask: &Ask<'_>) -> Result<tollgate_rules::Reserved, ReserveError> {
+    fn reserve(&self, ask: &Ask<'_>) -> Result<tollgate_rules::ReservationAnswer, ReserveError> {
         self.gatekeeper.reserve_at(ask, Duration::from_secs(60), self.now)
     }
 }
@@ -64,7 +64,7 @@ fn remaining(answer: &Answer) -> Vec<(String, u64)> {
 
 #[test]
 fn a_refusal_by_one_rule_charges_no_other() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - { name: wide, key: global, limits: [100/minute] }\n\
          - { name: narrow, match: { path: /a }, key: '{user}', limits: [2/minute] }\n",
@@ -78,7 +78,7 @@ fn a_refusal_by_one_rule_charges_no_other() {
 
 #[test]
 fn no_rule_is_no_limit() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules: [{ name: a, match: { path: /a }, key: '{user}', limits: [1/minute] }]\n",
     );
     let answer = gate.get("/b", "anna");
@@ -91,7 +91,7 @@ fn no_rule_is_no_limit() {
 
 #[test]
 fn fallbacks_apply_where_nothing_else_is_enforced() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - { name: rest, fallback: true, key: '{user|ip}', limits: [1/minute] }\n\
          - { name: a, match: { path: /a }, key: '{user}', limits: [2/minute] }\n\
@@ -109,7 +109,7 @@ fn fallbacks_apply_where_nothing_else_is_enforced() {
 
 #[test]
 fn exempt_callers_meet_no_rule() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules: [{ name: a, key: '{user|ip}', limits: [1/minute] }]\n\
          exempt: { ip: [10.1.0.0/16], user: [health-checker] }\n",
     );
@@ -122,21 +122,21 @@ fn exempt_callers_meet_no_rule() {
 
 #[test]
 fn shadow_and_soft_limits_never_refuse() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - { name: quiet, key: '{user}', limits: [1/minute], mode: shadow }\n\
          - { name: gentle, key: '{user}', limits: [2/minute], soft: true }\n",
     );
     let judged = |answer: &Answer| {
-        let one = |one: tollgate_rules::Judged<'_>| (one.standing, one.outcome.allowed);
+        let one = |one: tollgate_rules::JudgedLimit<'_>| (one.enforcement, one.outcome.allowed);
         answer.limits().map(one).collect::<Vec<_>>()
     };
     let (first, third) = (gate.get("/", "anna"), {
         let _ = gate.get("/", "anna");
         gate.get("/", "anna")
     });
-    assert_eq!(judged(&first), [(Standing::Shadow, true), (Standing::Soft, true)]);
-    assert_eq!(judged(&third), [(Standing::Shadow, false), (Standing::Soft, false)]);
+    assert_eq!(judged(&first), [(Enforcement::Shadow, true), (Enforcement::Soft, true)]);
+    assert_eq!(judged(&third), [(Enforcement::Shadow, false), (Enforcement::Soft, false)]);
     assert_eq!(first.warnings().count(), 0);
     assert_eq!(third.warnings().map(|name| name.as_str()).collect::<Vec<_>>(), ["gentle-1m"]);
     // Clients are told of limits that are enforced, and of nothing else.
@@ -145,7 +145,7 @@ fn shadow_and_soft_limits_never_refuse() {
 
 #[test]
 fn a_share_of_callers_is_enforced() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - { name: a, key: '{user}', limits: [1/minute], mode: { enforce: 25% } }\n",
     );
@@ -156,7 +156,7 @@ fn a_share_of_callers_is_enforced() {
 
 #[test]
 fn refusals_earn_a_ban_of_that_rule_alone() {
-    let mut gate = Gate::new(
+    let mut gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: login\n  match: { path: /login }\n  key: '{ip}'\n  \
            limits: [{ rate: 5/minute, algorithm: sliding_window_log }]\n  \
@@ -179,7 +179,7 @@ fn refusals_earn_a_ban_of_that_rule_alone() {
 
 #[test]
 fn refused_refusals_of_several_limits_count_once() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: a\n  key: '{ip}'\n  limits: [1/minute, 1/hour, 1/day]\n  \
            ban: { after: 3, within: 1m, for: 15m }\n",
@@ -192,7 +192,7 @@ fn refused_refusals_of_several_limits_count_once() {
 
 #[test]
 fn tiers_come_from_facts_then_the_table_then_the_default() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\n\
          identify: { tier: { users: { anna: pro }, default: free } }\n\
          tiers: { free: 1, pro: 10, partner: { api: [7/minute] } }\n\
@@ -212,7 +212,7 @@ fn tiers_come_from_facts_then_the_table_then_the_default() {
 
 #[test]
 fn an_empty_tier_is_none() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nidentify: { tier: { default: free } }\n\
          rules: [{ name: api, key: '{user}:{tier}', limits: [2/minute] }]\n",
     );
@@ -223,7 +223,7 @@ fn an_empty_tier_is_none() {
 
 #[test]
 fn overrides_hold_until_they_end() {
-    let mut gate = Gate::new(
+    let mut gate = DecidingGate::new(
         "version: 1\nrules: [{ name: api, key: '{user|ip}', limits: [2/minute] }]\n\
          overrides:\n\
          - { rule: api, key: anna, limits: [5/minute], until: 2026-11-15T12:10:00Z }\n\
@@ -240,7 +240,7 @@ fn overrides_hold_until_they_end() {
 
 #[test]
 fn costs_are_by_endpoint_unless_the_caller_says() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: budget\n  key: '{user}'\n  limits: [{ rate: 100/minute, burst: 100 }]\n  \
            cost: { default: 1, '/up': 10, 'GET /heavy': 50 }\n",
@@ -257,7 +257,7 @@ fn costs_are_by_endpoint_unless_the_caller_says() {
 
 #[test]
 fn whoever_cannot_wait_is_refused_and_not_charged() {
-    let mut gate = Gate::new(
+    let mut gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: q\n  key: '{user}'\n  \
            limits: [{ rate: 2/second, burst: 10, algorithm: leaky_bucket, queue: true }]\n\
@@ -280,7 +280,7 @@ fn whoever_cannot_wait_is_refused_and_not_charged() {
 
 #[test]
 fn a_limit_in_shadow_is_no_reason_to_refuse_whoever_cannot_wait() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: q\n  key: '{user}'\n  \
            limits: [{ rate: 2/second, burst: 10, algorithm: leaky_bucket, queue: true }]\n\
@@ -295,7 +295,7 @@ fn a_limit_in_shadow_is_no_reason_to_refuse_whoever_cannot_wait() {
 
 #[test]
 fn calendar_days_end_at_local_midnight() {
-    let mut gate = Gate::new(
+    let mut gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: sms\n  key: '{user}'\n  limits: [{ rate: 2/day, algorithm: fixed_window, \
            align: calendar, time_zone: Europe/Berlin }]\n",
@@ -313,7 +313,7 @@ fn calendar_days_end_at_local_midnight() {
 
 #[test]
 fn counted_refusals_keep_a_caller_out() {
-    let mut gate = Gate::new(
+    let mut gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: a\n  key: '{user}'\n  \
            limits: [{ rate: 2/10s, algorithm: sliding_window_log }]\n  count_denied: true\n",
@@ -340,11 +340,11 @@ fn more_limits_than_a_decision_holds_keep_the_enforced_ones() {
              limits: [100/minute] }}\n"
         );
     }
-    let gate = Gate::new(&rules);
+    let gate = DecidingGate::new(&rules);
     let headers = vec![("x-a", "1"), ("x-b", "1")];
     let facts = Facts { headers: Some(&headers), ..of("/", "anna") };
     let answer = gate.ask(&Ask { facts, ..Ask::default() });
-    let enforced = answer.limits().filter(|one| one.standing == Standing::Enforced).count();
+    let enforced = answer.limits().filter(|one| one.enforcement == Enforcement::Enforced).count();
     assert_eq!((answer.limits().len(), enforced), (16, 6));
     assert_eq!(gate.gatekeeper.stats().left_out, 2);
 }
@@ -354,13 +354,13 @@ const LLM: &str = "version: 1\nrules:\n\
       cost: { reserve: 2000 }\n  concurrency: 3\n\
     - { name: requests, key: '{user}', limits: [100/minute] }\n";
 
-fn left_of(gate: &Gate, user: &str) -> Vec<(String, u64)> {
+fn left_of(gate: &DecidingGate, user: &str) -> Vec<(String, u64)> {
     remaining(&gate.ask(&Ask { facts: of("/", user), cost: Some(0), ..Ask::default() }))
 }
 
 #[test]
 fn a_reservation_is_settled_once_with_the_true_cost() {
-    let gate = Gate::new(LLM);
+    let gate = DecidingGate::new(LLM);
     let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
     let id = gate.reserve(&ask).unwrap().id.unwrap();
     assert_eq!(left_of(&gate, "anna"), [("tokens".into(), 8_000), ("requests".into(), 99)]);
@@ -380,7 +380,7 @@ fn a_reservation_is_settled_once_with_the_true_cost() {
 
 #[test]
 fn after_its_deadline_the_charge_stands() {
-    let mut gate = Gate::new(LLM);
+    let mut gate = DecidingGate::new(LLM);
     let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
     let id = gate.reserve(&ask).unwrap().id.unwrap();
     gate.later(60.0);
@@ -392,7 +392,7 @@ fn after_its_deadline_the_charge_stands() {
 
 #[test]
 fn so_much_of_one_key_goes_on_at_once() {
-    let mut gate = Gate::new(LLM);
+    let mut gate = DecidingGate::new(LLM);
     let ask = Ask { facts: of("/", "anna"), ..Ask::default() };
     let open: Vec<_> = (0..3).map(|_| gate.reserve(&ask).unwrap().id.unwrap()).collect();
     let busy = gate.reserve(&ask).unwrap();
@@ -419,8 +419,9 @@ fn under_long_keys(rules: usize) -> String {
 
 #[test]
 fn the_table_of_reservations_is_bounded() {
-    let mut gate = Gate::new("rate_limits: { default: { requests: 1000000, window: 60 } }\n");
-    let reserve = |gate: &Gate, index: usize| {
+    let mut gate =
+        DecidingGate::new("rate_limits: { default: { requests: 1000000, window: 60 } }\n");
+    let reserve = |gate: &DecidingGate, index: usize| {
         let user = format!("user-{}", index / RESERVATIONS_PER_CALLER_MAX);
         gate.reserve(&Ask { facts: of("/", &user), ..Ask::default() })
     };
@@ -440,8 +441,8 @@ fn one_caller_cannot_fill_the_table() {
         - { name: pages, key: '{user}:{path}', limits: [1000000/minute] }\n\
         - { name: all, key: global, limits: [1000000/minute] }\n\
         - { name: many, match: { path: /many }, key: '{user}', limits: [1000000/minute], concurrency: 3000 }\n";
-    let mut gate = Gate::new(rules);
-    let reserve = |gate: &Gate, path: &str, user: &str| {
+    let mut gate = DecidingGate::new(rules);
+    let reserve = |gate: &DecidingGate, path: &str, user: &str| {
         gate.reserve(&Ask { facts: of(path, user), ..Ask::default() }).unwrap()
     };
     // Another key each time, and the same caller.
@@ -465,7 +466,7 @@ fn one_caller_cannot_fill_the_table() {
 #[test]
 fn one_caller_does_not_keep_others_from_a_key_that_they_share() {
     let rules = "rules: [{ name: pages, key: '{path}', limits: [1000000/minute] }]";
-    let gate = Gate::new(rules);
+    let gate = DecidingGate::new(rules);
     let reserve = |user: &str| {
         gate.reserve(&Ask { facts: of("/a", user), ..Ask::default() }).unwrap().id.is_some()
     };
@@ -480,7 +481,7 @@ fn one_caller_does_not_keep_others_from_a_key_that_they_share() {
 
 #[test]
 fn long_keys_leave_room_for_short_ones() {
-    let gate = Gate::new(&under_long_keys(8));
+    let gate = DecidingGate::new(&under_long_keys(8));
     let long = "x".repeat(60_000);
     let reserve = |user: &str, index: usize, text: &str| {
         let value = format!("{index}{text}");
@@ -510,8 +511,9 @@ fn long_keys_leave_room_for_short_ones() {
 
 #[test]
 fn what_charges_nothing_holds_no_place() {
-    let mut gate =
-        Gate::new("rules: [{ name: a, match: { path: /a }, key: '{user}', limits: [5/minute] }]");
+    let mut gate = DecidingGate::new(
+        "rules: [{ name: a, match: { path: /a }, key: '{user}', limits: [5/minute] }]",
+    );
     let no_cost = Ask { facts: of("/a", "anna"), cost: Some(0), ..Ask::default() };
     assert_eq!(gate.reserve(&no_cost).unwrap_err(), ReserveError::NoCost);
     let elsewhere = Ask { facts: of("/b", "anna"), ..Ask::default() };
@@ -519,12 +521,12 @@ fn what_charges_nothing_holds_no_place() {
         .map(|_| gate.reserve(&elsewhere).unwrap().id.expect("a name"))
         .collect();
     assert_eq!(gate.gatekeeper.stats().reservations, 0);
-    let settle = |gate: &Gate| {
+    let settle = |gate: &DecidingGate| {
         let commit = gate.gatekeeper.commit_at(ids[0], 7, gate.now);
         (commit, gate.gatekeeper.cancel_at(ids[1], gate.now))
     };
     assert_eq!(settle(&gate), (Ok(()), Ok(())));
-    let other = Gate::new("rules: [{ name: a, key: '{user}', limits: [5/minute] }]");
+    let other = DecidingGate::new("rules: [{ name: a, key: '{user}', limits: [5/minute] }]");
     assert_eq!(other.gatekeeper.commit_at(ids[0], 7, gate.now), Err(SettleError::Unknown));
     gate.later(60.0);
     assert_eq!(settle(&gate), (Err(SettleError::Expired), Err(SettleError::Expired)));
@@ -532,7 +534,7 @@ fn what_charges_nothing_holds_no_place() {
 
 #[test]
 fn a_question_that_names_nobody_is_not_answered_with_a_yes() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "rules:\n\
          - { name: api, match: { path: /api }, key: '{user|ip}:{header.x-tenant}', limits: [1000/minute] }\n\
          - { name: users, match: { path: [/api, /users] }, key: '{user}', limits: [1000/minute] }\n\
@@ -597,7 +599,7 @@ fn a_caller_who_switches_between_tiers_gets_their_sum_and_no_more() {
     for (limit, key) in limits.iter().flat_map(|limit| {
         ["{user}", "{ip}", "{user|ip}", "{api_key|ip}", "global"].map(|key| (limit, key))
     }) {
-        let gate = Gate::new(&format!(
+        let gate = DecidingGate::new(&format!(
             "version: 1\ntiers: {{ free: 1, pro: 10, partner: {{ other: [5/day] }} }}\nrules:\n\
              - {{ name: api, key: '{key}', limits: [{limit}], tiered: true }}\n\
              - {{ name: other, match: {{ path: /other }}, key: '{key}', limits: [1000/day] }}\n",
@@ -618,7 +620,7 @@ fn a_caller_who_switches_between_tiers_gets_their_sum_and_no_more() {
 
 #[test]
 fn unknown_tiers_share_the_count_of_the_default() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nidentify: { tier: { default: pro } }\ntiers: { free: 1, pro: 10 }\n\
          rules: [{ name: api, key: '{user}', limits: [1/day], tiered: true }]\n",
     );
@@ -629,7 +631,7 @@ fn unknown_tiers_share_the_count_of_the_default() {
 
 #[test]
 fn bans_and_work_in_flight_are_the_callers_whatever_the_tier() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\ntiers: { free: 1, pro: 10 }\nrules:\n\
          - name: api\n  key: '{user}'\n  limits: [1/day]\n  tiered: true\n  \
            concurrency: 1\n  ban: { after: 2, within: 1m, for: 15m }\n",
@@ -656,7 +658,7 @@ fn more_enforced_limits_than_a_decision_holds_are_a_refusal() {
              limits: [100/minute] }}\n"
         );
     }
-    let gate = Gate::new(&rules);
+    let gate = DecidingGate::new(&rules);
     let headers: Vec<(String, &str)> = (0..17).map(|number| (format!("x-{number}"), "1")).collect();
     let facts = Facts { headers: Some(&headers), ..of("/", "anna") };
     let answer = gate.ask(&Ask { facts, ..Ask::default() });
@@ -666,7 +668,7 @@ fn more_enforced_limits_than_a_decision_holds_are_a_refusal() {
 
 #[test]
 fn spellings_do_not_escape() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - name: login\n  match: { path: /api/login, method: [POST, GET] }\n  key: '{user}:{path}'\n  \
            limits: [{ rate: 100/day, burst: 100 }]\n  cost: { default: 1, 'POST /api/login': 10 }\n",
@@ -685,7 +687,7 @@ fn spellings_do_not_escape() {
 
 #[test]
 fn the_refusal_that_earns_a_ban_says_how_long() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - { name: a, key: '{user}', limits: [1/second], ban: { after: 2, within: 1m, for: 15m } }\n\
          - { name: wide, key: '{user}', limits: [1000/minute] }\n",
@@ -718,7 +720,7 @@ fn strangers_in_a_full_table_earn_nobody_a_ban() {
 
 #[test]
 fn what_a_shadow_limit_refused_is_not_settled() {
-    let gate = Gate::new(
+    let gate = DecidingGate::new(
         "version: 1\nrules:\n\
          - { name: s, key: '{user}', limits: [10/day], mode: shadow }\n\
          - { name: e, key: '{user}', limits: [100/day] }\n",

@@ -7,18 +7,18 @@ use tollgate::{
     Check, DecidedBy, Decision, Key, Limiter, MemoryStore, Micros, Now, Outcome, Receipt, Refusal,
     Store, SystemClock, Wait,
 };
-use tollgate_rules::{Ask, Facts, Gatekeeper, Source, at_once, compile};
+use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile, expect_ready};
 
 /// Answers as a store that several instances share: while it is down, each is alone.
 #[derive(Debug)]
-struct Alone {
+struct DegradedStore {
     table: MemoryStore,
     down: AtomicBool,
     /// Refuses while it is down.
     closes: bool,
 }
 
-impl Store for Alone {
+impl Store for DegradedStore {
     type Error = Infallible;
 
     async fn decide_each(
@@ -74,11 +74,12 @@ impl Store for Alone {
     }
 }
 
-fn gatekeeper(closes: bool) -> Gatekeeper<Alone, SystemClock> {
+fn gatekeeper(closes: bool) -> Gatekeeper<DegradedStore, SystemClock> {
     let text = "rules: [{ name: api, key: '{user}', limits: [1/hour], \
                 ban: { after: 3, within: 1m, for: 15m } }]";
     let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
-    let store = Alone { table: MemoryStore::new(1_000), down: AtomicBool::new(true), closes };
+    let store =
+        DegradedStore { table: MemoryStore::new(1_000), down: AtomicBool::new(true), closes };
     Gatekeeper::new(rules, Limiter::new(store, SystemClock))
 }
 
@@ -88,7 +89,7 @@ fn a_store_that_does_not_answer_is_nobodys_refusal() {
     let ask = Ask { facts: Facts { user: Some("42"), ..Facts::default() }, ..Ask::default() };
     let now = gatekeeper.now();
     for _ in 0..20 {
-        let answer = at_once(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
+        let answer = expect_ready(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
         assert_eq!(answer.refusal(), Some(Refusal::StoreUnavailable));
         assert!(!answer.is_known() && answer.binding().is_some_and(|one| one.rule == "api"));
     }
@@ -101,7 +102,7 @@ fn an_outage_bans_nobody() {
     let gatekeeper = gatekeeper(false);
     let ask = Ask { facts: Facts { user: Some("42"), ..Facts::default() }, ..Ask::default() };
     let now = gatekeeper.now();
-    let decide = || at_once(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
+    let decide = || expect_ready(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
     assert!(decide().allowed());
     for _ in 0..20 {
         assert!(!decide().allowed());

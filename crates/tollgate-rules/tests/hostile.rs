@@ -162,9 +162,9 @@ fn large_files_of_every_kind_are_answered_soon() {
 }
 
 /// Numbers that look random and are the same each time.
-struct Numbers(u64);
+struct HostileNumbers(u64);
 
-impl Numbers {
+impl HostileNumbers {
     fn below(&mut self, end: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -203,7 +203,7 @@ fn damaged_files_are_answered_without_a_panic() {
         b"99999999999999999999",
         b"\xff",
     ];
-    let mut numbers = Numbers(7);
+    let mut numbers = HostileNumbers(7);
     for path in &files {
         let original = fs::read(path).unwrap();
         for round in 0..60 {

@@ -9,8 +9,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, encode};
 use rcgen::{KeyPair, RsaKeySize};
 use serde_json::{Value, json};
 use tollgate::Micros;
-use tollgate_rules::identify::UserFrom;
-use tollgate_rules::identify::jwt::{CLAIM_BYTES_MAX, Jwt, JwtSettings, TOKEN_BYTES_MAX};
+use tollgate_rules::identify::UserSource;
+use tollgate_rules::identify::jwt::{CLAIM_BYTES_MAX, JwtSettings, JwtVerifier, TOKEN_BYTES_MAX};
 use tollgate_rules::{Facts, Headers, Identify, JwtStats};
 
 /// When these tests happen, in seconds.
@@ -98,9 +98,9 @@ fn settings() -> JwtSettings {
 }
 
 fn identify(settings: JwtSettings, keys: &[u8]) -> Identify {
-    let jwt = Jwt::new(settings, keys).unwrap_or_else(|problem| panic!("{problem}"));
+    let jwt = JwtVerifier::new(settings, keys).unwrap_or_else(|problem| panic!("{problem}"));
     Identify {
-        user: UserFrom::Jwt(Arc::new(jwt)),
+        user: UserSource::Jwt(Arc::new(jwt)),
         trusted_peers: vec!["10.0.0.0/8".parse().unwrap()],
         tier_header: None,
         ..Identify::default()
@@ -483,13 +483,13 @@ fn the_same_keys_go_on_and_others_begin_anew() {
     let token = ec().sign(&claims());
     assert_eq!(user(&old, &token), anna());
     let mut same = identify(settings(), pem);
-    same.go_on_from(&old);
+    same.inherit_tokens(&old);
     assert_eq!(same.jwt_stats(), JwtStats { verified: 1, rejected: 0 });
     let other_claim = JwtSettings { claim: "name".into(), ..settings() };
     let rotated = Signer::new(Algorithm::ES256);
     for (settings, keys) in [(other_claim, pem), (settings(), rotated.public_pem.as_bytes())] {
         let mut other = identify(settings, keys);
-        other.go_on_from(&old);
+        other.inherit_tokens(&old);
         assert_eq!(other.jwt_stats(), JwtStats::default());
         assert_eq!(user(&other, &token), None, "a key that was taken away verifies nothing");
     }

@@ -9,8 +9,8 @@ use serde_json::json;
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal, Wait};
 use tollgate_rules::keys::{CallerError, OverrideError};
 use tollgate_rules::{
-    Answer, Ask, Caller, Decided, Facts, Gatekeeper, Observer, RuleSet, Source, Verdict, at_once,
-    compile, key_text,
+    Answer, Ask, Caller, DecidedRequest, Facts, Gatekeeper, RuleSet, RulesObserver, Source,
+    Verdict, compile, expect_ready, key_text,
 };
 
 fn rules(text: &str) -> RuleSet {
@@ -71,10 +71,10 @@ fn what_is_used_follows_the_numbers() {
 #[test]
 fn tallies_go_on_and_observers_are_told() {
     #[derive(Default)]
-    struct Seen(Mutex<HashMap<(String, String, Verdict), u32>>);
-    impl Observer for Seen {
-        fn decided(&self, decided: &Decided<'_>) {
-            for one in decided.by_rule() {
+    struct RecordedVerdicts(Mutex<HashMap<(String, String, Verdict), u32>>);
+    impl RulesObserver for RecordedVerdicts {
+        fn decided(&self, decided: &DecidedRequest<'_>) {
+            for one in decided.rule_verdicts() {
                 let name = (one.rule.name.to_string(), key_text(one.key), one.verdict);
                 *self.0.lock().unwrap().entry(name).or_default() += 1;
             }
@@ -87,7 +87,7 @@ rules:
   - { name: soft, key: '{user}', limits: [1/hour], soft: true }
   - { name: other, key: '{ip}', limits: [1/hour] }
 ";
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(RecordedVerdicts::default());
     let gatekeeper = gatekeeper(rules(text)).observed_by(seen.clone());
     for _ in 0..3 {
         assert!(take(&gatekeeper, "42", 1).allowed());
@@ -195,30 +195,30 @@ fn callers_are_shown_reset_granted_and_blocked() {
     assert!(take(&gatekeeper, "7", 1).allowed());
     let caller = || caller(&gatekeeper, "api", "42");
     let balances =
-        || at_once(caller().report()).limits.iter().map(|one| one.balance).collect::<Vec<_>>();
+        || expect_ready(caller().report()).limits.iter().map(|one| one.balance).collect::<Vec<_>>();
     assert_eq!(balances(), [3, 93]);
     assert_eq!(key_text(caller().key()), "user=42");
 
-    at_once(caller().grant(5));
+    expect_ready(caller().grant(5));
     assert_eq!(balances(), [8, 98]);
-    at_once(caller().grant(1_000));
+    expect_ready(caller().grant(1_000));
     assert_eq!(balances(), [10, 100], "never above the capacity");
 
     assert!(take(&gatekeeper, "42", 10).allowed());
-    assert!(at_once(caller().reset()));
-    assert!(!at_once(caller().reset()), "nothing is left to forget");
+    assert!(expect_ready(caller().reset()));
+    assert!(!expect_ready(caller().reset()), "nothing is left to forget");
     assert_eq!(balances(), [10, 100]);
 
-    assert!(at_once(caller().block(Duration::from_secs(60))));
+    assert!(expect_ready(caller().block(Duration::from_secs(60))));
     let refused = take(&gatekeeper, "42", 1);
     assert_eq!(refused.retry_after(), Wait::from_micros(60_000_000));
     assert!(take(&gatekeeper, "7", 1).allowed(), "others go on");
-    assert_eq!(at_once(caller().report()).blocked_for, Some(Wait::from_micros(60_000_000)));
-    assert!(at_once(caller().unblock()));
-    assert!(!at_once(caller().unblock()));
+    assert_eq!(expect_ready(caller().report()).blocked_for, Some(Wait::from_micros(60_000_000)));
+    assert!(expect_ready(caller().unblock()));
+    assert!(!expect_ready(caller().unblock()));
     assert!(take(&gatekeeper, "42", 1).allowed());
-    at_once(caller().block(Duration::from_secs(60)));
-    assert!(at_once(caller().reset()), "a reset lifts a block, too");
+    expect_ready(caller().block(Duration::from_secs(60)));
+    assert!(expect_ready(caller().reset()), "a reset lifts a block, too");
     assert!(take(&gatekeeper, "42", 1).allowed());
 }
 
@@ -228,13 +228,13 @@ fn a_reset_forgets_refusals_that_count_towards_a_ban() {
     let refuse = || assert!(!take(&gatekeeper, "42", 1).allowed());
     assert!(take(&gatekeeper, "42", 1).allowed());
     refuse();
-    assert!(at_once(caller(&gatekeeper, "api", "42").reset()));
+    assert!(expect_ready(caller(&gatekeeper, "api", "42").reset()));
     assert!(take(&gatekeeper, "42", 1).allowed());
     refuse();
     assert_eq!(gatekeeper.stats().bans, 0);
     refuse();
     assert_eq!(gatekeeper.stats().bans, 1);
-    assert!(at_once(caller(&gatekeeper, "api", "42").reset()));
+    assert!(expect_ready(caller(&gatekeeper, "api", "42").reset()));
     assert!(take(&gatekeeper, "42", 1).allowed());
 }
 
@@ -249,7 +249,7 @@ rules:
 ";
     let gatekeeper = gatekeeper(rules(text));
     let shown = |rule: &str, key: &str| -> Vec<(Option<String>, u64)> {
-        let limits = at_once(caller(&gatekeeper, rule, key).report()).limits;
+        let limits = expect_ready(caller(&gatekeeper, rule, key).report()).limits;
         limits.into_iter().map(|one| (one.tier.map(String::from), one.capacity)).collect()
     };
     let some = |tier: &str| Some(tier.to_string());
@@ -264,13 +264,13 @@ rules:
         assert!(gatekeeper.decide(&ask).allowed());
     }
     let balances = || {
-        let limits = at_once(caller(&gatekeeper, "address", "192.0.2.1").report()).limits;
+        let limits = expect_ready(caller(&gatekeeper, "address", "192.0.2.1").report()).limits;
         limits.iter().map(|one| one.balance).collect::<Vec<_>>()
     };
     assert_eq!(balances(), [0, 10, 90]);
-    at_once(caller(&gatekeeper, "address", "192.0.2.1").grant(3));
+    expect_ready(caller(&gatekeeper, "address", "192.0.2.1").grant(3));
     assert_eq!(balances(), [3, 10, 93]);
-    assert!(at_once(caller(&gatekeeper, "address", "192.0.2.1").reset()));
+    assert!(expect_ready(caller(&gatekeeper, "address", "192.0.2.1").reset()));
     assert_eq!(balances(), [10, 10, 100]);
 }
 
@@ -290,7 +290,7 @@ rules:
     let tiers = [None, Some("free"), Some("pro"), Some("partner")];
     tiers.iter().for_each(|tier| assert!(bob(*tier).allowed()));
     let report = || {
-        let limits = at_once(caller(&gatekeeper, "api", "bob").report()).limits;
+        let limits = expect_ready(caller(&gatekeeper, "api", "bob").report()).limits;
         limits.into_iter().map(|one| (one.tier.map(String::from), one.balance)).collect::<Vec<_>>()
     };
     let shown = |plain, free, pro| {
@@ -298,14 +298,14 @@ rules:
     };
     // The partner has no numbers here and counts with those who have no tier.
     assert_eq!(report(), shown(2, 6, 96));
-    at_once(caller(&gatekeeper, "api", "bob").grant(1));
+    expect_ready(caller(&gatekeeper, "api", "bob").grant(1));
     assert_eq!(report(), shown(3, 7, 97));
-    assert!(at_once(caller(&gatekeeper, "api", "user=bob").reset()));
+    assert!(expect_ready(caller(&gatekeeper, "api", "user=bob").reset()));
     assert_eq!(report(), shown(10, 10, 100));
-    assert!(at_once(caller(&gatekeeper, "api", "bob").block(Duration::from_secs(60))));
+    assert!(expect_ready(caller(&gatekeeper, "api", "bob").block(Duration::from_secs(60))));
     tiers.iter().for_each(|tier| assert_eq!(bob(*tier).refusal(), Some(Refusal::Blocked)));
     // An override counts on its own, whatever the tier.
-    assert!(at_once(caller(&gatekeeper, "api", "bob").unblock()));
+    assert!(expect_ready(caller(&gatekeeper, "api", "bob").unblock()));
     caller(&gatekeeper, "api", "bob").set_override(&json!(["5/hour"])).unwrap();
     assert_eq!(tiers.iter().filter(|tier| bob(**tier).allowed()).count(), 1);
 }
@@ -327,7 +327,7 @@ fn overrides_come_and_go_at_run_time_and_outlive_a_reload() {
     caller().set_override(&json!({ "limits": ["60/hour"] })).unwrap();
     assert_eq!(take(&gatekeeper, "42", 1).remaining(), 53);
     assert_eq!(gatekeeper.overrides().len(), 1);
-    assert_eq!(at_once(caller().report()).replaced_by.unwrap().limits.len(), 1);
+    assert_eq!(expect_ready(caller().report()).replaced_by.unwrap().limits.len(), 1);
 
     // A rule that goes and comes back finds its overrides.
     gatekeeper.replace(rules("rules: [{ name: all, key: global, limits: [1/hour] }]"));
@@ -375,7 +375,7 @@ exempt: { ip: ['2001:db8:1::/48', '2001:db8:2::/96', '::1', 192.0.2.7] }
         ("192.0.2.7", true),
         ("192.0.2.8", false),
     ] {
-        assert_eq!(caller(&gatekeeper, "api", key).lenient().is_some(), exempt, "{key}");
+        assert_eq!(caller(&gatekeeper, "api", key).leniency().is_some(), exempt, "{key}");
     }
 }
 

@@ -10,11 +10,11 @@ use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Micros, OnChange};
 use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::{LimitSpec, RuleLimit};
 use tollgate_rules::matcher::Condition;
-use tollgate_rules::pattern::{ByEndpoint, Endpoint, Pattern};
+use tollgate_rules::pattern::{Endpoint, EndpointMap, Pattern};
 use tollgate_rules::rule::{Cost, Mode, Rule, TierLimits};
-use tollgate_rules::rule_set::{RuleSet, Settings};
+use tollgate_rules::rule_set::{RuleSet, RuleSettings};
 use tollgate_rules::tier::Multiplier;
-use tollgate_rules::{Ask, Facts, Gatekeeper, Standing};
+use tollgate_rules::{Ask, Enforcement, Facts, Gatekeeper};
 
 /// How many rule sets are made, and how many requests each decides.
 const SETS: u64 = 1_500;
@@ -34,9 +34,9 @@ const RATES: [(&str, Option<Algorithm>); 5] = [
 ];
 
 /// A small generator: the same seed, the same story.
-struct Random(u64);
+struct RulesModelRandom(u64);
 
-impl Random {
+impl RulesModelRandom {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -55,7 +55,7 @@ impl Random {
 
 /// A rule as the model reads it; the gatekeeper's is made from it.
 #[derive(Clone)]
-struct Plain {
+struct ModelRule {
     name: String,
     patterns: Option<Vec<&'static str>>,
     method: Option<&'static str>,
@@ -68,7 +68,7 @@ struct Plain {
     tiered: bool,
 }
 
-fn plain_rule(random: &mut Random, number: usize) -> Plain {
+fn plain_rule(random: &mut RulesModelRandom, number: usize) -> ModelRule {
     let patterns = (!random.one_in(6))
         .then(|| (0..1 + random.below(2)).map(|_| random.pick(&PATTERNS)).collect());
     let mut limits = vec![random.pick(&RATES)];
@@ -76,7 +76,7 @@ fn plain_rule(random: &mut Random, number: usize) -> Plain {
         let other = random.pick(&RATES);
         limits.extend((other != limits[0]).then_some(other));
     }
-    Plain {
+    ModelRule {
         name: format!("rule-{number}"),
         patterns,
         method: random.one_in(4).then(|| random.pick(&METHODS)),
@@ -96,7 +96,7 @@ fn plain_rule(random: &mut Random, number: usize) -> Plain {
     }
 }
 
-impl Plain {
+impl ModelRule {
     fn limits(&self, tier: Option<&str>) -> Vec<RuleLimit> {
         let multiplier = if self.tiered && tier == Some("pro") { "2.5" } else { "1" };
         let multiplier = Multiplier::parse(multiplier).unwrap();
@@ -122,9 +122,12 @@ impl Plain {
             vec![None, self.tiered.then(|| self.limits(Some("pro")))],
         );
         Rule {
-            when: (!all.is_empty()).then_some(Condition::All(all)),
+            condition: (!all.is_empty()).then_some(Condition::All(all)),
             fallback: self.fallback,
-            cost: Cost::PerEndpoint { default: 1, endpoints: ByEndpoint::new(endpoints.collect()) },
+            cost: Cost::PerEndpoint {
+                default: 1,
+                endpoints: EndpointMap::new(endpoints.collect()),
+            },
             mode: self.mode,
             soft: self.soft,
             ..Rule::new(&self.name, KeyTemplate::parse(self.key).unwrap(), limits)
@@ -134,7 +137,7 @@ impl Plain {
 
 /// One request as the model reads it.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct ModelRequest {
     method: &'static str,
     path: &'static str,
     ip: Option<Ipv4Addr>,
@@ -142,8 +145,8 @@ struct Request {
     tier: Option<&'static str>,
 }
 
-fn request(random: &mut Random) -> Request {
-    Request {
+fn request(random: &mut RulesModelRandom) -> ModelRequest {
+    ModelRequest {
         method: random.pick(&METHODS),
         path: random.pick(&PATHS),
         ip: (!random.one_in(8)).then(|| Ipv4Addr::new(192, 0, 2, random.below(2) as u8)),
@@ -152,7 +155,7 @@ fn request(random: &mut Random) -> Request {
     }
 }
 
-impl Request {
+impl ModelRequest {
     fn facts(&self) -> Facts<'_> {
         Facts {
             method: Some(self.method),
@@ -213,7 +216,7 @@ fn fits(pattern: &str, path: &str) -> Option<(usize, usize, bool)> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Verdict {
+struct ModelVerdict {
     allowed: bool,
     binding: Option<(String, String)>,
     /// Rule, limit, allowed, remaining.
@@ -221,14 +224,14 @@ struct Verdict {
 }
 
 #[derive(Default)]
-struct Model {
+struct RulesModel {
     states: HashMap<(String, usize, String, Option<&'static str>), State>,
 }
 
-impl Model {
-    fn decide(&mut self, rules: &[Plain], request: &Request, now: Micros) -> Verdict {
+impl RulesModel {
+    fn decide(&mut self, rules: &[ModelRule], request: &ModelRequest, now: Micros) -> ModelVerdict {
         let paths = request.tidy_paths();
-        let applies = |rule: &Plain, path: &str| {
+        let applies = |rule: &ModelRule, path: &str| {
             rule.mode != Mode::Off
                 && rule.method.is_none_or(|method| method == request.method)
                 && rule
@@ -237,18 +240,18 @@ impl Model {
                     .is_none_or(|all| all.iter().any(|one| fits(one, path).is_some()))
                 && request.key(rule.key, path).is_some()
         };
-        let standing = |rule: &Plain| match (rule.mode, rule.soft) {
-            (Mode::Shadow, _) => Standing::Shadow,
-            (_, true) => Standing::Soft,
-            _ => Standing::Enforced,
+        let standing = |rule: &ModelRule| match (rule.mode, rule.soft) {
+            (Mode::Shadow, _) => Enforcement::Shadow,
+            (_, true) => Enforcement::Soft,
+            _ => Enforcement::Enforced,
         };
-        let firm = |rule: &Plain, path: &str| {
+        let firm = |rule: &ModelRule, path: &str| {
             let conditional = rule.patterns.is_some() || rule.method.is_some();
-            let enforced = standing(rule) == Standing::Enforced;
+            let enforced = standing(rule) == Enforcement::Enforced;
             applies(rule, path) && !rule.fallback && conditional && enforced
         };
         // Of each rule the spellings that it applies to; fallbacks last.
-        let mut chosen: Vec<(&Plain, Vec<&String>)> = Vec::new();
+        let mut chosen: Vec<(&ModelRule, Vec<&String>)> = Vec::new();
         for fallback in [false, true] {
             for rule in rules.iter().filter(|rule| rule.fallback == fallback) {
                 let covered = |path: &str| fallback && rules.iter().any(|rule| firm(rule, path));
@@ -287,7 +290,7 @@ impl Model {
                 (standing(rule), outcome)
             })
             .collect();
-        let enforced = |(standing, _): &&(Standing, _)| *standing == Standing::Enforced;
+        let enforced = |(standing, _): &&(Enforcement, _)| *standing == Enforcement::Enforced;
         let allowed = judged.iter().filter(enforced).all(|(_, outcome)| outcome.allowed);
 
         let mut limits = Vec::new();
@@ -305,28 +308,28 @@ impl Model {
             best.min_by_key(|(rank, one)| (*rank, *one)).map(|(_, one)| one)
         };
         let binding = match allowed {
-            true => index(&|one| (judged[one].0 == Standing::Enforced).then_some(limits[one].3)),
+            true => index(&|one| (judged[one].0 == Enforcement::Enforced).then_some(limits[one].3)),
             false => index(&|one| {
                 let (standing, outcome) = &judged[one];
-                let refuses = *standing == Standing::Enforced && !outcome.allowed;
+                let refuses = *standing == Enforcement::Enforced && !outcome.allowed;
                 refuses.then(|| u64::MAX - outcome.retry_after.as_micros().unwrap_or(u64::MAX))
             }),
         };
         let binding = binding.map(|one| (limits[one].0.clone(), limits[one].1.clone()));
-        Verdict { allowed, binding, limits }
+        ModelVerdict { allowed, binding, limits }
     }
 }
 
 fn verdict(
     gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
-    request: &Request,
+    request: &ModelRequest,
     now: Micros,
-) -> Verdict {
+) -> ModelVerdict {
     let answer = gatekeeper.decide_at(&Ask { facts: request.facts(), ..Ask::default() }, now);
     let limits = answer
         .limits()
         .map(|one| (one.rule.into(), one.limit.into(), one.outcome.allowed, one.outcome.remaining));
-    Verdict {
+    ModelVerdict {
         allowed: answer.allowed(),
         binding: answer.binding().map(|one| (one.rule.into(), one.limit.into())),
         limits: limits.collect(),
@@ -336,15 +339,16 @@ fn verdict(
 #[test]
 fn the_gatekeeper_says_what_the_model_says() {
     for seed in 1..=SETS {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = RulesModelRandom(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let count = 1 + random.below(6);
-        let plain: Vec<Plain> = (0..count).map(|number| plain_rule(&mut random, number)).collect();
+        let plain: Vec<ModelRule> =
+            (0..count).map(|number| plain_rule(&mut random, number)).collect();
         let tiers = ["free", "pro"].map(Box::from);
-        let compiled = plain.iter().map(Plain::compiled).collect();
-        let rules = RuleSet::new(compiled, &tiers, Vec::new(), Settings::default());
+        let compiled = plain.iter().map(ModelRule::compiled).collect();
+        let rules = RuleSet::new(compiled, &tiers, Vec::new(), RuleSettings::default());
         let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
         let gatekeeper = Gatekeeper::new(rules, limiter);
-        let mut model = Model::default();
+        let mut model = RulesModel::default();
         let mut now = 1_700_000_000_000_000;
         for step in 0..REQUESTS {
             now += random.below(4) as u64 * 700_000;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{
-    Ask, Facts, Gatekeeper, ReserveError, Reserved, SettleError, Source, at_once, compile,
+    Ask, Facts, Gatekeeper, ReservationAnswer, ReserveError, SettleError, Source, compile,
+    expect_ready,
 };
 
 const RULES: &str = "
@@ -26,20 +27,20 @@ rules:
 
 const NOON: Micros = Micros::from_secs(1_794_744_000);
 
-struct Gate(Gatekeeper<MemoryStore, ManualClock>);
+struct WorkGate(Gatekeeper<MemoryStore, ManualClock>);
 
-impl Gate {
-    fn new() -> Gate {
+impl WorkGate {
+    fn new() -> WorkGate {
         let compiled = compile(&[Source::from_text("rules.yaml", RULES)]);
         let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
         let limiter = Limiter::new(MemoryStore::new(1_000), ManualClock::new(NOON));
-        Gate(Gatekeeper::new(rules, limiter))
+        WorkGate(Gatekeeper::new(rules, limiter))
     }
 
-    fn admit(&self, path: &str, user: &str, settles: bool) -> Reserved {
+    fn admit(&self, path: &str, user: &str, settles: bool) -> ReservationAnswer {
         let facts = Facts { path: Some(path), user: Some(user), ..Facts::default() };
         let ask = Ask { facts, ..Ask::default() };
-        at_once(self.0.admit_by(self.0.rules(), &ask, settles, NOON))
+        expect_ready(self.0.admit_by(self.0.rules(), &ask, settles, NOON))
     }
 
     /// What is left under each rule of a path.
@@ -56,7 +57,7 @@ impl Gate {
 
 #[test]
 fn only_what_an_end_settles_is_kept_open() {
-    let gate = Gate::new();
+    let gate = WorkGate::new();
     assert!(gate.admit("/plain", "anna", false).id.is_none());
     for settles in [false, true] {
         assert!(gate.admit("/none", "anna", settles).id.is_none(), "no limit, nothing to settle");
@@ -70,13 +71,13 @@ fn only_what_an_end_settles_is_kept_open() {
 
 #[test]
 fn work_counts_until_it_ends_also_once_it_is_settled() {
-    let gate = Gate::new();
+    let gate = WorkGate::new();
     let first = gate.admit("/work", "anna", false).id.expect("open");
     let second = gate.admit("/work", "anna", false).id.expect("open");
-    let busy = |gate: &Gate| gate.admit("/work", "anna", false).answer.refusal();
+    let busy = |gate: &WorkGate| gate.admit("/work", "anna", false).answer.refusal();
     assert_eq!(busy(&gate), Some(Refusal::Busy));
-    let due = gate.0.due(first, Some(1), |_| None, NOON).expect("in time");
-    at_once(gate.0.settle_by(due, NOON));
+    let due = gate.0.take_due(first, Some(1), |_| None, NOON).expect("in time");
+    expect_ready(gate.0.settle_by(due, NOON));
     assert_eq!(busy(&gate), Some(Refusal::Busy), "its body has not ended");
     gate.0.end(first);
     assert!(gate.admit("/work", "anna", false).answer.allowed());
@@ -92,8 +93,8 @@ fn work_counts_until_it_ends_also_once_it_is_settled() {
 #[test]
 fn each_rule_is_settled_by_its_own_header() {
     // What the response says of each, what the asker says, what is left of 100 and 50.
-    type Row = (Option<u64>, Option<u64>, Option<u64>, [u64; 2]);
-    let rows: [Row; 5] = [
+    type SettleRow = (Option<u64>, Option<u64>, Option<u64>, [u64; 2]);
+    let rows: [SettleRow; 5] = [
         (None, None, None, [90, 45]),
         (Some(4), None, None, [96, 45]),
         (None, Some(20), None, [90, 30]),
@@ -101,39 +102,39 @@ fn each_rule_is_settled_by_its_own_header() {
         (Some(4), Some(20), Some(1), [99, 49]),
     ];
     for (tokens, seconds, cost, left) in rows {
-        let gate = Gate::new();
+        let gate = WorkGate::new();
         let id = gate.admit("/chat", "anna", false).id.expect("open");
         let header = |name: &str| match name {
             "x-tokens" => tokens,
             "x-seconds" => seconds,
             other => panic!("nobody asked for {other}"),
         };
-        let due = gate.0.due(id, cost, header, NOON).expect("in time");
-        at_once(gate.0.settle_by(due, NOON));
+        let due = gate.0.take_due(id, cost, header, NOON).expect("in time");
+        expect_ready(gate.0.settle_by(due, NOON));
         assert_eq!(gate.left("/chat"), left, "{tokens:?} {seconds:?} {cost:?}");
         // It can be told once.
-        let again = gate.0.due(id, Some(0), |_| None, NOON).expect("still open");
-        at_once(gate.0.settle_by(again, NOON));
+        let again = gate.0.take_due(id, Some(0), |_| None, NOON).expect("still open");
+        expect_ready(gate.0.settle_by(again, NOON));
         assert_eq!(gate.left("/chat"), left);
     }
 }
 
 #[test]
 fn what_is_late_or_unknown_is_not_settled() {
-    let gate = Gate::new();
+    let gate = WorkGate::new();
     let id = gate.admit("/chat", "anna", false).id.expect("open");
     let late = NOON.after(tollgate::Wait::at_least(EXPIRES_IN_MAX));
-    let due = gate.0.due(id, Some(0), |_| None, late).map(drop);
+    let due = gate.0.take_due(id, Some(0), |_| None, late).map(drop);
     assert_eq!(due, Err(SettleError::Expired));
     gate.0.end(id);
-    let due = gate.0.due(id, Some(0), |_| None, NOON).map(drop);
+    let due = gate.0.take_due(id, Some(0), |_| None, NOON).map(drop);
     assert_eq!(due, Err(SettleError::Unknown));
     assert_eq!(gate.left("/chat"), [90, 45], "the charge stands");
 }
 
 #[test]
 fn a_full_table_is_too_much_work() {
-    let gate = Gate::new();
+    let gate = WorkGate::new();
     let minute = Duration::from_secs(60);
     let reserve = |index: usize| {
         let user = format!("user-{}", index / 2);

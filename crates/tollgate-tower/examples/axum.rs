@@ -17,12 +17,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::routing::{get, post};
 use tollgate::{Algorithm, Limit, Limiter};
-use tollgate_tower::{GateDecision, KeyFrom, Keyed, RateLimitLayer, charge};
+use tollgate_tower::{GateDecision, KeyFrom, KeyedGate, RateLimitLayer, charge};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type AppError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), AppError> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on {}", listener.local_addr()?);
     // With the addresses of clients: the layers below count by them.
@@ -30,17 +30,17 @@ async fn main() -> Result<(), Failure> {
     Ok(axum::serve(listener, service).await?)
 }
 
-pub(crate) fn app() -> Result<Router, Failure> {
+pub(crate) fn app() -> Result<Router, AppError> {
     // One table for all limits: a limit's name keeps its counts apart.
     let limiter = Arc::new(Limiter::with_capacity(100_000));
 
     let api = Limit::per_minute(100).burst(20).name("api").build()?;
-    let per_client = RateLimitLayer::new(Keyed::new(Arc::clone(&limiter), [api])?).peer(peer);
+    let per_client = RateLimitLayer::new(KeyedGate::new(Arc::clone(&limiter), [api])?).peer(peer);
 
     // A log: never more than five in any minute. Whoever knows the password pays nothing.
     let guesses =
         Limit::per_minute(5).algorithm(Algorithm::SlidingWindowLog).name("guesses").build()?;
-    let logins = RateLimitLayer::new(Keyed::new(Arc::clone(&limiter), [guesses])?)
+    let logins = RateLimitLayer::new(KeyedGate::new(Arc::clone(&limiter), [guesses])?)
         .peer(peer)
         .charge(charge::only_failures);
 
@@ -48,7 +48,7 @@ pub(crate) fn app() -> Result<Router, Failure> {
     // here: whoever invents users is held by the limit of its address, which is around this one.
     let tokens = Limit::per_day(1_000).name("tokens").build()?;
     let user = KeyFrom::header(HeaderName::from_static("x-user")).or(KeyFrom::client_ip());
-    let paid = RateLimitLayer::new(Keyed::new(limiter, [tokens])?.key(user))
+    let paid = RateLimitLayer::new(KeyedGate::new(limiter, [tokens])?.key(user))
         .peer(peer)
         .cost(|_| 50)
         .charge(charge::header(HeaderName::from_static("x-tokens-used")));

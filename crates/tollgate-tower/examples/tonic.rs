@@ -11,16 +11,16 @@ use std::sync::Arc;
 use http::request::Parts;
 use tokio::net::TcpListener;
 use tollgate::{Limit, Limiter};
-use tollgate_tower::{Keyed, RateLimitLayer};
+use tollgate_tower::{KeyedGate, RateLimitLayer};
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::transport::{Channel, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type ServeError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), ServeError> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}", listener.local_addr()?);
     let server = tokio::spawn(serve(listener));
@@ -36,9 +36,9 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) async fn serve(listener: TcpListener) -> Result<(), Failure> {
+pub(crate) async fn serve(listener: TcpListener) -> Result<(), ServeError> {
     let limit = Limit::per_second(10).burst(10).name("health").build()?;
-    let gate = Keyed::new(Arc::new(Limiter::with_capacity(100_000)), [limit])?;
+    let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(100_000)), [limit])?;
     let layer = RateLimitLayer::new(gate).peer(peer);
 
     let (_, health) = tonic_health::server::health_reporter();

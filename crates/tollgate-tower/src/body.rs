@@ -8,34 +8,34 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::gate::Pass;
+use crate::gate::Admission;
 
 pin_project! {
     /// The body of a response that passed the layer. While it lives, the request counts as going on.
     pub struct GatedBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
         // Gone when the body has ended, even if somebody keeps it.
-        pass: Option<Box<dyn Pass>>,
+        pass: Option<Box<dyn Admission>>,
     }
 }
 
 pin_project! {
     #[project = KindProjected]
-    enum Kind<B> {
+    enum BodyKind<B> {
         Inner { #[pin] body: B },
         Own { text: Option<Bytes> },
     }
 }
 
 impl<B> GatedBody<B> {
-    pub(crate) fn inner(body: B, pass: Option<Box<dyn Pass>>) -> GatedBody<B> {
-        GatedBody { kind: Kind::Inner { body }, pass }
+    pub(crate) fn inner(body: B, pass: Option<Box<dyn Admission>>) -> GatedBody<B> {
+        GatedBody { kind: BodyKind::Inner { body }, pass }
     }
 
     pub(crate) fn own(text: Bytes) -> GatedBody<B> {
         GatedBody {
-            kind: Kind::Own { text: Some(text).filter(|text| !text.is_empty()) },
+            kind: BodyKind::Own { text: Some(text).filter(|text| !text.is_empty()) },
             pass: None,
         }
     }
@@ -76,15 +76,15 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body } => body.is_end_stream(),
-            Kind::Own { text } => text.is_none(),
+            BodyKind::Inner { body } => body.is_end_stream(),
+            BodyKind::Own { text } => text.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body } => body.size_hint(),
-            Kind::Own { text } => {
+            BodyKind::Inner { body } => body.size_hint(),
+            BodyKind::Own { text } => {
                 SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
         }

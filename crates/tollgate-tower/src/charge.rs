@@ -18,10 +18,10 @@ pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 /// ```
 /// # use std::sync::Arc;
 /// # use tollgate::{Limit, Limiter};
-/// use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer, charge};
+/// use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer, charge};
 ///
 /// let guesses = Limit::per_minute(5).name("guesses").build()?;
-/// let gate = Keyed::new(Arc::new(Limiter::with_capacity(1_000)), [guesses])?;
+/// let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(1_000)), [guesses])?;
 /// let layer = RateLimitLayer::new(gate).charge(charge::only_failures);
 /// # drop(layer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

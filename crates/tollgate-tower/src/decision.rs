@@ -7,10 +7,10 @@ use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tollgate::headers::{Dialect, Field, FieldText, Fields, PolicyName};
+use tollgate::headers::{Dialect, FieldText, PolicyName, RateLimitField, RateLimitFields};
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
-use crate::gate::Said;
+use crate::gate::DecisionDetails;
 
 /// What was decided about a request. The layer puts it into the extensions of the request, before the
 /// inner service sees it. Requests that no limit applies to have none, and nor have those that only limits
@@ -27,9 +27,9 @@ use crate::gate::Said;
 /// # assert!(!is_nearly_out(&http::Request::new(())));
 /// ```
 #[derive(Clone)]
-pub struct GateDecision(Arc<Inner>);
+pub struct GateDecision(Arc<GateDecisionInner>);
 
-struct Inner {
+struct GateDecisionInner {
     refusal: Option<Refusal>,
     decided_by: DecidedBy,
     at: Micros,
@@ -42,26 +42,26 @@ struct Inner {
     /// A copy: a count of who shares the name would be one for all processors.
     policy: Option<ArrayString<{ PolicyName::MAX_LEN }>>,
     rule: Option<Box<str>>,
-    fields: Fields,
+    fields: RateLimitFields,
     /// Empty unless refused.
     problem: Bytes,
     message: Box<str>,
-    layers: Layers,
+    layers: LayerNumbers,
     /// Whether its layer is to put it into the response.
-    asked_for: bool,
+    in_response: bool,
 }
 
 impl GateDecision {
     pub(crate) fn new(
-        said: &Said<'_>,
+        said: &DecisionDetails<'_>,
         dialects: &[Dialect],
-        (layers, asked_for): (Layers, bool),
+        (layers, asked_for): (LayerNumbers, bool),
     ) -> GateDecision {
         let reply = said.reply;
         let problem = reply.problem();
         let message = problem.as_ref().map(|problem| problem.message().to_string().into());
         let problem = problem.map(|problem| Bytes::from(problem.to_string()));
-        GateDecision(Arc::new(Inner {
+        GateDecision(Arc::new(GateDecisionInner {
             refusal: reply.refusal,
             decided_by: said.decided_by,
             at: reply.at,
@@ -77,7 +77,7 @@ impl GateDecision {
             problem: problem.unwrap_or_default(),
             message: message.unwrap_or_default(),
             layers,
-            asked_for,
+            in_response: asked_for,
         }))
     }
 
@@ -184,16 +184,16 @@ impl GateDecision {
     }
 
     /// Whether its layer was told to put it into the response.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        self.0.asked_for
+    pub(crate) fn is_wanted_in_response(&self) -> bool {
+        self.0.in_response
     }
 
     /// Whether somebody outside wants to see it: a layer around this one compares it with its own.
-    pub(crate) fn is_told_outside(&self) -> bool {
-        self.0.asked_for || self.0.layers.is_nested()
+    pub(crate) fn is_reported_outside(&self) -> bool {
+        self.0.in_response || self.0.layers.is_nested()
     }
 
-    pub(crate) fn layers(&self) -> Layers {
+    pub(crate) fn layers(&self) -> LayerNumbers {
         self.0.layers
     }
 
@@ -203,13 +203,13 @@ impl GateDecision {
     }
 }
 
-fn fields(said: &Said<'_>, dialects: &[Dialect]) -> Fields {
+fn fields(said: &DecisionDetails<'_>, dialects: &[Dialect]) -> RateLimitFields {
     let mut text = FieldText::default();
     said.reply.for_each_header(dialects, |field, value| {
         text.add(field, |out| value.write_to(out));
     });
     if let [first, others @ ..] = said.warnings {
-        text.add(Field::XWarning, |out| {
+        text.add(RateLimitField::XWarning, |out| {
             out.extend_from_slice(first.as_str().as_bytes());
             for name in others {
                 out.extend_from_slice(b", ");
@@ -234,9 +234,9 @@ impl fmt::Debug for GateDecision {
 /// The layers that have decided about a request, by number. Bound: the last four; a layer that is applied
 /// again with more than three others between goes unnoticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Layers([u32; 4]);
+pub(crate) struct LayerNumbers([u32; 4]);
 
-impl Layers {
+impl LayerNumbers {
     pub(crate) fn contains(self, layer: u32) -> bool {
         self.0.contains(&layer)
     }
@@ -246,9 +246,9 @@ impl Layers {
         self.0[1] != 0
     }
 
-    pub(crate) fn with(self, layer: u32) -> Layers {
+    pub(crate) fn with(self, layer: u32) -> LayerNumbers {
         let [a, b, c, _] = self.0;
-        Layers([layer, a, b, c])
+        LayerNumbers([layer, a, b, c])
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn four_layers_are_remembered() {
-        let four = [1, 2, 3, 4].into_iter().fold(Layers::default(), Layers::with);
+        let four = [1, 2, 3, 4].into_iter().fold(LayerNumbers::default(), LayerNumbers::with);
         assert!((1..=4).all(|layer| four.contains(layer)) && !four.contains(5));
         let five = four.with(5);
         assert!((2..=5).all(|layer| five.contains(layer)) && !five.contains(1));

@@ -15,50 +15,50 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::GatedBody;
-use crate::gate::{Answered, BoxFuture, Question};
-use crate::layer::Config;
-use crate::service::{Held, Next, next};
+use crate::gate::{BoxFuture, GateRequest, GateVerdict};
+use crate::layer::LayerConfig;
+use crate::service::{AdmittedRequest, NextStep, next_step};
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) in front of a service `S`, for requests with the
     /// body `B`; `F` is the inner service's future and `R` its body.
     pub struct ResponseFuture<S, B, F, R> {
         #[pin]
-        state: State<S, B, F, R>,
+        state: RequestState<S, B, F, R>,
     }
 }
 
 pin_project! {
     #[project = StateProjected]
-    enum State<S, B, F, R> {
+    enum RequestState<S, B, F, R> {
         // The gate has yet to answer.
-        Deciding { answer: BoxFuture<(Question, Answered)>, deferred: Option<Deferred<S, B>> },
+        Deciding { answer: BoxFuture<(GateRequest, GateVerdict)>, deferred: Option<DeferredRequest<S, B>> },
         // A queue holds the request back.
-        Waiting { sleep: BoxFuture<()>, waiting: Waiting<S, B> },
+        Waiting { sleep: BoxFuture<()>, waiting: DelayedRequest<S, B> },
         // The inner service is at work.
-        Inner { #[pin] future: F, held: Held },
+        Inner { #[pin] future: F, held: AdmittedRequest },
         // A store is being told the true cost.
         Settling { settling: BoxFuture<()>, response: Option<Response<GatedBody<R>>> },
         // Refused.
-        Answered { response: Option<Response<Bytes>> },
+        Refused { response: Option<Response<Bytes>> },
     }
 }
 
 /// What a request needs once it is decided.
-pub(crate) struct Deferred<S, B> {
+pub(crate) struct DeferredRequest<S, B> {
     /// Ready.
     pub(crate) inner: S,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Arc<LayerConfig>,
     pub(crate) body: B,
 }
 
 /// A request that is held back. Dropped, it gives back what it was charged.
-struct Waiting<S, B> {
+struct DelayedRequest<S, B> {
     request: Option<(Request<B>, S)>,
-    held: Held,
+    held: AdmittedRequest,
 }
 
-impl<S, B> Drop for Waiting<S, B> {
+impl<S, B> Drop for DelayedRequest<S, B> {
     fn drop(&mut self) {
         self.held.give_back();
     }
@@ -66,49 +66,57 @@ impl<S, B> Drop for Waiting<S, B> {
 
 impl<S, B, F, R> ResponseFuture<S, B, F, R> {
     pub(crate) fn deciding(
-        answer: BoxFuture<(Question, Answered)>,
-        deferred: Deferred<S, B>,
+        answer: BoxFuture<(GateRequest, GateVerdict)>,
+        deferred: DeferredRequest<S, B>,
     ) -> Self {
-        ResponseFuture { state: State::Deciding { answer, deferred: Some(deferred) } }
+        ResponseFuture { state: RequestState::Deciding { answer, deferred: Some(deferred) } }
     }
 
-    pub(crate) fn waiting(sleep: BoxFuture<()>, request: Request<B>, held: Held, inner: S) -> Self {
-        ResponseFuture { state: State::waiting(sleep, request, held, inner) }
+    pub(crate) fn waiting(
+        sleep: BoxFuture<()>,
+        request: Request<B>,
+        held: AdmittedRequest,
+        inner: S,
+    ) -> Self {
+        ResponseFuture { state: RequestState::waiting(sleep, request, held, inner) }
     }
 
-    pub(crate) fn inner(future: F, held: Held) -> Self {
-        ResponseFuture { state: State::Inner { future, held } }
+    pub(crate) fn inner(future: F, held: AdmittedRequest) -> Self {
+        ResponseFuture { state: RequestState::Inner { future, held } }
     }
 
-    pub(crate) fn answered(response: Response<Bytes>) -> Self {
-        ResponseFuture { state: State::Answered { response: Some(response) } }
-    }
-}
-
-impl<S, B, F, R> State<S, B, F, R> {
-    fn waiting(sleep: BoxFuture<()>, request: Request<B>, held: Held, inner: S) -> Self {
-        let waiting = Waiting { request: Some((request, inner)), held };
-        State::Waiting { sleep, waiting }
+    pub(crate) fn refused(response: Response<Bytes>) -> Self {
+        ResponseFuture { state: RequestState::Refused { response: Some(response) } }
     }
 }
 
-impl<S, B, R> State<S, B, S::Future, R>
+impl<S, B, F, R> RequestState<S, B, F, R> {
+    fn waiting(sleep: BoxFuture<()>, request: Request<B>, held: AdmittedRequest, inner: S) -> Self {
+        let waiting = DelayedRequest { request: Some((request, inner)), held };
+        RequestState::Waiting { sleep, waiting }
+    }
+}
+
+impl<S, B, R> RequestState<S, B, S::Future, R>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
     /// What follows once the gate has answered.
-    fn decided(deferred: Deferred<S, B>, (mut question, answered): (Question, Answered)) -> Self {
-        let Deferred { mut inner, config, body } = deferred;
-        match next(&config, &mut question.head, answered) {
-            Next::Go(held) => {
+    fn decided(
+        deferred: DeferredRequest<S, B>,
+        (mut question, answered): (GateRequest, GateVerdict),
+    ) -> Self {
+        let DeferredRequest { mut inner, config, body } = deferred;
+        match next_step(&config, &mut question.head, answered) {
+            NextStep::CallInner(held) => {
                 let request = Request::from_parts(question.head, body);
-                State::Inner { future: inner.call(request), held }
+                RequestState::Inner { future: inner.call(request), held }
             }
-            Next::Wait(sleep, held) => {
+            NextStep::CallInnerAfter(sleep, held) => {
                 let request = Request::from_parts(question.head, body);
-                State::waiting(sleep, request, held, inner)
+                RequestState::waiting(sleep, request, held, inner)
             }
-            Next::Answer(response) => State::Answered { response: Some(response) },
+            NextStep::Respond(response) => RequestState::Refused { response: Some(response) },
         }
     }
 }
@@ -125,26 +133,29 @@ where
             let next = match state.as_mut().project() {
                 StateProjected::Deciding { answer, deferred } => {
                     let answered = ready!(answer.as_mut().poll(cx));
-                    State::decided(deferred.take().expect(ONCE), answered)
+                    RequestState::decided(deferred.take().expect(POLLED_ONCE), answered)
                 }
                 StateProjected::Waiting { sleep, waiting } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let (request, mut inner) = waiting.request.take().expect(ONCE);
+                    let (request, mut inner) = waiting.request.take().expect(POLLED_ONCE);
                     let held = std::mem::take(&mut waiting.held);
-                    State::Inner { future: inner.call(request), held }
+                    RequestState::Inner { future: inner.call(request), held }
                 }
                 StateProjected::Inner { future, held } => {
                     let response = ready!(future.poll(cx))?;
                     let (response, settling) = std::mem::take(held).finish(response);
                     let Some(settling) = settling else { return Poll::Ready(Ok(response)) };
-                    State::Settling { settling, response: Some(response) }
+                    RequestState::Settling { settling, response: Some(response) }
                 }
                 StateProjected::Settling { settling, response } => {
                     ready!(settling.as_mut().poll(cx));
-                    return Poll::Ready(Ok(response.take().expect(ONCE)));
+                    return Poll::Ready(Ok(response.take().expect(POLLED_ONCE)));
                 }
-                StateProjected::Answered { response } => {
-                    return Poll::Ready(Ok(response.take().expect(ONCE).map(GatedBody::own)));
+                StateProjected::Refused { response } => {
+                    return Poll::Ready(Ok(response
+                        .take()
+                        .expect(POLLED_ONCE)
+                        .map(GatedBody::own)));
                 }
             };
             state.set(next);
@@ -153,16 +164,16 @@ where
 }
 
 /// The belief behind each `expect` here.
-const ONCE: &str = "a future is not polled again once it is ready";
+const POLLED_ONCE: &str = "a future is not polled again once it is ready";
 
 impl<S, B, F, R> fmt::Debug for ResponseFuture<S, B, F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Deciding { .. } => "Deciding",
-            State::Waiting { .. } => "Waiting",
-            State::Inner { .. } => "Inner",
-            State::Settling { .. } => "Settling",
-            State::Answered { .. } => "Answered",
+            RequestState::Deciding { .. } => "Deciding",
+            RequestState::Waiting { .. } => "Waiting",
+            RequestState::Inner { .. } => "Inner",
+            RequestState::Settling { .. } => "Settling",
+            RequestState::Refused { .. } => "Answered",
         };
         f.debug_tuple("ResponseFuture").field(&state).finish()
     }

@@ -46,7 +46,7 @@ pub(crate) fn refused(decision: &GateDecision, content_type: HeaderValue) -> Res
         (const { HeaderName::from_static("grpc-retry-pushback-ms") }, pushback),
         (const { HeaderName::from_static("grpc-status-details-bin") }, details),
     ];
-    ended(code, content_type, fields)
+    headers_only_response(code, content_type, fields)
 }
 
 /// The answer to a request that is wrong.
@@ -54,11 +54,11 @@ pub(crate) fn invalid(message: &str, content_type: HeaderValue) -> Response<Byte
     // The one character of a header's name that has to be escaped here.
     let message = message.replace('%', "%25");
     let fields = [(const { HeaderName::from_static("grpc-message") }, message)];
-    ended(INVALID_ARGUMENT, content_type, fields)
+    headers_only_response(INVALID_ARGUMENT, content_type, fields)
 }
 
 /// A call that ends with its headers. The text of the fields is plain ASCII, a percent sign escaped.
-fn ended(
+fn headers_only_response(
     status: u32,
     content_type: HeaderValue,
     fields: impl IntoIterator<Item = (HeaderName, String)>,

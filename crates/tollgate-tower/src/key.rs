@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use arrayvec::ArrayString;
 use http::{HeaderName, request};
 use tollgate::KeyBuf;
-use tollgate::headers::spelt;
+use tollgate::headers::escape_non_utf8;
 
 use crate::client_ip::{TrustedProxies, first_bits};
-use crate::gate::Question;
-use crate::header_text::only;
+use crate::gate::GateRequest;
+use crate::header_text::single_value;
 
 /// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
 /// can use any address in it.
@@ -36,11 +36,11 @@ pub const IPV6_PREFIX: u8 = 64;
 ///     .or(KeyFrom::client_ip());
 /// # drop(key);
 /// ```
-pub struct KeyFrom(Kind);
+pub struct KeyFrom(KeySource);
 
-type Value = dyn for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync;
+type KeyValueFn = dyn for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync;
 
-enum Kind {
+enum KeySource {
     Global,
     ClientIp {
         proxies: Option<TrustedProxies>,
@@ -50,7 +50,7 @@ enum Kind {
     Header(HeaderName, Box<str>),
     Path,
     /// What its part of the key is called, likewise; and the value.
-    Named(Box<str>, Box<Value>),
+    Named(Box<str>, Box<KeyValueFn>),
     Or(Box<[KeyFrom; 2]>),
     And(Box<[KeyFrom; 2]>),
 }
@@ -58,19 +58,19 @@ enum Kind {
 impl KeyFrom {
     /// One key for all: the limit is of everybody together.
     pub fn global() -> KeyFrom {
-        KeyFrom(Kind::Global)
+        KeyFrom(KeySource::Global)
     }
 
     /// The address at the other end of the connection, of IPv6 its first 64 bits. Where the layer finds it:
     /// [`RateLimitLayer::peer`](crate::RateLimitLayer::peer). Behind a proxy that is the proxy's:
     /// [`client_ip_behind`](KeyFrom::client_ip_behind).
     pub fn client_ip() -> KeyFrom {
-        KeyFrom(Kind::ClientIp { proxies: None, ipv6_prefix: IPV6_PREFIX })
+        KeyFrom(KeySource::ClientIp { proxies: None, ipv6_prefix: IPV6_PREFIX })
     }
 
     /// The client's address as these proxies tell it in `X-Forwarded-For`.
     pub fn client_ip_behind(proxies: TrustedProxies) -> KeyFrom {
-        KeyFrom(Kind::ClientIp { proxies: Some(proxies), ipv6_prefix: IPV6_PREFIX })
+        KeyFrom(KeySource::ClientIp { proxies: Some(proxies), ipv6_prefix: IPV6_PREFIX })
     }
 
     /// How many bits of IPv6 addresses are one caller, at most 128; of a key that is no address nothing
@@ -83,8 +83,8 @@ impl KeyFrom {
 
     fn set_prefix(&mut self, bits: u8) {
         match &mut self.0 {
-            Kind::ClientIp { ipv6_prefix, .. } => *ipv6_prefix = bits,
-            Kind::Or(both) | Kind::And(both) => {
+            KeySource::ClientIp { ipv6_prefix, .. } => *ipv6_prefix = bits,
+            KeySource::Or(both) | KeySource::And(both) => {
                 both.iter_mut().for_each(|key| key.set_prefix(bits))
             }
             _ => {}
@@ -99,14 +99,14 @@ impl KeyFrom {
     /// addresses as well, in a layer around this one.
     pub fn header(name: HeaderName) -> KeyFrom {
         let part = format!("header.{name}").into();
-        KeyFrom(Kind::Header(name, part))
+        KeyFrom(KeySource::Header(name, part))
     }
 
     /// The path as it was sent. Only for routes that match one path exactly: where a path has parameters,
     /// or several spellings, a caller who varies it gets a limit for each. The route's own name is
     /// better: with axum, `KeyFrom::new("route", …)` of its `MatchedPath`.
     pub fn path() -> KeyFrom {
-        KeyFrom(Kind::Path)
+        KeyFrom(KeySource::Path)
     }
 
     /// A named value of your own; `None`, or an empty one: there is none. Whatever its name, it is none of
@@ -115,46 +115,51 @@ impl KeyFrom {
         name: &str,
         value: impl for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
     ) -> KeyFrom {
-        KeyFrom(Kind::Named(format!("own.{name}").into(), Box::new(value)))
+        KeyFrom(KeySource::Named(format!("own.{name}").into(), Box::new(value)))
     }
 
     /// The other one where this one finds nothing.
     #[must_use]
     pub fn or(self, other: KeyFrom) -> KeyFrom {
-        KeyFrom(Kind::Or(Box::new([self, other])))
+        KeyFrom(KeySource::Or(Box::new([self, other])))
     }
 
     /// Both together: a limit for each pair, such as path and address. If either finds nothing, so does
     /// the pair.
     #[must_use]
     pub fn and(self, other: KeyFrom) -> KeyFrom {
-        KeyFrom(Kind::And(Box::new([self, other])))
+        KeyFrom(KeySource::And(Box::new([self, other])))
     }
 
     /// Adds the key of a request; `false`: there is none, and nothing is added. `Err`: this field stands
     /// twice.
-    pub(crate) fn write(&self, question: &Question, key: &mut KeyBuf) -> Result<bool, HeaderName> {
+    pub(crate) fn write(
+        &self,
+        question: &GateRequest,
+        key: &mut KeyBuf,
+    ) -> Result<bool, HeaderName> {
         let head = &question.head;
         match &self.0 {
-            Kind::Global => key.add("global", ""),
-            Kind::ClientIp { proxies, ipv6_prefix } => {
+            KeySource::Global => key.add("global", ""),
+            KeySource::ClientIp { proxies, ipv6_prefix } => {
                 let Some(peer) = question.peer else { return Ok(false) };
                 let client = proxies.as_ref().map(|proxies| proxies.client_of(peer, &head.headers));
                 add_address(key, client.unwrap_or(peer), *ipv6_prefix);
             }
-            Kind::Header(name, part) => {
-                let value = only(&head.headers, &head.uri, name).map_err(|()| name.clone())?;
+            KeySource::Header(name, part) => {
+                let value =
+                    single_value(&head.headers, &head.uri, name).map_err(|()| name.clone())?;
                 let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(false) };
-                key.add(part, &spelt(value));
+                key.add(part, &escape_non_utf8(value));
             }
-            Kind::Path => key.add("path", head.uri.path()),
-            Kind::Named(name, value) => {
+            KeySource::Path => key.add("path", head.uri.path()),
+            KeySource::Named(name, value) => {
                 let Some(value) = value(head).filter(|value| !value.is_empty()) else {
                     return Ok(false);
                 };
                 key.add(name, &value);
             }
-            Kind::And(both) => {
+            KeySource::And(both) => {
                 let mark = key.as_bytes().len();
                 let found = both[0].write(question, key)? && both[1].write(question, key)?;
                 if !found {
@@ -163,7 +168,7 @@ impl KeyFrom {
                 }
                 return Ok(found);
             }
-            Kind::Or(both) => {
+            KeySource::Or(both) => {
                 return Ok(both[0].write(question, key)? || both[1].write(question, key)?);
             }
         }
@@ -173,15 +178,15 @@ impl KeyFrom {
     /// Whether it goes by the peer's address without knowing of proxies.
     pub(crate) fn trusts_nobody(&self) -> bool {
         match &self.0 {
-            Kind::ClientIp { proxies, .. } => proxies.is_none(),
-            Kind::Or(both) | Kind::And(both) => both.iter().any(KeyFrom::trusts_nobody),
+            KeySource::ClientIp { proxies, .. } => proxies.is_none(),
+            KeySource::Or(both) | KeySource::And(both) => both.iter().any(KeyFrom::trusts_nobody),
             _ => false,
         }
     }
 
     /// Whether all requests are meant to have one key.
     pub(crate) fn is_global(&self) -> bool {
-        matches!(self.0, Kind::Global)
+        matches!(self.0, KeySource::Global)
     }
 }
 
@@ -202,13 +207,13 @@ fn add_address(key: &mut KeyBuf, ip: IpAddr, ipv6_prefix: u8) {
 impl fmt::Debug for KeyFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Global => f.write_str("global"),
-            Kind::ClientIp { .. } => f.write_str("ip"),
-            Kind::Header(_, part) => f.write_str(part),
-            Kind::Path => f.write_str("path"),
-            Kind::Named(name, _) => f.write_str(name),
-            Kind::Or(both) => write!(f, "({:?} or {:?})", both[0], both[1]),
-            Kind::And(both) => write!(f, "({:?} and {:?})", both[0], both[1]),
+            KeySource::Global => f.write_str("global"),
+            KeySource::ClientIp { .. } => f.write_str("ip"),
+            KeySource::Header(_, part) => f.write_str(part),
+            KeySource::Path => f.write_str("path"),
+            KeySource::Named(name, _) => f.write_str(name),
+            KeySource::Or(both) => write!(f, "({:?} or {:?})", both[0], both[1]),
+            KeySource::And(both) => write!(f, "({:?} and {:?})", both[0], both[1]),
         }
     }
 }
@@ -218,14 +223,14 @@ mod tests {
     use super::*;
     use http::Request;
 
-    fn question(peer: Option<&str>, fields: &[(&'static str, &[u8])]) -> Question {
+    fn question(peer: Option<&str>, fields: &[(&'static str, &[u8])]) -> GateRequest {
         let mut request = Request::new(());
         *request.uri_mut() = "/search?q=1".parse().unwrap();
         for (name, value) in fields {
             let value = http::HeaderValue::from_bytes(value).unwrap();
             request.headers_mut().append(*name, value);
         }
-        Question {
+        GateRequest {
             head: request.into_parts().0,
             peer: peer.map(|peer| peer.parse().unwrap()),
             cost: None,
@@ -234,7 +239,7 @@ mod tests {
             watching: false,
             dialects: None,
             layers: Default::default(),
-            asked_for: false,
+            in_response: false,
         }
     }
 
@@ -315,8 +320,8 @@ mod tests {
     #[test]
     fn the_host_of_http_2_is_part_of_the_target() {
         // Target, fields, the host that is found.
-        type Fields = &'static [(&'static str, &'static [u8])];
-        type Row = (&'static str, Fields, Result<Option<&'static str>, ()>);
+        type HeaderRows = &'static [(&'static str, &'static [u8])];
+        type Row = (&'static str, HeaderRows, Result<Option<&'static str>, ()>);
         let rows: [Row; 6] = [
             ("https://a.example:8443/x", &[], Ok(Some("a.example:8443"))),
             ("https://user:word@a.example/x", &[], Ok(Some("a.example"))),

@@ -15,10 +15,10 @@ use tower_layer::Layer;
 
 use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
-use crate::gate::{Asked, BoxFuture, Gate, Question};
-use crate::refusal::{RefusalFn, Refused};
+use crate::gate::{BoxFuture, Gate, GateAnswer, GateRequest};
+use crate::refusal::{RefusalFn, RefusedRequest};
 use crate::service::RateLimit;
-use crate::warning::{self, Warning, Watch};
+use crate::warning::{self, MisuseWatch, Warning};
 
 /// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
 ///
@@ -30,10 +30,10 @@ use crate::warning::{self, Warning, Watch};
 /// use http::{Method, Response, StatusCode};
 /// use tollgate::headers::Dialect;
 /// use tollgate::{Limit, Limiter};
-/// use tollgate_tower::{Keyed, RateLimitLayer};
+/// use tollgate_tower::{KeyedGate, RateLimitLayer};
 ///
 /// let limit = Limit::per_minute(60).name("api").build()?;
-/// let gate = Keyed::new(Arc::new(Limiter::with_capacity(100_000)), [limit])?;
+/// let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(100_000)), [limit])?;
 /// let layer = RateLimitLayer::new(gate)
 ///     .cost(|head| if head.method == Method::POST { 10 } else { 1 })
 ///     .exempt(|head| head.uri.path() == "/health")
@@ -48,7 +48,7 @@ use crate::warning::{self, Warning, Watch};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    config: Arc<Config>,
+    config: Arc<LayerConfig>,
 }
 
 /// The address at the other end of a connection, for whoever serves connections by hand: put it into the
@@ -60,7 +60,7 @@ type HeadFn<T> = dyn Fn(&request::Parts) -> T + Send + Sync;
 
 /// All that was chosen; everything that differs from request to request is elsewhere.
 #[derive(Clone)]
-pub(crate) struct Config {
+pub(crate) struct LayerConfig {
     gate: Arc<dyn Gate>,
     peer: Arc<HeadFn<Option<IpAddr>>>,
     cost: Option<Arc<HeadFn<u64>>>,
@@ -69,16 +69,16 @@ pub(crate) struct Config {
     pub(crate) charge: Option<Arc<ChargeFn>>,
     pub(crate) refusal: Option<Arc<RefusalFn>>,
     dialects: Option<Arc<[Dialect]>>,
-    wait: Option<Waiting>,
+    wait: Option<DelayOptions>,
     decision_in_response: bool,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
-    watch: Arc<Watch>,
+    watch: Arc<MisuseWatch>,
     number: u32,
 }
 
 /// How to hold a request back.
 #[derive(Clone)]
-struct Waiting {
+struct DelayOptions {
     max: Duration,
     sleep: Arc<dyn Fn(Duration) -> BoxFuture<()> + Send + Sync>,
 }
@@ -88,7 +88,7 @@ impl RateLimitLayer {
     pub fn new(gate: impl Gate) -> RateLimitLayer {
         // Numbers begin with 1: 0 stands for no layer.
         static LAYERS: AtomicU32 = AtomicU32::new(1);
-        let config = Config {
+        let config = LayerConfig {
             gate: Arc::new(gate),
             peer: Arc::new(peer_of),
             cost: None,
@@ -106,7 +106,7 @@ impl RateLimitLayer {
         RateLimitLayer { config: Arc::new(config) }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Config)) -> RateLimitLayer {
+    fn with(mut self, change: impl FnOnce(&mut LayerConfig)) -> RateLimitLayer {
         change(Arc::make_mut(&mut self.config));
         self
     }
@@ -162,7 +162,7 @@ impl RateLimitLayer {
     #[must_use]
     pub fn refusal(
         self,
-        refusal: impl Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static,
+        refusal: impl Fn(&RefusedRequest<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> RateLimitLayer {
         self.with(|config| config.refusal = Some(Arc::new(refusal)))
     }
@@ -191,7 +191,7 @@ impl RateLimitLayer {
         F: Future<Output = ()> + Send + 'static,
     {
         let sleep = Arc::new(move |duration| Box::pin(sleep(duration)) as BoxFuture<()>);
-        self.with(|config| config.wait = Some(Waiting { max, sleep }))
+        self.with(|config| config.wait = Some(DelayOptions { max, sleep }))
     }
 
     /// Puts the [`GateDecision`] into the extensions of every response, for services outside of the layer,
@@ -220,25 +220,25 @@ impl<S> Layer<S> for RateLimitLayer {
     }
 }
 
-impl Config {
+impl LayerConfig {
     /// Whether a request passes unasked.
     pub(crate) fn exempts(&self, head: &request::Parts) -> bool {
         let preflight = !self.limits_preflights && is_preflight(head);
         preflight || self.exempt.as_ref().is_some_and(|exempt| exempt(head))
     }
 
-    pub(crate) fn ask(&self, question: &mut Question) -> Asked {
+    pub(crate) fn ask(&self, question: &mut GateRequest) -> GateAnswer {
         self.gate.ask(question)
     }
 
     /// What the gate is to be asked about a request.
-    pub(crate) fn question(&self, head: request::Parts) -> Question {
+    pub(crate) fn gate_request(&self, head: request::Parts) -> GateRequest {
         let layers = head.extensions.get::<GateDecision>().map(GateDecision::layers);
         let layers = layers.unwrap_or_default();
         if layers.contains(self.number) {
             self.warn(Warning::AppliedTwice);
         }
-        Question {
+        GateRequest {
             peer: (self.peer)(&head),
             cost: self.cost.as_ref().map(|cost| cost(&head)),
             max_wait: self.wait.as_ref().map(|wait| wait.max),
@@ -246,13 +246,13 @@ impl Config {
             watching: self.watch.watches(),
             dialects: self.dialects.clone(),
             layers: layers.with(self.number),
-            asked_for: self.decision_in_response,
+            in_response: self.decision_in_response,
             head,
         }
     }
 
     pub(crate) fn warn(&self, warning: Warning) {
-        if self.watch.is_news(warning) {
+        if self.watch.is_first_report(warning) {
             (self.on_warning)(warning);
         }
     }
@@ -263,7 +263,7 @@ impl Config {
     }
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for LayerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").field("number", &self.number).finish_non_exhaustive()
     }

@@ -3,11 +3,11 @@
 //! ```
 //! use std::sync::Arc;
 //! use tollgate::{Limit, Limiter};
-//! use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
+//! use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer};
 //!
 //! let limiter = Arc::new(Limiter::with_capacity(100_000));
 //! let limit = Limit::per_minute(100).burst(20).name("api").build()?;
-//! let gate = Keyed::new(limiter, [limit])?.key(KeyFrom::client_ip());
+//! let gate = KeyedGate::new(limiter, [limit])?.key(KeyFrom::client_ip());
 //! let layer = RateLimitLayer::new(gate);
 //! // axum:  Router::new().route(…).layer(layer)
 //! // tonic: Server::builder().layer(layer).add_service(…)
@@ -33,7 +33,7 @@
 //!
 //! # Reading order
 //!
-//! [`layer`] has every option; [`gate`] is what it asks: [`keyed`] limits of your own, or a whole
+//! [`layer`] has every option; [`gate`] is what it asks: [`keyed_gate`] limits of your own, or a whole
 //! gatekeeper with rules from a file (the feature `rules`, in `rules`). [`key`] says whose units are
 //! counted and [`client_ip`] who is calling behind proxies. [`decision`] is what handlers see,
 //! [`refusal`] what clients do, [`charge`] what a response changes; [`service`], [`future`] and
@@ -43,7 +43,7 @@ pub mod layer;
 
 pub mod gate;
 
-pub mod keyed;
+pub mod keyed_gate;
 
 #[cfg(feature = "rules")]
 pub mod rules;
@@ -72,10 +72,10 @@ mod header_text;
 pub use body::GatedBody;
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;
-pub use gate::{Asked, Gate, Question};
+pub use gate::{Gate, GateAnswer, GateRequest};
 pub use key::KeyFrom;
-pub use keyed::{Keyed, WithoutKey};
+pub use keyed_gate::{KeyedGate, WithoutKey};
 pub use layer::{PeerAddr, RateLimitLayer};
-pub use refusal::Refused;
+pub use refusal::RefusedRequest;
 pub use service::RateLimit;
 pub use warning::Warning;

@@ -4,35 +4,35 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request};
-use tollgate::headers::Problem;
+use tollgate::headers::ProblemDetails;
 
 use crate::decision::GateDecision;
 use crate::grpc;
-use crate::layer::Config;
+use crate::layer::LayerConfig;
 
 /// The response to a refused request.
-pub type RefusalFn = dyn Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync;
+pub type RefusalFn = dyn Fn(&RefusedRequest<'_>) -> Response<Bytes> + Send + Sync;
 
 /// A request that is refused, for whoever answers it in their own way.
 ///
 /// ```
 /// use http::{HeaderValue, Response};
-/// use tollgate_tower::Refused;
+/// use tollgate_tower::RefusedRequest;
 ///
 /// /// As always, and in a language that people here read.
-/// fn refuse(refused: &Refused<'_>) -> Response<bytes::Bytes> {
+/// fn refuse(refused: &RefusedRequest<'_>) -> Response<bytes::Bytes> {
 ///     let mut response = refused.response();
 ///     response.headers_mut().insert("content-language", HeaderValue::from_static("en"));
 ///     response
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Refused<'a> {
+pub struct RefusedRequest<'a> {
     decision: &'a GateDecision,
     head: &'a request::Parts,
 }
 
-impl Refused<'_> {
+impl RefusedRequest<'_> {
     /// Why, and when it would pass.
     pub fn decision(&self) -> &GateDecision {
         self.decision
@@ -60,11 +60,11 @@ impl Refused<'_> {
 }
 
 pub(crate) fn refuse(
-    config: &Config,
+    config: &LayerConfig,
     decision: &GateDecision,
     head: &request::Parts,
 ) -> Response<Bytes> {
-    let refused = Refused { decision, head };
+    let refused = RefusedRequest { decision, head };
     let mut response = match &config.refusal {
         None => refused.response(),
         Some(refusal) => {
@@ -79,7 +79,7 @@ pub(crate) fn refuse(
 
 /// A header that says who is calling says two things: either may be the client's choice.
 #[cold]
-pub(crate) fn unclear(header: &HeaderName, head: &request::Parts) -> Response<Bytes> {
+pub(crate) fn ambiguous_header(header: &HeaderName, head: &request::Parts) -> Response<Bytes> {
     let detail = format!("{header} stands twice, with different values: send it once.");
     let mut response = match grpc::content_type(head) {
         Some(content_type) => grpc::invalid(&detail, content_type),
@@ -96,7 +96,7 @@ pub(crate) fn unclear(header: &HeaderName, head: &request::Parts) -> Response<By
 fn problem(status: StatusCode, text: Bytes) -> Response<Bytes> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
-    let kind = const { HeaderValue::from_static(Problem::CONTENT_TYPE) };
+    let kind = const { HeaderValue::from_static(ProblemDetails::CONTENT_TYPE) };
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

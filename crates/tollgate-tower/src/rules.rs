@@ -14,17 +14,19 @@ use std::task::{Context, Waker};
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, request, response};
-use tollgate::headers::spelt;
+use tollgate::headers::escape_non_utf8;
 use tollgate::{Clock, Micros, Wait};
-use tollgate_rules::identify::AddressFrom;
+use tollgate_rules::identify::AddressSource;
 use tollgate_rules::{
-    Answer, Answering, Ask, Facts, Gatekeeper, Headers, Identify, Identity, ReservationId, RuleSet,
-    Version,
+    Answer, Ask, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore, ReservationId,
+    RuleSet, RulesVersion,
 };
 
 use crate::charge::number;
-use crate::gate::{Answered, Asked, BoxFuture, Gate, Pass, Question, Said};
-use crate::header_text::{only, said_elsewhere};
+use crate::gate::{
+    Admission, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest, GateVerdict,
+};
+use crate::header_text::{host_of_target, single_value};
 use crate::warning::Warning;
 
 /// ```
@@ -45,11 +47,11 @@ use crate::warning::Warning;
 /// ```
 impl<S, C> Gate for Arc<Gatekeeper<S, C>>
 where
-    S: Answering + 'static,
+    S: InfallibleStore + 'static,
     C: Clock + 'static,
 {
-    fn ask(&self, question: &mut Question) -> Asked {
-        Asked::of(question, |question| {
+    fn ask(&self, question: &mut GateRequest) -> GateAnswer {
+        GateAnswer::of(question, |question| {
             let gatekeeper = Arc::clone(self);
             async move {
                 let answered = decide(gatekeeper, &question).await;
@@ -59,15 +61,17 @@ where
     }
 }
 
-async fn decide<S: Answering + 'static, C: Clock + 'static>(
+async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: Arc<Gatekeeper<S, C>>,
-    question: &Question,
-) -> Answered {
+    question: &GateRequest,
+) -> GateVerdict {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    let fields = Fields { headers: &question.head.headers, uri: &question.head.uri };
+    let fields = LayerHeaders { headers: &question.head.headers, uri: &question.head.uri };
     let trusts = |peer: IpAddr| rules.settings().identify.trusts(peer.to_canonical());
-    if let Some(header) = fields.said_twice(&rules, question.peer.is_some_and(trusts)).cloned() {
-        return question.unclear(header);
+    if let Some(header) =
+        fields.ambiguous_key_header(&rules, question.peer.is_some_and(trusts)).cloned()
+    {
+        return question.ambiguous_header(header);
     }
     // One request sees one version of the rules, also if it is decided a second time.
     let version = question.max_wait.map(|_| Arc::clone(&rules));
@@ -81,7 +85,7 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
         ..Ask::default()
     };
     let settles = question.settles || question.max_wait.is_some();
-    let read = gatekeeper.as_read(now);
+    let read = gatekeeper.clock_instant(now);
     let mut reserved = gatekeeper.admit_by(rules, &ask, settles, read).await;
     if let (Some(version), Some(max_wait)) = (version, question.max_wait)
         && reserved.answer.delay() > Wait::at_least(max_wait)
@@ -91,17 +95,19 @@ async fn decide<S: Answering + 'static, C: Clock + 'static>(
             let _ = gatekeeper.cancel_by(id, now).await;
         }
         let ask = Ask { cannot_wait: true, ..ask };
-        reserved = gatekeeper.admit_by(Version::from_inner(version), &ask, settles, read).await;
+        reserved =
+            gatekeeper.admit_by(RulesVersion::from_inner(version), &ask, settles, read).await;
     }
-    let pass = reserved.id.map(|id| Box::new(RulesPass { gatekeeper, id }) as Box<dyn Pass>);
+    let pass =
+        reserved.id.map(|id| Box::new(RulesAdmission { gatekeeper, id }) as Box<dyn Admission>);
     tell(question, &reserved.answer).holding(pass).warning(warning)
 }
 
 /// Who is calling.
 fn identity<'a>(
     identify: &Identify,
-    question: &Question,
-    fields: &'a Fields<'a>,
+    question: &GateRequest,
+    fields: &'a LayerHeaders<'a>,
     now: Micros,
 ) -> Identity<'a> {
     match question.peer {
@@ -116,7 +122,7 @@ fn identity<'a>(
 
 fn facts<'a>(
     head: &'a request::Parts,
-    fields: &'a Fields<'a>,
+    fields: &'a LayerHeaders<'a>,
     identity: &'a Identity<'a>,
 ) -> Facts<'a> {
     Facts {
@@ -133,22 +139,22 @@ fn facts<'a>(
 
 /// No peer, or a forwarding header from somebody whose word does not count: a proxy that the rules do not
 /// know, or a client that made it up.
-fn signs_of_misuse(identify: &Identify, question: &Question) -> Option<Warning> {
+fn signs_of_misuse(identify: &Identify, question: &GateRequest) -> Option<Warning> {
     if !question.watching {
         return None;
     }
     let Some(peer) = question.peer else { return Some(Warning::NoPeer) };
     let header = match identify.address {
-        AddressFrom::XForwardedFor => "x-forwarded-for",
-        AddressFrom::Forwarded => "forwarded",
-        AddressFrom::Peer | AddressFrom::Header(_) => return None,
+        AddressSource::XForwardedFor => "x-forwarded-for",
+        AddressSource::Forwarded => "forwarded",
+        AddressSource::Peer | AddressSource::Header(_) => return None,
     };
     let ignored =
         question.head.headers.contains_key(header) && !identify.trusts(peer.to_canonical());
     ignored.then_some(Warning::ForwardedIgnored)
 }
 
-fn tell(question: &Question, answer: &Answer) -> Answered {
+fn tell(question: &GateRequest, answer: &Answer) -> GateVerdict {
     let binding = answer.binding();
     let warnings: Vec<_> = answer.warnings().collect();
     if answer.allowed() && binding.is_none() && warnings.is_empty() {
@@ -157,7 +163,7 @@ fn tell(question: &Question, answer: &Answer) -> Answered {
     }
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    question.decided(&Said {
+    question.decided(&DecisionDetails {
         reply: &reply,
         dialects: answer.dialects(),
         decided_by: answer.decided_by(),
@@ -169,20 +175,20 @@ fn tell(question: &Question, answer: &Answer) -> Answered {
 }
 
 /// What a request holds under rules that look at its end.
-struct RulesPass<S: Answering + 'static, C: Clock + 'static> {
+struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     gatekeeper: Arc<Gatekeeper<S, C>>,
     id: ReservationId,
 }
 
-impl<S: Answering + 'static, C: Clock + 'static> Pass for RulesPass<S, C> {
+impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmission<S, C> {
     fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>> {
         let header = |name: &str| number(response, name);
         let now = self.gatekeeper.now();
         // Too late, the charge stands.
-        let due = self.gatekeeper.due(self.id, cost, header, now).ok()?;
+        let due = self.gatekeeper.take_due(self.id, cost, header, now).ok()?;
         let gatekeeper = Arc::clone(&self.gatekeeper);
         let mut settling: BoxFuture<()> =
-            Box::pin(async move { gatekeeper.settle_by(due, gatekeeper.as_read(now)).await });
+            Box::pin(async move { gatekeeper.settle_by(due, gatekeeper.clock_instant(now)).await });
         let done = settling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
         (!done).then_some(settling)
     }
@@ -197,29 +203,29 @@ impl<S: Answering + 'static, C: Clock + 'static> Pass for RulesPass<S, C> {
     }
 }
 
-impl<S: Answering + 'static, C: Clock + 'static> Drop for RulesPass<S, C> {
+impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S, C> {
     fn drop(&mut self) {
         self.gatekeeper.end(self.id);
     }
 }
 
-impl<S: Answering + 'static, C: Clock + 'static> fmt::Debug for RulesPass<S, C> {
+impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesAdmission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesPass").finish_non_exhaustive()
     }
 }
 
 /// The header fields of a request, as rules read them.
-struct Fields<'a> {
+struct LayerHeaders<'a> {
     headers: &'a HeaderMap,
     uri: &'a Uri,
 }
 
-impl Fields<'_> {
+impl LayerHeaders<'_> {
     fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         let mut values = self.headers.get_all(name).iter().map(HeaderValue::as_bytes).peekable();
         let elsewhere = match values.peek() {
-            None => said_elsewhere(name, self.uri).map(str::as_bytes),
+            None => host_of_target(name, self.uri).map(str::as_bytes),
             Some(_) => None,
         };
         values.chain(elsewhere)
@@ -227,8 +233,8 @@ impl Fields<'_> {
 
     /// A field of a peer, trusted or not, that keys are made of and that stands twice, with different
     /// values.
-    fn said_twice(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
-        let unclear = |name: &HeaderName| only(self.headers, self.uri, name).is_err();
+    fn ambiguous_key_header(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
+        let unclear = |name: &HeaderName| single_value(self.headers, self.uri, name).is_err();
         // Nearly all requests have each field once, and no host beside that of the target.
         if self.headers.len() == self.headers.keys_len() && !unclear(&HOST) {
             return None;
@@ -238,9 +244,9 @@ impl Fields<'_> {
     }
 }
 
-impl Headers for Fields<'_> {
+impl Headers for LayerHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.values(name).next().map(spelt)
+        self.values(name).next().map(escape_non_utf8)
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -252,6 +258,6 @@ impl Headers for Fields<'_> {
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
         let first = values.next()?;
-        values.all(|other| other == first).then(|| spelt(first))
+        values.all(|other| other == first).then(|| escape_non_utf8(first))
     }
 }

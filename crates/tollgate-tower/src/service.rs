@@ -10,20 +10,20 @@ use tower_service::Service;
 
 use crate::body::GatedBody;
 use crate::decision::GateDecision;
-use crate::future::{Deferred, ResponseFuture};
-use crate::gate::{Answered, Asked, BoxFuture, Finding, Pass};
-use crate::layer::Config;
+use crate::future::{DeferredRequest, ResponseFuture};
+use crate::gate::{Admission, BoxFuture, GateAnswer, GateVerdict, VerdictKind};
+use crate::layer::LayerConfig;
 use crate::refusal;
 
 /// A service with a gate in front of it; made by [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
-    config: Arc<Config>,
+    config: Arc<LayerConfig>,
 }
 
 impl<S> RateLimit<S> {
-    pub(crate) fn new(inner: S, config: Arc<Config>) -> RateLimit<S> {
+    pub(crate) fn new(inner: S, config: Arc<LayerConfig>) -> RateLimit<S> {
         RateLimit { inner, config }
     }
 
@@ -52,24 +52,26 @@ where
         let (head, body) = request.into_parts();
         if self.config.exempts(&head) {
             let request = Request::from_parts(head, body);
-            return ResponseFuture::inner(self.inner.call(request), Held::default());
+            return ResponseFuture::inner(self.inner.call(request), AdmittedRequest::default());
         }
-        let mut question = self.config.question(head);
+        let mut question = self.config.gate_request(head);
         match self.config.ask(&mut question) {
-            Asked::Now(answered) => match next(&self.config, &mut question.head, answered) {
-                Next::Go(held) => {
-                    let request = Request::from_parts(question.head, body);
-                    ResponseFuture::inner(self.inner.call(request), held)
+            GateAnswer::Now(answered) => {
+                match next_step(&self.config, &mut question.head, answered) {
+                    NextStep::CallInner(held) => {
+                        let request = Request::from_parts(question.head, body);
+                        ResponseFuture::inner(self.inner.call(request), held)
+                    }
+                    NextStep::CallInnerAfter(sleep, held) => {
+                        let request = Request::from_parts(question.head, body);
+                        ResponseFuture::waiting(sleep, request, held, self.take_ready())
+                    }
+                    NextStep::Respond(response) => ResponseFuture::refused(response),
                 }
-                Next::Wait(sleep, held) => {
-                    let request = Request::from_parts(question.head, body);
-                    ResponseFuture::waiting(sleep, request, held, self.take_ready())
-                }
-                Next::Answer(response) => ResponseFuture::answered(response),
-            },
-            Asked::Later(answer) => {
+            }
+            GateAnswer::Later(answer) => {
                 let (inner, config) = (self.take_ready(), Arc::clone(&self.config));
-                ResponseFuture::deciding(answer, Deferred { inner, config, body })
+                ResponseFuture::deciding(answer, DeferredRequest { inner, config, body })
             }
         }
     }
@@ -84,58 +86,67 @@ impl<S: Clone> RateLimit<S> {
 }
 
 /// What follows from an answer.
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     /// The request goes to the inner service.
-    Go(Held),
+    CallInner(AdmittedRequest),
     /// The same, after a while.
-    Wait(BoxFuture<()>, Held),
+    CallInnerAfter(BoxFuture<()>, AdmittedRequest),
     /// Back to the client.
-    Answer(Response<Bytes>),
+    Respond(Response<Bytes>),
 }
 
 /// The head of a request is large: it stays where it is until it goes on.
-pub(crate) fn next(config: &Arc<Config>, head: &mut request::Parts, answered: Answered) -> Next {
-    let Answered { finding, pass, warning } = answered;
+pub(crate) fn next_step(
+    config: &Arc<LayerConfig>,
+    head: &mut request::Parts,
+    answered: GateVerdict,
+) -> NextStep {
+    let GateVerdict { kind: finding, admission: pass, warning } = answered;
     if let Some(warning) = warning {
         config.warn(warning);
     }
-    let mut held =
-        Held { decision: None, pass: pass.map(|pass| Begun { pass, config: Arc::clone(config) }) };
+    let mut held = AdmittedRequest {
+        decision: None,
+        admission: pass
+            .map(|pass| SettlingAdmission { admission: pass, config: Arc::clone(config) }),
+    };
     let decision = match finding {
-        Finding::Unlimited => return Next::Go(held),
-        Finding::Unclear(header) => return Next::Answer(refusal::unclear(&header, head)),
-        Finding::Decided(decision) if !decision.allowed() => {
-            return Next::Answer(refusal::refuse(config, &decision, head));
+        VerdictKind::Unlimited => return NextStep::CallInner(held),
+        VerdictKind::AmbiguousHeader(header) => {
+            return NextStep::Respond(refusal::ambiguous_header(&header, head));
         }
-        Finding::Decided(decision) => decision,
+        VerdictKind::Decided(decision) if !decision.allowed() => {
+            return NextStep::Respond(refusal::refuse(config, &decision, head));
+        }
+        VerdictKind::Decided(decision) => decision,
     };
     head.extensions.insert(decision.clone());
     let delay = decision.delay().duration().filter(|delay| !delay.is_zero());
     held.decision = Some(decision);
     match delay.and_then(|delay| config.sleep(delay)) {
-        Some(sleep) => Next::Wait(sleep, held),
-        None => Next::Go(held),
+        Some(sleep) => NextStep::CallInnerAfter(sleep, held),
+        None => NextStep::CallInner(held),
     }
 }
 
 /// What is kept of a decision until the response is there.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct AdmittedRequest {
     decision: Option<GateDecision>,
-    pass: Option<Begun>,
+    admission: Option<SettlingAdmission>,
 }
 
 #[derive(Debug)]
-struct Begun {
-    pass: Box<dyn Pass>,
-    config: Arc<Config>,
+struct SettlingAdmission {
+    admission: Box<dyn Admission>,
+    config: Arc<LayerConfig>,
 }
 
-impl Held {
+impl AdmittedRequest {
     /// The work is never begun.
     pub(crate) fn give_back(&mut self) {
-        if let Some(begun) = self.pass.take() {
-            begun.pass.give_back();
+        if let Some(begun) = self.admission.take() {
+            begun.admission.give_back();
         }
     }
 
@@ -146,13 +157,13 @@ impl Held {
     ) -> (Response<GatedBody<R>>, Option<BoxFuture<()>>) {
         let (mut head, body) = response.into_parts();
         let mut settling = None;
-        let pass = self.pass.map(|Begun { mut pass, config }| {
+        let pass = self.admission.map(|SettlingAdmission { admission: mut pass, config }| {
             let cost = config.charge.as_ref().and_then(|charge| charge(&head));
             settling = pass.settle(cost, &head);
             pass
         });
         if let Some(decision) = self.decision {
-            tell(&mut head, decision);
+            write_headers(&mut head, decision);
         }
         (Response::from_parts(head, GatedBody::inner(body, pass)), settling)
     }
@@ -160,9 +171,10 @@ impl Held {
 
 /// Tells the client. Of two layers the one that leaves less room is told, whichever is outside; fields that
 /// the inner service has written itself stay.
-fn tell(head: &mut response::Parts, decision: GateDecision) {
+fn write_headers(head: &mut response::Parts, decision: GateDecision) {
     let inner = head.extensions.get::<GateDecision>();
-    let told_outside = decision.is_told_outside() || inner.is_some_and(GateDecision::is_asked_for);
+    let told_outside =
+        decision.is_reported_outside() || inner.is_some_and(GateDecision::is_wanted_in_response);
     let told_inside = inner.filter(|inner| inner.has_fields());
     let tighter = told_inside.is_none_or(|inner| decision.is_tighter_than(inner));
     // The inner one's was there for this layer to compare. Refusals keep it, whoever asks.

@@ -74,13 +74,13 @@ pub(crate) fn write(warning: Warning) {
 
 /// What was told.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct MisuseWatch {
     requests: AtomicU32,
     /// A bit for each that was told. Bound: [`Warning::ALL`].
-    told: AtomicU8,
+    reported: AtomicU8,
 }
 
-impl Watch {
+impl MisuseWatch {
     /// Whether to look at this request.
     pub(crate) fn watches(&self) -> bool {
         // The counter is written for the first requests only: later it would be a line that all
@@ -90,10 +90,10 @@ impl Watch {
     }
 
     /// Whether this is the first time.
-    pub(crate) fn is_news(&self, warning: Warning) -> bool {
+    pub(crate) fn is_first_report(&self, warning: Warning) -> bool {
         let bit = 1 << warning as u8;
-        self.told.load(Ordering::Relaxed) & bit == 0
-            && self.told.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        self.reported.load(Ordering::Relaxed) & bit == 0
+            && self.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 }
 
@@ -103,9 +103,12 @@ mod tests {
 
     #[test]
     fn each_is_news_once_and_the_first_requests_are_watched() {
-        let watch = Watch::default();
+        let watch = MisuseWatch::default();
         for warning in Warning::ALL {
-            assert_eq!([watch.is_news(warning), watch.is_news(warning)], [true, false]);
+            assert_eq!(
+                [watch.is_first_report(warning), watch.is_first_report(warning)],
+                [true, false]
+            );
         }
         let watched = (0..WATCHED_REQUESTS + 5).filter(|_| watch.watches()).count();
         assert_eq!(watched, WATCHED_REQUESTS as usize);

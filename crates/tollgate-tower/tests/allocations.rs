@@ -16,14 +16,14 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::Full;
 use tollgate::headers::Dialect;
 use tollgate::{Limit, Limiter};
-use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
+use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer};
 use tower::{Layer, Service};
 
 /// Answers from what it has.
 #[derive(Clone)]
-struct Hello;
+struct StaticHello;
 
-impl Service<Request<()>> for Hello {
+impl Service<Request<()>> for StaticHello {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
@@ -39,7 +39,7 @@ impl Service<Request<()>> for Hello {
 
 /// Allocations of one request, beside those of making and answering it; the most of a thousand.
 fn of_layer(layer: &RateLimitLayer) -> u64 {
-    let mut service = layer.layer(Hello);
+    let mut service = layer.layer(StaticHello);
     let mut most = 0;
     for round in 0..1_100 {
         let mut request = Request::new(());
@@ -60,7 +60,7 @@ fn of_layer(layer: &RateLimitLayer) -> u64 {
 
 fn layer(limits: &[&str]) -> RateLimitLayer {
     let limits = limits.iter().map(|text| text.parse::<Limit>().expect("a limit"));
-    let gate = Keyed::new(Arc::new(Limiter::with_capacity(1_000)), limits).expect("a gate");
+    let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(1_000)), limits).expect("a gate");
     let key = KeyFrom::header(HeaderName::from_static("x-api-key"));
     RateLimitLayer::new(gate.key(key)).on_warning(|warning| panic!("{warning}"))
 }

@@ -4,7 +4,7 @@
 //! cargo run -p tollgate --example api_per_user
 //! ```
 
-use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+use tollgate::headers::{Dialect, Policy, PolicyName, RateLimitReply};
 use tollgate::{Limit, Limiter};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (user, cost) in [("anna", 1), ("anna", 999), ("anna", 1), ("ben", 1)] {
         let decision = limiter.take(&limit, user, cost);
         let policies = [Policy::alone(&name, &limit, &decision)];
-        let reply = Reply::new(&decision, &policies);
+        let reply = RateLimitReply::new(&decision, &policies);
         println!("{user}: {}", if decision.allowed() { "200 OK" } else { "429 Too Many Requests" });
         for (header, value) in reply.headers(&Dialect::DEFAULT) {
             println!("  {header}: {value}");

@@ -330,7 +330,7 @@ impl<'a> Check<'a> {
     }
 
     /// What is to be done with it.
-    pub fn what(&self) -> Act {
+    pub fn requested_act(&self) -> Act {
         self.act
     }
 
@@ -350,7 +350,7 @@ impl<'a> Check<'a> {
     }
 
     /// How a shared store is to treat it.
-    pub fn its_terms(&self) -> Terms {
+    pub fn requested_terms(&self) -> Terms {
         self.terms
     }
 }

@@ -74,14 +74,14 @@ pub struct Now<'a> {
     /// Microseconds by which the instant is ahead of that clock.
     ahead: i64,
     /// When the operation began that this question is part of, if it has others.
-    began: Option<Instant>,
+    operation_start: Option<Instant>,
 }
 
 impl<'a> Now<'a> {
     /// An instant of the caller's choosing: reading it again tells the same.
     #[inline]
     pub const fn at(instant: Micros) -> Now<'a> {
-        Now { instant, clock: None, ahead: 0, began: None }
+        Now { instant, clock: None, ahead: 0, operation_start: None }
     }
 
     /// The present instant of a clock.
@@ -93,21 +93,21 @@ impl<'a> Now<'a> {
     /// An instant that was read from this clock a moment ago.
     #[inline]
     pub const fn read(instant: Micros, clock: &'a dyn Clock) -> Now<'a> {
-        Now { instant, clock: Some(clock), ahead: 0, began: None }
+        Now { instant, clock: Some(clock), ahead: 0, operation_start: None }
     }
 
     /// The same moment as the beginning of an operation that asks several questions, one after the other: a
     /// store that has to be waited for answers all of them within one timeout.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "how long a store is waited for is real time")]
-    pub fn begin(self) -> Now<'a> {
-        Now { began: Some(self.began.unwrap_or_else(Instant::now)), ..self }
+    pub fn begin_operation(self) -> Now<'a> {
+        Now { operation_start: Some(self.operation_start.unwrap_or_else(Instant::now)), ..self }
     }
 
     /// When the operation began that this question is part of; `None` if it has no other.
     #[inline]
-    pub const fn began(self) -> Option<Instant> {
-        self.began
+    pub const fn operation_start(self) -> Option<Instant> {
+        self.operation_start
     }
 
     /// The instant.
@@ -129,7 +129,9 @@ impl<'a> Now<'a> {
     pub fn again(self) -> Now<'a> {
         match self.clock {
             None => self,
-            Some(clock) => Now { began: self.began, ..Now::live(clock).ahead(self.ahead) },
+            Some(clock) => {
+                Now { operation_start: self.operation_start, ..Now::live(clock).ahead(self.ahead) }
+            }
         }
     }
 
@@ -137,7 +139,7 @@ impl<'a> Now<'a> {
     /// state's lock: nobody charges after the clock is read, and a mark that is far ahead even so means
     /// that the clock went back.
     #[inline]
-    pub(crate) fn not_paused(self, mark: u64) -> Now<'a> {
+    pub(crate) fn reread_if_behind(self, mark: u64) -> Now<'a> {
         match mark.saturating_sub(self.instant.as_u64()) > JUMP_US_MIN {
             true => self.again(),
             false => self,
@@ -169,8 +171,8 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Micros {
-        static TIMELINE: LazyLock<Timeline<Machine>> =
-            LazyLock::new(|| Timeline::new(Machine::detect()));
+        static TIMELINE: LazyLock<Timeline<SystemTicks>> =
+            LazyLock::new(|| Timeline::new(SystemTicks::detect()));
         TIMELINE.now()
     }
 }
@@ -217,7 +219,7 @@ const LEAD_SHIFT: u32 = 4;
 
 /// What the time sources say at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct ClockSample {
     ticks: u64,
     /// Monotonic time, to measure the tick rate by: unlike wall time, nobody sets it.
     nanos: u64,
@@ -228,7 +230,7 @@ struct Sample {
 /// A piece of the function from ticks to time. Speeds are in 2⁻⁶⁴ µs per tick, so that a read
 /// multiplies and keeps the upper half; a tick is therefore shorter than a microsecond.
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+struct TimeSegment {
     /// The first tick.
     start: u64,
     /// Unix microseconds at `start`.
@@ -241,12 +243,12 @@ struct Segment {
     plain: u64,
 }
 
-impl Segment {
+impl TimeSegment {
     /// `behind_us` is what there is to make up for in the first second.
-    fn new(start: u64, micros: u64, plain: u64, behind_us: i128) -> Segment {
+    fn new(start: u64, micros: u64, plain: u64, behind_us: i128) -> TimeSegment {
         let second = (u128::from(SECOND_US) << 64) / u128::from(plain.max(1));
         let slew = behind_us.clamp(-SLEW_US_MAX, SLEW_US_MAX);
-        Segment {
+        TimeSegment {
             start,
             micros: Micros::new(micros).as_u64(),
             second: u64::try_from(second).unwrap_or(u64::MAX),
@@ -257,17 +259,17 @@ impl Segment {
 
     /// The first segment since the tick counter started. It begins before the sample, so that no
     /// core whose counter lags a little is before the beginning.
-    fn anchored(sample: &Sample, plain: u64, micros_min: u64) -> Segment {
-        let lead = Segment::new(0, 0, plain, 0).second >> LEAD_SHIFT;
+    fn anchored(sample: &ClockSample, plain: u64, micros_min: u64) -> TimeSegment {
+        let lead = TimeSegment::new(0, 0, plain, 0).second >> LEAD_SHIFT;
         let start = sample.ticks.saturating_sub(lead);
         let wall_us = sample.wall_us.saturating_sub(scaled(sample.ticks - start, plain));
-        Segment::new(start, wall_us.max(micros_min), plain, 0)
+        TimeSegment::new(start, wall_us.max(micros_min), plain, 0)
     }
 
     /// What follows this newest segment, if it is due. `previous` is the last sample used.
-    fn next(&self, previous: &Sample, sample: &Sample) -> Option<Segment> {
+    fn next(&self, previous: &ClockSample, sample: &ClockSample) -> Option<TimeSegment> {
         if self.is_restarted(sample.ticks) {
-            return Some(Segment::anchored(sample, self.plain, self.restart_us()));
+            return Some(TimeSegment::anchored(sample, self.plain, self.restart_us()));
         }
         if sample.ticks.saturating_sub(self.start) < self.second {
             return None;
@@ -283,9 +285,9 @@ impl Segment {
         let micros = self.micros_at(start);
         let behind_us = i128::from(sample.wall_us) - i128::from(self.micros_at(sample.ticks));
         Some(if behind_us > i128::from(SECOND_US) {
-            Segment::new(start, micros.saturating_add(behind_us as u64), plain, 0)
+            TimeSegment::new(start, micros.saturating_add(behind_us as u64), plain, 0)
         } else {
-            Segment::new(start, micros, plain, behind_us)
+            TimeSegment::new(start, micros, plain, behind_us)
         })
     }
 
@@ -315,17 +317,17 @@ fn scaled(ticks: u64, speed: u64) -> u64 {
 }
 
 /// The speed between two samples, unless the tick counter stood still or restarted.
-fn speed(from: &Sample, to: &Sample) -> Option<u64> {
+fn speed(from: &ClockSample, to: &ClockSample) -> Option<u64> {
     let ticks = to.ticks.checked_sub(from.ticks).filter(|&ticks| ticks > 0)?;
     let nanos = to.nanos.checked_sub(from.nanos)?;
     u64::try_from((u128::from(nanos) << 64) / (u128::from(ticks) * 1_000)).ok()
 }
 
 /// What a timeline is made from; the tests bring their own.
-trait Source {
+trait TickSource {
     /// A counter of constant rate, the same on all cores.
     fn ticks(&self) -> u64;
-    fn sample(&self) -> Sample;
+    fn sample(&self) -> ClockSample;
 }
 
 /// The newest segments, published so that readers neither wait nor write.
@@ -334,32 +336,32 @@ struct Timeline<S> {
     /// The number of the newest segment. Segment `n` is in slot `n % 4`, unchanged until `n + 3`
     /// is out. A reader uses `n` and `n - 1`, and then looks whether `n` is still the newest.
     newest: AtomicU64,
-    slots: [Slot; 4],
+    slots: [SegmentSlot; 4],
     /// The last sample used. Who gets the lock publishes; nobody ever waits for it.
-    publisher: Mutex<Sample>,
+    publisher: Mutex<ClockSample>,
 }
 
-/// A [`Segment`] on its own cache line.
+/// A [`TimeSegment`] on its own cache line.
 #[repr(align(64))]
-struct Slot([AtomicU64; 5]);
+struct SegmentSlot([AtomicU64; 5]);
 
-impl Slot {
+impl SegmentSlot {
     #[inline]
-    fn load(&self) -> Segment {
+    fn load(&self) -> TimeSegment {
         let words = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
         let [start, micros, second, slewed, plain] = words;
-        Segment { start, micros, second, slewed, plain }
+        TimeSegment { start, micros, second, slewed, plain }
     }
 
-    fn store(&self, segment: &Segment) {
-        let Segment { start, micros, second, slewed, plain } = *segment;
+    fn store(&self, segment: &TimeSegment) {
+        let TimeSegment { start, micros, second, slewed, plain } = *segment;
         for (word, value) in self.0.iter().zip([start, micros, second, slewed, plain]) {
             word.store(value, Ordering::Relaxed);
         }
     }
 }
 
-impl<S: Source> Timeline<S> {
+impl<S: TickSource> Timeline<S> {
     /// Spins for 2 ms to measure the tick rate; the first second refines it. CPUID is no shortcut:
     /// often it has no rate or a nominal one (2.80 GHz instead of 2.793 where this was written).
     fn new(source: S) -> Timeline<S> {
@@ -370,8 +372,8 @@ impl<S: Source> Timeline<S> {
             sample = source.sample();
         }
         let plain = speed(&first, &sample).unwrap_or(u64::MAX / 1_000);
-        let slots = std::array::from_fn(|_| Slot(Default::default()));
-        slots.iter().for_each(|slot| slot.store(&Segment::anchored(&sample, plain, 0)));
+        let slots = std::array::from_fn(|_| SegmentSlot(Default::default()));
+        slots.iter().for_each(|slot| slot.store(&TimeSegment::anchored(&sample, plain, 0)));
         Timeline { source, newest: AtomicU64::new(0), slots, publisher: Mutex::new(sample) }
     }
 
@@ -412,7 +414,7 @@ impl<S: Source> Timeline<S> {
         }
     }
 
-    fn segments(&self) -> (Segment, Segment) {
+    fn segments(&self) -> (TimeSegment, TimeSegment) {
         loop {
             let n = self.newest.load(Ordering::Acquire);
             let older = self.slots[n.wrapping_sub(1) as usize % 4].load();
@@ -443,7 +445,7 @@ impl<S: Source> Timeline<S> {
 }
 
 /// The time sources of this machine.
-struct Machine {
+struct SystemTicks {
     /// Whether ticks are those of the TSC; otherwise they are nanoseconds of monotonic time.
     has_tsc: bool,
     /// Where monotonic time counts from.
@@ -451,9 +453,9 @@ struct Machine {
 }
 
 #[expect(clippy::disallowed_methods, reason = "here time is read, and nowhere else")]
-impl Machine {
-    fn detect() -> Machine {
-        Machine { has_tsc: tsc::is_invariant(), origin: Instant::now() }
+impl SystemTicks {
+    fn detect() -> SystemTicks {
+        SystemTicks { has_tsc: tsc::is_invariant(), origin: Instant::now() }
     }
 
     fn nanos(&self) -> u64 {
@@ -466,19 +468,19 @@ impl Machine {
     }
 }
 
-impl Source for Machine {
+impl TickSource for SystemTicks {
     #[inline]
     fn ticks(&self) -> u64 {
         if self.has_tsc { tsc::read() } else { self.nanos() }
     }
 
     /// The tightest of five tries, since a thread may be interrupted between two readings.
-    fn sample(&self) -> Sample {
-        let tries: [(u64, Sample); 5] = std::array::from_fn(|_| {
+    fn sample(&self) -> ClockSample {
+        let tries: [(u64, ClockSample); 5] = std::array::from_fn(|_| {
             let before = self.ticks();
-            let (wall_us, nanos) = (Machine::wall_us(), self.nanos());
+            let (wall_us, nanos) = (SystemTicks::wall_us(), self.nanos());
             let width = self.ticks().wrapping_sub(before);
-            (width, Sample { ticks: before.wrapping_add(width / 2), nanos, wall_us })
+            (width, ClockSample { ticks: before.wrapping_add(width / 2), nanos, wall_us })
         });
         tries.into_iter().min_by_key(|&(width, _)| width).unwrap_or(tries[0]).1
     }
@@ -523,28 +525,28 @@ mod tests {
     const HOUR: i64 = 3_600 * SECOND;
 
     /// A machine of 3 ticks per nanosecond. Each sample takes 1 µs; nothing else moves by itself.
-    struct World(Cell<Sample>);
+    struct SimulatedTicks(Cell<ClockSample>);
 
-    impl Source for World {
+    impl TickSource for SimulatedTicks {
         fn ticks(&self) -> u64 {
             self.0.get().ticks
         }
 
-        fn sample(&self) -> Sample {
+        fn sample(&self) -> ClockSample {
             self.pass(1, 0);
             self.0.get()
         }
     }
 
-    impl World {
-        fn timeline(ticks: u64) -> Timeline<World> {
-            let sample = Sample { ticks, nanos: 0, wall_us: 1_790_000_000_000_000 };
-            Timeline::new(World(Cell::new(sample)))
+    impl SimulatedTicks {
+        fn timeline(ticks: u64) -> Timeline<SimulatedTicks> {
+            let sample = ClockSample { ticks, nanos: 0, wall_us: 1_790_000_000_000_000 };
+            Timeline::new(SimulatedTicks(Cell::new(sample)))
         }
 
         /// Lets time pass for all sources; the tick counter runs fast by `ppm`.
         fn pass(&self, micros: i64, ppm: i64) {
-            self.0.update(|now| Sample {
+            self.0.update(|now| ClockSample {
                 ticks: now.ticks.wrapping_add_signed(micros * 3_000 + micros * 3 * ppm / 1_000),
                 nanos: now.nanos + micros as u64 * 1_000,
                 wall_us: now.wall_us + micros as u64,
@@ -552,15 +554,18 @@ mod tests {
         }
 
         fn step_wall(&self, step: i64) {
-            self.0.update(|now| Sample { wall_us: now.wall_us.saturating_add_signed(step), ..now });
+            self.0.update(|now| ClockSample {
+                wall_us: now.wall_us.saturating_add_signed(step),
+                ..now
+            });
         }
 
         fn set_ticks(&self, ticks: u64) {
-            self.0.update(|now| Sample { ticks, ..now });
+            self.0.update(|now| ClockSample { ticks, ..now });
         }
     }
 
-    impl Timeline<World> {
+    impl Timeline<SimulatedTicks> {
         fn ahead_us(&self) -> i64 {
             self.now().as_u64() as i64 - self.source.0.get().wall_us as i64
         }
@@ -580,7 +585,7 @@ mod tests {
     #[test]
     fn drift_is_measured_and_slewed_away() {
         for ppm in [-1_000, -100, 0, 100, 1_000] {
-            let timeline = World::timeline(12_345);
+            let timeline = SimulatedTicks::timeline(12_345);
             timeline.run(30, ppm);
             assert!(timeline.ahead_us().abs() <= 3, "{ppm} ppm: {} µs", timeline.ahead_us());
             // The speed is known well enough for an hour in which nobody reads.
@@ -604,7 +609,7 @@ mod tests {
             (&[HOUR, -HOUR, HOUR, -HOUR], HOUR - 4_500), // to and fro: one jump
         ];
         for (steps, expected) in table {
-            let timeline = World::timeline(0);
+            let timeline = SimulatedTicks::timeline(0);
             for &step in steps {
                 timeline.source.step_wall(step);
                 timeline.run(10, 0);
@@ -617,7 +622,7 @@ mod tests {
     #[test]
     fn restarted_ticks_go_on_forward() {
         for slept in [0, 60 * SECOND] {
-            let timeline = World::timeline(u64::MAX / 2);
+            let timeline = SimulatedTicks::timeline(u64::MAX / 2);
             timeline.run(5, 0);
             timeline.source.pass(900_000, 0);
             let last = timeline.now();
@@ -640,7 +645,7 @@ mod tests {
             (random % limit as u64) as i64
         };
         for start in [0, 1 << 40, u64::MAX - (1 << 36)] {
-            let timeline = World::timeline(start);
+            let timeline = SimulatedTicks::timeline(start);
             let mut last = timeline.now();
             for step in 0..200_000 {
                 let micros_max = [1, 1_000, 100_000, 2_000_000][below(4) as usize];
@@ -662,9 +667,9 @@ mod tests {
     #[test]
     fn system_clock_tells_wall_time_and_never_goes_backwards() {
         // Between two looks at the wall, however far apart: this thread may have to wait for its turn.
-        let before = Machine::wall_us();
+        let before = SystemTicks::wall_us();
         let now = SystemClock.now().as_u64();
-        let after = Machine::wall_us();
+        let after = SystemTicks::wall_us();
         assert!(now + 50_000 > before && now < after + 50_000, "{before}, {now}, {after}");
         let highest = AtomicU64::new(0);
         let read = || {

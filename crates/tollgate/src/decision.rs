@@ -80,7 +80,7 @@ pub enum DecidedBy {
 
 impl DecidedBy {
     /// How much it matters that it was not the usual one: 0 for the usual ones.
-    const fn unusual(self) -> u8 {
+    const fn severity(self) -> u8 {
         match self {
             DecidedBy::Closed => 4,
             DecidedBy::Local => 3,
@@ -273,12 +273,12 @@ impl Decision {
     }
 
     /// The same answer of one limit, given by another.
-    pub(crate) fn by(self, decided_by: DecidedBy) -> Decision {
+    pub(crate) fn with_decided_by(self, decided_by: DecidedBy) -> Decision {
         let outcome = Outcome { decided_by, ..self.outcome };
         Decision { decided_by, outcome, ..self }
     }
 
-    /// Several limits' outcomes as one answer. `violated` has a bit for each that refused.
+    /// Several limits' outcomes as one answer. `violated_policies` has a bit for each that refused.
     pub(crate) fn of_all(
         checks: &[Check<'_>],
         outcomes: &[Outcome],
@@ -307,8 +307,8 @@ impl Decision {
         let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
         outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
         // What was not decided as usual shows, wherever it was; else who answered for the binding one.
-        let unusual = outcomes.iter().map(|one| one.decided_by).max_by_key(|by| by.unusual());
-        let decided_by = unusual.filter(|by| by.unusual() > 0).unwrap_or(outcome.decided_by);
+        let unusual = outcomes.iter().map(|one| one.decided_by).max_by_key(|by| by.severity());
+        let decided_by = unusual.filter(|by| by.severity() > 0).unwrap_or(outcome.decided_by);
         Decision {
             decided_by,
             binding: binding as u8,
@@ -366,7 +366,7 @@ impl Decision {
 
     /// Refused because every state that could have answered is taken by a limited key.
     pub(crate) fn no_room(soonest: Wait, at: Micros) -> Decision {
-        Decision::refused(Refusal::OverLimit, soonest, at).by(DecidedBy::Overflow)
+        Decision::refused(Refusal::OverLimit, soonest, at).with_decided_by(DecidedBy::Overflow)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `Limit`: an algorithm and its numbers, validated once.
 //!
-//! This is the only place where numbers are checked, in `checks.rs`. Whoever holds a [`Limit`] holds one that can
+//! This is the only place where numbers are checked, in `validation.rs`. Whoever holds a [`Limit`] holds one that can
 //! be decided exactly in every store, so nothing after this point can fail on a number.
 //!
 //! ```
@@ -27,19 +27,19 @@ use crate::hash::public_hash;
 mod bucket_numbers;
 mod builder;
 pub(crate) mod calendar;
-mod checks;
 mod error;
 mod identity;
 mod notation;
 mod options;
+mod validation;
 
 pub(crate) use bucket_numbers::BucketNumbers;
 pub use builder::LimitBuilder;
 pub use calendar::{Calendar, CalendarUnit};
 pub use error::LimitError;
 pub use notation::{is_monthly, parse_calendar_rate, parse_period, parse_rate};
-pub(crate) use options::Kind;
-use options::Options;
+use options::LimitOptions;
+pub(crate) use options::LimitStateKind;
 pub use options::{Align, OnChange, Precision};
 
 /// The longest period, and the longest time a bucket may take to refill: 100 years of 365.25 days.
@@ -59,12 +59,12 @@ pub const MAX_BUCKETS: u32 = 1_023;
 pub struct Limit {
     name: Arc<str>,
     algorithm: Algorithm,
-    pub(crate) kind: Kind,
+    pub(crate) kind: LimitStateKind,
     /// N of "N per period".
     units: u64,
     period: u64,
     capacity: u64,
-    options: Options,
+    options: LimitOptions,
     /// What divides time into this fixed window's windows, if not the period.
     calendar: Option<Arc<dyn Calendar>>,
     /// Names the state of this limit beside a key. Holds no numbers, so that a change of numbers
@@ -109,7 +109,7 @@ impl Limit {
             period,
             burst: None,
             algorithm: None,
-            options: Options::default(),
+            options: LimitOptions::default(),
             calendar: None,
         }
     }
@@ -239,11 +239,11 @@ impl Limit {
     /// it is in debt.
     pub fn memory_us(&self) -> u64 {
         match self.kind {
-            Kind::Token | Kind::Leaky => self.full_refill_us(),
-            Kind::Window | Kind::Staggered => self.window_longest,
-            Kind::Counter => 2 * self.period,
+            LimitStateKind::Token | LimitStateKind::Leaky => self.full_refill_us(),
+            LimitStateKind::Window | LimitStateKind::Staggered => self.window_longest,
+            LimitStateKind::Counter => 2 * self.period,
             // A sub-bucket counts until the last of the period after its end.
-            Kind::Log => match self.options.precision {
+            LimitStateKind::Log => match self.options.precision {
                 Precision::Estimate => self.period,
                 Precision::Buckets(_) => 2 * self.period,
             },
@@ -269,7 +269,7 @@ impl Limit {
         Limit { window_offset: self.options.align.offset(self.period), ..self.clone() }
     }
 
-    /// This limit with the windows of `other`, which differs from it at most in its numbers: with
+    /// This limit with the windows of `writer`, which differs from it at most in its numbers: with
     /// the shift of its key, and its calendar, which a snapshot does not know.
     pub(crate) fn shifted_like(&self, other: &Limit) -> Limit {
         Limit {
@@ -291,7 +291,7 @@ impl Limit {
             period: self.period(),
             burst: self.algorithm.is_bucket().then(|| part(self.capacity)),
             algorithm: Some(self.algorithm),
-            options: Options { on_change: OnChange::Scale, ..self.options },
+            options: LimitOptions { on_change: OnChange::Scale, ..self.options },
             calendar: self.calendar.clone(),
         };
         // Rounding up can make a slow bucket slower to fill than is possible: 1 per 50 years, burst 3.

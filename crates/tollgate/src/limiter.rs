@@ -14,9 +14,9 @@ use crate::decision::{Decision, Outcome, Receipt};
 use crate::limit::Limit;
 use crate::observer::Observer;
 use crate::store::MemoryStore;
-use crate::store::memory::Located;
+use crate::store::memory::HashedKey;
 use crate::time::{Micros, Wait};
-use crate::wait::Turnstile;
+use crate::wait::WaitingLines;
 
 /// Decides who may pass. Share it: all methods take `&self`.
 ///
@@ -51,7 +51,7 @@ pub struct Limiter<S = MemoryStore, C = SystemClock> {
     store: S,
     clock: C,
     observer: Option<Arc<dyn Observer>>,
-    pub(crate) turnstile: Turnstile,
+    pub(crate) waiting_lines: WaitingLines,
 }
 
 impl<S: fmt::Debug, C> fmt::Debug for Limiter<S, C> {
@@ -71,7 +71,7 @@ impl Limiter {
 impl<S, C> Limiter<S, C> {
     /// A limiter of these parts.
     pub fn new(store: S, clock: C) -> Limiter<S, C> {
-        Limiter { store, clock, observer: None, turnstile: Turnstile::new() }
+        Limiter { store, clock, observer: None, waiting_lines: WaitingLines::new() }
     }
 
     /// Tells `observer` of every decision, after those observers it already tells.
@@ -119,8 +119,8 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     pub fn take<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         let check = Check { cost, ..Check::new(limit, key.into()) };
         // In this order: the memory answers while the clock is read.
-        let located = self.store.locate(&check);
-        self.now().ask_located(&check, located)
+        let located = self.store.hash_and_prefetch(&check);
+        self.now().decide_hashed(&check, located)
     }
 
     /// What [`Limiter::take`] would answer; charges nothing. Its `retry_after` is the wait.
@@ -237,12 +237,12 @@ impl<'a, C: Clock> Moment<'a, C> {
     /// See [`Limiter::take`].
     #[inline]
     pub fn take<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.ask(&Check { cost, ..Check::new(limit, key.into()) })
+        self.decide_one(&Check { cost, ..Check::new(limit, key.into()) })
     }
 
     /// See [`Limiter::peek`].
     pub fn peek<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.ask(&Check { cost, act: Act::Peek, ..Check::new(limit, key.into()) })
+        self.decide_one(&Check { cost, act: Act::Peek, ..Check::new(limit, key.into()) })
     }
 
     /// See [`Limiter::balance`].
@@ -252,45 +252,45 @@ impl<'a, C: Clock> Moment<'a, C> {
 
     /// See [`Limiter::take_up_to`].
     pub fn take_up_to<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, most: u64) -> Decision {
-        self.ask(&Check { cost: most, act: Act::UpTo, ..Check::new(limit, key.into()) })
+        self.decide_one(&Check { cost: most, act: Act::UpTo, ..Check::new(limit, key.into()) })
     }
 
     /// See [`Limiter::force`].
     pub fn force<'k>(self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.ask(&Check { cost, act: Act::Force, ..Check::new(limit, key.into()) })
+        self.decide_one(&Check { cost, act: Act::Force, ..Check::new(limit, key.into()) })
     }
 
     #[inline]
-    fn ask(self, check: &Check<'_>) -> Decision {
-        self.ask_located(check, self.limiter.store.locate(check))
+    fn decide_one(self, check: &Check<'_>) -> Decision {
+        self.decide_hashed(check, self.limiter.store.hash_and_prefetch(check))
     }
 
     #[inline]
-    fn ask_located(self, check: &Check<'_>, located: Located) -> Decision {
-        let decision = self.limiter.store.decide_located(check, located, self.now());
+    fn decide_hashed(self, check: &Check<'_>, located: HashedKey) -> Decision {
+        let decision = self.limiter.store.decide_hashed(check, located, self.now());
         if self.limiter.observer.is_some() {
-            self.tell_one(*check, decision);
+            self.notify_one(*check, decision);
         }
         decision
     }
 
     /// Takes copies, so that a decision that nobody observes can stay in registers.
     #[cold]
-    fn tell_one(self, check: Check<'_>, decision: Decision) {
-        self.tell(&[check], &decision);
+    fn notify_one(self, check: Check<'_>, decision: Decision) {
+        self.notify(&[check], &decision);
     }
 
     /// Books for a waiter; see the store.
     pub(crate) fn book(self, check: &Check<'_>, deadline: Micros) -> Decision {
         let decision = self.limiter.store.book(check, deadline, self.now());
-        self.tell(std::slice::from_ref(check), &decision);
+        self.notify(std::slice::from_ref(check), &decision);
         decision
     }
 
     /// See [`Limiter::decide`].
     pub fn decide(self, checks: &[Check<'_>]) -> Decision {
         let decision = self.limiter.store.decide_now(checks, self.now());
-        self.tell(checks, &decision);
+        self.notify(checks, &decision);
         decision
     }
 
@@ -301,7 +301,7 @@ impl<'a, C: Clock> Moment<'a, C> {
     /// If `outcomes` is shorter than `checks`.
     pub fn decide_each(self, checks: &[Check<'_>], outcomes: &mut [Outcome]) -> Decision {
         let decision = self.limiter.store.decide_each(checks, self.now(), outcomes);
-        self.tell(checks, &decision);
+        self.notify(checks, &decision);
         decision
     }
 
@@ -310,7 +310,7 @@ impl<'a, C: Clock> Moment<'a, C> {
         self.limiter.store.decide_batch(checks, self.now(), decisions);
         if self.limiter.observer.is_some() {
             for (check, decision) in checks.iter().zip(decisions) {
-                self.tell(std::slice::from_ref(check), decision);
+                self.notify(std::slice::from_ref(check), decision);
             }
         }
     }
@@ -390,7 +390,7 @@ impl<'a, C: Clock> Moment<'a, C> {
         self.instant
     }
 
-    fn tell(self, checks: &[Check<'_>], decision: &Decision) {
+    fn notify(self, checks: &[Check<'_>], decision: &Decision) {
         if let Some(observer) = &self.limiter.observer {
             observer.decided(checks, decision);
         }

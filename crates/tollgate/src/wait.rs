@@ -86,7 +86,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
             return Err(NotReady::Refused(Refusal::EmptyKey));
         }
         let deadline = self.clock().now().after(Wait::at_least(max_wait));
-        let place = self.turnstile.join(&check).ok_or(NotReady::LineFull)?;
+        let place = self.waiting_lines.join(&check).ok_or(NotReady::LineFull)?;
         let now = self.clock().now();
         let wait = self.store().wait_in_line(&check, &place.costs_up_to_here(), now);
         if wait > now.until(deadline) {
@@ -104,7 +104,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     async fn book_and_wait<F: Future<Output = ()>>(
         &self,
         check: &Check<'_>,
-        place: &InLine<'_>,
+        place: &LinePlace<'_>,
         deadline: Micros,
         sleep: impl Fn(Duration) -> F,
     ) -> Result<(), NotReady> {
@@ -112,10 +112,10 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         if !booked.allowed() {
             return Err(not_ready(booked));
         }
-        place.is_paid();
+        place.mark_charged();
         let booking = Booking { limiter: self, check, receipt: Some(booked.receipt()) };
         sleep_until(self.clock(), booked.at().after(booked.delay()), sleep).await;
-        booking.keep();
+        booking.confirm();
         Ok(())
     }
 
@@ -172,7 +172,7 @@ struct Booking<'a, C: Clock> {
 }
 
 impl<C: Clock> Booking<'_, C> {
-    fn keep(mut self) {
+    fn confirm(mut self) {
         self.receipt = None;
     }
 }
@@ -189,14 +189,14 @@ impl<C: Clock> Drop for Booking<'_, C> {
 }
 
 /// The lines of all keys; bounded by [`MAX_WAITING`], each by [`MAX_WAITING_PER_KEY`].
-pub(crate) struct Turnstile {
-    shards: [Mutex<Lines>; 64],
+pub(crate) struct WaitingLines {
+    shards: [Mutex<LineMap>; 64],
     waiting: AtomicUsize,
     next_ticket: AtomicU64,
 }
 
 /// The line of each key, by limit and key; empty ones are removed.
-type Lines = HashMap<(u64, Box<[u8]>), VecDeque<Waiter>>;
+type LineMap = HashMap<(u64, Box<[u8]>), VecDeque<Waiter>>;
 
 struct Waiter {
     ticket: u64,
@@ -205,29 +205,29 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-impl Turnstile {
-    pub(crate) fn new() -> Turnstile {
-        Turnstile {
+impl WaitingLines {
+    pub(crate) fn new() -> WaitingLines {
+        WaitingLines {
             shards: std::array::from_fn(|_| Mutex::default()),
             waiting: AtomicUsize::new(0),
             next_ticket: AtomicU64::new(0),
         }
     }
 
-    fn shard(&self, line: &(u64, Box<[u8]>)) -> MutexGuard<'_, Lines> {
+    fn shard(&self, line: &(u64, Box<[u8]>)) -> MutexGuard<'_, LineMap> {
         let shard = (public_hash(&[&line.1]) ^ line.0) as usize % self.shards.len();
         self.shards[shard].lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// Counts a waiter, if there may be one more.
-    fn enter(&self) -> Option<Counted<'_>> {
+    fn enter(&self) -> Option<WaiterPermit<'_>> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(self);
+        let counted = WaiterPermit(self);
         (waiting < MAX_WAITING).then_some(counted)
     }
 
     /// Joins the end of a key's line, if there is room.
-    fn join(&self, check: &Check<'_>) -> Option<InLine<'_>> {
+    fn join(&self, check: &Check<'_>) -> Option<LinePlace<'_>> {
         let counted = self.enter()?;
         let line = (check.limit.id(), Box::from(check.key.as_bytes()));
         let mut lines = self.shard(&line);
@@ -238,31 +238,31 @@ impl Turnstile {
             return None;
         }
         waiters.push_back(Waiter { ticket, cost: check.cost, waker: None });
-        Some(InLine { turnstile: self, line, ticket, _counted: counted })
+        Some(LinePlace { waiting_lines: self, line, ticket, _permit: counted })
     }
 }
 
 /// One of those who wait.
-struct Counted<'a>(&'a Turnstile);
+struct WaiterPermit<'a>(&'a WaitingLines);
 
-impl Drop for Counted<'_> {
+impl Drop for WaiterPermit<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A place in line; dropping it leaves the line and wakes the next.
-struct InLine<'a> {
-    turnstile: &'a Turnstile,
+struct LinePlace<'a> {
+    waiting_lines: &'a WaitingLines,
     line: (u64, Box<[u8]>),
     ticket: u64,
-    _counted: Counted<'a>,
+    _permit: WaiterPermit<'a>,
 }
 
-impl InLine<'_> {
+impl LinePlace<'_> {
     /// The costs of everybody ahead, and one's own.
     fn costs_up_to_here(&self) -> Vec<u64> {
-        let lines = self.turnstile.shard(&self.line);
+        let lines = self.waiting_lines.shard(&self.line);
         let waiters = lines.get(&self.line).into_iter().flatten();
         waiters
             .take_while(|waiter| waiter.ticket <= self.ticket)
@@ -271,8 +271,8 @@ impl InLine<'_> {
     }
 
     /// Notes that the head has been charged, so that those behind do not count it twice.
-    fn is_paid(&self) {
-        let mut lines = self.turnstile.shard(&self.line);
+    fn mark_charged(&self) {
+        let mut lines = self.waiting_lines.shard(&self.line);
         let waiters = lines.get_mut(&self.line).into_iter().flatten();
         for waiter in waiters.filter(|waiter| waiter.ticket == self.ticket) {
             waiter.cost = 0;
@@ -282,7 +282,7 @@ impl InLine<'_> {
     /// Waits until nobody is ahead.
     async fn head_of_line(&self) {
         poll_fn(|context| {
-            let mut lines = self.turnstile.shard(&self.line);
+            let mut lines = self.waiting_lines.shard(&self.line);
             let waiters = lines.get_mut(&self.line).expect("we stand in this line");
             if waiters.front().is_some_and(|first| first.ticket == self.ticket) {
                 return Poll::Ready(());
@@ -295,9 +295,9 @@ impl InLine<'_> {
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for LinePlace<'_> {
     fn drop(&mut self) {
-        let mut lines = self.turnstile.shard(&self.line);
+        let mut lines = self.waiting_lines.shard(&self.line);
         let Some(waiters) = lines.get_mut(&self.line) else { return };
         waiters.retain(|waiter| waiter.ticket != self.ticket);
         let next = waiters.front_mut().and_then(|first| first.waker.take());

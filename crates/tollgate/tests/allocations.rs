@@ -27,9 +27,9 @@ const NOW: Micros = Micros::new(1_790_000_000 * S);
 
 /// A calendar whose days last an hour.
 #[derive(Debug)]
-struct Hours;
+struct HourlyCalendar;
 
-impl Calendar for Hours {
+impl Calendar for HourlyCalendar {
     fn unit(&self) -> CalendarUnit {
         CalendarUnit::Day
     }
@@ -55,7 +55,7 @@ fn compact(units: u64) -> Vec<Limit> {
         window().align(Align::FirstHit),
         window().align(Align::Anchor(Micros::new(5))),
         window().stagger(),
-        Limit::per_calendar(units, Arc::new(Hours)),
+        Limit::per_calendar(units, Arc::new(HourlyCalendar)),
         Limit::per_hour(units),
     ];
     limits.into_iter().map(|limit| limit.name("compact").build().unwrap()).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sfv::{List, ListEntry, Parser};
-use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+use tollgate::headers::{Dialect, Policy, PolicyName, RateLimitReply};
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit, Limiter, Micros, Outcome, Refusal, Wait};
@@ -22,7 +22,7 @@ fn vector_rows(id: &str) -> Vec<Value> {
 }
 
 /// The reply of limits that said this; the first to refuse for longest, or with least left, binds.
-fn reply<'a>(policies: &'a [Policy<'a>], at: Micros) -> Reply<'a> {
+fn reply<'a>(policies: &'a [Policy<'a>], at: Micros) -> RateLimitReply<'a> {
     let refused = || policies.iter().filter(|policy| !policy.outcome.allowed);
     let binding = refused()
         .rev()
@@ -30,7 +30,7 @@ fn reply<'a>(policies: &'a [Policy<'a>], at: Micros) -> Reply<'a> {
         .or_else(|| policies.iter().min_by_key(|policy| policy.outcome.remaining))
         .expect("a reply has a policy");
     let retry_after = binding.outcome.retry_after;
-    Reply {
+    RateLimitReply {
         policies,
         refusal: refused().next().map(|_| match retry_after.is_never() {
             true => Refusal::NeverFits,
@@ -44,12 +44,12 @@ fn reply<'a>(policies: &'a [Policy<'a>], at: Micros) -> Reply<'a> {
     }
 }
 
-fn header(reply: &Reply<'_>, dialect: Dialect, wanted: &str) -> Option<String> {
+fn header(reply: &RateLimitReply<'_>, dialect: Dialect, wanted: &str) -> Option<String> {
     let mut headers = reply.headers(&[dialect]);
     headers.find(|(name, _)| *name == wanted).map(|(_, value)| value.to_string())
 }
 
-fn number(reply: &Reply<'_>, dialect: Dialect, wanted: &str) -> Option<u64> {
+fn number(reply: &RateLimitReply<'_>, dialect: Dialect, wanted: &str) -> Option<u64> {
     header(reply, dialect, wanted).map(|value| value.parse().expect("a whole number"))
 }
 
@@ -126,9 +126,9 @@ fn policy_columns(columns: &Value) -> (PolicyName, Limit, Outcome) {
 }
 
 /// SplitMix64: the seed is the number of the case, so that a failure names its own.
-struct Random(u64);
+struct HeaderRandom(u64);
 
-impl Random {
+impl HeaderRandom {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -207,9 +207,9 @@ impl Random {
 }
 
 /// An item's value and its parameters in order, all of them whole numbers.
-type Parsed = (sfv::BareItem, Vec<(String, u64)>);
+type ParsedItem = (sfv::BareItem, Vec<(String, u64)>);
 
-fn parsed(field: &str) -> Vec<Parsed> {
+fn parsed(field: &str) -> Vec<ParsedItem> {
     let list: List = Parser::new(field).parse().unwrap_or_else(|error| panic!("{field}: {error}"));
     let item = |entry| match entry {
         ListEntry::Item(item) => item,
@@ -242,7 +242,7 @@ fn seconds(us: u64) -> u64 {
 fn random_replies_are_read_back_as_they_were_meant() {
     let (mut refusals, mut nevers) = (0, 0);
     for case in 0..20_000 {
-        let mut random = Random(case);
+        let mut random = HeaderRandom(case);
         let columns: Vec<_> = (0..1 + random.below(4)).map(|_| random.policy()).collect();
         let policies: Vec<_> = columns
             .iter()
@@ -264,7 +264,7 @@ fn random_replies_are_read_back_as_they_were_meant() {
 
 /// The policies of a reply, each name once where it comes first: of one name that which refuses for
 /// longest, else that with the least left, else the first.
-fn each_name_once<'a>(reply: &Reply<'a>) -> Vec<&'a Policy<'a>> {
+fn each_name_once<'a>(reply: &RateLimitReply<'a>) -> Vec<&'a Policy<'a>> {
     let mut names: Vec<&PolicyName> = Vec::new();
     for policy in reply.policies {
         if !names.contains(&policy.name) {
@@ -290,9 +290,9 @@ fn window_s(limit: &Limit) -> Option<u64> {
     us.is_multiple_of(1_000_000).then_some(us / 1_000_000)
 }
 
-fn read_back_draft(reply: &Reply<'_>) {
+fn read_back_draft(reply: &RateLimitReply<'_>) {
     let policies = each_name_once(reply);
-    let want: Vec<Parsed> = policies
+    let want: Vec<ParsedItem> = policies
         .iter()
         .map(|policy| {
             let q = Some(policy.limit.capacity());
@@ -303,7 +303,7 @@ fn read_back_draft(reply: &Reply<'_>) {
     assert_eq!(parsed(&found), want);
 
     let told = |policy: &&&Policy<'_>| reply.refusal.is_none() || !policy.outcome.allowed;
-    let want: Vec<Parsed> = policies
+    let want: Vec<ParsedItem> = policies
         .iter()
         .filter(told)
         .map(|policy| {
@@ -321,7 +321,7 @@ fn read_back_draft(reply: &Reply<'_>) {
     assert!(latest.map(|(_, t)| *t).max().unwrap_or(0) <= retry_after);
 }
 
-fn read_back_legacy(reply: &Reply<'_>) {
+fn read_back_legacy(reply: &RateLimitReply<'_>) {
     let integer = |name| header(reply, Dialect::Legacy, name).map(|value| parsed(&value));
     let bare = |number: u64| {
         let number = sfv::Integer::try_from(number.min(INTEGER_MAX)).unwrap();
@@ -334,14 +334,14 @@ fn read_back_legacy(reply: &Reply<'_>) {
     let reset = reply.reset_after.as_micros().map(seconds).expect("a reset is finite here");
     assert_eq!(integer("RateLimit-Reset"), alone(retry.unwrap_or(reset)));
     let windows = each_name_once(reply).into_iter().map(|policy| policy.limit);
-    let whole: Vec<Parsed> = windows
+    let whole: Vec<ParsedItem> = windows
         .filter(|limit| window_s(limit).is_some())
         .map(|limit| (bare(limit.capacity()), parameters(&[("w", window_s(limit))])))
         .collect();
     assert_eq!(integer("RateLimit-Policy").unwrap_or_default(), whole);
 }
 
-fn read_back_x_ratelimit(reply: &Reply<'_>) {
+fn read_back_x_ratelimit(reply: &RateLimitReply<'_>) {
     let number = |name| number(reply, Dialect::XRateLimit, name);
     assert_eq!(number("X-RateLimit-Limit"), Some(reply.capacity));
     assert_eq!(number("X-RateLimit-Remaining"), Some(reply.remaining));
@@ -352,7 +352,7 @@ fn read_back_x_ratelimit(reply: &Reply<'_>) {
     assert!((0..1_000_000).contains(&(reset_us - full.max(retry))), "up, to the next second");
 }
 
-fn read_back_problem(reply: &Reply<'_>) {
+fn read_back_problem(reply: &RateLimitReply<'_>) {
     let Some(problem) = reply.problem() else { return assert!(reply.refusal.is_none()) };
     let body: Value = serde_json::from_str(&problem.to_string()).expect("JSON");
     let members: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
@@ -385,7 +385,7 @@ fn read_back_problem(reply: &Reply<'_>) {
 fn a_client_that_obeys_the_headers_is_let_in() {
     let limiter = Limiter::with_capacity(50_000);
     for case in 0..10_000 {
-        let mut random = Random(case);
+        let mut random = HeaderRandom(case);
         let algorithm = Algorithm::ALL[random.below(5) as usize];
         let units = 1 + random.below(20);
         let period = Duration::from_micros(random.size(10_000_000_000));
@@ -403,7 +403,7 @@ fn a_client_that_obeys_the_headers_is_let_in() {
             at = at.after(Wait::from_micros(pause));
         };
         let policies = [Policy::alone(&name, &limit, &decision)];
-        let reply = Reply::new(&decision, &policies);
+        let reply = RateLimitReply::new(&decision, &policies);
         let retry_after = number(&reply, Dialect::XRateLimit, "Retry-After").unwrap();
         let reset = number(&reply, Dialect::XRateLimit, "X-RateLimit-Reset").unwrap();
         let obeyed = at.after(Wait::from_micros(retry_after * 1_000_000));

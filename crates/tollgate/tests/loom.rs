@@ -13,10 +13,10 @@ mod slot;
 #[path = "../src/sync.rs"]
 mod sync;
 /// Here, because the runtime that `tollgate-redis` depends on cannot be built for loom from outside.
-#[path = "../../tollgate-redis/src/shared"]
+#[path = "../../tollgate-redis/src/shared_store"]
 mod shared {
     #[allow(dead_code)]
-    mod places;
+    mod unit_table;
     mod sync {
         pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
         pub(super) use loom::sync::{Mutex, MutexGuard};
@@ -24,7 +24,7 @@ mod shared {
     }
 
     use super::{Arc, AtomicU64, KEY, Ordering, explore, thread};
-    use places::Places;
+    use unit_table::UnitTable;
 
     /// Whoever decides here adds units to a key's place while the place is given up and given to the next key.
     /// Would catch: units of one key that become another's.
@@ -32,7 +32,7 @@ mod shared {
     fn units_stay_with_the_key_they_were_added_for() {
         const STRANGER: u64 = 0xCD;
         explore(3, || {
-            let places = Arc::new(Places::new(1));
+            let places = Arc::new(UnitTable::new(1));
             places.claim(KEY, || ()).expect("there is room");
             let adding = {
                 let places = Arc::clone(&places);
@@ -57,7 +57,7 @@ mod shared {
     #[test]
     fn units_stay_with_the_facts_they_were_added_under() {
         explore(3, || {
-            let places = Arc::new(Places::new(1));
+            let places = Arc::new(UnitTable::new(1));
             let place = places.claim(KEY, || ()).expect("there is room");
             let adding = {
                 let places = Arc::clone(&places);
@@ -86,15 +86,15 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use slot::{Record, Slot};
+use slot::{Slot, SlotRecord};
 
 const KEY: u64 = 0xAB;
 /// All writes carry one instant, so that only the version tells them apart: a frozen clock.
 const MARK: u64 = 7;
 
 /// A record whose every part says the same number.
-fn record(number: u64) -> Record {
-    Record { mark: MARK, a: number, b: number, tag: number as u32 }
+fn record(number: u64) -> SlotRecord {
+    SlotRecord { mark: MARK, a: number, b: number, tag: number as u32 }
 }
 
 /// A slot that holds `KEY` and the number 0.
@@ -145,7 +145,7 @@ fn the_last_unit_goes_to_one_of_three() {
                 if seen.record().a >= 1 {
                     return;
                 }
-                if let Some(mut locked) = slot.lock_if(&seen) {
+                if let Some(mut locked) = slot.lock_if_unchanged(&seen) {
                     locked.write(record(seen.record().a + 1));
                     admitted.fetch_add(1, Uncounted);
                     return;
@@ -164,7 +164,7 @@ fn the_last_unit_goes_to_one_of_three() {
     });
 }
 
-/// Would catch: `lock_if` that trusts a stale copy.
+/// Would catch: `lock_if_unchanged` that trusts a stale copy.
 #[test]
 fn lock_if_fails_after_a_write() {
     explore(3, || {
@@ -174,12 +174,12 @@ fn lock_if_fails_after_a_write() {
             let slot = Arc::clone(&slot);
             thread::spawn(move || slot.lock().write(record(1)))
         };
-        if let Some(mut locked) = slot.lock_if(&seen) {
-            assert_eq!(locked.seen().record(), record(0), "locked although it was written");
+        if let Some(mut locked) = slot.lock_if_unchanged(&seen) {
+            assert_eq!(locked.snapshot().record(), record(0), "locked although it was written");
             locked.write(record(2));
         }
         writer.join().unwrap();
-        assert!(slot.lock_if(&seen).is_none());
+        assert!(slot.lock_if_unchanged(&seen).is_none());
         assert!(!slot.is_unchanged(&seen));
     });
 }
@@ -192,15 +192,15 @@ fn a_lock_without_a_write_changes_nothing() {
         let seen = slot.read();
         let looker = {
             let slot = Arc::clone(&slot);
-            thread::spawn(move || assert_eq!(slot.lock().seen().record(), record(0)))
+            thread::spawn(move || assert_eq!(slot.lock().snapshot().record(), record(0)))
         };
         assert_eq!(slot.read(), seen);
         looker.join().unwrap();
-        assert!(slot.lock_if(&seen).is_some());
+        assert!(slot.lock_if_unchanged(&seen).is_some());
     });
 }
 
-/// Ten bits of version come round after 1,024 writes. Would catch: `lock_if` that compares the
+/// Ten bits of version come round after 1,024 writes. Would catch: `lock_if_unchanged` that compares the
 /// head alone.
 #[test]
 fn a_version_that_came_round_does_not_deceive_a_charge() {
@@ -211,12 +211,12 @@ fn a_version_that_came_round_does_not_deceive_a_charge() {
             slot.lock().write(record(number));
         }
         assert!(slot.is_unchanged(&seen), "1,024 writes at one instant bring the head round");
-        assert!(slot.lock_if(&seen).is_none());
+        assert!(slot.lock_if_unchanged(&seen).is_none());
         // And a state that is the same in every word may be charged, whatever lies between.
         for number in (1..=1_024).rev() {
             slot.lock().write(record(number - 1));
         }
-        assert!(slot.lock_if(&seen).is_some());
+        assert!(slot.lock_if_unchanged(&seen).is_some());
     });
 }
 
@@ -322,7 +322,7 @@ fn a_decision_never_lands_on_the_next_key() {
             thread::spawn(move || {
                 let seen = slot.read();
                 // Claims it only as it was judged, as the table does.
-                let Some(mut locked) = slot.lock_if(&seen) else { return false };
+                let Some(mut locked) = slot.lock_if_unchanged(&seen) else { return false };
                 locked.replace(STRANGER, record(5));
                 true
             })
@@ -331,8 +331,8 @@ fn a_decision_never_lands_on_the_next_key() {
         let own = seen.key == KEY;
         assert_eq!(seen.record(), record(if own { 0 } else { 5 }), "key and state are of a pair");
         let charged = own
-            && slot.lock_if(&seen).is_some_and(|mut locked| {
-                assert_eq!(locked.seen().key, KEY);
+            && slot.lock_if_unchanged(&seen).is_some_and(|mut locked| {
+                assert_eq!(locked.snapshot().key, KEY);
                 locked.write(record(1));
                 true
             });
@@ -358,7 +358,7 @@ fn two_requests_lock_two_slots_in_the_order_of_addresses() {
             let mut order = names;
             order.sort_by_key(|&index| std::ptr::from_ref(&slots[index]) as usize);
             let mut locked = order.map(|index| slots[index].lock());
-            let [first, second] = locked.each_ref().map(|one| one.seen().record().a);
+            let [first, second] = locked.each_ref().map(|one| one.snapshot().record().a);
             assert_eq!(first, second, "both or none");
             for one in &mut locked {
                 one.write(record(first + 1));
@@ -387,12 +387,12 @@ fn a_clock_runs(read_again_under_the_lock: bool) {
                 now = clock.load(Ordering::Relaxed);
             }
             let mut locked = slot.lock();
-            let mark = locked.seen().record().mark;
+            let mark = locked.snapshot().record().mark;
             if read_again_under_the_lock && mark > now {
                 now = clock.load(Ordering::Relaxed);
             }
             assert!(mark <= now, "the clock went back");
-            locked.write(Record { mark: now, ..record(1) });
+            locked.write(SlotRecord { mark: now, ..record(1) });
         };
         let other = {
             let (slot, clock) = (Arc::clone(&slot), Arc::clone(&clock));

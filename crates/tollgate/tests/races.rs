@@ -73,9 +73,9 @@ impl Watchdog {
 }
 
 /// Calls `stop` when dropped, so that a failed assertion ends the threads that wait for it.
-struct AtEnd<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for AtEnd<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, SeqCst);
     }
@@ -243,7 +243,7 @@ fn disturbed(limiter: &Limiter, test: impl FnOnce()) {
             let done = &done;
             scope.spawn(move || disturb(limiter, how, done));
         }
-        let _at_end = AtEnd(&done);
+        let _at_end = StopOnDrop(&done);
         test();
     });
 }
@@ -271,12 +271,12 @@ fn strangers_change_nothing() {
 
 /// Units held at this moment, never more than true: counted after they are taken and uncounted
 /// before they are given back.
-struct Held {
+struct UnitsHeld {
     units: AtomicU64,
     capacity: u64,
 }
 
-impl Held {
+impl UnitsHeld {
     fn take(&self, units: u64) {
         let held = self.units.fetch_add(units, SeqCst) + units;
         assert!(held <= self.capacity, "{held} units are out of {}", self.capacity);
@@ -295,7 +295,7 @@ fn refunds_conserve_units_at_every_moment() {
     let limiter = Limiter::with_capacity(400);
     disturbed(&limiter, || {
         for limit in every(UNITS) {
-            let held = Held { units: AtomicU64::new(0), capacity: UNITS };
+            let held = UnitsHeld { units: AtomicU64::new(0), capacity: UNITS };
             race(THREADS, |thread| {
                 let mut receipts: Vec<Receipt> = Vec::new();
                 for step in 0..1_000 {
@@ -712,7 +712,7 @@ fn who_cannot_wait_takes_nothing_from_others() {
                 }
                 return;
             }
-            let _end = AtEnd(&stop);
+            let _end = StopOnDrop(&stop);
             for nth in 0..20_000 {
                 let taken = moment.check(&companion, "all");
                 assert!(taken.allowed(), "{companion}: {nth} refused although a unit is free");
@@ -793,10 +793,10 @@ impl Clock for PausingClock {
     }
 }
 
-type Paused = Limiter<MemoryStore, Arc<PausingClock>>;
+type PausingLimiter = Limiter<MemoryStore, Arc<PausingClock>>;
 
 /// Every way to ask that may move a state.
-fn ask(limiter: &Paused, how: usize, limit: &Limit) -> Micros {
+fn ask(limiter: &PausingLimiter, how: usize, limit: &Limit) -> Micros {
     let check = Check::new(limit, "one");
     let alone = Limit::per_hour(1_000).name("alone").build().unwrap();
     match how {

@@ -10,13 +10,13 @@ mod random;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use random::Random;
+use random::SplitMix64;
 use tollgate::{Algorithm, DecidedBy, Limit, Limiter, Micros};
 
 /// Runs a body on so many sequences of `length` bytes, about 4 bytes an operation.
 fn sequences(count: u64, length: usize, body: fn(&[u8])) {
     for seed in 0..count {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let bytes: Vec<u8> = (0..length).map(|_| random.word() as u8).collect();
         if let Err(failure) = catch_unwind(AssertUnwindSafe(|| body(&bytes))) {
             eprintln!("seed {seed}");

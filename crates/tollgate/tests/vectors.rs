@@ -7,43 +7,43 @@ mod executor;
 mod model;
 mod worked_cases;
 
-use executor::{Core, InTable, Keyed};
-use model::Model;
-use worked_cases::{ALL_LINES, Polls, Tally, run, run_documents};
+use executor::{CoreModel, KeyedExecutor, TableExecutor};
+use model::AlgorithmModel;
+use worked_cases::{ALL_LINES, CaseTally, PollDensity, run, run_documents};
 
 #[test]
 fn the_core_answers_every_vector() {
-    assert_eq!(run(&mut Keyed::<Core>::new(), Polls::AllButSlow), ALL_LINES);
+    assert_eq!(run(&mut KeyedExecutor::<CoreModel>::new(), PollDensity::AllButSlow), ALL_LINES);
 }
 
 #[test]
 fn the_table_answers_every_vector() {
-    assert_eq!(run(&mut InTable::new(), Polls::AllButSlow), ALL_LINES);
+    assert_eq!(run(&mut TableExecutor::new(), PollDensity::AllButSlow), ALL_LINES);
 }
 
 #[test]
 fn the_table_answers_the_documents() {
-    assert_eq!(run_documents(&mut InTable::new()), (44, 321));
+    assert_eq!(run_documents(&mut TableExecutor::new()), (44, 321));
 }
 
 #[test]
 fn the_model_answers_every_vector() {
-    let fewer = Tally { soaks: 3, admitted: ALL_LINES.admitted - 9_999, ..ALL_LINES };
-    assert_eq!(run(&mut Keyed::<Model>::new(), Polls::Few), fewer);
+    let fewer = CaseTally { soaks: 3, admitted: ALL_LINES.admitted - 9_999, ..ALL_LINES };
+    assert_eq!(run(&mut KeyedExecutor::<AlgorithmModel>::new(), PollDensity::Few), fewer);
 }
 
 #[test]
 #[ignore = "60 million polls"]
 fn the_core_answers_every_poll() {
-    assert_eq!(run(&mut Keyed::<Core>::new(), Polls::All), ALL_LINES);
+    assert_eq!(run(&mut KeyedExecutor::<CoreModel>::new(), PollDensity::All), ALL_LINES);
 }
 
 #[test]
 fn the_core_answers_the_documents() {
-    assert_eq!(run_documents(&mut Keyed::<Core>::new()), (44, 321));
+    assert_eq!(run_documents(&mut KeyedExecutor::<CoreModel>::new()), (44, 321));
 }
 
 #[test]
 fn the_model_answers_the_documents() {
-    assert_eq!(run_documents(&mut Keyed::<Model>::new()), (44, 321));
+    assert_eq!(run_documents(&mut KeyedExecutor::<AlgorithmModel>::new()), (44, 321));
 }

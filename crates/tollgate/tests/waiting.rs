@@ -25,23 +25,23 @@ const S: u64 = 1_000_000;
 const START: Micros = Micros::new(1_790_000_000 * S + 250_000);
 const LONG: Duration = Duration::from_secs(100_000);
 
-type Clocked = Limiter<MemoryStore, Arc<ManualClock>>;
+type ManualLimiter = Limiter<MemoryStore, Arc<ManualClock>>;
 
 /// Set when a task is woken.
-struct Flag(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Flag {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, SeqCst);
     }
 }
 
 /// What became of a waiter, and when.
-type Ended = (usize, Result<(), NotReady>, Micros);
+type WaitResult = (usize, Result<(), NotReady>, Micros);
 
-struct Task<'a> {
+struct WaitingTask<'a> {
     future: Pin<Box<dyn Future<Output = Result<(), NotReady>> + 'a>>,
-    woken: Arc<Flag>,
+    woken: Arc<WakeFlag>,
 }
 
 /// Timers, and who waits for them.
@@ -49,21 +49,21 @@ struct Task<'a> {
 struct Timers(RefCell<Vec<(Micros, Waker)>>);
 
 /// A limiter, its clock, and the tasks that wait.
-struct World<'a> {
-    limiter: &'a Clocked,
+struct WaitingWorld<'a> {
+    limiter: &'a ManualLimiter,
     clock: Arc<ManualClock>,
     timers: Rc<Timers>,
-    tasks: Vec<Option<Task<'a>>>,
-    ended: Vec<Ended>,
+    tasks: Vec<Option<WaitingTask<'a>>>,
+    ended: Vec<WaitResult>,
 }
 
-fn limiter() -> Clocked {
+fn limiter() -> ManualLimiter {
     Limiter::new(MemoryStore::new(1_000), Arc::new(ManualClock::new(START)))
 }
 
-impl<'a> World<'a> {
-    fn new(limiter: &'a Clocked) -> World<'a> {
-        World {
+impl<'a> WaitingWorld<'a> {
+    fn new(limiter: &'a ManualLimiter) -> WaitingWorld<'a> {
+        WaitingWorld {
             limiter,
             clock: Arc::clone(limiter.clock()),
             timers: Rc::default(),
@@ -91,9 +91,9 @@ impl<'a> World<'a> {
     /// Adds a waiter and lets it begin; returns its number.
     fn join(&mut self, limit: &'a Limit, key: &'a str, cost: u64, max_wait: Duration) -> usize {
         let future = self.limiter.until_ready(limit, key, cost, max_wait, self.sleep());
-        self.tasks.push(Some(Task {
+        self.tasks.push(Some(WaitingTask {
             future: Box::pin(future),
-            woken: Arc::new(Flag(AtomicBool::new(true))),
+            woken: Arc::new(WakeFlag(AtomicBool::new(true))),
         }));
         self.run();
         self.tasks.len() - 1
@@ -158,7 +158,7 @@ fn every(units: u64) -> Vec<Limit> {
 }
 
 /// When each of `costs` passes, if all are there at `START` and each passes as soon as it can
-/// after those before it; `held` is what a queue adds.
+/// after those before it; `slot_state` is what a queue adds.
 fn expected(limit: &Limit, costs: &[u64]) -> Vec<Micros> {
     let mut state = State::fresh(limit, START);
     let mut at = START;
@@ -187,12 +187,12 @@ fn first_come_first_served_each_as_soon_as_possible() {
     for limit in &every(3) {
         let costs = [3, 1, 2, 3, 1, 1, 1, 3, 2];
         let limiter = limiter();
-        let mut world = World::new(&limiter);
+        let mut world = WaitingWorld::new(&limiter);
         for cost in costs {
             world.join(limit, "line", cost, LONG);
         }
         world.finish();
-        let want: Vec<Ended> = expected(limit, &costs)
+        let want: Vec<WaitResult> = expected(limit, &costs)
             .into_iter()
             .enumerate()
             .map(|(number, at)| (number, Ok(()), at))
@@ -209,7 +209,7 @@ fn first_come_first_served_each_as_soon_as_possible() {
 fn keys_and_limits_have_lines_of_their_own() {
     let limits = every(1);
     let limiter = limiter();
-    let mut world = World::new(&limiter);
+    let mut world = WaitingWorld::new(&limiter);
     for limit in &limits {
         for key in ["anna", "ben"] {
             world.join(limit, key, 1, LONG);
@@ -236,7 +236,7 @@ fn whoever_cannot_make_the_deadline_is_told_at_once() {
         let times = expected(limit, &costs);
         let wait = micros_between(START, times[3]);
         let limiter = limiter();
-        let mut world = World::new(&limiter);
+        let mut world = WaitingWorld::new(&limiter);
         for cost in &costs[..3] {
             world.join(limit, "line", *cost, LONG);
         }
@@ -258,7 +258,7 @@ fn a_deadline_in_staggered_windows_is_reckoned_with_the_key_s_own() {
     let limit = Limit::per_second(1).algorithm(Algorithm::FixedWindow).stagger().build().unwrap();
     for user in 0..20 {
         let (key, limiter) = (format!("user {user}"), limiter());
-        let mut world = World::new(&limiter);
+        let mut world = WaitingWorld::new(&limiter);
         world.join(&limit, &key, 1, LONG);
         world.join(&limit, &key, 1, LONG);
         // The second passes when the next window begins, the third one period later.
@@ -277,7 +277,7 @@ fn a_deadline_in_staggered_windows_is_reckoned_with_the_key_s_own() {
 fn whoever_needs_not_wait_does_not() {
     for limit in &every(2) {
         let limiter = limiter();
-        let mut world = World::new(&limiter);
+        let mut world = WaitingWorld::new(&limiter);
         let first = world.join(limit, "free", 2, Duration::ZERO);
         assert_eq!(world.result(first), Some(Ok(())), "{limit}");
         let second = world.join(limit, "free", 1, Duration::ZERO);
@@ -293,7 +293,7 @@ fn a_dropped_waiter_leaves_the_line_and_takes_nothing() {
     for limit in &every(2) {
         for dropped in [1, 2, 3] {
             let limiter = limiter();
-            let mut world = World::new(&limiter);
+            let mut world = WaitingWorld::new(&limiter);
             for _ in 0..4 {
                 world.join(limit, "line", 2, LONG);
             }
@@ -318,7 +318,7 @@ fn a_dropped_waiter_leaves_the_line_and_takes_nothing() {
 fn dropping_the_youngest_is_the_identity() {
     for limit in &every(2) {
         let limiter = limiter();
-        let mut world = World::new(&limiter);
+        let mut world = WaitingWorld::new(&limiter);
         for _ in 0..3 {
             world.join(limit, "line", 2, LONG);
         }
@@ -339,7 +339,7 @@ fn a_line_that_is_dropped_whole_leaves_nothing() {
     for limit in &every(2) {
         for back_first in [false, true] {
             let limiter = limiter();
-            let mut world = World::new(&limiter);
+            let mut world = WaitingWorld::new(&limiter);
             world.join(limit, "line", 2, LONG);
             let before = limiter.peek(limit, "line", 1);
             let mut numbers: Vec<usize> =
@@ -360,7 +360,7 @@ fn what_never_fits_and_what_is_refused_is_said_at_once() {
     for limit in &every(2) {
         let limiter = limiter();
         assert!(limiter.block("blocked", Duration::from_secs(10)));
-        let mut world = World::new(&limiter);
+        let mut world = WaitingWorld::new(&limiter);
         let rows = [
             ("anna", 3, NotReady::TooLong(Wait::NEVER)),
             ("anna", u64::MAX, NotReady::TooLong(Wait::NEVER)),
@@ -405,7 +405,7 @@ fn a_timer_that_fires_early_is_set_again() {
 fn lines_are_bounded() {
     let limit = &Limit::per_second(1).algorithm(Algorithm::FixedWindow).build().unwrap();
     let limiter = limiter();
-    let mut world = World::new(&limiter);
+    let mut world = WaitingWorld::new(&limiter);
     world.join(limit, "long", 1, LONG);
     for _ in 0..MAX_WAITING_PER_KEY {
         world.join(limit, "long", 1, LONG);
@@ -450,9 +450,9 @@ fn all_lines_together_are_bounded() {
 }
 
 /// Wakes a thread.
-struct Unpark(thread::Thread);
+struct ThreadWaker(thread::Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -460,7 +460,7 @@ impl Wake for Unpark {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(result) => return result,

@@ -5,15 +5,15 @@ use tollgate::algorithm::{self, State};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Limit, Micros, Outcome, Wait};
 
-use super::source::Source;
+use super::source::FuzzSource;
 
 /// One state, asked and charged as the bytes say.
 pub fn algorithms(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let Ok(limit) = source.builder().build() else { return };
     let now = source.instant();
     let state = State::fresh(&limit, now);
-    let mut run = Run { limit, state, now, charged: Vec::new() };
+    let mut run = AlgorithmRun { limit, state, now, charged: Vec::new() };
     for _ in 0..64 {
         if source.is_empty() {
             return;
@@ -22,7 +22,7 @@ pub fn algorithms(bytes: &[u8]) {
     }
 }
 
-struct Run {
+struct AlgorithmRun {
     limit: Limit,
     state: State,
     now: Micros,
@@ -30,12 +30,12 @@ struct Run {
     charged: Vec<(u64, Micros)>,
 }
 
-impl Run {
+impl AlgorithmRun {
     fn judge(&self, cost: u64, now: Micros) -> Outcome {
         algorithm::judge(&self.limit, &self.state, cost, now)
     }
 
-    fn step(&mut self, source: &mut Source<'_>) {
+    fn step(&mut self, source: &mut FuzzSource<'_>) {
         self.move_clock(source);
         match source.below(8) {
             0..=3 => {
@@ -66,7 +66,7 @@ impl Run {
     }
 
     /// Onwards, to an instant that was promised, or anywhere.
-    fn move_clock(&mut self, source: &mut Source<'_>) {
+    fn move_clock(&mut self, source: &mut FuzzSource<'_>) {
         let present = self.judge(1, self.now);
         let period_us = self.limit.period().as_micros() as u64;
         let step = match source.below(12) {
@@ -129,7 +129,7 @@ impl Run {
         assert!(!self.judge(cost, earlier).allowed, "{} admits {cost} early", self.limit);
     }
 
-    fn refund(&mut self, source: &mut Source<'_>) {
+    fn refund(&mut self, source: &mut FuzzSource<'_>) {
         let units = source.number();
         let receipt = match self.charged.len() {
             0 => None,

@@ -3,12 +3,12 @@
 use tollgate::limit::{parse_period, parse_rate};
 use tollgate::{Algorithm, Limit, Precision};
 
-use super::source::Source;
+use super::source::FuzzSource;
 
 /// The bytes as text, as choices of pieces that rates are made of, and as numbers.
 pub fn notation(bytes: &[u8]) {
     read_back(&String::from_utf8_lossy(bytes));
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let mut text = String::new();
     while !source.is_empty() && text.len() < 64 {
         match source.below(4) {
@@ -17,7 +17,7 @@ pub fn notation(bytes: &[u8]) {
         }
     }
     read_back(&text);
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     if let Ok(limit) = source.builder().build() {
         shown_reads_back(&limit);
     }

@@ -13,7 +13,7 @@ use tollgate::{
     OnChange, Outcome, Receipt, Refusal, Wait,
 };
 
-use super::source::Source;
+use super::source::FuzzSource;
 
 /// With room or under pressure, as the first byte says.
 pub fn table(bytes: &[u8]) {
@@ -24,8 +24,8 @@ pub fn table(bytes: &[u8]) {
     }
 }
 
-const S: u64 = 1_000_000;
-const START: u64 = 1_790_000_000 * S + 123_456;
+const SECOND_US: u64 = 1_000_000;
+const START: u64 = 1_790_000_000 * SECOND_US + 123_456;
 
 /// Each limit with two versions of its numbers.
 fn limits() -> Vec<[Limit; 2]> {
@@ -48,14 +48,14 @@ fn limits() -> Vec<[Limit; 2]> {
 }
 
 /// What is compared of an answer.
-type Answer = (bool, u64, [Wait; 4], u64);
+type ComparedAnswer = (bool, u64, [Wait; 4], u64);
 
-fn answer(outcome: &Outcome, granted: u64) -> Answer {
+fn answer(outcome: &Outcome, granted: u64) -> ComparedAnswer {
     let Outcome { allowed, remaining, retry_after, reset_after, more_after, delay, .. } = *outcome;
     (allowed, remaining, [retry_after, reset_after, more_after, delay], granted)
 }
 
-fn answer_of(decision: &Decision) -> Answer {
+fn answer_of(decision: &Decision) -> ComparedAnswer {
     let waits =
         [decision.retry_after(), decision.reset_after(), decision.more_after(), decision.delay()];
     (decision.allowed(), decision.remaining(), waits, decision.granted())
@@ -63,7 +63,13 @@ fn answer_of(decision: &Decision) -> Answer {
 
 /// One act on one state, as the documentation says it: the outcome, what is granted, and whether
 /// anything was written.
-fn act(limit: &Limit, state: &mut State, act: Act, cost: u64, now: Micros) -> (Answer, bool) {
+fn act(
+    limit: &Limit,
+    state: &mut State,
+    act: Act,
+    cost: u64,
+    now: Micros,
+) -> (ComparedAnswer, bool) {
     let cost = match act {
         Act::UpTo => {
             let left = algorithm::judge(limit, state, 0, now).remaining;
@@ -103,23 +109,23 @@ fn act(limit: &Limit, state: &mut State, act: Act, cost: u64, now: Micros) -> (A
 
 /// The map: what an unbounded table would hold.
 #[derive(Default)]
-struct Model {
+struct MapModel {
     states: HashMap<(usize, usize), (Limit, State)>,
     blocks: HashMap<usize, u64>,
 }
 
-impl Model {
+impl MapModel {
     fn act(
         &mut self,
         place: (usize, usize),
         limit: &Limit,
         (what, cost): (Act, u64),
         now: Micros,
-    ) -> Answer {
+    ) -> ComparedAnswer {
         // Only who is granted units carries the state over: who asks or is refused writes nothing, and
         // what is forced is moved under the numbers that wrote the state.
         if what == Act::Peek || cost == 0 {
-            let mut state = self.seen(place, limit, now);
+            let mut state = self.state_under(place, limit, now);
             return act(limit, &mut state, what, cost, now).0;
         }
         if what == Act::Force {
@@ -130,10 +136,10 @@ impl Model {
             let fresh = || (limit.clone(), State::fresh(limit, now));
             let (numbers, state) = self.states.entry(place).or_insert_with(fresh);
             algorithm::charge(numbers, state, cost, now);
-            let after = self.seen(place, limit, now);
+            let after = self.state_under(place, limit, now);
             return answer(&algorithm::judge(limit, &after, 0, now), cost);
         }
-        let mut state = self.seen(place, limit, now);
+        let mut state = self.state_under(place, limit, now);
         let (answer, wrote) = act(limit, &mut state, what, cost, now);
         if wrote {
             self.states.insert(place, (limit.clone(), state));
@@ -142,7 +148,7 @@ impl Model {
     }
 
     /// The state of a key as these numbers would have it; it stays as it is.
-    fn seen(&self, place: (usize, usize), limit: &Limit, now: Micros) -> State {
+    fn state_under(&self, place: (usize, usize), limit: &Limit, now: Micros) -> State {
         let Some((old, state)) = self.states.get(&place) else { return State::fresh(limit, now) };
         let mut state = state.clone();
         if old != limit {
@@ -173,11 +179,11 @@ impl Model {
 
 /// Everything that can be asked, about few keys: equal to the map in every answer.
 pub fn table_with_room(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
-    let mut run = Room {
+    let mut source = FuzzSource::new(bytes);
+    let mut run = RoomyTableRun {
         limiter: Limiter::with_capacity(400),
         limits: limits(),
-        model: Model::default(),
+        model: MapModel::default(),
         receipts: Vec::new(),
         now: Micros::new(START),
     };
@@ -191,10 +197,10 @@ pub fn table_with_room(bytes: &[u8]) {
     forget_all(&run.limiter, (0..KEYS).flat_map(every), run.now);
 }
 
-struct Room {
+struct RoomyTableRun {
     limiter: Limiter,
     limits: Vec<[Limit; 2]>,
-    model: Model,
+    model: MapModel,
     receipts: Vec<(usize, usize, Receipt)>,
     now: Micros,
 }
@@ -205,8 +211,8 @@ fn name(key: usize) -> String {
     format!("key {key}")
 }
 
-impl Room {
-    fn step(&mut self, source: &mut Source<'_>) {
+impl RoomyTableRun {
+    fn step(&mut self, source: &mut FuzzSource<'_>) {
         self.move_clock(source);
         let (key, which) = (source.below(KEYS), source.below(self.limits.len()));
         let limit = self.limits[which][usize::from(source.byte() > 230)].clone();
@@ -223,13 +229,13 @@ impl Room {
             }
             12 => {
                 let had = self.limiter.at(self.now).reset(&limit, &name(key));
-                let state = self.model.seen((key, which), &limit, self.now);
+                let state = self.model.state_under((key, which), &limit, self.now);
                 self.model.states.remove(&(key, which));
                 // A fresh state may be there or not.
                 let fresh = algorithm::judge(&limit, &state, 0, self.now).reset_after.is_zero();
                 assert!(had || fresh, "{limit}: a state was not there to be forgotten");
             }
-            13 => self.block(key, source.number() % (4 * S)),
+            13 => self.block(key, source.number() % (4 * SECOND_US)),
             14 => self.several(source, cost),
             _ => self.batch(source, cost),
         }
@@ -237,14 +243,14 @@ impl Room {
 
     /// Only forward: a state that has become fresh may be forgotten, and with it the mark that an
     /// earlier caller would be served at. Clocks that go back are for the target `algorithms`.
-    fn move_clock(&mut self, source: &mut Source<'_>) {
+    fn move_clock(&mut self, source: &mut FuzzSource<'_>) {
         let now = self.now.as_u64();
         self.now = Micros::new(match source.below(8) {
             0..=3 => now,
             4 => now + u64::from(source.byte()),
             5 => now + u64::from(source.byte()) * 10_000,
-            6 => now + u64::from(source.byte()) * S / 4,
-            _ => now + source.number() % (2 * S),
+            6 => now + u64::from(source.byte()) * SECOND_US / 4,
+            _ => now + source.number() % (2 * SECOND_US),
         });
     }
 
@@ -275,7 +281,7 @@ impl Room {
         }
     }
 
-    fn refund(&mut self, source: &mut Source<'_>, units: u64) {
+    fn refund(&mut self, source: &mut FuzzSource<'_>, units: u64) {
         if self.receipts.is_empty() {
             return;
         }
@@ -301,7 +307,7 @@ impl Room {
     }
 
     /// Several limits as one request: all are charged or none.
-    fn several(&mut self, source: &mut Source<'_>, cost: u64) {
+    fn several(&mut self, source: &mut FuzzSource<'_>, cost: u64) {
         let many = 2 + source.below(4);
         let mut asked: Vec<(usize, usize)> = Vec::new();
         for _ in 0..many {
@@ -335,10 +341,10 @@ impl Room {
         outcomes: &[Outcome],
     ) {
         let now = self.now;
-        let judge = |model: &Model, judged: u64| -> Vec<Outcome> {
+        let judge = |model: &MapModel, judged: u64| -> Vec<Outcome> {
             let each = asked.iter().zip(limits);
             each.map(|(place, limit)| {
-                algorithm::judge(limit, &model.seen(*place, limit, now), judged, now)
+                algorithm::judge(limit, &model.state_under(*place, limit, now), judged, now)
             })
             .collect()
         };
@@ -362,7 +368,7 @@ impl Room {
     }
 
     /// Many requests as if in order.
-    fn batch(&mut self, source: &mut Source<'_>, cost: u64) {
+    fn batch(&mut self, source: &mut FuzzSource<'_>, cost: u64) {
         let many = 1 + source.below(20);
         let asked: Vec<(usize, usize)> =
             (0..many).map(|_| (source.below(KEYS), source.below(self.limits.len()))).collect();
@@ -383,18 +389,18 @@ impl Room {
 }
 
 /// The fewest places of a key: 16 slots of one bucket, where both of its buckets are the same one.
-const PLACES_LEAST: usize = 16;
+const SLOTS_PER_KEY_MIN: usize = 16;
 
 /// More keys than slots: answers are of the state as it was, or of a fresh one where it may have
 /// made room; a limited state is always there.
 pub fn table_under_pressure(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let limiter = Limiter::with_capacity(source.below(3) * 20);
     let limits: Vec<Limit> = limits().into_iter().map(|[few, _]| few).collect();
     let keys = 3 * limiter.store().stats().slots;
     let now = Micros::new(START);
     let (known, asked) = (HashMap::new(), HashSet::new());
-    let mut run = Pressure { limiter, limits, known, asked, evicted: 0, now };
+    let mut run = FullTableRun { limiter, limits, known, asked, evicted: 0, now };
     while !source.is_empty() {
         let key = usize::from(source.byte()) * 7 % keys;
         run.step(key, &mut source);
@@ -402,11 +408,11 @@ pub fn table_under_pressure(bytes: &[u8]) {
     run.forget_everything();
 }
 
-struct Pressure {
+struct FullTableRun {
     limiter: Limiter,
     limits: Vec<Limit>,
     /// What is known of the state of a key; nothing known means fresh.
-    known: HashMap<(usize, usize), KnownState>,
+    known: HashMap<(usize, usize), PossibleState>,
     /// Every key with the limits it was asked about.
     asked: HashSet<(usize, usize)>,
     /// States that had to make room so far.
@@ -416,7 +422,7 @@ struct Pressure {
 
 /// What the state of a key may be.
 #[derive(Default)]
-struct KnownState {
+struct PossibleState {
     /// What it is if it is still there: at least one.
     either: Vec<State>,
     /// It may have made room.
@@ -455,13 +461,13 @@ impl EvictionRank {
     }
 }
 
-impl Pressure {
-    fn step(&mut self, key: usize, source: &mut Source<'_>) {
+impl FullTableRun {
+    fn step(&mut self, key: usize, source: &mut FuzzSource<'_>) {
         let step = match source.below(16) {
             0..=12 => 0,
             13 => u64::from(source.byte()),
             14 => u64::from(source.byte()) * 1_000,
-            _ => u64::from(source.byte()) * S / 16,
+            _ => u64::from(source.byte()) * SECOND_US / 16,
         };
         self.now = Micros::new(self.now.as_u64() + step);
         let which = source.below(self.limits.len());
@@ -481,14 +487,14 @@ impl Pressure {
         assert!(got.remaining() <= limit.capacity());
         if stats.evicted > self.evicted {
             self.evicted = stats.evicted;
-            self.suspect((key, which));
+            self.mark_possible_victims((key, which));
         }
         self.learn((key, which), ask, &got);
     }
 
     /// One state has made room for that of `newcomer`: marks those that it may have been. All places of
     /// the newcomer were taken, and none of the states there ranked below the one that left.
-    fn suspect(&mut self, newcomer: (usize, usize)) {
+    fn mark_possible_victims(&mut self, newcomer: (usize, usize)) {
         let (limits, now) = (&self.limits, self.now);
         let mut ranks = Vec::with_capacity(self.known.len());
         self.known.retain(|place, known| {
@@ -502,9 +508,9 @@ impl Pressure {
             !fresh
         });
         // The one that left is among them.
-        assert!(ranks.len() >= PLACES_LEAST, "a state left although there was room");
+        assert!(ranks.len() >= SLOTS_PER_KEY_MIN, "a state left although there was room");
         let (_, least, _) =
-            ranks.select_nth_unstable_by(PLACES_LEAST - 1, |one, other| other.compare(one));
+            ranks.select_nth_unstable_by(SLOTS_PER_KEY_MIN - 1, |one, other| other.compare(one));
         let may_be_victim = |limit: &Limit, state: &State| {
             let rank = EvictionRank::of(limit, state, now);
             !rank.limited && rank.compare(least).is_le()
@@ -518,7 +524,7 @@ impl Pressure {
     /// What the answer says about the state; fails if no state that may be there gives it.
     fn learn(&mut self, place: (usize, usize), (what, cost): (Act, u64), got: &Decision) {
         let (limit, now) = (&self.limits[place.1], self.now);
-        let KnownState { either, may_be_gone } = self.known.remove(&place).unwrap_or_default();
+        let PossibleState { either, may_be_gone } = self.known.remove(&place).unwrap_or_default();
         let is_fresh = |state: &State| algorithm::judge(limit, state, 0, now).reset_after.is_zero();
         let may_be_gone = may_be_gone || either.iter().all(is_fresh);
         if got.decided_by() == DecidedBy::Overflow {
@@ -536,7 +542,8 @@ impl Pressure {
         assert!(!left.is_empty(), "{limit}: nothing answers {what:?} {cost} with {got:?}");
         // Who only asked has no state for it.
         let wrote = got.granted() > 0;
-        self.known.insert(place, KnownState { either: left, may_be_gone: may_be_gone && !wrote });
+        self.known
+            .insert(place, PossibleState { either: left, may_be_gone: may_be_gone && !wrote });
     }
 
     /// Forgets what was asked about. (Overflow states cannot be forgotten on purpose.)

@@ -4,18 +4,23 @@
 use tollgate::headers::Dialect;
 use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_rules::descriptors::{ACT, FORCE};
-use tollgate_rules::gatekeeper::at_once;
+use tollgate_rules::gatekeeper::expect_ready;
 use tollgate_rules::{
-    Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Gatekeeper, Hits, StatedLimit,
-    Unit,
+    Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError, Gatekeeper,
+    Hits, StatedLimit, Unit,
 };
 
-use super::source::Source;
+use super::source::FuzzSource;
 
-type Pair = [Gatekeeper<MemoryStore, ManualClock>; 2];
+type GatekeeperPair = [Gatekeeper<MemoryStore, ManualClock>; 2];
 
 /// Asks both gatekeepers one request made of these words.
-pub(super) fn ask_both(gatekeepers: &Pair, words: &[&str], now: Micros, source: &mut Source<'_>) {
+pub(super) fn ask_both(
+    gatekeepers: &GatekeeperPair,
+    words: &[&str],
+    now: Micros,
+    source: &mut FuzzSource<'_>,
+) {
     let rules = gatekeepers[0].rules();
     let domains = rules.domains();
     let domain = match source.below(8) {
@@ -25,16 +30,17 @@ pub(super) fn ask_both(gatekeepers: &Pair, words: &[&str], now: Micros, source: 
     };
     let most = if source.one_in(32) { 70 } else { 4 };
     let many = 1 + source.below(most);
-    let entries: Vec<Vec<Entry<'_>>> = (0..many).map(|_| entries(words, source)).collect();
+    let entries: Vec<Vec<DescriptorEntry<'_>>> =
+        (0..many).map(|_| entries(words, source)).collect();
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| descriptor(entries, source)).collect();
     let ask = DescriptorAsk { domain, descriptors: &descriptors };
-    let [one, two] = gatekeepers
-        .each_ref()
-        .map(|gatekeeper| at_once(gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, now)));
+    let [one, two] = gatekeepers.each_ref().map(|gatekeeper| {
+        expect_ready(gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, now))
+    });
     match (one, two) {
         (Ok(one), Ok(two)) => {
-            let said = |one: &Described| {
+            let said = |one: &DescriptorAnswer| {
                 (
                     one.allowed(),
                     one.retry_after(),
@@ -46,7 +52,7 @@ pub(super) fn ask_both(gatekeepers: &Pair, words: &[&str], now: Micros, source: 
         }
         (one, two) => {
             let error =
-                |one: Result<Described, DescriptorError>| one.err().map(|it| it.to_string());
+                |one: Result<DescriptorAnswer, DescriptorError>| one.err().map(|it| it.to_string());
             let (one, two) = (error(one), error(two));
             assert_eq!(one, two, "decided twice");
             assert!(one.is_some_and(|text| !text.is_empty()));
@@ -54,17 +60,24 @@ pub(super) fn ask_both(gatekeepers: &Pair, words: &[&str], now: Micros, source: 
     }
 }
 
-fn entries<'a>(words: &[&'a str], source: &mut Source<'_>) -> Vec<Entry<'a>> {
-    let word = |source: &mut Source<'_>| words[source.below(words.len())];
-    let mut entries: Vec<Entry<'a>> =
-        (0..source.below(5)).map(|_| Entry { name: word(source), value: word(source) }).collect();
+fn entries<'a>(words: &[&'a str], source: &mut FuzzSource<'_>) -> Vec<DescriptorEntry<'a>> {
+    let word = |source: &mut FuzzSource<'_>| words[source.below(words.len())];
+    let mut entries: Vec<DescriptorEntry<'a>> = (0..source.below(5))
+        .map(|_| DescriptorEntry { name: word(source), value: word(source) })
+        .collect();
     if source.one_in(8) {
-        entries.push(Entry { name: ACT, value: source.pick(&[FORCE, FORCE, FORCE, "", "take"]) });
+        entries.push(DescriptorEntry {
+            name: ACT,
+            value: source.pick(&[FORCE, FORCE, FORCE, "", "take"]),
+        });
     }
     entries
 }
 
-fn descriptor<'a>(entries: &'a [Entry<'a>], source: &mut Source<'_>) -> Descriptor<'a> {
+fn descriptor<'a>(
+    entries: &'a [DescriptorEntry<'a>],
+    source: &mut FuzzSource<'_>,
+) -> Descriptor<'a> {
     let hits = match source.below(8) {
         0..=3 => None,
         4 | 5 => Some(Hits::Take(source.number())),
@@ -77,7 +90,7 @@ fn descriptor<'a>(entries: &'a [Entry<'a>], source: &mut Source<'_>) -> Descript
     Descriptor { entries, hits, limit }
 }
 
-fn check(described: &Described, ask: &DescriptorAsk<'_>) {
+fn check(described: &DescriptorAnswer, ask: &DescriptorAsk<'_>) {
     let context = || format!("{ask:?}: {described:?}");
     assert_eq!(described.statuses().len(), ask.descriptors.len(), "{}", context());
     let over = described.statuses().filter(|status| status.over).count();
@@ -91,7 +104,7 @@ fn check(described: &Described, ask: &DescriptorAsk<'_>) {
         assert!(!status.over || status.limit.is_some(), "{}", context());
         assert_eq!(status.over, !status.retry_after.is_zero(), "{}", context());
         assert!(!status.unlimited || status.limit.is_none(), "{}", context());
-        assert_eq!(status.limit.is_some(), status.standing.is_some(), "{}", context());
+        assert_eq!(status.limit.is_some(), status.enforcement.is_some(), "{}", context());
     }
     let answer = described.answer();
     let policies = answer.policies();

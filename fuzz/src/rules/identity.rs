@@ -6,15 +6,15 @@ pub(crate) mod oracle;
 use std::net::IpAddr;
 
 use tollgate::Micros;
-use tollgate_rules::identify::{AddressFrom, UserFrom};
+use tollgate_rules::identify::{AddressSource, UserSource};
 use tollgate_rules::{Identify, Identity};
 
-use super::source::Source;
+use super::source::FuzzSource;
 use oracle::{hash, is_trusted, oracle, unmapped};
 
 /// A peer, its headers, and whom it asks for.
 pub fn identity(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let identify = identify(&mut source);
     let peer: IpAddr = source.pick(&PEERS).parse().expect("an address");
     let headers = headers(&mut source);
@@ -80,7 +80,7 @@ const ADDRESSES: [&str; 32] = [
     "\"10.0.0.1\"",
 ];
 
-fn identify(source: &mut Source<'_>) -> Identify {
+fn identify(source: &mut FuzzSource<'_>) -> Identify {
     let flags = source.byte();
     let more = source.byte();
     let trusted = NETS.iter().enumerate().filter(|(bit, _)| flags >> bit & 1 == 1);
@@ -88,17 +88,17 @@ fn identify(source: &mut Source<'_>) -> Identify {
     Identify {
         trusted_peers: trusted.map(|(_, net)| net.parse().expect("a network")).collect(),
         user: match more & 3 {
-            0 | 1 => UserFrom::Header("x-user".into()),
-            2 => UserFrom::ApiKey("x-key".into()),
-            _ => UserFrom::Nowhere,
+            0 | 1 => UserSource::Header("x-user".into()),
+            2 => UserSource::ApiKey("x-key".into()),
+            _ => UserSource::Nowhere,
         },
         api_key_header: name(flags & 32 == 0, "x-key"),
         tier_header: name(flags & 64 == 0, "x-tier"),
         address: match source.below(6) {
-            0 | 1 => AddressFrom::XForwardedFor,
-            2 | 3 => AddressFrom::Forwarded,
-            4 => AddressFrom::Header("x-real-ip".into()),
-            _ => AddressFrom::Peer,
+            0 | 1 => AddressSource::XForwardedFor,
+            2 | 3 => AddressSource::Forwarded,
+            4 => AddressSource::Header("x-real-ip".into()),
+            _ => AddressSource::Peer,
         },
         trusted_hops: (more & 0x18 == 0x18).then_some(1 + (more >> 5) % 4),
         nat64: more & 4 == 4,
@@ -106,7 +106,7 @@ fn identify(source: &mut Source<'_>) -> Identify {
     }
 }
 
-fn headers(source: &mut Source<'_>) -> Vec<(&'static str, String)> {
+fn headers(source: &mut FuzzSource<'_>) -> Vec<(&'static str, String)> {
     const NAMES: [&str; 8] = [
         "X-Forwarded-For",
         "x-forwarded-for",
@@ -150,8 +150,8 @@ const QUOTED: [&str; 8] = [
     "\", for=203.0.113.9, \"",
 ];
 
-/// An address, or an element of `Forwarded`, or anything.
-fn element(value: &mut String, source: &mut Source<'_>) {
+/// An address, or an element of `ForwardedRequest`, or anything.
+fn element(value: &mut String, source: &mut FuzzSource<'_>) {
     const SPACES: [&str; 5] = ["", "", " ", "\t", "\u{a0}"];
     let address = source.pick(&ADDRESSES);
     value.push_str(source.pick(&SPACES));

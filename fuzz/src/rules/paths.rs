@@ -9,17 +9,17 @@ use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::LimitSpec;
 use tollgate_rules::matcher::{Condition, Expression, TextTest, parse_cidr};
 use tollgate_rules::path::normalise;
-use tollgate_rules::pattern::{ByEndpoint, Endpoint, PathIndex, Pattern};
+use tollgate_rules::pattern::{Endpoint, EndpointMap, PathIndex, Pattern};
 use tollgate_rules::rule::{Rule, TierLimits};
 use tollgate_rules::tier::Multiplier;
-use tollgate_rules::{Facts, Problem, RuleSet, Settings};
+use tollgate_rules::{Facts, Problem, RuleSet, RuleSettings};
 
 use super::servers;
-use super::source::Source;
+use super::source::FuzzSource;
 
 /// The bytes as text that somebody sent or wrote, and as choices.
 pub fn paths(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     match source.below(7) {
         0 => {
             let text = String::from_utf8_lossy(source.rest());
@@ -90,7 +90,7 @@ fn any_text(text: &str) {
 }
 
 /// Something like a pattern.
-fn pieces(source: &mut Source<'_>) -> String {
+fn pieces(source: &mut FuzzSource<'_>) -> String {
     const PIECES: [&str; 20] = [
         "/", "/", "/", "a", "%2e", "%2E", ".", "..", "{x}", "{*rest}", "{", "}", "*", "%", "%2F",
         "?", "é", " ", "GET ", "-",
@@ -113,8 +113,8 @@ fn check_problem(problem: &Problem) {
 }
 
 /// One path, spelled in two ways, and in the one that it should have.
-fn spellings(source: &mut Source<'_>) {
-    let segments: Vec<Vec<Unit>> = (0..source.below(5)).map(|_| segment(source)).collect();
+fn spellings(source: &mut FuzzSource<'_>) {
+    let segments: Vec<Vec<SegmentPiece>> = (0..source.below(5)).map(|_| segment(source)).collect();
     let mut want = String::new();
     for units in &segments {
         want.push('/');
@@ -130,35 +130,38 @@ fn spellings(source: &mut Source<'_>) {
 
 /// A piece of a segment: a character, or a byte that is none.
 #[derive(Clone, Copy)]
-enum Unit {
+enum SegmentPiece {
     Char(char),
     Byte(u8),
 }
 
 /// A segment that is not empty and does not mean another.
-fn segment(source: &mut Source<'_>) -> Vec<Unit> {
+fn segment(source: &mut FuzzSource<'_>) -> Vec<SegmentPiece> {
     let mut units = Vec::new();
     for _ in 0..=source.below(4) {
         units.push(match source.below(4) {
-            0 | 1 => Unit::Char(source.pick(&['a', 'b', '.', 'Z', '0', '~', '*', ':', '@', '='])),
-            2 => {
-                Unit::Char(source.pick(&['%', '/', '?', '#', ' ', '\\', '{', 'é', '你', '\u{7f}']))
+            0 | 1 => {
+                SegmentPiece::Char(source.pick(&['a', 'b', '.', 'Z', '0', '~', '*', ':', '@', '=']))
             }
-            _ => Unit::Byte(source.byte()),
+            2 => SegmentPiece::Char(
+                source.pick(&['%', '/', '?', '#', ' ', '\\', '{', 'é', '你', '\u{7f}']),
+            ),
+            _ => SegmentPiece::Byte(source.byte()),
         });
     }
-    let dots = units.iter().all(|unit| matches!(unit, Unit::Char('.') | Unit::Byte(b'.')));
+    let dots =
+        units.iter().all(|unit| matches!(unit, SegmentPiece::Char('.') | SegmentPiece::Byte(b'.')));
     if dots && units.len() < 3 {
-        units.push(Unit::Char('x'));
+        units.push(SegmentPiece::Char('x'));
     }
     units
 }
 
-impl Unit {
+impl SegmentPiece {
     fn bytes(self) -> Vec<u8> {
         match self {
-            Unit::Char(c) => c.to_string().into_bytes(),
-            Unit::Byte(byte) => vec![byte],
+            SegmentPiece::Char(c) => c.to_string().into_bytes(),
+            SegmentPiece::Byte(byte) => vec![byte],
         }
     }
 
@@ -171,9 +174,9 @@ impl Unit {
         }
     }
 
-    fn spell(self, path: &mut String, source: &mut Source<'_>) {
+    fn spell(self, path: &mut String, source: &mut FuzzSource<'_>) {
         match self {
-            Unit::Char(c) if !"%/?#".contains(c) && !source.one_in(3) => path.push(c),
+            SegmentPiece::Char(c) if !"%/?#".contains(c) && !source.one_in(3) => path.push(c),
             unit => unit.bytes().into_iter().for_each(|byte| {
                 path.push_str(&match source.one_in(2) {
                     true => format!("%{byte:02x}"),
@@ -185,7 +188,7 @@ impl Unit {
 }
 
 /// Writes a path with detours.
-fn spell(segments: &[Vec<Unit>], source: &mut Source<'_>) -> String {
+fn spell(segments: &[Vec<SegmentPiece>], source: &mut FuzzSource<'_>) -> String {
     const FRONTS: [&str; 5] = ["", "", "http://host", "HTTPS://user@host:8080", "ws://[::1]:80"];
     const DETOURS: [&str; 9] =
         ["", "", "", "./", "/", "x/../", "%2e/", "%78/%2E./", "a/b/../%2e%2E/"];
@@ -207,7 +210,7 @@ fn spell(segments: &[Vec<Unit>], source: &mut Source<'_>) -> String {
 }
 
 /// Sets of patterns, asked together and one by one.
-fn index(source: &mut Source<'_>) {
+fn index(source: &mut FuzzSource<'_>) {
     const SEGMENTS: [&str; 8] = ["a", "b", "{x}", "{y}", "%61", "é", "a.b", "%C3%a9"];
     let mut endpoints = Vec::new();
     let mut index = PathIndex::default();
@@ -223,7 +226,7 @@ fn index(source: &mut Source<'_>) {
         index.insert(&endpoint.pattern, id as u32);
         endpoints.push((endpoint, text));
     }
-    let by_endpoint = ByEndpoint::new(
+    let by_endpoint = EndpointMap::new(
         endpoints.iter().enumerate().map(|(id, (endpoint, _))| (endpoint.clone(), id)).collect(),
     );
     for _ in 0..8 {
@@ -286,14 +289,14 @@ fn rank(endpoint: &str, path: &str) -> Option<(usize, usize, bool)> {
 }
 
 /// Globs against a matcher that tries everything.
-fn globs(source: &mut Source<'_>) {
+fn globs(source: &mut FuzzSource<'_>) {
     const PIECES: [&str; 18] = [
         "a", "b", "/", ".", "é", "*", "**", "?", "[ab]", "[!a]", "[a-c]", "[^&~]", "[!/.-]",
         "[]a]", "[[]", "{", "$", "\n",
     ];
     let text: String = (0..source.below(8)).map(|_| source.pick(&PIECES)).collect();
     let expression = Expression::glob(&text).expect("a glob as people write it");
-    let fits = LikeTest::new(expression);
+    let fits = LikeExpressionRule::new(expression);
     let pieces: Vec<char> = text.chars().collect();
     for _ in 0..4 {
         let like: Vec<char> = (0..source.below(8))
@@ -364,7 +367,7 @@ fn in_set(set: &[char], c: char) -> bool {
 }
 
 /// Regular expressions: a text with everything escaped fits itself; others are read or refused.
-fn regexes(source: &mut Source<'_>) {
+fn regexes(source: &mut FuzzSource<'_>) {
     const PIECES: [&str; 26] = [
         "a", "b", "(", ")", "|", "*", "+", "?", "[ab]", "[^", "]", "{2,3}", "{99}", "{9999}",
         "(?i)", "(?x)", "#", ".", "^", "$", "\\b", "(?m)", "\\pL", "\\w", "(?=", "(?P<n>",
@@ -381,7 +384,7 @@ fn regexes(source: &mut Source<'_>) {
         escaped.push(c);
     }
     if let Ok(expression) = Expression::regex(&escaped) {
-        let fits = LikeTest::new(expression);
+        let fits = LikeExpressionRule::new(expression);
         assert!(fits.holds(&literal), "{escaped:?} does not fit {literal:?}");
         for other in [format!("{literal}\n"), format!("x{literal}"), format!("\n{literal}x")] {
             assert!(!fits.holds(&other), "{escaped:?} fits {other:?}");
@@ -394,7 +397,7 @@ fn regexes(source: &mut Source<'_>) {
 /// Any regular expression at all; what is read can be tried on any text.
 fn regex(text: &str) {
     match Expression::regex(text) {
-        Ok(expression) => drop(LikeTest::new(expression).holds(text)),
+        Ok(expression) => drop(LikeExpressionRule::new(expression).holds(text)),
         Err(problem) => {
             check_problem(&problem);
             assert!(
@@ -411,7 +414,7 @@ fn may_grow(text: &str) -> bool {
 }
 
 /// An expression that can be tried.
-struct LikeTest(RuleSet);
+struct LikeExpressionRule(RuleSet);
 
 /// Nothing is decided here; a rule must have a limit.
 static LIMITS: LazyLock<TierLimits> = LazyLock::new(|| {
@@ -420,12 +423,12 @@ static LIMITS: LazyLock<TierLimits> = LazyLock::new(|| {
     TierLimits::untiered(vec![spec.build("like", OnChange::Keep, one).expect("a rate")])
 });
 
-impl LikeTest {
-    fn new(expression: Expression) -> LikeTest {
+impl LikeExpressionRule {
+    fn new(expression: Expression) -> LikeExpressionRule {
         let when = Condition::Header { name: "x-like".into(), value: TextTest::Like(expression) };
         let key = KeyTemplate::parse("global").expect("a key");
-        let rule = Rule { when: Some(when), ..Rule::new("like", key, LIMITS.clone()) };
-        LikeTest(RuleSet::new(vec![rule], &[], Vec::new(), Settings::default()))
+        let rule = Rule { condition: Some(when), ..Rule::new("like", key, LIMITS.clone()) };
+        LikeExpressionRule(RuleSet::new(vec![rule], &[], Vec::new(), RuleSettings::default()))
     }
 
     /// Asked of a header, which may be empty.

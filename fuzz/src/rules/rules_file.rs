@@ -10,16 +10,16 @@ use tollgate::time::MAX_EXACT;
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::diagnostic::MAX_SHOWN;
 use tollgate_rules::{
-    Answer, Ask, Compiled, Diagnostic, Diagnostics, Facts, Gatekeeper, ReserveError, RuleSet,
-    Source as File, Standing, compile,
+    Answer, Ask, Compilation, Diagnostic, Diagnostics, Enforcement, Facts, Gatekeeper,
+    ReserveError, RuleSet, Source as File, compile,
 };
 
 use super::descriptors::ask_both;
-use super::source::Source;
+use super::source::FuzzSource;
 
 /// The bytes as a file, or as changes to good ones.
 pub fn rules_file(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let form = source.below(8);
     // Files of envoyproxy/ratelimit, alone or beside ours; both are then asked as Envoy does.
     let by_descriptors = matches!(form, 4 | 5);
@@ -47,11 +47,12 @@ pub fn rules_file(bytes: &[u8]) {
     check_diagnostics(&one.diagnostics, &files);
     assert_eq!(one.diagnostics.to_string(), two.diagnostics.to_string(), "said twice, differently");
     assert_eq!(one.rules.is_some(), !one.diagnostics.has_errors());
-    if let (Compiled { rules: Some(one), .. }, Compiled { rules: Some(two), .. }) = (one, two) {
-        let story = Story::new(one, two, &files);
+    if let (Compilation { rules: Some(one), .. }, Compilation { rules: Some(two), .. }) = (one, two)
+    {
+        let story = RequestSequence::new(one, two, &files);
         match by_descriptors {
-            true => story.tell_descriptors(&mut source),
-            false => story.tell(&mut source),
+            true => story.run_descriptors(&mut source),
+            false => story.run(&mut source),
         }
     }
 }
@@ -234,7 +235,7 @@ const WORDS: [&str; 37] = [
 ];
 
 /// A good file with a few changes.
-fn changed(good: &[&str], source: &mut Source<'_>) -> Vec<u8> {
+fn changed(good: &[&str], source: &mut FuzzSource<'_>) -> Vec<u8> {
     let mut text = good[source.below(good.len())].as_bytes().to_vec();
     for _ in 0..source.below(6) {
         change(&mut text, source);
@@ -242,7 +243,7 @@ fn changed(good: &[&str], source: &mut Source<'_>) -> Vec<u8> {
     text
 }
 
-fn change(text: &mut Vec<u8>, source: &mut Source<'_>) {
+fn change(text: &mut Vec<u8>, source: &mut FuzzSource<'_>) {
     match source.below(12) {
         0..=3 => {
             let (start, end) = scalar(text, source);
@@ -280,12 +281,12 @@ fn change(text: &mut Vec<u8>, source: &mut Source<'_>) {
     }
 }
 
-fn place(text: &[u8], source: &mut Source<'_>) -> usize {
+fn place(text: &[u8], source: &mut FuzzSource<'_>) -> usize {
     (usize::from(source.byte()) << 8 | usize::from(source.byte())) % (text.len() + 1)
 }
 
 /// The bounds of a word of the text.
-fn scalar(text: &[u8], source: &mut Source<'_>) -> (usize, usize) {
+fn scalar(text: &[u8], source: &mut FuzzSource<'_>) -> (usize, usize) {
     let ends = |byte: &u8| b" \n,[]{}:#\"'".contains(byte);
     let at = place(text, source);
     let start = at + text[at..].iter().position(|byte| !ends(byte)).unwrap_or(0);
@@ -295,7 +296,7 @@ fn scalar(text: &[u8], source: &mut Source<'_>) -> (usize, usize) {
 }
 
 /// Removes, repeats, swaps or indents lines.
-fn lines(text: &mut Vec<u8>, source: &mut Source<'_>) {
+fn lines(text: &mut Vec<u8>, source: &mut FuzzSource<'_>) {
     let mut lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     let (one, two) = (source.below(lines.len()), source.below(lines.len()));
     match source.below(6) {
@@ -310,7 +311,7 @@ fn lines(text: &mut Vec<u8>, source: &mut Source<'_>) {
 }
 
 /// Small files that would be large: anchors of anchors, and nesting.
-fn bomb(source: &mut Source<'_>) -> Vec<u8> {
+fn bomb(source: &mut FuzzSource<'_>) -> Vec<u8> {
     let (levels, width) = (1 + source.below(7), 1 + source.below(20));
     let mut text = String::from("a0: &a0 [x, y]\n");
     for level in 1..=levels {
@@ -377,7 +378,7 @@ fn check_diagnostic(diagnostic: &Diagnostic, file: &File) {
 }
 
 /// Requests under rules that compiled twice.
-struct Story<'a> {
+struct RequestSequence<'a> {
     gatekeepers: [Gatekeeper<MemoryStore, ManualClock>; 2],
     paths: Vec<&'a str>,
     /// All of the files, for entries.
@@ -389,7 +390,7 @@ const START: u64 = 1_790_000_000_000_000;
 
 /// One request.
 #[derive(Debug)]
-struct Request<'a> {
+struct FuzzRequest<'a> {
     method: &'static str,
     path: &'a str,
     ip: Option<IpAddr>,
@@ -400,7 +401,7 @@ struct Request<'a> {
     cannot_wait: bool,
 }
 
-impl Request<'_> {
+impl FuzzRequest<'_> {
     fn ask(&self) -> Ask<'_> {
         let facts = Facts {
             method: Some(self.method),
@@ -416,8 +417,8 @@ impl Request<'_> {
     }
 }
 
-impl<'a> Story<'a> {
-    fn new(one: RuleSet, two: RuleSet, files: &'a [File]) -> Story<'a> {
+impl<'a> RequestSequence<'a> {
+    fn new(one: RuleSet, two: RuleSet, files: &'a [File]) -> RequestSequence<'a> {
         assert!(one.rules().len() <= RuleSet::RULES_MAX);
         let ends = |c: char| c.is_whitespace() || "\"'[],{}".contains(c);
         let words = files.iter().flat_map(|file| file.text().split(ends));
@@ -430,12 +431,12 @@ impl<'a> Story<'a> {
         let words = files.iter().flat_map(|file| file.text().split(ends)).take(250);
         let words = words.chain([""]).map(|word| word.trim_end_matches(':')).collect();
         let gatekeepers = [gatekeeper(one), gatekeeper(two)];
-        Story { gatekeepers, paths, words, now: Micros::new(START) }
+        RequestSequence { gatekeepers, paths, words, now: Micros::new(START) }
     }
 
-    fn request(&self, source: &mut Source<'_>) -> Request<'a> {
+    fn request(&self, source: &mut FuzzSource<'_>) -> FuzzRequest<'a> {
         const IPS: [&str; 4] = ["192.0.2.1", "::ffff:10.0.0.1", "2001:db8::1", "127.0.0.1"];
-        Request {
+        FuzzRequest {
             method: source.pick(&["GET", "POST"]),
             path: self.paths[source.below(self.paths.len())],
             ip: Some(source.pick(&IPS))
@@ -449,7 +450,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    fn tell_descriptors(mut self, source: &mut Source<'_>) {
+    fn run_descriptors(mut self, source: &mut FuzzSource<'_>) {
         for _ in 0..40 {
             if source.is_empty() {
                 break;
@@ -460,7 +461,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    fn tell(mut self, source: &mut Source<'_>) {
+    fn run(mut self, source: &mut FuzzSource<'_>) {
         let mut open = Vec::new();
         for _ in 0..40 {
             if source.is_empty() {
@@ -513,7 +514,7 @@ impl<'a> Story<'a> {
         one
     }
 
-    fn decide(&self, request: &Request<'_>) {
+    fn decide(&self, request: &FuzzRequest<'_>) {
         let answer = self.both(|gatekeeper, now| gatekeeper.decide_at(&request.ask(), now));
         check_answer(&answer, request);
         self.check_promise(&answer, request);
@@ -521,7 +522,7 @@ impl<'a> Story<'a> {
 
     fn reserve(
         &self,
-        request: &Request<'_>,
+        request: &FuzzRequest<'_>,
         expires_in_us: u64,
     ) -> Option<([tollgate_rules::ReservationId; 2], bool)> {
         let expires_in = Duration::from_micros(expires_in_us);
@@ -541,7 +542,7 @@ impl<'a> Story<'a> {
     }
 
     /// Whoever waits as long as was said, and is alone, is let in.
-    fn check_promise(&self, answer: &Answer, request: &Request<'_>) {
+    fn check_promise(&self, answer: &Answer, request: &FuzzRequest<'_>) {
         let rules = answer.rules();
         let counts_denied = |name: &str| rules.rule(name).is_none_or(|rule| rule.count_denied);
         let wait = answer.retry_after().as_micros();
@@ -563,10 +564,10 @@ impl<'a> Story<'a> {
 }
 
 /// What holds of every answer.
-fn check_answer(answer: &Answer, request: &Request<'_>) {
+fn check_answer(answer: &Answer, request: &FuzzRequest<'_>) {
     let context = || format!("{request:?}: {answer:?}");
     assert!(answer.limits().len() <= MAX_LIMITS);
-    let enforced = || answer.limits().filter(|one| one.standing == Standing::Enforced);
+    let enforced = || answer.limits().filter(|one| one.enforcement == Enforcement::Enforced);
     let binding = answer.binding();
     if answer.allowed() {
         assert!(enforced().all(|one| one.outcome.allowed), "{}", context());
@@ -574,7 +575,7 @@ fn check_answer(answer: &Answer, request: &Request<'_>) {
         assert!(!request.cannot_wait || answer.delay().is_zero(), "{}", context());
     } else {
         let binding = binding.expect("a refusal names its limit");
-        assert_eq!(binding.standing, Standing::Enforced, "{}", context());
+        assert_eq!(binding.enforcement, Enforcement::Enforced, "{}", context());
         assert!(!answer.retry_after().is_zero(), "{}", context());
         let busy = answer.refusal() == Some(Refusal::Busy);
         assert!(busy || !binding.outcome.allowed, "{}", context());

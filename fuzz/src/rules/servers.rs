@@ -3,10 +3,10 @@
 
 use tollgate_rules::path::{SPELLINGS_MAX, Spellings, normalise};
 
-use super::source::Source;
+use super::source::FuzzSource;
 
 /// A target made of what servers read differently.
-pub(super) fn targets(source: &mut Source<'_>) {
+pub(super) fn targets(source: &mut FuzzSource<'_>) {
     const PIECES: [&str; 22] = [
         "/", "/", "/", "//", "..", ".", "%2e", "%2E%2e", "%2F", "%2f", "\\", "%5C", "%5c", ";",
         ";x=1", "%3B", "a", "login", "%61", "é", "%20", "%",
@@ -37,9 +37,9 @@ pub(super) fn check(raw: &str) {
     }
 }
 
-type Server = fn(&[u8]) -> String;
+type ServerPathFn = fn(&[u8]) -> String;
 
-const SERVERS: [(&str, Server); 8] = [
+const SERVERS: [(&str, ServerPathFn); 8] = [
     ("uvicorn", |raw| written(&split(&decoded(raw, true), b"/"), false)),
     ("nginx", |raw| written(&resolved(split(&decoded(raw, true), b"/"), false), false)),
     ("Express", |raw| written(&split(raw, b"/"), true)),

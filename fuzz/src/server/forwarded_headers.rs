@@ -10,15 +10,15 @@ use tollgate::Micros;
 use tollgate_rules::{RuleSet, Source as Text, compile};
 
 use super::facts::RequestHeaders;
-use super::forwarded::{Forwarded, Style};
-use super::source::Source;
+use super::forwarded::{ForwardAuthProxy, ForwardedRequest};
+use super::source::FuzzSource;
 
 /// A peer, its headers, and what is made of them.
 pub fn forwarded_headers(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let rules = &RULES[source.below(RULES.len())];
     let peer: IpAddr = source.pick(&PEERS).parse().expect("an address");
-    let style = source.pick(&[Style::PassedOn, Style::Nginx]);
+    let style = source.pick(&[ForwardAuthProxy::Standard, ForwardAuthProxy::Nginx]);
     let fields = fields(&mut source);
     let got = read(rules, peer, style, &fields);
     let trusts = peer.to_canonical().to_string() != "203.0.113.9";
@@ -34,7 +34,7 @@ pub fn forwarded_headers(bytes: &[u8]) {
         nothing_counts_but_a_key(rules, peer, style, &fields, &got);
     }
     // What follows a `?` is the client's, and some proxies append it.
-    let longer: Fields = fields.iter().map(with_a_query).collect();
+    let longer: FuzzHeaders = fields.iter().map(with_a_query).collect();
     let again = read(rules, peer, style, &longer);
     if let (Ok(got), Ok(again)) = (got, again) {
         assert_eq!((got.method, got.path), (again.method, again.path), "{fields:?}");
@@ -42,11 +42,11 @@ pub fn forwarded_headers(bytes: &[u8]) {
 }
 
 /// Names in small letters, and values that a header may have.
-type Fields = Vec<(&'static str, Vec<u8>)>;
+type FuzzHeaders = Vec<(&'static str, Vec<u8>)>;
 
 /// What was read, with nothing borrowed.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct OwnedForwarded {
     trusted: bool,
     method: Option<String>,
     path: Option<String>,
@@ -54,7 +54,12 @@ struct Said {
     names: [Option<String>; 3],
 }
 
-fn read(rules: &RuleSet, peer: IpAddr, style: Style, fields: &Fields) -> Result<Said, String> {
+fn read(
+    rules: &RuleSet,
+    peer: IpAddr,
+    style: ForwardAuthProxy,
+    fields: &FuzzHeaders,
+) -> Result<OwnedForwarded, String> {
     let map: HeaderMap = fields
         .iter()
         .map(|(name, value)| {
@@ -63,10 +68,10 @@ fn read(rules: &RuleSet, peer: IpAddr, style: Style, fields: &Fields) -> Result<
         })
         .collect();
     let headers = RequestHeaders(&map);
-    let said = Forwarded::read(&headers, rules, peer, style, Micros::new(0));
+    let said = ForwardedRequest::read(&headers, rules, peer, style, Micros::new(0));
     let said = said.map_err(|twice| twice.0.to_string())?;
     let owned = |text: Option<std::borrow::Cow<'_, str>>| text.map(String::from);
-    Ok(Said {
+    Ok(OwnedForwarded {
         trusted: said.trusted,
         method: owned(said.original.method),
         path: owned(said.original.path),
@@ -76,7 +81,7 @@ fn read(rules: &RuleSet, peer: IpAddr, style: Style, fields: &Fields) -> Result<
 }
 
 /// Whether the field stands there with two values.
-fn stands_twice(fields: &Fields, name: &str) -> bool {
+fn stands_twice(fields: &FuzzHeaders, name: &str) -> bool {
     let values: Vec<_> = fields.iter().filter(|(field, _)| *field == name).collect();
     values.iter().any(|one| values.iter().any(|other| one.1 != other.1))
 }
@@ -85,12 +90,12 @@ fn stands_twice(fields: &Fields, name: &str) -> bool {
 fn nothing_counts_but_a_key(
     rules: &RuleSet,
     peer: IpAddr,
-    style: Style,
-    fields: &Fields,
-    got: &Result<Said, String>,
+    style: ForwardAuthProxy,
+    fields: &FuzzHeaders,
+    got: &Result<OwnedForwarded, String>,
 ) {
     let key = |field: &&(&str, Vec<u8>)| field.0 == "x-api-key";
-    let only_key: Fields = fields.iter().filter(key).cloned().collect();
+    let only_key: FuzzHeaders = fields.iter().filter(key).cloned().collect();
     assert_eq!(&read(rules, peer, style, &only_key), got, "a stranger's header counts: {fields:?}");
     if let Ok(said) = got {
         assert_eq!(said.ip, Some(peer.to_canonical()));
@@ -100,7 +105,7 @@ fn nothing_counts_but_a_key(
 }
 
 /// Method and path by the oracle: the pair of this kind of proxy, unless it has neither.
-fn original(style: Style, fields: &Fields) -> (Option<String>, Option<String>) {
+fn original(style: ForwardAuthProxy, fields: &FuzzHeaders) -> (Option<String>, Option<String>) {
     let first = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|it| &it.1);
     let pair = |prefix: &str| {
         let method = first(&format!("{prefix}-method")).map(|value| escaped(value));
@@ -112,8 +117,8 @@ fn original(style: Style, fields: &Fields) -> (Option<String>, Option<String>) {
     };
     let (forwarded, original) = (pair("x-forwarded"), pair("x-original"));
     let (own, other) = match style {
-        Style::PassedOn => (forwarded, original),
-        Style::Nginx => (original, forwarded),
+        ForwardAuthProxy::Standard => (forwarded, original),
+        ForwardAuthProxy::Nginx => (original, forwarded),
     };
     if own == (None, None) { other } else { own }
 }
@@ -178,8 +183,8 @@ const NAMES: [&str; 15] = [
     "x-tollgate-status",
 ];
 
-fn fields(source: &mut Source<'_>) -> Fields {
-    let mut fields = Fields::new();
+fn fields(source: &mut FuzzSource<'_>) -> FuzzHeaders {
+    let mut fields = FuzzHeaders::new();
     for _ in 0..source.below(8) {
         let name = source.pick(&NAMES);
         let mut value = Vec::new();

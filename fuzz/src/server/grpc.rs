@@ -10,25 +10,25 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Descrip
 use prost::Message;
 use tollgate_rules::descriptors::Unit;
 
+use super::escape_non_utf8;
 use super::frame::{self, FrameError, MESSAGE_BYTES_MAX};
 use super::messages::RateLimitRequest;
 use super::response::{
-    DescriptorStatus, RateLimit, Verdict, write_body, write_header, write_overall, write_status,
+    DescriptorStatus, RlsCode, RlsLimit, write_body, write_header, write_overall_code, write_status,
 };
-use super::source::Source;
-use super::spelt;
+use super::source::FuzzSource;
 
 /// The bytes as a body, as a message, and as choices of what either is made of.
 pub fn grpc(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     match source.below(6) {
         0 => check_frame(source.rest()),
         1 => check_request(source.rest()),
         2 => check_response(&mut source),
         3 => {
             let message = request(&mut source);
-            let framed = frame::close(0, |out| out.extend_from_slice(&message));
-            assert_eq!(frame::open(&framed).as_deref(), Ok(&message[..]));
+            let framed = frame::encode(0, |out| out.extend_from_slice(&message));
+            assert_eq!(frame::decode(&framed).as_deref(), Ok(&message[..]));
             check_frame(&damaged(&mut source, framed.to_vec()));
         }
         4 => check_request(&request(&mut source)),
@@ -41,17 +41,17 @@ pub fn grpc(bytes: &[u8]) {
 
 /// Five bytes of prefix, and as many behind it as they say.
 fn check_frame(body: &[u8]) {
-    let got = frame::open(&Bytes::copy_from_slice(body));
+    let got = frame::decode(&Bytes::copy_from_slice(body));
     let said = body
         .get(1..5)
         .map(|length| length.iter().fold(0_usize, |length, byte| length << 8 | usize::from(*byte)));
     let want = match (body.first(), said) {
-        (_, None) => Err(FrameError::BrokenOff),
+        (_, None) => Err(FrameError::Truncated),
         (Some(1), _) => Err(FrameError::Compressed),
-        (Some(2..), _) => Err(FrameError::NoFlag),
+        (Some(2..), _) => Err(FrameError::InvalidFlag),
         (_, Some(said)) if said > MESSAGE_BYTES_MAX => Err(FrameError::TooLong),
-        (_, Some(said)) if body.len() < 5 + said => Err(FrameError::BrokenOff),
-        (_, Some(said)) if body.len() > 5 + said => Err(FrameError::More),
+        (_, Some(said)) if body.len() < 5 + said => Err(FrameError::Truncated),
+        (_, Some(said)) if body.len() > 5 + said => Err(FrameError::TrailingBytes),
         _ => Ok(&body[5..]),
     };
     assert_eq!(got.as_deref().map_err(|error| *error), want, "{body:?}");
@@ -59,7 +59,8 @@ fn check_frame(body: &[u8]) {
 
 /// Both refuse, or both read the same; and where texts are text, Envoy's messages are the same, too.
 fn check_request(message: &[u8]) {
-    let (got, want) = (RateLimitRequest::read(message), known::Request::decode(message));
+    let (got, want) =
+        (RateLimitRequest::read(message), prost_messages::ProstRequest::decode(message));
     let (got, want) = match (got, want) {
         (Ok(got), Ok(want)) => (got, want),
         (Err(_), Err(_)) => return,
@@ -68,12 +69,15 @@ fn check_request(message: &[u8]) {
     if let Ok(theirs) = theirs::RateLimitRequest::decode(message) {
         assert_eq!((got.domain.as_ref(), got.hits_addend), (&*theirs.domain, theirs.hits_addend));
     }
-    assert_eq!((got.domain, got.hits_addend), (spelt(&want.domain), want.hits_addend));
+    assert_eq!((got.domain, got.hits_addend), (escape_non_utf8(&want.domain), want.hits_addend));
     assert_eq!(got.descriptors.len(), want.descriptors.len(), "{message:?}");
     for (got, want) in got.descriptors.iter().zip(&want.descriptors) {
         let ours: Vec<_> = got.entries.iter().map(|one| (&*one.key, &*one.value)).collect();
-        let others: Vec<_> =
-            want.entries.iter().map(|one| (spelt(&one.key), spelt(&one.value))).collect();
+        let others: Vec<_> = want
+            .entries
+            .iter()
+            .map(|one| (escape_non_utf8(&one.key), escape_non_utf8(&one.value)))
+            .collect();
         let others: Vec<_> = others.iter().map(|(key, value)| (&**key, &**value)).collect();
         assert_eq!(ours, others, "{message:?}");
         let ours = got.limit.map(|limit| (limit.requests_per_unit, limit.unit));
@@ -89,33 +93,33 @@ fn check_request(message: &[u8]) {
 }
 
 /// The request as a library reads it, texts as bytes: those that are no text are no mistake here.
-mod known {
+mod prost_messages {
     use prost::Message;
 
     #[derive(Clone, PartialEq, Message)]
-    pub(super) struct Request {
+    pub(super) struct ProstRequest {
         #[prost(bytes = "vec", tag = "1")]
         pub(super) domain: Vec<u8>,
         #[prost(message, repeated, tag = "2")]
-        pub(super) descriptors: Vec<Descriptor>,
+        pub(super) descriptors: Vec<ProstDescriptor>,
         #[prost(uint32, tag = "3")]
         pub(super) hits_addend: u32,
     }
 
     #[derive(Clone, PartialEq, Message)]
-    pub(super) struct Descriptor {
+    pub(super) struct ProstDescriptor {
         #[prost(message, repeated, tag = "1")]
-        pub(super) entries: Vec<Entry>,
+        pub(super) entries: Vec<ProstEntry>,
         #[prost(message, optional, tag = "2")]
-        pub(super) limit: Option<Limit>,
+        pub(super) limit: Option<ProstLimit>,
         #[prost(message, optional, tag = "3")]
-        pub(super) hits_addend: Option<Wrapped>,
+        pub(super) hits_addend: Option<ProstUInt64Value>,
         #[prost(bool, tag = "4")]
         pub(super) is_negative_hits: bool,
     }
 
     #[derive(Clone, PartialEq, Message)]
-    pub(super) struct Entry {
+    pub(super) struct ProstEntry {
         #[prost(bytes = "vec", tag = "1")]
         pub(super) key: Vec<u8>,
         #[prost(bytes = "vec", tag = "2")]
@@ -123,7 +127,7 @@ mod known {
     }
 
     #[derive(Clone, Copy, PartialEq, Message)]
-    pub(super) struct Limit {
+    pub(super) struct ProstLimit {
         #[prost(uint32, tag = "1")]
         pub(super) requests_per_unit: u32,
         #[prost(int32, tag = "2")]
@@ -131,21 +135,21 @@ mod known {
     }
 
     #[derive(Clone, Copy, PartialEq, Message)]
-    pub(super) struct Wrapped {
+    pub(super) struct ProstUInt64Value {
         #[prost(uint64, tag = "1")]
         pub(super) value: u64,
     }
 }
 
 /// A response of any content, read back.
-fn check_response(source: &mut Source<'_>) {
+fn check_response(source: &mut FuzzSource<'_>) {
     const NAMES: [&str; 4] = ["", "api", "a name that is longer than most", "\u{e9}"];
     let over = source.one_in(2);
-    let verdict = |over| if over { Verdict::OverLimit } else { Verdict::Ok };
+    let verdict = |over| if over { RlsCode::OverLimit } else { RlsCode::Ok };
     let statuses: Vec<_> = (0..source.below(5))
         .map(|_| DescriptorStatus {
-            verdict: verdict(source.one_in(2)),
-            current_limit: source.one_in(2).then(|| RateLimit {
+            code: verdict(source.one_in(2)),
+            current_limit: source.one_in(2).then(|| RlsLimit {
                 name: source.pick(&NAMES),
                 requests_per_unit: source.number() as u32,
                 unit: source.one_in(2).then(|| source.pick(&Unit::ALL)),
@@ -157,7 +161,7 @@ fn check_response(source: &mut Source<'_>) {
     let value = "v".repeat(source.below(200) * source.below(200));
     let body = vec![source.byte(); source.below(200) * source.below(200)];
     let mut written = Vec::new();
-    write_overall(&mut written, verdict(over));
+    write_overall_code(&mut written, verdict(over));
     statuses.iter().for_each(|status| write_status(&mut written, status));
     write_header(&mut written, "x-name", |out| out.extend_from_slice(value.as_bytes()));
     write_body(&mut written, |out| out.extend_from_slice(&body));
@@ -174,7 +178,7 @@ fn check_response(source: &mut Source<'_>) {
 }
 
 fn check_status(read: &TheirStatus, meant: &DescriptorStatus<'_>) {
-    assert_eq!(read.code, 1 + i32::from(meant.verdict == Verdict::OverLimit));
+    assert_eq!(read.code, 1 + i32::from(meant.code == RlsCode::OverLimit));
     assert_eq!(read.limit_remaining, meant.limit_remaining);
     let reset = read.duration_until_reset.as_ref().map(|reset| (reset.seconds as u64, reset.nanos));
     assert_eq!(reset, meant.reset_after_s.map(|seconds| (seconds, 0)));
@@ -190,7 +194,7 @@ fn check_status(read: &TheirStatus, meant: &DescriptorStatus<'_>) {
 }
 
 /// A request of any content, with fields that nobody knows among the others.
-fn request(source: &mut Source<'_>) -> Vec<u8> {
+fn request(source: &mut FuzzSource<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..source.below(5) {
         match source.below(5) {
@@ -206,7 +210,7 @@ fn request(source: &mut Source<'_>) -> Vec<u8> {
     out
 }
 
-fn descriptor(source: &mut Source<'_>) -> Vec<u8> {
+fn descriptor(source: &mut FuzzSource<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..source.below(5) {
         match source.below(6) {
@@ -235,7 +239,7 @@ fn descriptor(source: &mut Source<'_>) -> Vec<u8> {
 }
 
 /// A field of another number or another kind: skipped, or refused.
-fn unknown(source: &mut Source<'_>, out: &mut Vec<u8>) {
+fn unknown(source: &mut FuzzSource<'_>, out: &mut Vec<u8>) {
     let field = source.pick(&[0, 1, 2, 3, 4, 5, 15, 16, 0x1fff_ffff]);
     let kind = source.below(8) as u64;
     varint(out, field << 3 | kind);
@@ -243,7 +247,7 @@ fn unknown(source: &mut Source<'_>, out: &mut Vec<u8>) {
     out.extend((0..length).map(|_| source.byte()));
 }
 
-fn text(source: &mut Source<'_>) -> Vec<u8> {
+fn text(source: &mut FuzzSource<'_>) -> Vec<u8> {
     let length = source.below(6);
     match source.one_in(3) {
         true => (0..length).map(|_| source.byte()).collect(),
@@ -273,7 +277,7 @@ fn varint(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Some bytes changed, some cut off.
-fn damaged(source: &mut Source<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
+fn damaged(source: &mut FuzzSource<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     for _ in 0..source.below(4) {
         if !bytes.is_empty() {
             let at = source.below(bytes.len());

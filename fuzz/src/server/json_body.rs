@@ -14,38 +14,42 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tollgate::time::MAX_EXACT;
 
-use super::json::{Asked, BATCH_MAX, CHECK, COMMIT, Fields, REFUND, RESERVE, read_batch};
-use super::source::Source;
+use super::json::{
+    BATCH_MAX, BodyFieldSet, CHECK_FIELDS, COMMIT_FIELDS, CheckBody, REFUND_FIELDS, RESERVE_FIELDS,
+    read_batch,
+};
+use super::source::FuzzSource;
 
 /// The bytes as a body, and as choices of what a body is made of.
 pub fn json_body(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let body = match source.below(4) {
         0 => source.rest().to_vec(),
         _ => body(&mut source),
     };
-    for fields in [CHECK, RESERVE, COMMIT, REFUND] {
+    for fields in [CHECK_FIELDS, RESERVE_FIELDS, COMMIT_FIELDS, REFUND_FIELDS] {
         check_one(&body, fields);
     }
     check_batch(&body);
 }
 
-fn check_one(body: &[u8], fields: Fields) {
-    let got = Asked::read(body, fields);
+fn check_one(body: &[u8], fields: BodyFieldSet) {
+    let got = CheckBody::read(body, fields);
     let want = match body {
-        [] => Ok(Asked::default()),
-        _ => tree(body).and_then(|tree| asked(&tree, fields)),
+        [] => Ok(CheckBody::default()),
+        _ => read_json(body).and_then(|tree| expected_body(&tree, fields)),
     };
     compare(body, got, want);
 }
 
 fn check_batch(body: &[u8]) {
-    let want = tree(body).and_then(|tree| match tree {
-        Tree::List(list) if list.len() <= BATCH_MAX => {
-            let read: Result<Vec<_>, Refused> = list.iter().map(|one| asked(one, CHECK)).collect();
-            read.map_err(|_| Refused::Somehow)
+    let want = read_json(body).and_then(|tree| match tree {
+        OracleJson::List(list) if list.len() <= BATCH_MAX => {
+            let read: Result<Vec<_>, ExpectedRefusal> =
+                list.iter().map(|one| expected_body(one, CHECK_FIELDS)).collect();
+            read.map_err(|_| ExpectedRefusal::Unspecified)
         }
-        _ => Err(Refused::Somehow),
+        _ => Err(ExpectedRefusal::Unspecified),
     });
     compare(body, read_batch(body), want);
 }
@@ -54,7 +58,7 @@ fn check_batch(body: &[u8]) {
 fn compare<T: fmt::Debug + PartialEq>(
     body: &[u8],
     got: Result<T, String>,
-    want: Result<T, Refused>,
+    want: Result<T, ExpectedRefusal>,
 ) {
     let text = String::from_utf8_lossy(body);
     match (got, want) {
@@ -64,7 +68,7 @@ fn compare<T: fmt::Debug + PartialEq>(
     }
 }
 
-fn check_problem(problem: &str, why: &Refused, body: &[u8]) {
+fn check_problem(problem: &str, why: &ExpectedRefusal, body: &[u8]) {
     if let Some(at) = problem.strip_prefix("The body is not UTF-8: see byte ") {
         let good = std::str::from_utf8(body).expect_err("it is UTF-8").valid_up_to();
         assert_eq!(at, format!("{good}."), "{problem}");
@@ -78,7 +82,7 @@ fn check_problem(problem: &str, why: &Refused, body: &[u8]) {
     assert!((1..=lines).contains(&numbers[0]) && numbers[1] <= body.len() + 1, "{problem}");
     assert!(said.len() > 1 && said.ends_with('.'), "{problem}");
     assert!(said.len() <= 6 * body.len() + 300, "{problem}");
-    if let Refused::Field(name) = why {
+    if let ExpectedRefusal::Field(name) = why {
         // What is wrong inside of the headers is said of one of them.
         let named = said.contains(&format!("{name:?}"));
         assert!(named || (name == "headers" && said.contains("header")), "{problem}: {name:?}");
@@ -87,144 +91,150 @@ fn check_problem(problem: &str, why: &Refused, body: &[u8]) {
 
 /// Why a body should be refused.
 #[derive(Debug)]
-enum Refused {
+enum ExpectedRefusal {
     /// It is no JSON, or of another shape; or several things are wrong, and the first counts.
-    Somehow,
+    Unspecified,
     /// The only thing that is wrong is this field.
     Field(String),
 }
 
 /// JSON with its duplicate keys, which `serde_json::Value` forgets.
 #[derive(Clone, Debug, PartialEq)]
-enum Tree {
+enum OracleJson {
     Null,
     Text(String),
     Number(Option<u64>),
-    List(Vec<Tree>),
-    Map(Vec<(String, Tree)>),
+    List(Vec<OracleJson>),
+    Map(Vec<(String, OracleJson)>),
     Bool,
 }
 
 /// As deep as `serde_json` itself goes.
 const DEPTH_MAX: usize = 127;
 
-fn tree(body: &[u8]) -> Result<Tree, Refused> {
-    let raw: &RawValue = serde_json::from_slice(body).map_err(|_| Refused::Somehow)?;
-    branch(raw.get(), DEPTH_MAX).ok_or(Refused::Somehow)
+fn read_json(body: &[u8]) -> Result<OracleJson, ExpectedRefusal> {
+    let raw: &RawValue = serde_json::from_slice(body).map_err(|_| ExpectedRefusal::Unspecified)?;
+    read_value(raw.get(), DEPTH_MAX).ok_or(ExpectedRefusal::Unspecified)
 }
 
 /// One value of the tree. Value by value, because `serde_json` gives the bytes of a string, and with them
 /// the halves of surrogate pairs, only to those who know that it is one.
-fn branch(text: &str, depth: usize) -> Option<Tree> {
+fn read_value(text: &str, depth: usize) -> Option<OracleJson> {
     let depth = depth.checked_sub(1)?;
     Some(match text.as_bytes().first()? {
-        b'"' => Tree::Text(serde_json::from_str::<Text>(text).ok()?.0),
+        b'"' => OracleJson::Text(serde_json::from_str::<OracleText>(text).ok()?.0),
         b'[' => {
             let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-            Tree::List(items.iter().map(|item| branch(item.get(), depth)).collect::<Option<_>>()?)
+            OracleJson::List(
+                items.iter().map(|item| read_value(item.get(), depth)).collect::<Option<_>>()?,
+            )
         }
         b'{' => {
-            let Members(members) = serde_json::from_str(text).ok()?;
-            let member =
-                |(Text(name), value): (Text, &RawValue)| Some((name, branch(value.get(), depth)?));
-            Tree::Map(members.into_iter().map(member).collect::<Option<_>>()?)
+            let OracleMembers(members) = serde_json::from_str(text).ok()?;
+            let member = |(OracleText(name), value): (OracleText, &RawValue)| {
+                Some((name, read_value(value.get(), depth)?))
+            };
+            OracleJson::Map(members.into_iter().map(member).collect::<Option<_>>()?)
         }
         _ => match serde_json::from_str(text).ok()? {
-            serde_json::Value::Null => Tree::Null,
-            serde_json::Value::Bool(_) => Tree::Bool,
-            serde_json::Value::Number(number) => Tree::Number(number.as_u64()),
+            serde_json::Value::Null => OracleJson::Null,
+            serde_json::Value::Bool(_) => OracleJson::Bool,
+            serde_json::Value::Number(number) => OracleJson::Number(number.as_u64()),
             _ => return None,
         },
     })
 }
 
 /// A string. One with half of a surrogate pair is no text: its bytes that are not ASCII are escaped.
-struct Text(String);
+struct OracleText(String);
 
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
-        from.deserialize_bytes(TextVisitor)
+impl<'de> Deserialize<'de> for OracleText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OracleText, D::Error> {
+        from.deserialize_bytes(OracleTextVisitor)
     }
 }
 
-struct TextVisitor;
+struct OracleTextVisitor;
 
-impl Visitor<'_> for TextVisitor {
-    type Value = Text;
+impl Visitor<'_> for OracleTextVisitor {
+    type Value = OracleText;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string")
     }
 
-    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<OracleText, E> {
         let escaped = |byte: &u8| match byte.is_ascii() {
             true => char::from(*byte).to_string(),
             false => format!("%{byte:02X}"),
         };
         let text = std::str::from_utf8(bytes).map(String::from);
-        Ok(Text(text.unwrap_or_else(|_| bytes.iter().map(escaped).collect())))
+        Ok(OracleText(text.unwrap_or_else(|_| bytes.iter().map(escaped).collect())))
     }
 }
 
 /// An object, with the names that stand in it twice.
-struct Members<'a>(Vec<(Text, &'a RawValue)>);
+struct OracleMembers<'a>(Vec<(OracleText, &'a RawValue)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Members<'a>, D::Error> {
-        from.deserialize_map(MembersVisitor(PhantomData))
+impl<'de: 'a, 'a> Deserialize<'de> for OracleMembers<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OracleMembers<'a>, D::Error> {
+        from.deserialize_map(OracleMembersVisitor(PhantomData))
     }
 }
 
-struct MembersVisitor<'a>(PhantomData<&'a ()>);
+struct OracleMembersVisitor<'a>(PhantomData<&'a ()>);
 
-impl<'de: 'a, 'a> Visitor<'de> for MembersVisitor<'a> {
-    type Value = Members<'a>;
+impl<'de: 'a, 'a> Visitor<'de> for OracleMembersVisitor<'a> {
+    type Value = OracleMembers<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members<'a>, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<OracleMembers<'a>, M::Error> {
         let mut members = Vec::new();
         while let Some(member) = map.next_entry()? {
             members.push(member);
         }
-        Ok(Members(members))
+        Ok(OracleMembers(members))
     }
 }
 
 /// What a tree asks for.
-fn asked(tree: &Tree, fields: Fields) -> Result<Asked<'static>, Refused> {
-    let Tree::Map(entries) = tree else { return Err(Refused::Somehow) };
-    let mut asked = Asked::default();
+fn expected_body(
+    tree: &OracleJson,
+    fields: BodyFieldSet,
+) -> Result<CheckBody<'static>, ExpectedRefusal> {
+    let OracleJson::Map(entries) = tree else { return Err(ExpectedRefusal::Unspecified) };
+    let mut asked = CheckBody::default();
     let mut wrong = Vec::new();
     for (index, (name, value)) in entries.iter().enumerate() {
         let again = entries[..index].iter().any(|(other, _)| other == name);
         let known = fields.names().contains(&name.as_str());
-        if again || !known || !set(&mut asked, name, value) {
+        if again || !known || !set_field(&mut asked, name, value) {
             wrong.push(name.clone());
         }
     }
     match wrong.len() {
         0 => Ok(asked),
-        1 => Err(Refused::Field(wrong.remove(0))),
-        _ => Err(Refused::Somehow),
+        1 => Err(ExpectedRefusal::Field(wrong.remove(0))),
+        _ => Err(ExpectedRefusal::Unspecified),
     }
 }
 
 /// Takes one field over, or says that it is of a wrong type.
-fn set(asked: &mut Asked<'static>, name: &str, value: &Tree) -> bool {
+fn set_field(asked: &mut CheckBody<'static>, name: &str, value: &OracleJson) -> bool {
     let text = |place: &mut Option<Cow<'static, str>>| match value {
-        Tree::Null => true,
-        Tree::Text(text) => {
+        OracleJson::Null => true,
+        OracleJson::Text(text) => {
             *place = Some(Cow::Owned(text.clone()));
             true
         }
         _ => false,
     };
     let number = |place: &mut Option<u64>| match value {
-        Tree::Null => true,
-        Tree::Number(Some(number)) if *number <= MAX_EXACT => {
+        OracleJson::Null => true,
+        OracleJson::Number(Some(number)) if *number <= MAX_EXACT => {
             *place = Some(*number);
             true
         }
@@ -244,8 +254,8 @@ fn set(asked: &mut Asked<'static>, name: &str, value: &Tree) -> bool {
         "cost" => number(&mut asked.cost),
         "expires_in_ms" => number(&mut asked.expires_in_ms),
         "ip" => match value {
-            Tree::Null => true,
-            Tree::Text(text) => {
+            OracleJson::Null => true,
+            OracleJson::Text(text) => {
                 asked.ip = text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
                 asked.ip.is_some()
             }
@@ -257,10 +267,10 @@ fn set(asked: &mut Asked<'static>, name: &str, value: &Tree) -> bool {
 }
 
 /// At most a hundred, each name once in any case of letters; null is none.
-fn headers(asked: &mut Asked<'static>, value: &Tree) -> bool {
+fn headers(asked: &mut CheckBody<'static>, value: &OracleJson) -> bool {
     let entries = match value {
-        Tree::Null => return true,
-        Tree::Map(entries) => entries,
+        OracleJson::Null => return true,
+        OracleJson::Map(entries) => entries,
         _ => return false,
     };
     let mut names = Vec::new();
@@ -271,8 +281,8 @@ fn headers(asked: &mut Asked<'static>, value: &Tree) -> bool {
             return false;
         }
         match value {
-            Tree::Null => {}
-            Tree::Text(text) => {
+            OracleJson::Null => {}
+            OracleJson::Text(text) => {
                 names.push(lower);
                 asked.headers.push((name.clone().into(), text.clone().into()));
             }
@@ -283,7 +293,7 @@ fn headers(asked: &mut Asked<'static>, value: &Tree) -> bool {
 }
 
 /// Something like a body.
-fn body(source: &mut Source<'_>) -> Vec<u8> {
+fn body(source: &mut FuzzSource<'_>) -> Vec<u8> {
     let mut text = match source.below(4) {
         0 => list(source),
         _ => object(source),
@@ -302,7 +312,7 @@ fn body(source: &mut Source<'_>) -> Vec<u8> {
     body
 }
 
-fn list(source: &mut Source<'_>) -> String {
+fn list(source: &mut FuzzSource<'_>) -> String {
     if source.one_in(64) {
         return format!("[{}]", vec!["{}"; 998 + source.below(5)].join(","));
     }
@@ -329,7 +339,7 @@ const NAMES: [&str; 16] = [
     "pa\\/th",
 ];
 
-fn object(source: &mut Source<'_>) -> String {
+fn object(source: &mut FuzzSource<'_>) -> String {
     let mut text = String::from("{");
     for index in 0..source.below(6) {
         if index > 0 {
@@ -351,14 +361,14 @@ fn object(source: &mut Source<'_>) -> String {
     text
 }
 
-fn fields(source: &mut Source<'_>) -> String {
+fn fields(source: &mut FuzzSource<'_>) -> String {
     if source.one_in(16) {
         let many = 98 + source.below(5);
         let names: Vec<String> = (0..many).map(|number| format!("\"h{number}\":\"\"")).collect();
         return format!("{{{}}}", names.join(","));
     }
     let names = ["x-a", "X-A", "x-b", "", "é", "\\u0078-a"];
-    let field = |source: &mut Source<'_>| {
+    let field = |source: &mut FuzzSource<'_>| {
         let value = if source.one_in(6) { any(source) } else { string(source) };
         format!("\"{}\":{value}", source.pick(&names))
     };
@@ -366,7 +376,7 @@ fn fields(source: &mut Source<'_>) -> String {
     format!("{{{}}}", all.join(","))
 }
 
-fn number(source: &mut Source<'_>) -> String {
+fn number(source: &mut FuzzSource<'_>) -> String {
     const NUMBERS: [&str; 14] = [
         "9007199254740991",
         "9007199254740992",
@@ -390,7 +400,7 @@ fn number(source: &mut Source<'_>) -> String {
     }
 }
 
-fn string(source: &mut Source<'_>) -> String {
+fn string(source: &mut FuzzSource<'_>) -> String {
     const PIECES: [&str; 18] = [
         "a",
         "/",
@@ -415,7 +425,7 @@ fn string(source: &mut Source<'_>) -> String {
     format!("\"{text}\"")
 }
 
-fn any(source: &mut Source<'_>) -> String {
+fn any(source: &mut FuzzSource<'_>) -> String {
     match source.below(8) {
         0 => source.pick(&["null", "true", "false", "nul", "{}", "[]", "", "'a'"]).into(),
         1 => number(source),

@@ -17,8 +17,10 @@ mod json;
 mod json_body;
 #[path = "../../../crates/tollgate-cli/src/data_plane/envoy/messages.rs"]
 mod messages;
-#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/reading.rs"]
-mod reading;
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/protobuf_reader.rs"]
+mod protobuf_reader;
+#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/protobuf_writer.rs"]
+mod protobuf_writer;
 #[path = "../../../crates/tollgate-cli/src/data_plane/resp/request/mod.rs"]
 mod request;
 mod resp_commands;
@@ -26,10 +28,8 @@ mod resp_commands;
 mod response;
 #[path = "../source.rs"]
 mod source;
-#[path = "../../../crates/tollgate-cli/src/data_plane/envoy/wire.rs"]
-mod wire;
 
-use facts::spelt;
+use facts::escape_non_utf8;
 
 pub use forwarded_headers::forwarded_headers;
 pub use grpc::grpc;

@@ -2,15 +2,16 @@
 //! what was put together as a command comes out as it went in.
 
 use super::request::{
-    ARG_BYTES_MAX, ARGS_MAX, COMMAND_BYTES_MAX, INLINE_BYTES_MAX, Parser, ProtocolError, Step,
+    ARG_BYTES_MAX, ARGS_MAX, COMMAND_BYTES_MAX, CommandParser, INLINE_BYTES_MAX, ParserStep,
+    ProtocolError,
 };
-use super::source::Source;
+use super::source::FuzzSource;
 
-type Command = Vec<Vec<u8>>;
+type CommandWords = Vec<Vec<u8>>;
 
 /// The bytes as they are, or as choices of what commands are made of.
 pub fn resp_commands(bytes: &[u8]) {
-    let mut source = Source::new(bytes);
+    let mut source = FuzzSource::new(bytes);
     let stranger = source.one_in(4);
     let step = 1 + source.below(40);
     match source.below(3) {
@@ -34,7 +35,11 @@ pub fn resp_commands(bytes: &[u8]) {
 }
 
 /// Reads in three ways.
-fn compare(bytes: &[u8], step: usize, stranger: bool) -> (Vec<Command>, Option<ProtocolError>) {
+fn compare(
+    bytes: &[u8],
+    step: usize,
+    stranger: bool,
+) -> (Vec<CommandWords>, Option<ProtocolError>) {
     let whole = read(bytes, bytes.len().max(1), stranger);
     for step in [1, step] {
         let pieces = read(bytes, step, stranger);
@@ -43,35 +48,35 @@ fn compare(bytes: &[u8], step: usize, stranger: bool) -> (Vec<Command>, Option<P
     whole
 }
 
-fn read(bytes: &[u8], step: usize, stranger: bool) -> (Vec<Command>, Option<ProtocolError>) {
-    let mut parser = Parser::default();
+fn read(bytes: &[u8], step: usize, stranger: bool) -> (Vec<CommandWords>, Option<ProtocolError>) {
+    let mut parser = CommandParser::default();
     let (mut commands, mut begin, mut end) = (Vec::new(), 0, 0);
     loop {
         let unread = &bytes[begin..end];
         match parser.next(unread, stranger) {
-            Ok(Step::More) => {
+            Ok(ParserStep::NeedMore) => {
                 assert!(unread.len() < COMMAND_BYTES_MAX, "nothing larger is waited for");
                 if end == bytes.len() {
                     return (commands, None);
                 }
                 end = (end + step).min(bytes.len());
             }
-            Ok(Step::Nothing(length)) => {
+            Ok(ParserStep::Skip(length)) => {
                 assert!((1..=unread.len()).contains(&length));
                 begin += length;
             }
-            Ok(Step::Command(length)) => {
+            Ok(ParserStep::Command(length)) => {
                 assert!((1..=unread.len().min(COMMAND_BYTES_MAX)).contains(&length));
                 let args = parser.args(unread);
                 assert!((1..=ARGS_MAX).contains(&args.len()));
-                let command: Command = args.from(0).map(<[u8]>::to_vec).collect();
+                let command: CommandWords = args.from(0).map(<[u8]>::to_vec).collect();
                 assert!(command.iter().all(|arg| arg.len() <= ARG_BYTES_MAX));
                 assert_eq!(args.get(0), Some(&command[0][..]));
                 assert_eq!(args.get(args.len()), None);
-                if parser.was_line() {
+                if parser.was_inline() {
                     assert!(length <= INLINE_BYTES_MAX + 2);
                 } else {
-                    let (from, to) = args.place(0);
+                    let (from, to) = args.range(0);
                     assert_eq!(&unread[from as usize..to as usize], &command[0][..]);
                 }
                 commands.push(command);
@@ -83,7 +88,7 @@ fn read(bytes: &[u8], step: usize, stranger: bool) -> (Vec<Command>, Option<Prot
 }
 
 /// Something that commands are made of, right or nearly.
-fn piece(source: &mut Source<'_>, sent: &mut Vec<u8>) {
+fn piece(source: &mut FuzzSource<'_>, sent: &mut Vec<u8>) {
     match source.below(12) {
         0 => sent.extend(format!("*{}\r\n", source.below(5)).into_bytes()),
         1 => {
@@ -106,11 +111,12 @@ fn piece(source: &mut Source<'_>, sent: &mut Vec<u8>) {
 }
 
 /// Commands of any bytes.
-fn commands(source: &mut Source<'_>) -> Vec<Command> {
+fn commands(source: &mut FuzzSource<'_>) -> Vec<CommandWords> {
     let mut commands = Vec::new();
     for _ in 0..source.below(6) {
         let count = 1 + source.below(7);
-        let arg = |source: &mut Source<'_>| (0..source.below(9)).map(|_| source.byte()).collect();
+        let arg =
+            |source: &mut FuzzSource<'_>| (0..source.below(9)).map(|_| source.byte()).collect();
         commands.push((0..count).map(|_| arg(source)).collect());
     }
     commands

@@ -1,11 +1,11 @@
 use super::*;
-use crate::random::Random;
+use crate::random::SplitMix64;
 
-const TEN_A_SECOND: Bound = Bound { burst: 5, units: 10, period_us: 1_000_000 };
+const TEN_A_SECOND: BucketBound = BucketBound { burst: 5, units: 10, period_us: 1_000_000 };
 
 /// Admitted calls of cost 1, from (asked, answered) in milliseconds.
-fn admitted(times_ms: &[(u64, u64)]) -> Vec<Call> {
-    let call = |&(asked, answered)| Call {
+fn admitted(times_ms: &[(u64, u64)]) -> Vec<ObservedCall> {
+    let call = |&(asked, answered)| ObservedCall {
         asked_us: asked * 1_000,
         answered_us: answered * 1_000,
         cost: 1,
@@ -16,8 +16,8 @@ fn admitted(times_ms: &[(u64, u64)]) -> Vec<Call> {
 
 /// A bucket that decides at an instant between asking and answering; `extra` are let in that should
 /// not be, all at once in the middle.
-fn traffic(seed: u64, extra: u64) -> Vec<Call> {
-    let mut random = Random::seeded(seed);
+fn traffic(seed: u64, extra: u64) -> Vec<ObservedCall> {
+    let mut random = SplitMix64::seeded(seed);
     let (mut level, mut last_us) = (5_000_000_u64, 0);
     let mut calls = Vec::new();
     let mut decided_us = 0;
@@ -29,7 +29,7 @@ fn traffic(seed: u64, extra: u64) -> Vec<Call> {
         let planted = (1_000..1_000 + extra).contains(&n);
         let fits = level >= cost * 1_000_000;
         level -= if fits { cost * 1_000_000 } else { 0 };
-        calls.push(Call {
+        calls.push(ObservedCall {
             asked_us: decided_us.saturating_sub(random.below(3_000)),
             answered_us: decided_us + random.below(3_000),
             cost,
@@ -48,7 +48,7 @@ fn a_burst_and_what_comes_back_are_kept_to_the_microsecond() {
     let mut wrong = right.clone();
     (wrong[6].asked_us, wrong[6].answered_us) = (199_999, 199_999);
     let found = never_above(TEN_A_SECOND, &wrong).unwrap_err();
-    assert_eq!(found, Over { from_us: 0, to_us: 199_999, admitted: 7, possible: 6 });
+    assert_eq!(found, OverAdmission { from_us: 0, to_us: 199_999, admitted: 7, possible: 6 });
     assert_eq!(excess(TEN_A_SECOND, &wrong), 1);
 }
 
@@ -102,7 +102,7 @@ fn one_pass_finds_what_every_interval_finds() {
         for from in &calls {
             for to in calls.iter().filter(|to| to.answered_us >= from.asked_us) {
                 let (s, e) = (from.asked_us, to.answered_us);
-                let inside = |it: &&Call| it.asked_us >= s && it.answered_us <= e;
+                let inside = |it: &&ObservedCall| it.asked_us >= s && it.answered_us <= e;
                 let spent: u64 = calls.iter().filter(inside).map(|it| it.cost).sum();
                 let possible = 5_000_000 + 10 * i128::from(e - s);
                 most = most.max(i128::from(spent) * 1_000_000 - possible);

@@ -7,18 +7,18 @@ use std::path::Path;
 
 /// The files of one example. Bound: those that the test names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Example {
+pub struct ExampleFiles {
     files: Vec<(String, String)>,
 }
 
-impl Example {
+impl ExampleFiles {
     /// Reads `examples/FOLDER/NAME` for each name; the first is the one a proxy is started with.
     ///
     /// # Panics
     ///
     /// If there is no such file.
     #[must_use]
-    pub fn read(folder: &str, names: &[&str]) -> Example {
+    pub fn read(folder: &str, names: &[&str]) -> ExampleFiles {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(folder);
         let read = |name: &&str| {
             let path = examples.join(name);
@@ -26,7 +26,7 @@ impl Example {
             let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             ((*name).to_owned(), text)
         };
-        Example { files: names.iter().map(read).collect() }
+        ExampleFiles { files: names.iter().map(read).collect() }
     }
 
     /// Writes `to` wherever `from` stands; port 3000 does not stand in 30001.
@@ -35,7 +35,7 @@ impl Example {
     ///
     /// If it stands in none of the files: the example is no longer what the test believes.
     #[must_use]
-    pub fn put(mut self, from: &str, to: impl Display) -> Example {
+    pub fn replace(mut self, from: &str, to: impl Display) -> ExampleFiles {
         let before = self.clone();
         for (_, text) in &mut self.files {
             *text = replaced(text, from, &to.to_string());
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn ports_are_put_everywhere_and_only_where_they_are() {
-        let example = Example::read("routing", &["nginx.conf"]).put("127.0.0.1:8081", "here:1");
+        let example =
+            ExampleFiles::read("routing", &["nginx.conf"]).replace("127.0.0.1:8081", "here:1");
         assert!(example.text().contains("server here:1 "));
         assert!(!example.text().contains("127.0.0.1:8081"));
         assert_eq!(replaced("a:30001 a:3000;b:3000", "a:3000", "c"), "a:30001 c;b:3000");
@@ -89,6 +90,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "has no \"127.0.0.1:9999\"")]
     fn a_port_that_is_not_there_is_noticed() {
-        let _ = Example::read("routing", &["nginx.conf"]).put("127.0.0.1:9999", "here:1");
+        let _ = ExampleFiles::read("routing", &["nginx.conf"]).replace("127.0.0.1:9999", "here:1");
     }
 }

@@ -9,9 +9,9 @@ mod upstream;
 
 use std::path::{Path, PathBuf};
 
-pub use example::Example;
-pub use proxies::Proxy;
-pub use upstream::{BODY, Request, Upstream};
+pub use example::ExampleFiles;
+pub use proxies::ProxyProcess;
+pub use upstream::{UPSTREAM_BODY, Upstream, UpstreamRequest};
 
 /// The program `envoy`.
 ///

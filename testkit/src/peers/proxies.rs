@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::Example;
-use crate::process::Process;
+use super::ExampleFiles;
+use crate::process::ChildProcess;
 use crate::wait;
 
 /// A running proxy. If the test fails, what it wrote is shown.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct ProxyProcess {
     name: &'static str,
     address: SocketAddr,
-    process: Process,
+    process: ChildProcess,
     /// Its configuration, its log, and whatever it leaves behind.
     folder: TempDir,
 }
 
-impl Proxy {
+impl ProxyProcess {
     /// nginx, one process in the foreground, with its temporary files in a folder of its own. The
     /// example has to have a line `http {`.
     ///
@@ -31,14 +31,14 @@ impl Proxy {
     ///
     /// If it does not listen on `address` in time; its log is in the message. So do the others.
     #[must_use]
-    pub fn nginx(example: Example, address: SocketAddr) -> Proxy {
-        Proxy::start("nginx", address, |folder| {
+    pub fn nginx(example: ExampleFiles, address: SocketAddr) -> ProxyProcess {
+        ProxyProcess::start("nginx", address, |folder| {
             let mut http = String::from("http {\n");
             let path = folder.display();
             for name in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
                 writeln!(http, "    {name}_temp_path {path}/{name};").expect("a string takes all");
             }
-            let example = example.put("http {\n", http);
+            let example = example.replace("http {\n", http);
             let own = format!("daemon off; master_process off; pid {path}/pid; error_log stderr;");
             let mut command = Command::new(super::nginx());
             command.arg("-e").arg("stderr").arg("-p").arg(folder).arg("-g").arg(own);
@@ -49,8 +49,8 @@ impl Proxy {
 
     /// Envoy, with one worker thread.
     #[must_use]
-    pub fn envoy(example: &Example, address: SocketAddr) -> Proxy {
-        Proxy::start("envoy", address, |folder| {
+    pub fn envoy(example: &ExampleFiles, address: SocketAddr) -> ProxyProcess {
+        ProxyProcess::start("envoy", address, |folder| {
             let mut command = Command::new(super::envoy());
             command.arg("-c").arg(example.write(folder));
             command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
@@ -60,8 +60,8 @@ impl Proxy {
 
     /// Caddy.
     #[must_use]
-    pub fn caddy(example: &Example, address: SocketAddr) -> Proxy {
-        Proxy::start("caddy", address, |folder| {
+    pub fn caddy(example: &ExampleFiles, address: SocketAddr) -> ProxyProcess {
+        ProxyProcess::start("caddy", address, |folder| {
             let mut command = Command::new(super::caddy());
             command.args(["run", "--adapter", "caddyfile", "--config", example.write(folder)]);
             command
@@ -71,8 +71,8 @@ impl Proxy {
     /// Traefik. Files that its configuration names are found beside it. It listens before it has read
     /// them, so it is asked for `/` until it knows the way.
     #[must_use]
-    pub fn traefik(example: &Example, address: SocketAddr) -> Proxy {
-        let proxy = Proxy::start("traefik", address, |folder| {
+    pub fn traefik(example: &ExampleFiles, address: SocketAddr) -> ProxyProcess {
+        let proxy = ProxyProcess::start("traefik", address, |folder| {
             let mut command = Command::new(super::traefik());
             command.arg(format!("--configfile={}", example.write(folder)));
             command
@@ -89,15 +89,15 @@ impl Proxy {
         name: &'static str,
         address: SocketAddr,
         command: impl FnOnce(&Path) -> Command,
-    ) -> Proxy {
-        Proxy::start(name, address, command)
+    ) -> ProxyProcess {
+        ProxyProcess::start(name, address, command)
     }
 
     fn start(
         name: &'static str,
         address: SocketAddr,
         command: impl FnOnce(&Path) -> Command,
-    ) -> Proxy {
+    ) -> ProxyProcess {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut command = command(folder.path());
         let log = File::create(folder.path().join(LOG)).expect("a log file");
@@ -107,8 +107,8 @@ impl Proxy {
             command.env(home, folder.path());
         }
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(log).stderr(errors);
-        let process = Process::start(&mut command);
-        let mut proxy = Proxy { name, address, process, folder };
+        let process = ChildProcess::start(&mut command);
+        let mut proxy = ProxyProcess { name, address, process, folder };
         wait::until_true(&format!("{name} to listen on {address}"), || {
             assert!(proxy.process.ended().is_none(), "{name} ended");
             TcpStream::connect(address).is_ok()
@@ -132,7 +132,7 @@ impl Proxy {
 /// The status of `GET /`, as it is written.
 fn status(address: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(wait::PATIENCE))?;
+    stream.set_read_timeout(Some(wait::WAIT_TIMEOUT))?;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: ready\r\nconnection: close\r\n\r\n")?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
@@ -141,7 +141,7 @@ fn status(address: SocketAddr) -> io::Result<String> {
 
 const LOG: &str = "output.log";
 
-impl Drop for Proxy {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- what {} wrote:\n{}--- end", self.name, self.log());

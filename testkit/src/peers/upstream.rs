@@ -8,10 +8,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// What it answers.
-pub const BODY: &str = "the application\n";
+pub const UPSTREAM_BODY: &str = "the application\n";
 
 /// Requests remembered; of later ones only the last stay.
-const SEEN_MAX: usize = 10_000;
+const REQUESTS_MAX: usize = 10_000;
 
 /// Connections at once, a thread each; one more is closed.
 const CONNECTIONS_MAX: usize = 256;
@@ -20,11 +20,11 @@ const CONNECTIONS_MAX: usize = 256;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// How often a thread looks up from a silent connection, to see whether it is over.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A request as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct UpstreamRequest {
     /// `GET`.
     pub method: String,
     /// `/path?query`.
@@ -35,10 +35,10 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-impl Request {
+impl UpstreamRequest {
     /// The values of a header, in order.
     #[must_use]
-    pub fn all(&self, name: &str) -> Vec<&str> {
+    pub fn header_values(&self, name: &str) -> Vec<&str> {
         let fields = self.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
         fields.map(|(_, value)| value.as_str()).collect()
     }
@@ -47,18 +47,18 @@ impl Request {
 /// The application; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Upstream {
-    shared: Arc<Shared>,
+    shared: Arc<UpstreamState>,
     address: SocketAddr,
     accepting: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Bound: [`SEEN_MAX`].
-    seen: Mutex<Vec<Request>>,
+struct UpstreamState {
+    /// Bound: [`REQUESTS_MAX`].
+    requests: Mutex<Vec<UpstreamRequest>>,
     /// Bound: [`CONNECTIONS_MAX`].
     open: Mutex<Vec<JoinHandle<()>>>,
-    over: AtomicBool,
+    stopped: AtomicBool,
 }
 
 impl Upstream {
@@ -71,7 +71,7 @@ impl Upstream {
     pub fn start() -> Upstream {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<UpstreamState>::default();
         let accepting = Some(thread::spawn({
             let shared = shared.clone();
             move || accept(&listener, &shared)
@@ -87,14 +87,14 @@ impl Upstream {
 
     /// The requests since the last time this was asked, in the order in which they were complete.
     #[must_use]
-    pub fn take(&self) -> Vec<Request> {
-        std::mem::take(&mut *lock(&self.shared.seen))
+    pub fn take_requests(&self) -> Vec<UpstreamRequest> {
+        std::mem::take(&mut *lock(&self.shared.requests))
     }
 }
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
+        self.shared.stopped.store(true, Ordering::Relaxed);
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
         let _ = self.accepting.take().map(JoinHandle::join);
@@ -108,9 +108,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<UpstreamState>) {
     for stream in listener.incoming().flatten() {
-        if shared.over.load(Ordering::Relaxed) {
+        if shared.stopped.load(Ordering::Relaxed) {
             return;
         }
         let mut open = lock(&shared.open);
@@ -126,27 +126,27 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Answers on one connection until it ends.
-fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
-    stream.set_read_timeout(Some(GLANCE))?;
+fn serve(stream: &TcpStream, shared: &UpstreamState) -> io::Result<()> {
+    stream.set_read_timeout(Some(POLL_INTERVAL))?;
     stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(Patient { stream, shared });
+    let mut reader = BufReader::new(UpstreamReader { stream, shared });
     while let Some(request) = read(&mut reader)? {
-        let mut seen = lock(&shared.seen);
-        if seen.len() == SEEN_MAX {
+        let mut seen = lock(&shared.requests);
+        if seen.len() == REQUESTS_MAX {
             seen.remove(0);
         }
         seen.push(request);
         drop(seen);
-        let length = BODY.len();
+        let length = UPSTREAM_BODY.len();
         let head = format!("HTTP/1.1 200 OK\r\nx-application: yes\r\ncontent-length: {length}");
-        (&*stream).write_all(format!("{head}\r\n\r\n{BODY}").as_bytes())?;
+        (&*stream).write_all(format!("{head}\r\n\r\n{UPSTREAM_BODY}").as_bytes())?;
     }
     Ok(())
 }
 
 /// One request; none at the end of the connection.
-fn read(from: &mut impl BufRead) -> io::Result<Option<Request>> {
-    let mut request = Request::default();
+fn read(from: &mut impl BufRead) -> io::Result<Option<UpstreamRequest>> {
+    let mut request = UpstreamRequest::default();
     let mut line = line_of(from)?;
     let mut words = line.split(' ').map(str::to_owned);
     let (Some(method), Some(target)) = (words.next(), words.next()) else { return Ok(None) };
@@ -156,7 +156,8 @@ fn read(from: &mut impl BufRead) -> io::Result<Option<Request>> {
         let Some((name, value)) = line.split_once(':') else { break };
         request.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let length = request.all("content-length").first().and_then(|length| length.parse().ok());
+    let length =
+        request.header_values("content-length").first().and_then(|length| length.parse().ok());
     let length: u64 = length.unwrap_or(0).min(BYTES_MAX);
     from.take(length).read_to_end(&mut request.body)?;
     Ok(Some(request))
@@ -170,18 +171,18 @@ fn line_of(from: &mut impl BufRead) -> io::Result<String> {
 }
 
 /// Reads a connection that may be silent for long, until the application is over.
-struct Patient<'a> {
+struct UpstreamReader<'a> {
     stream: &'a TcpStream,
-    shared: &'a Shared,
+    shared: &'a UpstreamState,
 }
 
-impl Read for Patient<'_> {
+impl Read for UpstreamReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
         loop {
             match (&mut &*self.stream).read(into) {
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {
-                    if self.shared.over.load(Ordering::Relaxed) {
+                    if self.shared.stopped.load(Ordering::Relaxed) {
                         return Ok(0);
                     }
                 }
@@ -202,15 +203,18 @@ mod tests {
         for request in ["GET /a?b HTTP/1.1\r\nX-One: 1\r\nx-one: 2\r\n\r\n", POST] {
             stream.write_all(request.as_bytes()).unwrap();
         }
-        let mut answers = vec![0; 2 * (BODY.len() + 59)];
+        let mut answers = vec![0; 2 * (UPSTREAM_BODY.len() + 59)];
         stream.read_exact(&mut answers).unwrap();
         let answers = String::from_utf8(answers).unwrap();
-        assert!(answers.ends_with(BODY), "{answers}");
+        assert!(answers.ends_with(UPSTREAM_BODY), "{answers}");
         assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2);
-        let seen = upstream.take();
-        assert_eq!((seen[0].target.as_str(), seen[0].all("x-one")), ("/a?b", vec!["1", "2"]));
+        let seen = upstream.take_requests();
+        assert_eq!(
+            (seen[0].target.as_str(), seen[0].header_values("x-one")),
+            ("/a?b", vec!["1", "2"])
+        );
         assert_eq!((seen[1].method.as_str(), seen[1].body.as_slice()), ("POST", &b"hello"[..]));
-        assert!(upstream.take().is_empty());
+        assert!(upstream.take_requests().is_empty());
         drop(upstream);
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the connection is over");
     }

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::server::{Launch, Server};
+use super::server::{TestRedis, TestRedisLaunch};
 use crate::wait;
 
 /// How many slots a cluster divides.
@@ -10,18 +10,18 @@ pub const SLOTS: u16 = 16_384;
 
 /// A cluster that is up; stopped when dropped.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct TestRedisCluster {
     /// Primaries first, then their replicas in the same order.
-    nodes: Vec<Server>,
+    nodes: Vec<TestRedis>,
     primaries: usize,
 }
 
-impl Cluster {
+impl TestRedisCluster {
     /// Three primaries with a replica each: about 2.2 s, of which Redis insists on 2 (a primary takes
     /// no writes sooner after its start).
     #[must_use]
-    pub fn start() -> Cluster {
-        Cluster::of(3, true)
+    pub fn start() -> TestRedisCluster {
+        TestRedisCluster::with_primaries(3, true)
     }
 
     /// So many primaries, which divide the slots evenly in their order, and a replica of each if
@@ -31,8 +31,8 @@ impl Cluster {
     ///
     /// If the nodes do not agree in time.
     #[must_use]
-    pub fn of(primaries: usize, replicas: bool) -> Cluster {
-        Cluster::launch(primaries, replicas, &Launch::new())
+    pub fn with_primaries(primaries: usize, replicas: bool) -> TestRedisCluster {
+        TestRedisCluster::launch(primaries, replicas, &TestRedisLaunch::new())
     }
 
     /// The same, with these settings for every node.
@@ -41,7 +41,7 @@ impl Cluster {
     ///
     /// If the nodes do not agree in time.
     #[must_use]
-    pub fn launch(primaries: usize, replicas: bool, launch: &Launch) -> Cluster {
+    pub fn launch(primaries: usize, replicas: bool, launch: &TestRedisLaunch) -> TestRedisCluster {
         let count = if replicas { 2 * primaries } else { primaries };
         let node = |_| {
             thread::spawn({
@@ -63,26 +63,27 @@ impl Cluster {
             })
         };
         let starting: Vec<_> = (0..count).map(node).collect();
-        let join = |node: thread::JoinHandle<Server>| node.join().expect("a node starts");
-        let cluster = Cluster { nodes: starting.into_iter().map(join).collect(), primaries };
+        let join = |node: thread::JoinHandle<TestRedis>| node.join().expect("a node starts");
+        let cluster =
+            TestRedisCluster { nodes: starting.into_iter().map(join).collect(), primaries };
         cluster.form();
         cluster
     }
 
     /// A node: primaries first, then the replica of each.
     #[must_use]
-    pub fn node(&self, index: usize) -> &Server {
+    pub fn node(&self, index: usize) -> &TestRedis {
         &self.nodes[index]
     }
 
     /// The same, to kill or restart it.
-    pub fn node_mut(&mut self, index: usize) -> &mut Server {
+    pub fn node_mut(&mut self, index: usize) -> &mut TestRedis {
         &mut self.nodes[index]
     }
 
     /// All of them.
     #[must_use]
-    pub fn nodes(&self) -> &[Server] {
+    pub fn nodes(&self) -> &[TestRedis] {
         &self.nodes
     }
 
@@ -117,7 +118,7 @@ impl Cluster {
     /// # Panics
     ///
     /// If that does not happen in time.
-    pub fn wait_until_well(&self, among: &[usize]) {
+    pub fn wait_until_ok(&self, among: &[usize]) {
         for &index in among {
             wait::until_true("the cluster to be well", || {
                 self.nodes[index].cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
@@ -152,14 +153,14 @@ impl Cluster {
                 replica.cli(&["CLUSTER", "REPLICATE", primary]) == "OK"
             });
         }
-        self.wait_until_well(&(0..self.nodes.len()).collect::<Vec<_>>());
+        self.wait_until_ok(&(0..self.nodes.len()).collect::<Vec<_>>());
         for node in &self.nodes {
             wait::until_true("the nodes to agree", || self.is_known_to(node));
         }
     }
 
     /// Whether this node knows every node, and who copies whom.
-    fn is_known_to(&self, node: &Server) -> bool {
+    fn is_known_to(&self, node: &TestRedis) -> bool {
         let known = node.cli(&["CLUSTER", "NODES"]);
         let all_linked = !known.contains("handshake") && !known.contains("disconnected");
         let count = |role: &str| known.lines().filter(|line| line.contains(role)).count();
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn six_nodes_agree_and_one_takes_over() {
-        let mut cluster = Cluster::start();
+        let mut cluster = TestRedisCluster::start();
         let slot: u16 = cluster.node(0).cli(&["CLUSTER", "KEYSLOT", "a"]).parse().unwrap();
         let owner = cluster.owner_of(slot);
         let replica = owner + cluster.primaries();
@@ -189,12 +190,12 @@ mod tests {
         cluster.node_mut(owner).kill();
         wait::until_true("a failover", || cluster.node(replica).cli(&["SET", "a", "2"]) == "OK");
         let running: Vec<usize> = (0..6).filter(|n| *n != owner).collect();
-        cluster.wait_until_well(&running);
+        cluster.wait_until_ok(&running);
     }
 
     #[test]
     fn a_cluster_needs_no_replicas() {
-        let cluster = Cluster::of(3, false);
+        let cluster = TestRedisCluster::with_primaries(3, false);
         assert_eq!((cluster.nodes().len(), cluster.url().matches("127.0.0.1:").count()), (3, 3));
         assert_eq!(cluster.slots_of(0), 0..=5_460);
         assert_eq!(cluster.slots_of(2), 10_922..=16_383);

@@ -5,6 +5,6 @@ mod ports;
 mod sentinels;
 mod server;
 
-pub use cluster::{Cluster, SLOTS};
-pub use sentinels::{PRIMARY_NAME, Sentinels};
-pub use server::{Launch, Server, Tls};
+pub use cluster::{SLOTS, TestRedisCluster};
+pub use sentinels::{PRIMARY_NAME, TestRedisSentinels};
+pub use server::{RedisTlsFiles, TestRedis, TestRedisLaunch};

@@ -1,6 +1,6 @@
 //! A primary with two replicas, watched by three sentinels.
 
-use super::server::{Launch, Server};
+use super::server::{TestRedis, TestRedisLaunch};
 use crate::wait;
 
 /// What the sentinels call the primary.
@@ -8,20 +8,20 @@ pub const PRIMARY_NAME: &str = "tollgate";
 
 /// Six processes that are up and know each other; stopped when dropped.
 #[derive(Debug)]
-pub struct Sentinels {
-    data: Vec<Server>,
-    sentinels: Vec<Server>,
+pub struct TestRedisSentinels {
+    data: Vec<TestRedis>,
+    sentinels: Vec<TestRedis>,
 }
 
-impl Sentinels {
+impl TestRedisSentinels {
     /// The primary counts as down after 1 s without an answer; two sentinels have to agree.
     ///
     /// # Panics
     ///
     /// If they do not find each other in time.
     #[must_use]
-    pub fn start() -> Sentinels {
-        Sentinels::with(&[])
+    pub fn start() -> TestRedisSentinels {
+        TestRedisSentinels::with(&[])
     }
 
     /// The same, with further arguments for the three data nodes.
@@ -30,9 +30,9 @@ impl Sentinels {
     ///
     /// If they do not find each other in time.
     #[must_use]
-    pub fn with(args: &[&str]) -> Sentinels {
+    pub fn with(args: &[&str]) -> TestRedisSentinels {
         // Replicas ask for the data at once, and the primary does not wait for more of them.
-        let launch = Launch::new().args(args).args(&["--repl-diskless-sync-delay", "0"]);
+        let launch = TestRedisLaunch::new().args(args).args(&["--repl-diskless-sync-delay", "0"]);
         let primary = launch.clone().start();
         let port = primary.port().to_string();
         let replica = || launch.clone().args(&["--replicaof", "127.0.0.1", &port]).start();
@@ -47,31 +47,32 @@ impl Sentinels {
             let info = data[0].cli(&["INFO", "replication"]);
             info.matches("state=online").count() == 2
         });
-        let sentinel = || Launch::new().sentinel(configuration.clone()).start();
-        let sentinels = Sentinels { data, sentinels: vec![sentinel(), sentinel(), sentinel()] };
+        let sentinel = || TestRedisLaunch::new().sentinel(configuration.clone()).start();
+        let sentinels =
+            TestRedisSentinels { data, sentinels: vec![sentinel(), sentinel(), sentinel()] };
         sentinels.wait_until_known();
         sentinels
     }
 
     /// The nodes with data: first the one that began as the primary.
     #[must_use]
-    pub fn data(&self) -> &[Server] {
+    pub fn data(&self) -> &[TestRedis] {
         &self.data
     }
 
     /// The same, to kill or restart one.
-    pub fn data_mut(&mut self, index: usize) -> &mut Server {
+    pub fn data_mut(&mut self, index: usize) -> &mut TestRedis {
         &mut self.data[index]
     }
 
     /// The sentinels.
     #[must_use]
-    pub fn sentinels(&self) -> &[Server] {
+    pub fn sentinels(&self) -> &[TestRedis] {
         &self.sentinels
     }
 
     /// The same, to kill or restart one.
-    pub fn sentinel_mut(&mut self, index: usize) -> &mut Server {
+    pub fn sentinel_mut(&mut self, index: usize) -> &mut TestRedis {
         &mut self.sentinels[index]
     }
 
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn sentinels_make_a_replica_the_primary() {
-        let mut redis = Sentinels::start();
+        let mut redis = TestRedisSentinels::start();
         let before = redis.data()[0].port();
         assert_eq!(redis.primary_port(0), Some(before));
         redis.data_mut(0).kill();

@@ -8,12 +8,12 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::ports;
-use crate::process::Process;
+use crate::process::ChildProcess;
 use crate::wait;
 
 /// The files of a server that speaks TLS only.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct RedisTlsFiles {
     /// The server's certificate, PEM.
     pub cert: PathBuf,
     /// Its private key, PEM.
@@ -24,31 +24,31 @@ pub struct Tls {
 
 /// How a server is to be started.
 #[derive(Clone, Debug, Default)]
-pub struct Launch {
+pub struct TestRedisLaunch {
     args: Vec<String>,
     socket: bool,
-    tls: Option<Tls>,
+    tls: Option<RedisTlsFiles>,
     core: Option<usize>,
     sentinel: Option<String>,
 }
 
-impl Launch {
+impl TestRedisLaunch {
     /// A server on a free port, without persistence.
     #[must_use]
-    pub fn new() -> Launch {
-        Launch::default()
+    pub fn new() -> TestRedisLaunch {
+        TestRedisLaunch::default()
     }
 
     /// Further arguments of `redis-server`, such as `["--maxmemory", "2mb"]`.
     #[must_use]
-    pub fn args<S: ToString>(mut self, args: &[S]) -> Launch {
+    pub fn args<S: ToString>(mut self, args: &[S]) -> TestRedisLaunch {
         self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
-    /// Also listens on a Unix socket: [`Server::socket`].
+    /// Also listens on a Unix socket: [`TestRedis::socket`].
     #[must_use]
-    pub fn with_socket(mut self) -> Launch {
+    pub fn with_socket(mut self) -> TestRedisLaunch {
         self.socket = true;
         self
     }
@@ -56,20 +56,20 @@ impl Launch {
     /// Speaks TLS on its port, and nothing else. Clients need no certificate, unless
     /// `--tls-auth-clients yes` is among the arguments.
     #[must_use]
-    pub fn tls(mut self, tls: Tls) -> Launch {
+    pub fn tls(mut self, tls: RedisTlsFiles) -> TestRedisLaunch {
         self.tls = Some(tls);
         self
     }
 
     /// Runs on this processor only.
     #[must_use]
-    pub fn on_core(mut self, core: usize) -> Launch {
+    pub fn on_core(mut self, core: usize) -> TestRedisLaunch {
         self.core = Some(core);
         self
     }
 
     /// A sentinel with this configuration file, which it rewrites.
-    pub(super) fn sentinel(mut self, configuration: String) -> Launch {
+    pub(super) fn sentinel(mut self, configuration: String) -> TestRedisLaunch {
         self.sentinel = Some(configuration);
         self
     }
@@ -80,12 +80,12 @@ impl Launch {
     ///
     /// If there is no `redis-server`, or it does not come up; its log is in the message.
     #[must_use]
-    pub fn start(self) -> Server {
+    pub fn start(self) -> TestRedis {
         let folder = tempfile::tempdir().expect("a temporary folder");
         if let Some(text) = &self.sentinel {
             std::fs::write(folder.path().join("sentinel.conf"), text).expect("a file written");
         }
-        let mut server = Server { launch: self, port: 0, folder, process: None };
+        let mut server = TestRedis { launch: self, port: 0, folder, process: None };
         // A port may be taken between our look and the server's; three in a row are no accident.
         for _ in 0..3 {
             server.port = ports::free();
@@ -99,25 +99,25 @@ impl Launch {
 
 /// A `redis-server`; stopped, with its files, when dropped.
 #[derive(Debug)]
-pub struct Server {
-    launch: Launch,
+pub struct TestRedis {
+    launch: TestRedisLaunch,
     port: u16,
     folder: TempDir,
     /// `None` while it is killed.
-    process: Option<Process>,
+    process: Option<ChildProcess>,
 }
 
-impl Server {
+impl TestRedis {
     /// A server on a free port, without persistence.
     #[must_use]
-    pub fn start() -> Server {
-        Launch::new().start()
+    pub fn start() -> TestRedis {
+        TestRedisLaunch::new().start()
     }
 
     /// The same with further arguments of `redis-server`.
     #[must_use]
-    pub fn with(args: &[&str]) -> Server {
-        Launch::new().args(args).start()
+    pub fn with(args: &[&str]) -> TestRedis {
+        TestRedisLaunch::new().args(args).start()
     }
 
     /// Its port, the same after a restart.
@@ -239,14 +239,14 @@ impl Server {
         // it did not get.
         const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
         let _ = std::fs::remove_file(self.folder.path().join("log"));
-        let mut process = Process::start(&mut self.command());
-        let up = wait::within(wait::PATIENCE, || {
+        let mut process = ChildProcess::start(&mut self.command());
+        let up = wait::within(wait::WAIT_TIMEOUT, || {
             let log = self.log();
             let ready = READY.iter().any(|line| log.contains(line));
             if ready { Some(true) } else { process.ended().map(|_| false) }
         });
         let up = up.unwrap_or_else(|| {
-            panic!("redis-server is not ready after {:?}:\n{}", wait::PATIENCE, self.log())
+            panic!("redis-server is not ready after {:?}:\n{}", wait::WAIT_TIMEOUT, self.log())
         });
         self.process = up.then_some(process);
         up
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_server_answers_and_starts_again_empty_on_the_same_port() {
-        let mut server = Server::start();
+        let mut server = TestRedis::start();
         let port = server.port();
         server.tell(&["SET", "a", "1"]);
         assert_eq!(server.cli(&["GET", "a"]), "1");
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_frozen_server_answers_nothing_until_it_is_thawed() {
-        let server = Server::start();
+        let server = TestRedis::start();
         server.freeze();
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
@@ -313,14 +313,14 @@ mod tests {
         let mut answer = [0; 7];
         assert!(std::io::Read::read(&mut stream, &mut answer).is_err());
         server.thaw();
-        stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(wait::WAIT_TIMEOUT)).unwrap();
         std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
         assert_eq!(&answer, b"+PONG\r\n");
     }
 
     #[test]
     fn arguments_and_sockets_are_passed_on() {
-        let server = Launch::new().args(&["--requirepass", "open"]).with_socket().start();
+        let server = TestRedisLaunch::new().args(&["--requirepass", "open"]).with_socket().start();
         assert!(server.cli(&["DBSIZE"]).starts_with("NOAUTH"));
         assert!(server.socket().exists());
         let folder = server.folder().to_owned();

@@ -1,35 +1,35 @@
 //! The goals, as ratios within one run, and whether each is met.
 
-use tollgate_bench::rounds::{Figure, Results, Sample};
-use tollgate_bench::table::{Style, Table, figures};
+use tollgate_bench::rounds::{Figure, RoundResults, ServerSample};
+use tollgate_bench::table::{BenchTable, TableStyle, figures};
 
-use crate::part::{Shape, TOLLGATE, name};
+use crate::part::{ConnectionShape, TOLLGATE, name};
 use crate::resp::{BUCKET, CELL, ECHO, INCR, MANY, ONE, PIPELINE_16, PIPELINE_64};
 use crate::{grpc, tower};
 
-struct Goal {
+struct ListenerGoal {
     what: &'static str,
     ours: &'static str,
     peer: &'static str,
-    shape: Shape,
+    shape: ConnectionShape,
     /// `None`: shown for comparison.
     least: Option<f64>,
 }
 
-const fn resp(peer: &'static str, shape: Shape, least: Option<f64>) -> Goal {
-    Goal { what: "CL.THROTTLE", ours: TOLLGATE, peer, shape, least }
+const fn resp(peer: &'static str, shape: ConnectionShape, least: Option<f64>) -> ListenerGoal {
+    ListenerGoal { what: "CL.THROTTLE", ours: TOLLGATE, peer, shape, least }
 }
 
-const fn should_rate_limit(shape: Shape) -> Goal {
+const fn should_rate_limit(shape: ConnectionShape) -> ListenerGoal {
     let what = "ShouldRateLimit";
-    Goal { what, ours: TOLLGATE, peer: grpc::TONIC, shape, least: Some(0.85) }
+    ListenerGoal { what, ours: TOLLGATE, peer: grpc::TONIC, shape, least: Some(0.85) }
 }
 
-const fn route(ours: &'static str, least: Option<f64>) -> Goal {
-    Goal { what: "axum route", ours, peer: tower::BARE, shape: tower::SHAPE, least }
+const fn route(ours: &'static str, least: Option<f64>) -> ListenerGoal {
+    ListenerGoal { what: "axum route", ours, peer: tower::BARE, shape: tower::SHAPE, least }
 }
 
-const GOALS: [Goal; 14] = [
+const GOALS: [ListenerGoal; 14] = [
     resp(ECHO, ONE, Some(0.9)),
     resp(ECHO, MANY, Some(0.9)),
     resp(INCR, ONE, None),
@@ -48,34 +48,35 @@ const GOALS: [Goal; 14] = [
 
 /// All goals whose numbers were measured. Bound: `GOALS`.
 #[derive(Default)]
-pub(crate) struct Goals(Vec<Decided>);
+pub(crate) struct ListenerGoals(Vec<MeasuredListenerGoal>);
 
-struct Decided {
-    goal: &'static Goal,
+struct MeasuredListenerGoal {
+    goal: &'static ListenerGoal,
     by_cpu: Figure,
     by_rate: Figure,
 }
 
-impl Goals {
+impl ListenerGoals {
     /// Adds those that these results decide.
-    pub(crate) fn decide(&mut self, results: &Results) {
+    pub(crate) fn decide(&mut self, results: &RoundResults) {
         for goal in &GOALS {
             let (ours, peer) = (name(goal.ours, goal.shape), name(goal.peer, goal.shape));
-            let times = |of: fn(&Sample, &Sample) -> f64| results.compare(&ours, &peer, of);
+            let times =
+                |of: fn(&ServerSample, &ServerSample) -> f64| results.compare(&ours, &peer, of);
             let by_cpu = times(|ours, peer| peer.server_us / ours.server_us);
             let by_rate = times(|ours, peer| ours.requests_per_s / peer.requests_per_s);
             if let (Some(by_cpu), Some(by_rate)) = (by_cpu, by_rate) {
-                self.0.push(Decided { goal, by_cpu, by_rate });
+                self.0.push(MeasuredListenerGoal { goal, by_cpu, by_rate });
             }
         }
     }
 
     /// The table, and whether all are met by processor time.
-    pub(crate) fn table(&self, style: Style) -> (Table, bool) {
+    pub(crate) fn table(&self, style: TableStyle) -> (BenchTable, bool) {
         let columns = ["goal", "asked by", "to be", "by CPU", "result", "by requests/s", "result"];
-        let mut table = Table::new("Goals: times the peer (least–most)", style, &columns);
+        let mut table = BenchTable::new("Goals: times the peer (least–most)", style, &columns);
         let mut all_met = true;
-        for Decided { goal, by_cpu, by_rate } in &self.0 {
+        for MeasuredListenerGoal { goal, by_cpu, by_rate } in &self.0 {
             let verdict = |figure: &Figure| match goal.least {
                 Some(least) if figure.median >= least => "met",
                 Some(_) => "MISSED",
@@ -106,23 +107,23 @@ mod tests {
     use super::*;
 
     /// One sample of each, at so many microseconds of the server's and requests a second.
-    fn results(rows: &[(&str, Shape, f64, f64)]) -> Results {
-        let row = |&(who, shape, server_us, requests_per_s): &(&str, Shape, f64, f64)| {
-            let sample = Sample { server_us, requests_per_s, ..Sample::default() };
+    fn results(rows: &[(&str, ConnectionShape, f64, f64)]) -> RoundResults {
+        let row = |&(who, shape, server_us, requests_per_s): &(&str, ConnectionShape, f64, f64)| {
+            let sample = ServerSample { server_us, requests_per_s, ..ServerSample::default() };
             (name(who, shape), vec![sample])
         };
-        Results(rows.iter().map(row).collect())
+        RoundResults(rows.iter().map(row).collect())
     }
 
     #[test]
     fn goals_are_decided_by_processor_time_and_only_where_both_sides_were_measured() {
-        let mut goals = Goals::default();
+        let mut goals = ListenerGoals::default();
         goals.decide(&results(&[
             (TOLLGATE, PIPELINE_64, 0.2, 4_000_000.0),
             (INCR, PIPELINE_64, 0.4, 3_000_000.0),
             (TOLLGATE, ONE, 5.0, 200_000.0),
         ]));
-        let (table, all_met) = goals.table(Style::Text);
+        let (table, all_met) = goals.table(TableStyle::Text);
         assert!(all_met && goals.0.len() == 1);
         let line = table.to_string().lines().last().unwrap().to_owned();
         let cells: Vec<&str> =
@@ -135,6 +136,6 @@ mod tests {
             (TOLLGATE, grpc::UNARY, 10.0, 90_000.0),
             (grpc::TONIC, grpc::UNARY, 8.0, 90_000.0),
         ]));
-        assert!(!goals.table(Style::Text).1, "0.8 is below 0.85");
+        assert!(!goals.table(TableStyle::Text).1, "0.8 is below 0.85");
     }
 }

@@ -5,35 +5,37 @@ use std::rc::Rc;
 
 use tollgate_bench::envoy::{OK, framed, request};
 use tollgate_bench::generator;
-use tollgate_bench::generator::grpc::{Grpc, check};
-use tollgate_bench::generator::requests::Requests;
+use tollgate_bench::generator::grpc::{GrpcLoadClient, check};
+use tollgate_bench::generator::requests::RequestList;
 
-use crate::part::{self, Part, Place, Shape, TOLLGATE, Target};
+use crate::part::{self, ConnectionShape, LaunchPaths, ListenerPart, ListenerTarget, TOLLGATE};
 
 pub(crate) const TONIC: &str = "tonic echo";
 
 /// One call at a time on each connection.
-pub(crate) const UNARY: Shape = Shape { connections: 16, at_once: 1 };
+pub(crate) const UNARY: ConnectionShape = ConnectionShape { connections: 16, in_flight: 1 };
 /// Few connections, many streams: what Envoy does.
-pub(crate) const MULTIPLEXED: Shape = Shape { connections: 4, at_once: 16 };
-const SHAPES: [Shape; 2] = [UNARY, MULTIPLEXED];
+pub(crate) const MULTIPLEXED: ConnectionShape = ConnectionShape { connections: 4, in_flight: 16 };
+const SHAPES: [ConnectionShape; 2] = [UNARY, MULTIPLEXED];
 
-pub(crate) fn start(place: &Place<'_>) -> Part {
-    let mut part = Part::new("gRPC", TONIC);
-    let messages = Rc::new(Requests::of(1, |callers| message(callers[0])));
-    let cases = |who, target: Target| {
-        it_decides(target.address, messages.get(0))?;
+pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
+    let mut part = ListenerPart::new("gRPC", TONIC);
+    let messages = Rc::new(RequestList::generate(1, |callers| message(callers[0])));
+    let cases = |who, target: ListenerTarget| {
+        check_it_decides(target.address, messages.get(0))?;
         Ok(part::cases(who, &SHAPES, |shape| {
             let messages = Rc::clone(&messages);
             move |span| {
-                let talk = |index| Grpc::new(&messages, shape.at_once, index);
+                let talk = |index| GrpcLoadClient::new(&messages, shape.in_flight, index);
                 generator::measure(&target.load(shape, span), talk)
             }
         }))
     };
-    let tonic = part::own(place, "tonic-echo", &[], "grpc");
+    let tonic = part::start_bench_server(place, "tonic-echo", &[], "grpc");
     part.add_process(TONIC, tonic, |target| cases(TONIC, target));
-    part.add_process(TOLLGATE, part::tollgate(place, "grpc"), |target| cases(TOLLGATE, target));
+    part.add_process(TOLLGATE, part::start_tollgate(place, "grpc"), |target| {
+        cases(TOLLGATE, target)
+    });
     part.sort(&SHAPES);
     part
 }
@@ -45,7 +47,7 @@ fn message(caller: u64) -> Vec<u8> {
 }
 
 /// A server whose rules do not match would be measured to be fast.
-fn it_decides(address: SocketAddr, message: &[u8]) -> Result<(), String> {
+fn check_it_decides(address: SocketAddr, message: &[u8]) -> Result<(), String> {
     let answer = check(address, message)?;
     let limit = match &answer.statuses[..] {
         [status] if status.code == OK && status.limit_remaining > 0 => &status.current_limit,

@@ -17,13 +17,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::process::{GENERATOR_CORE, Scratch, beside, is_pinned};
-use tollgate_bench::rounds::{Results, Span};
-use tollgate_bench::table::Style;
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::process::{GENERATOR_CORE, ScratchDir, check_pinned, sibling_program};
+use tollgate_bench::rounds::{RoundResults, SampleTiming};
+use tollgate_bench::table::TableStyle;
 
-use goals::Goals;
-use part::{Part, Place};
+use goals::ListenerGoals;
+use part::{LaunchPaths, ListenerPart};
 
 const HELP: &str = "\
 Measures the listeners besides HTTP on loopback, next to what people run, in one run.
@@ -73,32 +73,32 @@ fn main() -> ExitCode {
 }
 
 /// What the command line asks for.
-struct Choice {
+struct ListenerBenchOptions {
     parts: Vec<&'static str>,
     server: Option<PathBuf>,
     rounds: usize,
-    span: Span,
-    style: Style,
+    span: SampleTiming,
+    style: TableStyle,
 }
 
-fn run(mut options: Options) -> Result<bool, UsageError> {
+fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     let quick = options.flag("--quick");
     let (usual, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (5, 200, 1_000) };
-    let choice = Choice {
+    let choice = ListenerBenchOptions {
         parts: wanted(options.value("--only")?)?,
         server: options.value("--server")?,
         rounds: options.value("--rounds")?.unwrap_or(usual),
-        span: Span {
+        span: SampleTiming {
             warm_up: Duration::from_millis(warm_up_ms),
             duration: Duration::from_millis(duration_ms),
         },
-        style: Style::from_flag(options.flag("--markdown")),
+        style: TableStyle::from_flag(options.flag("--markdown")),
     };
     if !(1..=ROUNDS_MAX).contains(&choice.rounds) {
         return Err(format!("--rounds {}: write a number from 1 to {ROUNDS_MAX}", choice.rounds));
     }
     options.finish()?;
-    Ok(compete(&choice).unwrap_or_else(|problem| {
+    Ok(measure_and_report(&choice).unwrap_or_else(|problem| {
         eprintln!("{problem}");
         false
     }))
@@ -117,7 +117,7 @@ fn wanted(only: Option<String>) -> Result<Vec<&'static str>, UsageError> {
 }
 
 /// Starts everybody, measures, prints; true if all goals are met.
-fn compete(choice: &Choice) -> Result<bool, String> {
+fn measure_and_report(choice: &ListenerBenchOptions) -> Result<bool, String> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err("this needs two cores: one for the servers, one for who asks".into());
     }
@@ -128,20 +128,21 @@ fn compete(choice: &Choice) -> Result<bool, String> {
         choice.span.duration.as_millis(),
         choice.span.warm_up.as_millis()
     );
-    let tollgate = choice.server.clone().map_or_else(|| beside("tollgate"), Ok)?;
+    let tollgate = choice.server.clone().map_or_else(|| sibling_program("tollgate"), Ok)?;
     machine::pin(GENERATOR_CORE);
-    is_pinned(std::process::id(), GENERATOR_CORE)?;
-    let (mut goals, mut complete) = (Goals::default(), true);
+    check_pinned(std::process::id(), GENERATOR_CORE)?;
+    let (mut goals, mut complete) = (ListenerGoals::default(), true);
     for name in &choice.parts {
-        let scratch = Scratch::new()?;
-        let part = Part::start(name, &Place { tollgate: &tollgate, scratch: &scratch });
+        let scratch = ScratchDir::new()?;
+        let part =
+            ListenerPart::start(name, &LaunchPaths { tollgate: &tollgate, scratch: &scratch });
         for problem in &part.problems {
             println!("not measured: {problem}\n");
         }
         complete &= part.problems.is_empty();
         eprintln!("{}", part.title);
         let sample = |index: usize| (part.cases[index].sample)(choice.span);
-        let results = Results::measure(&part.names(), choice.rounds, sample)?;
+        let results = RoundResults::measure(&part.names(), choice.rounds, sample)?;
         println!("{}", report::speed(&part, &results, choice.style));
         goals.decide(&results);
     }

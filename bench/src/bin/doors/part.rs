@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::redis::Server;
-use tollgate_bench::generator::Load;
-use tollgate_bench::process::{Process, Scratch, beside};
-use tollgate_bench::rounds::{Sample, Span};
+use testkit::redis::TestRedis;
+use tollgate_bench::generator::LoadSpec;
+use tollgate_bench::process::{ScratchDir, ServerProcess, sibling_program};
+use tollgate_bench::rounds::{SampleTiming, ServerSample};
 
 use crate::{grpc, resp, tower};
 
@@ -21,72 +21,72 @@ pub(crate) const TOLLGATE: &str = "tollgate";
 const RULES: &str = include_str!("../../../rules/one-address.yaml");
 
 /// Where servers are started from.
-pub(crate) struct Place<'a> {
+pub(crate) struct LaunchPaths<'a> {
     /// The program `tollgate`.
     pub(crate) tollgate: &'a Path,
     /// For their files.
-    pub(crate) scratch: &'a Scratch,
+    pub(crate) scratch: &'a ScratchDir,
 }
 
 /// How somebody is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ConnectionShape {
     pub(crate) connections: usize,
     /// Requests on the way on each connection.
-    pub(crate) at_once: usize,
+    pub(crate) in_flight: usize,
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for ConnectionShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {}", self.connections, self.at_once)
+        write!(f, "{} x {}", self.connections, self.in_flight)
     }
 }
 
 /// The name of a case among the results.
-pub(crate) fn name(who: &str, shape: Shape) -> String {
+pub(crate) fn name(who: &str, shape: ConnectionShape) -> String {
     format!("{who}, {shape}")
 }
 
 /// One thing to measure: who, and how it is asked.
-pub(crate) struct Case {
+pub(crate) struct ListenerCase {
     pub(crate) who: &'static str,
-    pub(crate) shape: Shape,
-    pub(crate) sample: Box<dyn Fn(Span) -> Result<Sample, String>>,
+    pub(crate) shape: ConnectionShape,
+    pub(crate) sample: Box<dyn Fn(SampleTiming) -> Result<ServerSample, String>>,
 }
 
 /// Who is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ListenerTarget {
     pub(crate) address: SocketAddr,
     /// The process whose processor time counts.
     pub(crate) server: u32,
 }
 
-impl Target {
+impl ListenerTarget {
     /// What one sample in this shape is.
-    pub(crate) fn load(self, shape: Shape, span: Span) -> Load {
-        let Target { address, server } = self;
-        Load { address, server, connections: shape.connections, span }
+    pub(crate) fn load(self, shape: ConnectionShape, span: SampleTiming) -> LoadSpec {
+        let ListenerTarget { address, server } = self;
+        LoadSpec { address, server, connections: shape.connections, span }
     }
 }
 
 /// Everybody who answers the same question.
-pub(crate) struct Part {
+pub(crate) struct ListenerPart {
     pub(crate) title: &'static str,
     /// The one that decides nothing: the others are compared with it.
     pub(crate) floor: &'static str,
     /// In the order of the table.
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<ListenerCase>,
     /// What could not be measured, and why.
     pub(crate) problems: Vec<String>,
     /// They run as long as this lives. Bound: one for each contestant.
-    processes: Vec<Process>,
-    redis: Option<Server>,
+    processes: Vec<ServerProcess>,
+    redis: Option<TestRedis>,
 }
 
-impl Part {
+impl ListenerPart {
     /// Starts the servers of the part with this name, one of `NAMES`.
-    pub(crate) fn start(name: &str, place: &Place<'_>) -> Part {
+    pub(crate) fn start(name: &str, place: &LaunchPaths<'_>) -> ListenerPart {
         match name {
             "resp" => resp::start(place),
             "grpc" => grpc::start(place),
@@ -95,9 +95,9 @@ impl Part {
         }
     }
 
-    pub(crate) fn new(title: &'static str, floor: &'static str) -> Part {
+    pub(crate) fn new(title: &'static str, floor: &'static str) -> ListenerPart {
         let (cases, problems, processes) = (Vec::new(), Vec::new(), Vec::new());
-        Part { title, floor, cases, problems, processes, redis: None }
+        ListenerPart { title, floor, cases, problems, processes, redis: None }
     }
 
     /// Adds a contestant that has a process of its own; `cases` asks it first whether it does what it
@@ -105,11 +105,11 @@ impl Part {
     pub(crate) fn add_process(
         &mut self,
         who: &'static str,
-        started: Result<(Process, SocketAddr), String>,
-        cases: impl FnOnce(Target) -> Result<Vec<Case>, String>,
+        started: Result<(ServerProcess, SocketAddr), String>,
+        cases: impl FnOnce(ListenerTarget) -> Result<Vec<ListenerCase>, String>,
     ) {
         let cases = started.and_then(|(process, address)| {
-            let cases = cases(Target { address, server: process.id() });
+            let cases = cases(ListenerTarget { address, server: process.id() });
             self.processes.push(process);
             cases
         });
@@ -117,12 +117,12 @@ impl Part {
     }
 
     /// Keeps a Redis running.
-    pub(crate) fn keep(&mut self, redis: Server) {
+    pub(crate) fn keep_redis(&mut self, redis: TestRedis) {
         self.redis = Some(redis);
     }
 
     /// Adds the cases of a contestant, or why there are none.
-    pub(crate) fn add(&mut self, who: &'static str, cases: Result<Vec<Case>, String>) {
+    pub(crate) fn add(&mut self, who: &'static str, cases: Result<Vec<ListenerCase>, String>) {
         match cases {
             Ok(cases) => self.cases.extend(cases),
             Err(problem) => self.problems.push(format!("{who}: {problem}")),
@@ -130,7 +130,7 @@ impl Part {
     }
 
     /// Cases that are asked in the same way stand together.
-    pub(crate) fn sort(&mut self, shapes: &[Shape]) {
+    pub(crate) fn sort(&mut self, shapes: &[ConnectionShape]) {
         self.cases.sort_by_key(|case| shapes.iter().position(|it| *it == case.shape));
     }
 
@@ -140,7 +140,10 @@ impl Part {
 }
 
 /// `tollgate serve` with one listener open, on one thread.
-pub(crate) fn tollgate(place: &Place<'_>, listener: &str) -> Result<(Process, SocketAddr), String> {
+pub(crate) fn start_tollgate(
+    place: &LaunchPaths<'_>,
+    listener: &str,
+) -> Result<(ServerProcess, SocketAddr), String> {
     let rules = place.scratch.write("rules.yaml", RULES)?;
     let mut command = Command::new(place.tollgate);
     command.arg("serve").arg("--rules").arg(rules).args(["--workers", "1"]);
@@ -148,29 +151,38 @@ pub(crate) fn tollgate(place: &Place<'_>, listener: &str) -> Result<(Process, So
         let address = if other == listener { "127.0.0.1:0" } else { "none" };
         command.arg(format!("--{other}")).arg(address);
     }
-    Process::announced(&mut command, place.scratch.path().join("tollgate.log"), listener)
+    ServerProcess::start_announced(
+        &mut command,
+        place.scratch.path().join("tollgate.log"),
+        listener,
+    )
 }
 
 /// A server of this crate.
-pub(crate) fn own(
-    place: &Place<'_>,
+pub(crate) fn start_bench_server(
+    place: &LaunchPaths<'_>,
     program: &str,
     words: &[&str],
     listener: &str,
-) -> Result<(Process, SocketAddr), String> {
+) -> Result<(ServerProcess, SocketAddr), String> {
     let log = place.scratch.path().join(format!("{program}{}.log", words.concat()));
-    Process::announced(Command::new(beside(program)?).args(words), log, listener)
+    ServerProcess::start_announced(
+        Command::new(sibling_program(program)?).args(words),
+        log,
+        listener,
+    )
 }
 
 /// Cases of one contestant, one for each shape.
 pub(crate) fn cases<S>(
     who: &'static str,
-    shapes: &[Shape],
-    sample: impl Fn(Shape) -> S,
-) -> Vec<Case>
+    shapes: &[ConnectionShape],
+    sample: impl Fn(ConnectionShape) -> S,
+) -> Vec<ListenerCase>
 where
-    S: Fn(Span) -> Result<Sample, String> + 'static,
+    S: Fn(SampleTiming) -> Result<ServerSample, String> + 'static,
 {
-    let case = |&shape: &Shape| Case { who, shape, sample: Box::new(sample(shape)) };
+    let case =
+        |&shape: &ConnectionShape| ListenerCase { who, shape, sample: Box::new(sample(shape)) };
     shapes.iter().map(case).collect()
 }

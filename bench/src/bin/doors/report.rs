@@ -1,13 +1,13 @@
 //! The table of one part: what was measured.
 
-use tollgate_bench::rounds::{Results, Sample};
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::rounds::{RoundResults, ServerSample};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
 use crate::goals::times;
-use crate::part::{Part, name};
+use crate::part::{ListenerPart, name};
 
 /// One row for each case; medians over the rounds.
-pub(crate) fn speed(part: &Part, results: &Results, style: Style) -> Table {
+pub(crate) fn speed(part: &ListenerPart, results: &RoundResults, style: TableStyle) -> BenchTable {
     let by_cpu = format!("times {} by CPU", part.floor);
     let columns = [
         "contestant",
@@ -23,10 +23,10 @@ pub(crate) fn speed(part: &Part, results: &Results, style: Style) -> Table {
         &by_cpu,
     ];
     let title = format!("{}: medians over the rounds, and half of min to max", part.title);
-    let mut table = Table::new(title, style, &columns);
+    let mut table = BenchTable::new(title, style, &columns);
     for case in &part.cases {
         let (own, floor) = (name(case.who, case.shape), name(part.floor, case.shape));
-        let column = |of: fn(&Sample) -> f64| results.figure(&own, of);
+        let column = |of: fn(&ServerSample) -> f64| results.figure(&own, of);
         let columns = (column(|it| it.requests_per_s), column(|it| it.server_us));
         let (Some(rate), Some(cost)) = columns else { continue };
         let middle = |of| column(of).map_or("-".into(), |it| figures(it.median));

@@ -4,43 +4,45 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::rc::Rc;
 
-use testkit::redis::Launch;
+use testkit::redis::TestRedisLaunch;
 use tollgate_bench::generator;
-use tollgate_bench::generator::requests::Requests;
-use tollgate_bench::generator::resp::{Reply, Resp, ask, command};
+use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::resp::{ExpectedReply, RespLoadClient, ask, command};
 use tollgate_bench::process::SERVER_CORE;
 use tollgate_bench::scripts::{GCRA, TOKEN_BUCKET};
 
-use crate::part::{self, Case, Part, Place, Shape, TOLLGATE, Target};
+use crate::part::{
+    self, ConnectionShape, LaunchPaths, ListenerCase, ListenerPart, ListenerTarget, TOLLGATE,
+};
 
 pub(crate) const ECHO: &str = "bare echo";
 pub(crate) const INCR: &str = "Redis INCR";
 pub(crate) const CELL: &str = "redis-cell in Lua";
 pub(crate) const BUCKET: &str = "token bucket in Lua";
 
-pub(crate) const ONE: Shape = Shape { connections: 16, at_once: 1 };
-pub(crate) const MANY: Shape = Shape { connections: 50, at_once: 1 };
-pub(crate) const PIPELINE_16: Shape = Shape { connections: 16, at_once: 16 };
-pub(crate) const PIPELINE_64: Shape = Shape { connections: 16, at_once: 64 };
-const SHAPES: [Shape; 4] = [ONE, MANY, PIPELINE_16, PIPELINE_64];
+pub(crate) const ONE: ConnectionShape = ConnectionShape { connections: 16, in_flight: 1 };
+pub(crate) const MANY: ConnectionShape = ConnectionShape { connections: 50, in_flight: 1 };
+pub(crate) const PIPELINE_16: ConnectionShape = ConnectionShape { connections: 16, in_flight: 16 };
+pub(crate) const PIPELINE_64: ConnectionShape = ConnectionShape { connections: 16, in_flight: 64 };
+const SHAPES: [ConnectionShape; 4] = [ONE, MANY, PIPELINE_16, PIPELINE_64];
 
 /// A quota that is never reached: capacity (CL.THROTTLE adds one), and so many in a second.
 const ROOM: &str = "10000";
 
 /// Of five numbers, the first says that the caller is not limited.
-const ALLOWED_OF_5: Reply = Reply { begins: b"*5\r\n:0\r\n", lines: 4 };
+const ALLOWED_OF_5: ExpectedReply = ExpectedReply { begins: b"*5\r\n:0\r\n", lines: 4 };
 /// Of two numbers, the first says that the caller is allowed.
-const ALLOWED_OF_2: Reply = Reply { begins: b"*2\r\n:1\r\n", lines: 1 };
-const NUMBER: Reply = Reply { begins: b":", lines: 1 };
+const ALLOWED_OF_2: ExpectedReply = ExpectedReply { begins: b"*2\r\n:1\r\n", lines: 1 };
+const NUMBER: ExpectedReply = ExpectedReply { begins: b":", lines: 1 };
 
-pub(crate) fn start(place: &Place<'_>) -> Part {
-    let mut part = Part::new("Redis protocol", ECHO);
+pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
+    let mut part = ListenerPart::new("Redis protocol", ECHO);
     let throttle = |key: &str| command(&["CL.THROTTLE", key, ROOM, ROOM, "1"]);
-    part.add_process(ECHO, part::own(place, "bare-resp", &[], "resp"), |target| {
+    part.add_process(ECHO, part::start_bench_server(place, "bare-resp", &[], "resp"), |target| {
         Ok(cases(ECHO, target, ALLOWED_OF_5, throttle))
     });
-    part.add_process(TOLLGATE, part::tollgate(place, "resp"), |target| {
-        it_throttles(|key, [burst, count, period, quantity]| {
+    part.add_process(TOLLGATE, part::start_tollgate(place, "resp"), |target| {
+        check_it_throttles(|key, [burst, count, period, quantity]| {
             ask(target.address, &["CL.THROTTLE", key, burst, count, period, quantity])
         })?;
         Ok(cases(TOLLGATE, target, ALLOWED_OF_5, throttle))
@@ -51,21 +53,21 @@ pub(crate) fn start(place: &Place<'_>) -> Part {
 }
 
 /// One server, asked in three ways.
-fn redis(part: &mut Part) {
+fn redis(part: &mut ListenerPart) {
     if Command::new("redis-server").arg("--version").output().is_err() {
         part.problems.push(
             "redis-server is not installed; run as root: apt-get install redis-server".into(),
         );
         return;
     }
-    let server = Launch::new().on_core(SERVER_CORE).start();
-    let target = Target { address: server.address(), server: server.pid() };
-    part.keep(server);
+    let server = TestRedisLaunch::new().on_core(SERVER_CORE).start();
+    let target = ListenerTarget { address: server.address(), server: server.pid() };
+    part.keep_redis(server);
     let incr = |key: &str| command(&["INCR", &key.replace("user", "incr")]);
     part.add(INCR, Ok(cases(INCR, target, NUMBER, incr)));
     part.add(CELL, {
         script(target.address, GCRA).and_then(|sha| {
-            it_throttles(|key, [burst, count, period, quantity]| {
+            check_it_throttles(|key, [burst, count, period, quantity]| {
                 ask(target.address, &["EVALSHA", &sha, "1", key, burst, count, period, quantity])
             })?;
             let throttle = |key: &str| {
@@ -95,18 +97,18 @@ fn script(address: SocketAddr, text: &str) -> Result<String, String> {
 /// One case for each shape; `request` writes a command about a key.
 fn cases(
     who: &'static str,
-    target: Target,
-    reply: Reply,
+    target: ListenerTarget,
+    reply: ExpectedReply,
     request: impl Fn(&str) -> String,
-) -> Vec<Case> {
+) -> Vec<ListenerCase> {
     part::cases(who, &SHAPES, |shape| {
-        let requests = Rc::new(Requests::of(shape.at_once, |callers| {
+        let requests = Rc::new(RequestList::generate(shape.in_flight, |callers| {
             let commands = callers.iter().map(|caller| request(&format!("user:{caller:07}")));
             commands.collect::<String>()
         }));
         move |span| {
             generator::measure(&target.load(shape, span), |index| {
-                Resp::new(&requests, reply, index)
+                RespLoadClient::new(&requests, reply, index)
             })
         }
     })
@@ -114,7 +116,9 @@ fn cases(
 
 /// Whether somebody limits as redis-cell does: what it answered to the same calls on a new key. A
 /// server that limits nothing would be measured to be fast.
-fn it_throttles(ask: impl Fn(&str, [&str; 4]) -> Result<String, String>) -> Result<(), String> {
+fn check_it_throttles(
+    ask: impl Fn(&str, [&str; 4]) -> Result<String, String>,
+) -> Result<(), String> {
     const CALLS: [(&str, [&str; 4], &str); 13] = [
         ("a", ["15", "30", "60", "1"], "[0,16,15,-1,2]"),
         ("a", ["15", "30", "60", "1"], "[0,16,14,-1,4]"),
@@ -148,13 +152,13 @@ mod tests {
 
     #[test]
     fn the_script_does_as_redis_cell() {
-        let server = Launch::new().start();
+        let server = TestRedisLaunch::new().start();
         let sha = script(server.address(), GCRA).unwrap();
         let ask = |key: &str, [burst, count, period, quantity]: [&str; 4]| {
             ask(server.address(), &["EVALSHA", &sha, "1", key, burst, count, period, quantity])
         };
-        assert_eq!(it_throttles(ask), Ok(()));
+        assert_eq!(check_it_throttles(ask), Ok(()));
         // Whoever limits nothing is found out.
-        assert!(it_throttles(|_, _| Ok("[0,16,15,-1,2]".into())).is_err());
+        assert!(check_it_throttles(|_, _| Ok("[0,16,15,-1,2]".into())).is_err());
     }
 }

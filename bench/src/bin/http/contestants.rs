@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
+use tollgate_bench::generator::answer_excerpt;
 use tollgate_bench::generator::http::ask;
-use tollgate_bench::generator::requests::Requests;
-use tollgate_bench::generator::shown;
-use tollgate_bench::process::{Process, Scratch};
+use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::process::{ScratchDir, ServerProcess};
 
 use crate::nginx;
 use crate::requests::{self, BATCH};
@@ -35,24 +35,24 @@ const ELEVEN_RULES_TEXT: &str = include_str!("../../../rules/eleven-rules.yaml")
 const ANSWER_BYTES_USUAL: usize = 330;
 
 /// What one contestant is: a server, and what it is asked.
-pub(crate) struct Contestant {
+pub(crate) struct HttpContestant {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) server: u32,
-    pub(crate) requests: Rc<Requests>,
+    pub(crate) requests: Rc<RequestList>,
 }
 
 /// Everybody, ready to be measured.
-pub(crate) struct Contestants {
-    pub(crate) all: Vec<Contestant>,
+pub(crate) struct HttpContestants {
+    pub(crate) all: Vec<HttpContestant>,
     /// What could not be measured, and why.
     pub(crate) problems: Vec<String>,
     /// They run as long as this lives. Bound: five.
-    servers: Vec<Process>,
+    servers: Vec<ServerProcess>,
 }
 
 /// Which contestants to start, and from where.
-pub(crate) struct Choice<'a> {
+pub(crate) struct HttpContestantChoice<'a> {
     /// The program `tollgate`.
     pub(crate) tollgate: &'a Path,
     /// The program `bare-hyper`.
@@ -61,10 +61,13 @@ pub(crate) struct Choice<'a> {
     pub(crate) only: &'a str,
 }
 
-impl Contestants {
+impl HttpContestants {
     /// Starts all servers that are wanted, and asks each contestant one question.
-    pub(crate) fn start(choice: &Choice<'_>, scratch: &Scratch) -> Contestants {
-        let mut it = Contestants { all: Vec::new(), problems: Vec::new(), servers: Vec::new() };
+    pub(crate) fn start(
+        choice: &HttpContestantChoice<'_>,
+        scratch: &ScratchDir,
+    ) -> HttpContestants {
+        let mut it = HttpContestants { all: Vec::new(), problems: Vec::new(), servers: Vec::new() };
         let forward_auth = Rc::new(requests::forward_auth());
         let check = Rc::new(requests::check());
         let batch = Rc::new(requests::batch());
@@ -72,7 +75,7 @@ impl Contestants {
         let tollgate = |name, rules| announced_tollgate(choice.tollgate, scratch, name, rules);
         let hyper = |name, words: &[&str]| {
             let log = scratch.path().join(format!("{name}.log"));
-            Process::announced(Command::new(choice.bare_hyper).args(words), log, "http")
+            ServerProcess::start_announced(Command::new(choice.bare_hyper).args(words), log, "http")
         };
         it.add(
             choice.only,
@@ -99,8 +102,8 @@ impl Contestants {
     fn add(
         &mut self,
         only: &str,
-        questions: &[(&'static str, &Rc<Requests>)],
-        start: impl FnOnce() -> Result<(Process, SocketAddr), String>,
+        questions: &[(&'static str, &Rc<RequestList>)],
+        start: impl FnOnce() -> Result<(ServerProcess, SocketAddr), String>,
     ) {
         let wanted: Vec<_> = questions.iter().filter(|(name, _)| name.contains(only)).collect();
         if wanted.is_empty() {
@@ -115,10 +118,10 @@ impl Contestants {
             }
         };
         for (name, requests) in wanted {
-            match right_answer(name, address, requests.get(0)) {
+            match check_answer(name, address, requests.get(0)) {
                 Ok(()) => {
                     let (server, requests) = (process.id(), Rc::clone(requests));
-                    self.all.push(Contestant { name, address, server, requests });
+                    self.all.push(HttpContestant { name, address, server, requests });
                 }
                 Err(problem) => self.problems.push(format!("{name}: {problem}")),
             }
@@ -127,7 +130,7 @@ impl Contestants {
     }
 
     /// How long tollgate's answers are, so that bare hyper's can be as long.
-    fn answer_bytes(&self, check: &Requests) -> usize {
+    fn answer_bytes(&self, check: &RequestList) -> usize {
         let tollgate = self.all.iter().find(|contestant| contestant.name == CHECK);
         let answer = tollgate.and_then(|it| ask(it.address, check.get(0)).ok());
         answer.map_or(ANSWER_BYTES_USUAL, |answer| answer.body_bytes)
@@ -136,41 +139,48 @@ impl Contestants {
 
 fn announced_tollgate(
     program: &Path,
-    scratch: &Scratch,
+    scratch: &ScratchDir,
     name: &str,
     rules: &str,
-) -> Result<(Process, SocketAddr), String> {
+) -> Result<(ServerProcess, SocketAddr), String> {
     let rules: PathBuf = scratch.write(&format!("{name}.yaml"), rules)?;
     let mut command = Command::new(program);
     command.arg("serve").arg("--rules").arg(rules);
     command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
-    Process::announced(&mut command, scratch.path().join(format!("{name}.log")), "http")
+    ServerProcess::start_announced(&mut command, scratch.path().join(format!("{name}.log")), "http")
 }
 
 /// Whether the answer shows that the work was done: a server whose rules do not match would be
 /// measured to be fast.
-fn right_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), String> {
+fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), String> {
     match name {
-        FORWARD_AUTH => shows(address, request, "x-ratelimit-remaining: ", 1),
+        FORWARD_AUTH => check_answer_contains(address, request, "x-ratelimit-remaining: ", 1),
         ELEVEN_RULES => {
             // Only a check names all the limits that decided: ten rules more, one limit each.
-            shows(address, requests::check().get(0), r#""rule":"more-"#, 10)?;
-            shows(address, request, "x-ratelimit-remaining: ", 1)
+            check_answer_contains(address, requests::check().get(0), r#""rule":"more-"#, 10)?;
+            check_answer_contains(address, request, "x-ratelimit-remaining: ", 1)
         }
-        CHECK => shows(address, request, r#""allowed":true,"rule":"api""#, 1),
-        CHECK_BATCH => shows(address, request, r#""allowed":true,"rule":"api""#, BATCH),
-        _ => shows(address, request, "http/1.1 200 ", 1),
+        CHECK => check_answer_contains(address, request, r#""allowed":true,"rule":"api""#, 1),
+        CHECK_BATCH => {
+            check_answer_contains(address, request, r#""allowed":true,"rule":"api""#, BATCH)
+        }
+        _ => check_answer_contains(address, request, "http/1.1 200 ", 1),
     }
 }
 
 /// Whether the answer is 200 and has the sign in it at least so many times, in whatever case.
-fn shows(address: SocketAddr, request: &[u8], sign: &str, times: usize) -> Result<(), String> {
+fn check_answer_contains(
+    address: SocketAddr,
+    request: &[u8],
+    sign: &str,
+    times: usize,
+) -> Result<(), String> {
     let answer = ask(address, request)?;
     let text = answer.text.to_ascii_lowercase();
     if answer.status == 200 && text.matches(sign).count() >= times {
         return Ok(());
     }
-    let said = shown(answer.text.as_bytes());
+    let said = answer_excerpt(answer.text.as_bytes());
     Err(format!("the answer is not 200 with `{sign}` {times} times; it said:\n{said}"))
 }
 

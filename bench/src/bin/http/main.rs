@@ -14,15 +14,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tollgate_bench::generator::http::Http;
-use tollgate_bench::generator::{self, Load};
+use tollgate_bench::generator::http::HttpLoadClient;
+use tollgate_bench::generator::{self, LoadSpec};
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::process::{GENERATOR_CORE, Scratch, beside, is_pinned};
-use tollgate_bench::rounds::{Results, Sample, Span};
-use tollgate_bench::table::Style;
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::process::{GENERATOR_CORE, ScratchDir, check_pinned, sibling_program};
+use tollgate_bench::rounds::{RoundResults, SampleTiming, ServerSample};
+use tollgate_bench::table::TableStyle;
 
-use contestants::{Choice, Contestant, Contestants};
+use contestants::{HttpContestant, HttpContestantChoice, HttpContestants};
 
 const HELP: &str = "\
 Measures `tollgate serve` over HTTP on loopback, next to bare hyper and to nginx, in one run.
@@ -73,23 +73,23 @@ fn main() -> ExitCode {
     options::run(HELP, run)
 }
 
-fn run(mut options: Options) -> Result<bool, UsageError> {
+fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     let quick = options.flag("--quick");
     let (rounds, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (5, 300, 1_000) };
-    let effort = Effort {
+    let effort = HttpEffort {
         connections: number(&mut options, "--connections", 16, CONNECTIONS_MAX)?,
         rounds: number(&mut options, "--rounds", rounds, ROUNDS_MAX)?,
-        span: Span {
+        span: SampleTiming {
             warm_up: Duration::from_millis(warm_up_ms),
             duration: Duration::from_millis(duration_ms),
         },
     };
     let only: String = options.value("--only")?.unwrap_or_default();
     let server: Option<PathBuf> = options.value("--server")?;
-    let style = Style::from_flag(options.flag("--markdown"));
+    let style = TableStyle::from_flag(options.flag("--markdown"));
     options.finish()?;
 
-    let result = compete(effort, &only, server, style);
+    let result = measure_and_report(effort, &only, server, style);
     Ok(result.unwrap_or_else(|problem| {
         eprintln!("{problem}");
         false
@@ -98,7 +98,7 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
 
 /// A number from 1 to `max`.
 fn number(
-    options: &mut Options,
+    options: &mut BenchOptions,
     name: &str,
     usual: usize,
     max: usize,
@@ -110,23 +110,23 @@ fn number(
 }
 
 /// Starts everybody, measures, prints; true if all goals are met.
-fn compete(
-    effort: Effort,
+fn measure_and_report(
+    effort: HttpEffort,
     only: &str,
     server: Option<PathBuf>,
-    style: Style,
+    style: TableStyle,
 ) -> Result<bool, String> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err("this needs two cores: one for the servers, one for who asks".into());
     }
     println!("{}; load {} at the start", machine::describe(), machine::load());
     let (tollgate, bare_hyper) =
-        (server.map_or_else(|| beside("tollgate"), Ok)?, beside("bare-hyper")?);
+        (server.map_or_else(|| sibling_program("tollgate"), Ok)?, sibling_program("bare-hyper")?);
     machine::pin(GENERATOR_CORE);
-    is_pinned(std::process::id(), GENERATOR_CORE)?;
-    let scratch = Scratch::new()?;
-    let choice = Choice { tollgate: &tollgate, bare_hyper: &bare_hyper, only };
-    let contestants = Contestants::start(&choice, &scratch);
+    check_pinned(std::process::id(), GENERATOR_CORE)?;
+    let scratch = ScratchDir::new()?;
+    let choice = HttpContestantChoice { tollgate: &tollgate, bare_hyper: &bare_hyper, only };
+    let contestants = HttpContestants::start(&choice, &scratch);
     for problem in &contestants.problems {
         println!("not measured: {problem}");
     }
@@ -152,23 +152,23 @@ fn compete(
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
-struct Effort {
+struct HttpEffort {
     connections: usize,
     rounds: usize,
-    span: Span,
+    span: SampleTiming,
 }
 
-fn measure(contestants: &[Contestant], effort: Effort) -> Result<Results, String> {
+fn measure(contestants: &[HttpContestant], effort: HttpEffort) -> Result<RoundResults, String> {
     let names: Vec<String> = contestants.iter().map(|it| it.name.to_owned()).collect();
-    Results::measure(&names, effort.rounds, |index| sample(&contestants[index], effort))
+    RoundResults::measure(&names, effort.rounds, |index| sample(&contestants[index], effort))
 }
 
-fn sample(contestant: &Contestant, effort: Effort) -> Result<Sample, String> {
-    let load = Load {
+fn sample(contestant: &HttpContestant, effort: HttpEffort) -> Result<ServerSample, String> {
+    let load = LoadSpec {
         address: contestant.address,
         server: contestant.server,
         connections: effort.connections,
         span: effort.span,
     };
-    generator::measure(&load, |index| Http::new(&contestant.requests, index))
+    generator::measure(&load, |index| HttpLoadClient::new(&contestant.requests, index))
 }

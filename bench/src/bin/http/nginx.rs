@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tollgate_bench::generator::http::ask;
-use tollgate_bench::process::{Process, START_MAX, Scratch};
+use tollgate_bench::process::{START_MAX, ScratchDir, ServerProcess};
 use tollgate_bench::stopwatch::Stopwatch;
 
 const MISSING: &str = "nginx is not installed; run as root: apt-get install nginx-light";
@@ -48,7 +48,7 @@ http {
 ";
 
 /// Starts it, and makes sure that it limits.
-pub(crate) fn start(scratch: &Scratch) -> Result<(Process, SocketAddr), String> {
+pub(crate) fn start(scratch: &ScratchDir) -> Result<(ServerProcess, SocketAddr), String> {
     let address = free_address()?;
     let directory = scratch.path().to_string_lossy();
     let configuration =
@@ -56,9 +56,9 @@ pub(crate) fn start(scratch: &Scratch) -> Result<(Process, SocketAddr), String> 
     let file = scratch.write("nginx.conf", &configuration)?;
     let mut command = Command::new(program().ok_or(MISSING)?);
     command.args(["-e", "stderr", "-p", &directory, "-c"]).arg(file).stdout(Stdio::null());
-    let mut process = Process::start(&mut command, scratch.path().join("nginx.log"))?;
+    let mut process = ServerProcess::start(&mut command, scratch.path().join("nginx.log"))?;
     wait_until_ready(&mut process, address).map_err(|problem| process.with_log(&problem))?;
-    it_limits(address)?;
+    check_it_limits(address)?;
     Ok((process, address))
 }
 
@@ -75,7 +75,7 @@ fn free_address() -> Result<SocketAddr, String> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "nginx does not say when it is ready")]
-fn wait_until_ready(process: &mut Process, address: SocketAddr) -> Result<(), String> {
+fn wait_until_ready(process: &mut ServerProcess, address: SocketAddr) -> Result<(), String> {
     let watch = Stopwatch::start();
     while std::net::TcpStream::connect(address).is_err() {
         if process.has_ended() {
@@ -90,7 +90,7 @@ fn wait_until_ready(process: &mut Process, address: SocketAddr) -> Result<(), St
 }
 
 /// A server that limits nothing would be measured to be fast.
-fn it_limits(address: SocketAddr) -> Result<(), String> {
+fn check_it_limits(address: SocketAddr) -> Result<(), String> {
     let status = |user: &str| {
         let request =
             format!("GET /tight HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {user}\r\n\r\n");

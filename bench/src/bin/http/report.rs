@@ -1,16 +1,20 @@
 //! The tables: what was measured, and how it stands to the goals.
 
-use tollgate_bench::rounds::{Figure, Results, Sample};
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::rounds::{Figure, RoundResults, ServerSample};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
 use crate::contestants::{
-    CHECK, CHECK_BATCH, Contestant, ELEVEN_RULES, FORWARD_AUTH, HYPER, HYPER_BODIES, NGINX,
+    CHECK, CHECK_BATCH, ELEVEN_RULES, FORWARD_AUTH, HYPER, HYPER_BODIES, HttpContestant, NGINX,
     NGINX_SHORT,
 };
 use crate::requests::BATCH;
 
 /// One row for each contestant; medians over the rounds.
-pub(crate) fn speed(results: &Results, contestants: &[Contestant], style: Style) -> Table {
+pub(crate) fn speed(
+    results: &RoundResults,
+    contestants: &[HttpContestant],
+    style: TableStyle,
+) -> BenchTable {
     let columns = [
         "contestant",
         "requests/s",
@@ -23,9 +27,10 @@ pub(crate) fn speed(results: &Results, contestants: &[Contestant], style: Style)
         "p50 us",
         "p99 us",
     ];
-    let mut table = Table::new("Medians over the rounds, and half of min to max", style, &columns);
+    let mut table =
+        BenchTable::new("Medians over the rounds, and half of min to max", style, &columns);
     for ((name, samples), contestant) in results.0.iter().zip(contestants) {
-        let column = |of: fn(&Sample) -> f64| Figure::of(samples.iter().map(of));
+        let column = |of: fn(&ServerSample) -> f64| Figure::from_values(samples.iter().map(of));
         let columns = (column(|it| it.requests_per_s), column(|it| it.server_us));
         let (Some(rate), Some(cost)) = columns else { continue };
         let middle = |of| column(of).map_or("-".into(), |it: Figure| figures(it.median));
@@ -48,7 +53,7 @@ pub(crate) fn speed(results: &Results, contestants: &[Contestant], style: Style)
 }
 
 /// Bare hyper decides nothing.
-fn decisions(contestant: &Contestant, rate: Figure) -> String {
+fn decisions(contestant: &HttpContestant, rate: Figure) -> String {
     match contestant.name {
         HYPER | HYPER_BODIES => "-".into(),
         _ => thousands((rate.median * contestant.requests.decisions as f64) as u64),
@@ -57,67 +62,67 @@ fn decisions(contestant: &Contestant, rate: Figure) -> String {
 
 /// What a goal bounds.
 #[derive(Clone, Copy)]
-enum Bound {
+enum HttpGoalBound {
     /// At least so many times the peer. Decisions per request weigh in: (ours, the peer's).
     Times { least: f64, decisions: (usize, usize) },
     /// Less than so many microseconds more than the peer.
     AddedUs { below: f64 },
     /// No goal: shown for comparison.
-    Shown,
+    ComparisonOnly,
 }
 
-struct Goal {
+struct HttpGoal {
     name: &'static str,
     ours: &'static str,
     peer: &'static str,
-    bound: Bound,
+    bound: HttpGoalBound,
 }
 
 const SAME: (usize, usize) = (1, 1);
 
-const GOALS: [Goal; 6] = [
-    Goal {
+const GOALS: [HttpGoal; 6] = [
+    HttpGoal {
         name: "forward-auth / nginx limit_req",
         ours: FORWARD_AUTH,
         peer: NGINX,
-        bound: Bound::Times { least: 1.2, decisions: SAME },
+        bound: HttpGoalBound::Times { least: 1.2, decisions: SAME },
     },
-    Goal {
+    HttpGoal {
         name: "forward-auth / nginx limit_req, short request",
         ours: FORWARD_AUTH,
         peer: NGINX_SHORT,
-        bound: Bound::Shown,
+        bound: HttpGoalBound::ComparisonOnly,
     },
-    Goal {
+    HttpGoal {
         name: "forward-auth / bare hyper, no bodies",
         ours: FORWARD_AUTH,
         peer: HYPER,
-        bound: Bound::Times { least: 0.85, decisions: SAME },
+        bound: HttpGoalBound::Times { least: 0.85, decisions: SAME },
     },
-    Goal {
+    HttpGoal {
         name: "check / bare hyper, bodies",
         ours: CHECK,
         peer: HYPER_BODIES,
-        bound: Bound::Times { least: 0.8, decisions: SAME },
+        bound: HttpGoalBound::Times { least: 0.8, decisions: SAME },
     },
-    Goal {
+    HttpGoal {
         name: "decisions: batch of 64 / check",
         ours: CHECK_BATCH,
         peer: CHECK,
-        bound: Bound::Times { least: 20.0, decisions: (BATCH, 1) },
+        bound: HttpGoalBound::Times { least: 20.0, decisions: (BATCH, 1) },
     },
-    Goal {
+    HttpGoal {
         name: "us per request that 10 more rules add",
         ours: ELEVEN_RULES,
         peer: FORWARD_AUTH,
-        bound: Bound::AddedUs { below: 1.0 },
+        bound: HttpGoalBound::AddedUs { below: 1.0 },
     },
 ];
 
 /// The table of goals, and whether all that were measured are met by processor time.
-pub(crate) fn goals(results: &Results, style: Style) -> (Table, bool) {
+pub(crate) fn goals(results: &RoundResults, style: TableStyle) -> (BenchTable, bool) {
     let columns = ["goal", "to be", "by CPU", "min to max", "result", "by requests/s", "result"];
-    let mut table = Table::new("Goals", style, &columns);
+    let mut table = BenchTable::new("Goals", style, &columns);
     let mut all_met = true;
     for goal in &GOALS {
         let by_cpu = goal.measure(results, |sample| sample.server_us);
@@ -146,33 +151,35 @@ pub(crate) fn goals(results: &Results, style: Style) -> (Table, bool) {
     (table, all_met)
 }
 
-impl Goal {
+impl HttpGoal {
     /// Compares by microseconds per request, whichever kind of them.
-    fn measure(&self, results: &Results, us: impl Fn(&Sample) -> f64) -> Option<Figure> {
+    fn measure(&self, results: &RoundResults, us: impl Fn(&ServerSample) -> f64) -> Option<Figure> {
         let (ours, peers) = match self.bound {
-            Bound::Times { decisions, .. } => decisions,
-            Bound::AddedUs { .. } | Bound::Shown => SAME,
+            HttpGoalBound::Times { decisions, .. } => decisions,
+            HttpGoalBound::AddedUs { .. } | HttpGoalBound::ComparisonOnly => SAME,
         };
         let weight = ours as f64 / peers as f64;
         results.compare(self.ours, self.peer, |ours, peer| match self.bound {
-            Bound::AddedUs { .. } => us(ours) - us(peer),
-            Bound::Times { .. } | Bound::Shown => us(peer) / us(ours) * weight,
+            HttpGoalBound::AddedUs { .. } => us(ours) - us(peer),
+            HttpGoalBound::Times { .. } | HttpGoalBound::ComparisonOnly => {
+                us(peer) / us(ours) * weight
+            }
         })
     }
 
     fn is_met(&self, measured: Figure) -> Option<bool> {
         match self.bound {
-            Bound::Times { least, .. } => Some(measured.median >= least),
-            Bound::AddedUs { below } => Some(measured.median < below),
-            Bound::Shown => None,
+            HttpGoalBound::Times { least, .. } => Some(measured.median >= least),
+            HttpGoalBound::AddedUs { below } => Some(measured.median < below),
+            HttpGoalBound::ComparisonOnly => None,
         }
     }
 
     fn to_be(&self) -> String {
         match self.bound {
-            Bound::Times { least, .. } => format!(">= {least}"),
-            Bound::AddedUs { below } => format!("< {below}"),
-            Bound::Shown => "-".into(),
+            HttpGoalBound::Times { least, .. } => format!(">= {least}"),
+            HttpGoalBound::AddedUs { below } => format!("< {below}"),
+            HttpGoalBound::ComparisonOnly => "-".into(),
         }
     }
 }
@@ -186,15 +193,18 @@ fn signed_figures(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn results(rows: &[(&'static str, f64, f64)]) -> Results {
+    fn results(rows: &[(&'static str, f64, f64)]) -> RoundResults {
         let row = |&(name, requests_per_s, server_us): &(&str, f64, f64)| {
-            (name.to_owned(), vec![Sample { requests_per_s, server_us, ..Sample::default() }])
+            (
+                name.to_owned(),
+                vec![ServerSample { requests_per_s, server_us, ..ServerSample::default() }],
+            )
         };
-        Results(rows.iter().map(row).collect())
+        RoundResults(rows.iter().map(row).collect())
     }
 
     /// The numbers and verdicts of a goal: by processor time, by requests/s.
-    fn row(table: &Table, goal: &str) -> Vec<String> {
+    fn row(table: &BenchTable, goal: &str) -> Vec<String> {
         let text = table.to_string();
         let line = text.lines().find(|line| line.starts_with(goal)).expect("it has a row");
         line[goal.len()..].split_whitespace().map(str::to_owned).collect()
@@ -210,7 +220,7 @@ mod tests {
                 (CHECK, 80_000.0, 10.0),
                 (CHECK_BATCH, 25_000.0, 32.0),
             ]),
-            Style::Text,
+            TableStyle::Text,
         );
         let rows = [
             ("forward-auth / nginx limit_req ", ">= 1.2 1.29 1.29 to 1.29 PASS 1.10 MISS"),

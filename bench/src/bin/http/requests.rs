@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use tollgate_bench::generator::requests::Requests;
+use tollgate_bench::generator::requests::RequestList;
 
 /// Checks in a batch.
 pub(crate) const BATCH: usize = 64;
 
 /// `GET /v1/forward-auth`, as a proxy asks. The same bytes go to bare hyper and to nginx.
-pub(crate) fn forward_auth() -> Requests {
-    Requests::of(1, |users| {
+pub(crate) fn forward_auth() -> RequestList {
+    RequestList::generate(1, |users| {
         format!(
             "GET /v1/forward-auth HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-Method: GET\r\n\
              X-Forwarded-Uri: /api/search\r\nX-Forwarded-For: 192.0.2.1\r\n\
@@ -20,20 +20,20 @@ pub(crate) fn forward_auth() -> Requests {
 }
 
 /// The shortest request that names a caller: what nginx needs when it is not asked by a proxy.
-pub(crate) fn short() -> Requests {
-    Requests::of(1, |users| {
+pub(crate) fn short() -> RequestList {
+    RequestList::generate(1, |users| {
         format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {:05}\r\n\r\n", users[0])
     })
 }
 
 /// `POST /v1/check`. The same bytes go to bare hyper.
-pub(crate) fn check() -> Requests {
-    Requests::of(1, |users| post("/v1/check", &question(users[0])))
+pub(crate) fn check() -> RequestList {
+    RequestList::generate(1, |users| post("/v1/check", &question(users[0])))
 }
 
 /// `POST /v1/check/batch`.
-pub(crate) fn batch() -> Requests {
-    Requests::of(BATCH, |users| {
+pub(crate) fn batch() -> RequestList {
+    RequestList::generate(BATCH, |users| {
         let questions: Vec<String> = users.iter().map(|&user| question(user)).collect();
         post("/v1/check/batch", &format!("[{}]", questions.join(",")))
     })

@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: BenchAllocator = BenchAllocator;
 
 /// Allocations of the whole process so far.
-pub(crate) fn so_far() -> u64 {
+pub(crate) fn allocation_count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-struct Counting;
+struct BenchAllocator;
 
 // SAFETY: all four go to the system's allocator with the caller's own arguments.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for BenchAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
         // SAFETY: as promised by the caller.

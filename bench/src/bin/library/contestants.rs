@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use tollgate::{Algorithm, Check, Clock, Decision, Limit, Limiter, Micros, SystemClock};
-use tollgate_bench::keys::Stream;
+use tollgate_bench::keys::KeyStream;
 
-use crate::floor::Floor;
+use crate::floor::FloorLimiter;
 
 /// Checks handed over in one call of `decide_batch`.
 const BATCH: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) const TOLLGATE_BATCH: &str = "tollgate batch";
 
 /// What the limits say about the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Quota {
+pub(crate) enum LibraryQuota {
     /// 1 million per second, burst 4 billion, of which every key has used a part: a state is found
     /// and written by every check.
     Allowed,
@@ -34,41 +34,41 @@ pub(crate) enum Quota {
     Idle,
 }
 
-impl Quota {
+impl LibraryQuota {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Quota::Allowed => "allowed",
-            Quota::Refused => "refused",
-            Quota::Idle => "idle",
+            LibraryQuota::Allowed => "allowed",
+            LibraryQuota::Refused => "refused",
+            LibraryQuota::Idle => "idle",
         }
     }
 
     /// Units per period, the period in seconds, and the burst.
     fn numbers(self) -> (u32, u64, u32) {
         match self {
-            Quota::Allowed => (1_000_000, 1, 4_000_000_000),
-            Quota::Refused => (1, 3_600, 1),
-            Quota::Idle => (1_000_000, 1, 10),
+            LibraryQuota::Allowed => (1_000_000, 1, 4_000_000_000),
+            LibraryQuota::Refused => (1, 3_600, 1),
+            LibraryQuota::Idle => (1_000_000, 1, 10),
         }
     }
 }
 
 /// One of those measured.
-pub(crate) trait Contestant: Sync {
+pub(crate) trait LibraryContestant: Sync {
     fn name(&self) -> &'static str;
 
     /// Gives every key its state before the clock starts.
-    fn fill(&self, stream: &Stream, desk: &mut Desk) {
+    fn fill(&self, stream: &KeyStream, desk: &mut CallerBuffers) {
         self.ask(stream, 0..stream.len(), desk);
     }
 
     /// Asks about the keys of `stream` in `range`, one after the other.
-    fn ask(&self, stream: &Stream, range: Range<usize>, desk: &mut Desk);
+    fn ask(&self, stream: &KeyStream, range: Range<usize>, desk: &mut CallerBuffers);
 }
 
 /// What a caller reuses from check to check.
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct CallerBuffers {
     key: String,
     decisions: Vec<Decision>,
 }
@@ -76,33 +76,33 @@ pub(crate) struct Desk {
 /// The wanted contestants for so many keys, without their keys.
 pub(crate) fn all(
     keys: u64,
-    quota: Quota,
+    quota: LibraryQuota,
     wanted: impl Fn(&'static str) -> bool,
-) -> Vec<Box<dyn Contestant>> {
+) -> Vec<Box<dyn LibraryContestant>> {
     let (units, period, burst) = quota.numbers();
-    let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
+    let mut contestants: Vec<Box<dyn LibraryContestant>> = Vec::new();
     if wanted(GOVERNOR) {
-        contestants.push(Box::new(Governor::new(quota)));
+        contestants.push(Box::new(GovernorContestant::new(quota)));
     }
     if wanted(FLOOR) || wanted(FLOOR_BATCH) {
         let interval_us = period * 1_000_000 / u64::from(units);
-        let table = Arc::new(Floor::new(keys, interval_us, burst.into()));
-        contestants.push(Box::new(Bare { table: Arc::clone(&table), batched: false }));
-        contestants.push(Box::new(Bare { table, batched: true }));
+        let table = Arc::new(FloorLimiter::new(keys, interval_us, burst.into()));
+        contestants.push(Box::new(FloorContestant { table: Arc::clone(&table), batched: false }));
+        contestants.push(Box::new(FloorContestant { table, batched: true }));
     }
     if wanted(TOLLGATE) || wanted(TOLLGATE_BATCH) {
         let limiter = Arc::new(Limiter::with_capacity(keys as usize));
         let limit = Limit::per(units.into(), Duration::from_secs(period)).burst(burst.into());
         let limit = limit.build().expect("numbers within the ranges of semantics 1");
         let used = match quota {
-            Quota::Allowed => 1_000_000_000,
-            Quota::Refused => 1,
-            Quota::Idle => 0,
+            LibraryQuota::Allowed => 1_000_000_000,
+            LibraryQuota::Refused => 1,
+            LibraryQuota::Idle => 0,
         };
         // Both ask one limiter, so its keys are charged twice before the start, where that fits.
         for (name, batched) in [(TOLLGATE, false), (TOLLGATE_BATCH, true)] {
             let (limiter, limit) = (Arc::clone(&limiter), limit.clone());
-            contestants.push(Box::new(Tollgate { name, used, limiter, limit, batched }));
+            contestants.push(Box::new(TollgateContestant { name, used, limiter, limit, batched }));
         }
     }
     contestants.retain(|contestant| wanted(contestant.name()));
@@ -111,7 +111,7 @@ pub(crate) fn all(
 
 /// Tollgate with each algorithm, for so many keys, each of which has used some of its quota, the
 /// sliding window counter also of the window before.
-pub(crate) fn algorithms(keys: u64) -> Vec<Box<dyn Contestant>> {
+pub(crate) fn algorithms(keys: u64) -> Vec<Box<dyn LibraryContestant>> {
     let one = |algorithm: Algorithm| {
         let limit = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -127,31 +127,32 @@ pub(crate) fn algorithms(keys: u64) -> Vec<Box<dyn Contestant>> {
         let used = if algorithm.is_bucket() { 1_000_000_000 } else { 1 };
         let limiter = Arc::new(Limiter::with_capacity(keys as usize));
         let name = algorithm.name();
-        Box::new(Tollgate { name, used, limiter, limit, batched: false }) as Box<dyn Contestant>
+        Box::new(TollgateContestant { name, used, limiter, limit, batched: false })
+            as Box<dyn LibraryContestant>
     };
     Algorithm::ALL.into_iter().map(one).collect()
 }
 
-struct Governor(DefaultKeyedRateLimiter<String>);
+struct GovernorContestant(DefaultKeyedRateLimiter<String>);
 
-impl Governor {
-    fn new(quota: Quota) -> Governor {
+impl GovernorContestant {
+    fn new(quota: LibraryQuota) -> GovernorContestant {
         let (units, period, burst) = quota.numbers();
         let number = |number| NonZeroU32::new(number).expect("no quota is zero");
         let quota = match period {
             1 => governor::Quota::per_second(number(units)),
             _ => governor::Quota::per_hour(number(units)),
         };
-        Governor(RateLimiter::keyed(quota.allow_burst(number(burst))))
+        GovernorContestant(RateLimiter::keyed(quota.allow_burst(number(burst))))
     }
 }
 
-impl Contestant for Governor {
+impl LibraryContestant for GovernorContestant {
     fn name(&self) -> &'static str {
         GOVERNOR
     }
 
-    fn ask(&self, stream: &Stream, range: Range<usize>, desk: &mut Desk) {
+    fn ask(&self, stream: &KeyStream, range: Range<usize>, desk: &mut CallerBuffers) {
         for index in range {
             desk.key.clear();
             desk.key.push_str(stream.key(index));
@@ -160,17 +161,17 @@ impl Contestant for Governor {
     }
 }
 
-struct Bare {
-    table: Arc<Floor>,
+struct FloorContestant {
+    table: Arc<FloorLimiter>,
     batched: bool,
 }
 
-impl Contestant for Bare {
+impl LibraryContestant for FloorContestant {
     fn name(&self) -> &'static str {
         if self.batched { FLOOR_BATCH } else { FLOOR }
     }
 
-    fn ask(&self, stream: &Stream, range: Range<usize>, _: &mut Desk) {
+    fn ask(&self, stream: &KeyStream, range: Range<usize>, _: &mut CallerBuffers) {
         if !self.batched {
             for index in range {
                 black_box(self.table.check(stream.key(index), SystemClock.now().as_u64()));
@@ -189,7 +190,7 @@ impl Contestant for Bare {
     }
 }
 
-struct Tollgate {
+struct TollgateContestant {
     name: &'static str,
     /// Units that each key has used before; 0: what an ordinary check leaves.
     used: u64,
@@ -198,12 +199,12 @@ struct Tollgate {
     batched: bool,
 }
 
-impl Contestant for Tollgate {
+impl LibraryContestant for TollgateContestant {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn fill(&self, stream: &Stream, desk: &mut Desk) {
+    fn fill(&self, stream: &KeyStream, desk: &mut CallerBuffers) {
         if self.used == 0 {
             return self.ask(stream, 0..stream.len(), desk);
         }
@@ -218,7 +219,7 @@ impl Contestant for Tollgate {
         }
     }
 
-    fn ask(&self, stream: &Stream, range: Range<usize>, desk: &mut Desk) {
+    fn ask(&self, stream: &KeyStream, range: Range<usize>, desk: &mut CallerBuffers) {
         if !self.batched {
             for index in range {
                 consume(&self.limiter.check(&self.limit, stream.key(index)));

@@ -18,28 +18,28 @@ use foldhash::fast::FixedState;
 const AHEAD: usize = 16;
 
 /// The bare table.
-pub(crate) struct Floor {
-    slots: Box<[Slot]>,
+pub(crate) struct FloorLimiter {
+    slots: Box<[FloorSlot]>,
     /// Microseconds per unit.
     interval: u64,
     /// How far the instant may be ahead: the burst.
     tolerance: u64,
 }
 
-struct Slot {
+struct FloorSlot {
     /// 0: empty.
     hash: AtomicU64,
     arrival: AtomicU64,
 }
 
-impl Floor {
+impl FloorLimiter {
     /// A table at most three quarters full.
-    pub(crate) fn new(keys: u64, interval: u64, burst: u64) -> Floor {
+    pub(crate) fn new(keys: u64, interval: u64, burst: u64) -> FloorLimiter {
         let count = (keys as usize * 4 / 3).next_power_of_two().max(16);
         let mut slots = Vec::with_capacity(count);
         ask_for_large_pages(&slots);
-        slots.extend((0..count).map(|_| Slot { hash: 0.into(), arrival: 0.into() }));
-        Floor { slots: slots.into(), interval, tolerance: interval * burst }
+        slots.extend((0..count).map(|_| FloorSlot { hash: 0.into(), arrival: 0.into() }));
+        FloorLimiter { slots: slots.into(), interval, tolerance: interval * burst }
     }
 
     /// Whether `key` may take one unit.
@@ -77,7 +77,7 @@ impl Floor {
     }
 
     #[inline]
-    fn find(&self, hash: u64) -> &Slot {
+    fn find(&self, hash: u64) -> &FloorSlot {
         let mut index = hash as usize;
         loop {
             let slot = &self.slots[index & (self.slots.len() - 1)];
@@ -104,10 +104,10 @@ fn hash(key: &str) -> u64 {
     hasher.finish().max(1)
 }
 
-fn ask_for_large_pages(slots: &Vec<Slot>) {
+fn ask_for_large_pages(slots: &Vec<FloorSlot>) {
     const LARGE: usize = 2 << 20;
     let start = (slots.as_ptr() as usize).next_multiple_of(LARGE);
-    let end = (slots.as_ptr() as usize + slots.capacity() * size_of::<Slot>()) / LARGE * LARGE;
+    let end = (slots.as_ptr() as usize + slots.capacity() * size_of::<FloorSlot>()) / LARGE * LARGE;
     if start < end {
         // SAFETY: the range lies within memory that the vector owns; this is advice about pages
         // and changes no content.

@@ -1,35 +1,43 @@
 //! The goals of the library, as ratios within one run, and by how much each is met or missed.
 
-use tollgate_bench::keys::Shape;
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::keys::KeyDistribution;
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
-use crate::contestants::{FLOOR, FLOOR_BATCH, GOVERNOR, Quota, TOLLGATE, TOLLGATE_BATCH};
-use crate::measure::{Case, Results, Threads};
-use crate::{Bytes, COUNTS};
+use crate::contestants::{FLOOR, FLOOR_BATCH, GOVERNOR, LibraryQuota, TOLLGATE, TOLLGATE_BATCH};
+use crate::measure::{LibraryCase, LibraryResults, ThreadLayout};
+use crate::{BytesPerKey, COUNTS};
 
 /// One goal: a measured number, and what it is to be.
-struct Goal {
+struct LibraryGoal {
     name: String,
-    goal: Bound,
+    goal: LibraryGoalBound,
     measured: Option<f64>,
 }
 
 #[derive(Clone, Copy)]
-enum Bound {
+enum LibraryGoalBound {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// The table of all goals that were measured, and whether all are met.
-pub(crate) fn table(results: &Results, bytes: &Bytes, style: Style) -> (Table, bool) {
+pub(crate) fn table(
+    results: &LibraryResults,
+    bytes: &BytesPerKey,
+    style: TableStyle,
+) -> (BenchTable, bool) {
     let columns = ["goal", "to be", "measured", "result", "by"];
-    let mut table = Table::new("Goals", style, &columns);
+    let mut table = BenchTable::new("Goals", style, &columns);
     let mut all_met = true;
-    for Goal { name, goal, measured } in goals(results, bytes) {
+    for LibraryGoal { name, goal, measured } in goals(results, bytes) {
         let Some(measured) = measured else { continue };
         let (bound, met, by) = match goal {
-            Bound::AtLeast(least) => (format!(">= {least}"), measured >= least, measured / least),
-            Bound::AtMost(most) => (format!("<= {most}"), measured <= most, measured / most),
+            LibraryGoalBound::AtLeast(least) => {
+                (format!(">= {least}"), measured >= least, measured / least)
+            }
+            LibraryGoalBound::AtMost(most) => {
+                (format!("<= {most}"), measured <= most, measured / most)
+            }
         };
         all_met &= met;
         let result = if met { "met" } else { "MISSED" };
@@ -40,66 +48,67 @@ pub(crate) fn table(results: &Results, bytes: &Bytes, style: Style) -> (Table, b
     (table, all_met)
 }
 
-fn goals(results: &Results, bytes: &Bytes) -> Vec<Goal> {
+fn goals(results: &LibraryResults, bytes: &BytesPerKey) -> Vec<LibraryGoal> {
     let mut goals = Vec::new();
-    let mut goal = |name: String, goal, measured| goals.push(Goal { name, goal, measured });
+    let mut goal = |name: String, goal, measured| goals.push(LibraryGoal { name, goal, measured });
     for keys in COUNTS {
-        let case = one_thread(keys, Quota::Allowed);
+        let case = one_thread(keys, LibraryQuota::Allowed);
         let times = |name| Some(results.ns(case, GOVERNOR)? / results.ns(case, name)?);
         let least = if keys <= 1_000 { 2.0 } else { 6.0 };
         let keys_text =
             if keys == 1 { "1 key".into() } else { format!("{} keys", thousands(keys)) };
         goal(
             format!("times as fast as governor, {keys_text}"),
-            Bound::AtLeast(least),
+            LibraryGoalBound::AtLeast(least),
             times(TOLLGATE),
         );
         if keys > 1_000 {
             goal(
                 format!("times as fast as governor, {keys_text}, batch"),
-                Bound::AtLeast(12.0),
+                LibraryGoalBound::AtLeast(12.0),
                 times(TOLLGATE_BATCH),
             );
         }
         for (ours, bare, how) in [(TOLLGATE, FLOOR, ""), (TOLLGATE_BATCH, FLOOR_BATCH, ", batch")] {
             goal(
                 format!("times the floor's cost, {keys_text}{how}"),
-                Bound::AtMost(1.6),
+                LibraryGoalBound::AtMost(1.6),
                 results.ns(case, ours).zip(results.ns(case, bare)).map(|(a, b)| a / b),
             );
         }
     }
-    let hot = Case { threads: Threads::TwoShared, ..one_thread(1, Quota::Refused) };
+    let hot =
+        LibraryCase { threads: ThreadLayout::TwoShared, ..one_thread(1, LibraryQuota::Refused) };
     goal(
         "times governor's refusals of one hot key, 2 threads".into(),
-        Bound::AtLeast(4.0),
+        LibraryGoalBound::AtLeast(4.0),
         results.rate(hot, TOLLGATE).zip(results.rate(hot, GOVERNOR)).map(|(a, b)| a / b),
     );
     for keys in &COUNTS[1..] {
         goal(
             format!("times one thread's speed, 2 threads, {} own keys", thousands(*keys)),
-            Bound::AtLeast(1.8),
+            LibraryGoalBound::AtLeast(1.8),
             scaling(results, *keys, TOLLGATE),
         );
     }
     goal(
         "bytes per key, 1,000,000 keys".into(),
-        Bound::AtMost(40.0),
+        LibraryGoalBound::AtMost(40.0),
         bytes.get(1_000_000, TOLLGATE),
     );
     for name in [TOLLGATE, TOLLGATE_BATCH] {
         goal(
             format!("allocations per check, {name}"),
-            Bound::AtMost(0.0),
+            LibraryGoalBound::AtMost(0.0),
             results.allocations(name),
         );
     }
     for keys in [1_000, 1_000_000] {
         for name in ["fixed_window", "sliding_window_counter"] {
-            let ns = |name| results.ns(one_thread(keys, Quota::Allowed), name);
+            let ns = |name| results.ns(one_thread(keys, LibraryQuota::Allowed), name);
             goal(
                 format!("times token_bucket's cost, {name}, {} keys", thousands(keys)),
-                Bound::AtMost(1.3),
+                LibraryGoalBound::AtMost(1.3),
                 ns(name).zip(ns("token_bucket")).map(|(a, b)| a / b),
             );
         }
@@ -108,13 +117,13 @@ fn goals(results: &Results, bytes: &Bytes) -> Vec<Goal> {
 }
 
 /// All keys alike, one thread.
-pub(crate) fn one_thread(keys: u64, quota: Quota) -> Case {
-    Case { keys, shape: Shape::Uniform, quota, threads: Threads::One }
+pub(crate) fn one_thread(keys: u64, quota: LibraryQuota) -> LibraryCase {
+    LibraryCase { keys, shape: KeyDistribution::Uniform, quota, threads: ThreadLayout::One }
 }
 
 /// How many times faster two threads are than one, each on keys of its own.
-pub(crate) fn scaling(results: &Results, keys: u64, name: &'static str) -> Option<f64> {
-    let case = |threads| Case { threads, ..one_thread(keys, Quota::Allowed) };
-    let two = results.rate(case(Threads::TwoApart), name)?;
-    Some(two / results.rate(case(Threads::OneApart), name)?)
+pub(crate) fn scaling(results: &LibraryResults, keys: u64, name: &'static str) -> Option<f64> {
+    let case = |threads| LibraryCase { threads, ..one_thread(keys, LibraryQuota::Allowed) };
+    let two = results.rate(case(ThreadLayout::TwoApart), name)?;
+    Some(two / results.rate(case(ThreadLayout::OneApart), name)?)
 }

@@ -14,15 +14,16 @@ mod memory;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tollgate_bench::keys::{Shape, Stream};
+use tollgate_bench::keys::{KeyDistribution, KeyStream};
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::table::{Style, Table, figures, ratio, thousands};
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, ratio, thousands};
 
 use contestants::{
-    Contestant, Desk, FLOOR, FLOOR_BATCH, GOVERNOR, Quota, TOLLGATE, TOLLGATE_BATCH,
+    CallerBuffers, FLOOR, FLOOR_BATCH, GOVERNOR, LibraryContestant, LibraryQuota, TOLLGATE,
+    TOLLGATE_BATCH,
 };
-use measure::{Case, Effort, Results, Threads};
+use measure::{LibraryCase, LibraryEffort, LibraryResults, ThreadLayout};
 
 const HELP: &str = "\
 Measures the library next to governor 0.10 and to a floor, in one run, interleaved.
@@ -63,23 +64,23 @@ fn main() -> ExitCode {
     options::run(HELP, run)
 }
 
-struct Plan {
+struct LibraryPlan {
     counts: Vec<u64>,
     only: String,
-    effort: Effort,
-    style: Style,
+    effort: LibraryEffort,
+    style: TableStyle,
 }
 
-impl Plan {
+impl LibraryPlan {
     fn wants(&self, name: &str) -> bool {
         name.contains(&self.only)
     }
 }
 
-fn run(mut options: Options) -> Result<bool, UsageError> {
+fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     let keys = options.value("--keys")?;
     if let Some(name) = options.value::<String>(memory::OPTION)? {
-        memory::be_the_child(&name, keys.unwrap_or(1));
+        memory::print_bytes_per_key(&name, keys.unwrap_or(1));
         return Ok(true);
     }
     let quick = options.flag("--quick");
@@ -91,18 +92,18 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
     };
     let rounds = options.value("--rounds")?.unwrap_or(if quick { 3 } else { 5 });
     let sample = Duration::from_millis(if quick { 60 } else { 200 });
-    let plan = Plan {
+    let plan = LibraryPlan {
         counts,
         only: options.value("--only")?.unwrap_or_default(),
-        effort: Effort { rounds, sample },
-        style: Style::from_flag(options.flag("--markdown")),
+        effort: LibraryEffort { rounds, sample },
+        style: TableStyle::from_flag(options.flag("--markdown")),
     };
     options.finish()?;
 
     println!("{}; load {} at the start", machine::describe(), machine::load());
     println!("{rounds} rounds of {} ms samples; medians\n", sample.as_millis());
     let results = measure_all(&plan);
-    let bytes = Bytes::measure(&plan);
+    let bytes = BytesPerKey::measure(&plan);
     print_tables(&plan, &results, &bytes);
     let (goals, all_met) = goals::table(&results, &bytes, plan.style);
     if !goals.is_empty() {
@@ -111,10 +112,10 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
     Ok(all_met)
 }
 
-fn measure_all(plan: &Plan) -> Results {
-    let mut results = Results::default();
+fn measure_all(plan: &LibraryPlan) -> LibraryResults {
+    let mut results = LibraryResults::default();
     for &keys in &plan.counts {
-        for quota in [Quota::Allowed, Quota::Refused, Quota::Idle] {
+        for quota in [LibraryQuota::Allowed, LibraryQuota::Refused, LibraryQuota::Idle] {
             let cases = cases(keys, quota);
             if !cases.is_empty() {
                 let contestants = contestants::all(keys, quota, |name| plan.wants(name));
@@ -124,7 +125,7 @@ fn measure_all(plan: &Plan) -> Results {
         if [1_000, 1_000_000].contains(&keys) {
             let mut contestants = contestants::algorithms(keys);
             contestants.retain(|contestant| plan.wants(contestant.name()));
-            let case = goals::one_thread(keys, Quota::Allowed);
+            let case = goals::one_thread(keys, LibraryQuota::Allowed);
             measure(keys, &contestants, &[case], plan.effort, &mut results);
         }
     }
@@ -133,55 +134,57 @@ fn measure_all(plan: &Plan) -> Results {
 
 fn measure(
     keys: u64,
-    contestants: &[Box<dyn Contestant>],
-    cases: &[Case],
-    effort: Effort,
-    results: &mut Results,
+    contestants: &[Box<dyn LibraryContestant>],
+    cases: &[LibraryCase],
+    effort: LibraryEffort,
+    results: &mut LibraryResults,
 ) {
-    let each = Stream::each(0..keys);
+    let each = KeyStream::each_once(0..keys);
     for contestant in contestants {
         eprintln!("{keys} keys into {}", contestant.name());
-        contestant.fill(&each, &mut Desk::default());
+        contestant.fill(&each, &mut CallerBuffers::default());
     }
     drop(each);
     measure::rounds(contestants, cases, effort, results);
 }
 
-fn cases(keys: u64, quota: Quota) -> Vec<Case> {
+fn cases(keys: u64, quota: LibraryQuota) -> Vec<LibraryCase> {
     let mut cases = Vec::new();
     for shape in shapes(keys, quota) {
-        for threads in [Threads::One, Threads::TwoShared] {
-            cases.push(Case { keys, shape, quota, threads });
+        for threads in [ThreadLayout::One, ThreadLayout::TwoShared] {
+            cases.push(LibraryCase { keys, shape, quota, threads });
         }
     }
-    if keys > 1 && quota == Quota::Allowed {
-        for threads in [Threads::OneApart, Threads::TwoApart] {
-            cases.push(Case { keys, shape: Shape::Uniform, quota, threads });
+    if keys > 1 && quota == LibraryQuota::Allowed {
+        for threads in [ThreadLayout::OneApart, ThreadLayout::TwoApart] {
+            cases.push(LibraryCase { keys, shape: KeyDistribution::Uniform, quota, threads });
         }
     }
     cases
 }
 
-fn shapes(keys: u64, quota: Quota) -> Vec<Shape> {
+fn shapes(keys: u64, quota: LibraryQuota) -> Vec<KeyDistribution> {
     match (keys, quota) {
-        (1_000_000, Quota::Idle) => vec![Shape::Uniform],
-        (_, Quota::Idle) => vec![],
-        (1, _) => vec![Shape::Uniform],
-        _ => vec![Shape::Uniform, Shape::Zipf],
+        (1_000_000, LibraryQuota::Idle) => vec![KeyDistribution::Uniform],
+        (_, LibraryQuota::Idle) => vec![],
+        (1, _) => vec![KeyDistribution::Uniform],
+        _ => vec![KeyDistribution::Uniform, KeyDistribution::Zipf],
     }
 }
 
 /// Bytes per key.
 #[derive(Default)]
-struct Bytes(Vec<(u64, &'static str, f64)>);
+struct BytesPerKey(Vec<(u64, &'static str, f64)>);
 
-impl Bytes {
-    fn measure(plan: &Plan) -> Bytes {
-        let mut bytes = Bytes::default();
+impl BytesPerKey {
+    fn measure(plan: &LibraryPlan) -> BytesPerKey {
+        let mut bytes = BytesPerKey::default();
         for &keys in plan.counts.iter().filter(|&&keys| keys >= 1_000_000) {
             for name in [GOVERNOR, FLOOR, TOLLGATE].into_iter().filter(|name| plan.wants(name)) {
                 eprintln!("bytes per key: {keys} keys into {name}");
-                bytes.0.extend(memory::ask_child(name, keys).map(|bytes| (keys, name, bytes)));
+                bytes
+                    .0
+                    .extend(memory::measure_in_child(name, keys).map(|bytes| (keys, name, bytes)));
             }
         }
         bytes
@@ -195,9 +198,9 @@ impl Bytes {
     }
 }
 
-fn print_tables(plan: &Plan, results: &Results, bytes: &Bytes) {
-    for quota in [Quota::Allowed, Quota::Refused, Quota::Idle] {
-        for threads in [Threads::One, Threads::TwoShared] {
+fn print_tables(plan: &LibraryPlan, results: &LibraryResults, bytes: &BytesPerKey) {
+    for quota in [LibraryQuota::Allowed, LibraryQuota::Refused, LibraryQuota::Idle] {
+        for threads in [ThreadLayout::One, ThreadLayout::TwoShared] {
             print_speed(plan, results, quota, threads);
         }
     }
@@ -207,8 +210,13 @@ fn print_tables(plan: &Plan, results: &Results, bytes: &Bytes) {
 }
 
 /// One row for each contestant, one column for each number of keys and shape; then the ratios.
-fn print_speed(plan: &Plan, results: &Results, quota: Quota, threads: Threads) {
-    let cases: Vec<Case> = plan
+fn print_speed(
+    plan: &LibraryPlan,
+    results: &LibraryResults,
+    quota: LibraryQuota,
+    threads: ThreadLayout,
+) {
+    let cases: Vec<LibraryCase> = plan
         .counts
         .iter()
         .flat_map(|&keys| cases(keys, quota))
@@ -218,15 +226,15 @@ fn print_speed(plan: &Plan, results: &Results, quota: Quota, threads: Threads) {
         return;
     }
     let title = match threads {
-        Threads::One => format!("{}, 1 thread: ns per check (less is better)", quota.name()),
+        ThreadLayout::One => format!("{}, 1 thread: ns per check (less is better)", quota.name()),
         _ => format!("{}, 2 threads on the same keys: million checks/s", quota.name()),
     };
     let names = cases.iter().map(|case| format!("{} {}", short(case.keys), case.shape.name()));
     let columns: Vec<String> = std::iter::once("limiter".to_owned()).chain(names).collect();
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::new(title, plan.style, &columns);
-    let value = |case: &Case, name| match threads {
-        Threads::One => results.ns(*case, name),
+    let mut table = BenchTable::new(title, plan.style, &columns);
+    let value = |case: &LibraryCase, name| match threads {
+        ThreadLayout::One => results.ns(*case, name),
         _ => results.rate(*case, name),
     };
     for name in [GOVERNOR, FLOOR, FLOOR_BATCH, TOLLGATE, TOLLGATE_BATCH] {
@@ -236,8 +244,9 @@ fn print_speed(plan: &Plan, results: &Results, quota: Quota, threads: Threads) {
             table.row(std::iter::once(name.to_owned()).chain(cells));
         }
     }
-    let faster =
-        |case: &Case, ours, peer| Some(results.rate(*case, ours)? / results.rate(*case, peer)?);
+    let faster = |case: &LibraryCase, ours, peer| {
+        Some(results.rate(*case, ours)? / results.rate(*case, peer)?)
+    };
     for (title, a, b) in [
         ("speed: tollgate / governor", TOLLGATE, GOVERNOR),
         ("speed: tollgate batch / governor", TOLLGATE_BATCH, GOVERNOR),
@@ -252,15 +261,16 @@ fn print_speed(plan: &Plan, results: &Results, quota: Quota, threads: Threads) {
     println!("{table}");
 }
 
-fn print_scaling(plan: &Plan, results: &Results) {
+fn print_scaling(plan: &LibraryPlan, results: &LibraryResults) {
     let title = "allowed, uniform, each thread its own half of the keys: million checks/s";
     let columns = ["limiter", "keys", "1 thread", "2 threads", "scaling"];
-    let mut table = Table::new(title, plan.style, &columns);
+    let mut table = BenchTable::new(title, plan.style, &columns);
     for &keys in plan.counts.iter().filter(|&&keys| keys > 1) {
         for name in [GOVERNOR, FLOOR, FLOOR_BATCH, TOLLGATE, TOLLGATE_BATCH] {
-            let case = |threads| Case { threads, ..goals::one_thread(keys, Quota::Allowed) };
-            let Some(one) = results.rate(case(Threads::OneApart), name) else { continue };
-            let two = results.rate(case(Threads::TwoApart), name).map_or("-".into(), figures);
+            let case =
+                |threads| LibraryCase { threads, ..goals::one_thread(keys, LibraryQuota::Allowed) };
+            let Some(one) = results.rate(case(ThreadLayout::OneApart), name) else { continue };
+            let two = results.rate(case(ThreadLayout::TwoApart), name).map_or("-".into(), figures);
             let scaling = ratio(goals::scaling(results, keys, name));
             table.row([name.into(), short(keys), figures(one), two, scaling]);
         }
@@ -270,13 +280,13 @@ fn print_scaling(plan: &Plan, results: &Results) {
     }
 }
 
-fn print_algorithms(plan: &Plan, results: &Results) {
+fn print_algorithms(plan: &LibraryPlan, results: &LibraryResults) {
     let title = "tollgate's algorithms, uniform, allowed, 1 thread";
     let columns = ["algorithm", "keys", "ns per check", "to token_bucket"];
-    let mut table = Table::new(title, plan.style, &columns);
+    let mut table = BenchTable::new(title, plan.style, &columns);
     for &keys in &plan.counts {
         for name in tollgate::Algorithm::ALL.map(tollgate::Algorithm::name) {
-            let case = goals::one_thread(keys, Quota::Allowed);
+            let case = goals::one_thread(keys, LibraryQuota::Allowed);
             let Some(ns) = results.ns(case, name) else { continue };
             let relative = results.ns(case, "token_bucket").map(|bucket| ns / bucket);
             table.row([name.into(), short(keys), figures(ns), ratio(relative)]);
@@ -287,9 +297,9 @@ fn print_algorithms(plan: &Plan, results: &Results) {
     }
 }
 
-fn print_bytes(plan: &Plan, results: &Results, bytes: &Bytes) {
+fn print_bytes(plan: &LibraryPlan, results: &LibraryResults, bytes: &BytesPerKey) {
     let columns = ["limiter", "bytes per key at 1M", "at 10M", "allocations per check"];
-    let mut table = Table::new("Memory", plan.style, &columns);
+    let mut table = BenchTable::new("Memory", plan.style, &columns);
     for name in [GOVERNOR, FLOOR, FLOOR_BATCH, TOLLGATE, TOLLGATE_BATCH] {
         let Some(allocations) = results.allocations(name) else { continue };
         let at = |keys| bytes.get(keys, name).map_or("-".into(), |bytes| format!("{bytes:.1}"));

@@ -5,19 +5,19 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use tollgate_bench::keys::{Shape, Stream};
+use tollgate_bench::keys::{KeyDistribution, KeyStream};
 use tollgate_bench::machine;
 use tollgate_bench::stopwatch::{Stopwatch, median};
 
 use crate::allocations;
-use crate::contestants::{Contestant, Desk, Quota};
+use crate::contestants::{CallerBuffers, LibraryContestant, LibraryQuota};
 
 /// Keys between two looks at the stopwatch.
 const BLOCK: usize = 4_096;
 
 /// Who asks about what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Threads {
+pub(crate) enum ThreadLayout {
     /// One thread, all keys.
     One,
     /// Two threads, both all keys.
@@ -30,36 +30,36 @@ pub(crate) enum Threads {
 
 /// What is measured, for each contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Case {
+pub(crate) struct LibraryCase {
     pub(crate) keys: u64,
-    pub(crate) shape: Shape,
-    pub(crate) quota: Quota,
-    pub(crate) threads: Threads,
+    pub(crate) shape: KeyDistribution,
+    pub(crate) quota: LibraryQuota,
+    pub(crate) threads: ThreadLayout,
 }
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
+pub(crate) struct LibraryEffort {
     pub(crate) rounds: usize,
     pub(crate) sample: Duration,
 }
 
 /// Everything measured so far. Bound: cases times contestants.
 #[derive(Default)]
-pub(crate) struct Results {
-    checks_per_us: HashMap<(Case, &'static str), Vec<f64>>,
+pub(crate) struct LibraryResults {
+    checks_per_us: HashMap<(LibraryCase, &'static str), Vec<f64>>,
     /// Checks counted for allocations, and the allocations.
     allocations: HashMap<&'static str, (u64, u64)>,
 }
 
-impl Results {
+impl LibraryResults {
     /// Million checks per second, all threads together: the median over the rounds.
-    pub(crate) fn rate(&self, case: Case, name: &'static str) -> Option<f64> {
+    pub(crate) fn rate(&self, case: LibraryCase, name: &'static str) -> Option<f64> {
         self.checks_per_us.get(&(case, name)).map(|samples| median(samples))
     }
 
     /// Nanoseconds per check, of a case with one thread.
-    pub(crate) fn ns(&self, case: Case, name: &'static str) -> Option<f64> {
+    pub(crate) fn ns(&self, case: LibraryCase, name: &'static str) -> Option<f64> {
         self.rate(case, name).map(|rate| 1_000.0 / rate)
     }
 
@@ -72,12 +72,12 @@ impl Results {
 
 /// Measures the contestants in these arrangements, interleaved.
 pub(crate) fn rounds(
-    contestants: &[Box<dyn Contestant>],
-    cases: &[Case],
-    effort: Effort,
-    results: &mut Results,
+    contestants: &[Box<dyn LibraryContestant>],
+    cases: &[LibraryCase],
+    effort: LibraryEffort,
+    results: &mut LibraryResults,
 ) {
-    let streams: Vec<Vec<Stream>> = cases.iter().map(streams).collect();
+    let streams: Vec<Vec<KeyStream>> = cases.iter().map(streams).collect();
     for round in 0..effort.rounds {
         for (case, streams) in cases.iter().zip(&streams) {
             for contestant in contestants {
@@ -87,7 +87,7 @@ pub(crate) fn rounds(
                 let key = (*case, contestant.name());
                 results.checks_per_us.entry(key).or_default().push(rate.sum());
                 if let [one] = &samples[..]
-                    && case.quota != Quota::Idle
+                    && case.quota != LibraryQuota::Idle
                 {
                     let counted = results.allocations.entry(contestant.name()).or_default();
                     *counted = (counted.0 + one.checks, counted.1 + one.allocations);
@@ -107,23 +107,23 @@ pub(crate) fn rounds(
 }
 
 /// One stream for each thread.
-fn streams(case: &Case) -> Vec<Stream> {
+fn streams(case: &LibraryCase) -> Vec<KeyStream> {
     let (all, half) = (0..case.keys, case.keys / 2);
     let ranges = match case.threads {
-        Threads::One => vec![all],
-        Threads::TwoShared => vec![all.clone(), all],
-        Threads::OneApart => vec![Range { start: 0, end: half }],
-        Threads::TwoApart => vec![0..half, half..case.keys],
+        ThreadLayout::One => vec![all],
+        ThreadLayout::TwoShared => vec![all.clone(), all],
+        ThreadLayout::OneApart => vec![Range { start: 0, end: half }],
+        ThreadLayout::TwoApart => vec![0..half, half..case.keys],
     };
     let seeds = 1..;
     ranges
         .into_iter()
         .zip(seeds)
-        .map(|(range, seed)| Stream::new(range, case.shape, seed))
+        .map(|(range, seed)| KeyStream::new(range, case.shape, seed))
         .collect()
 }
 
-struct Sample {
+struct LibrarySample {
     checks: u64,
     ns: u64,
     allocations: u64,
@@ -131,16 +131,16 @@ struct Sample {
 
 /// Runs one thread per stream, each on its own core.
 fn sample(
-    contestant: &dyn Contestant,
-    streams: &[Stream],
+    contestant: &dyn LibraryContestant,
+    streams: &[KeyStream],
     round: usize,
     duration: Duration,
-) -> Vec<Sample> {
+) -> Vec<LibrarySample> {
     let start = Barrier::new(streams.len());
-    let run = |core: usize, stream: &Stream| {
+    let run = |core: usize, stream: &KeyStream| {
         machine::pin(core);
         let mut blocks = blocks(stream, round);
-        let mut desk = Desk::default();
+        let mut desk = CallerBuffers::default();
         let mut ask = || {
             let block = blocks.next().expect("they come again and again");
             contestant.ask(stream, block.clone(), &mut desk);
@@ -151,13 +151,13 @@ fn sample(
         while warm_up.elapsed() < duration / 8 {
             ask();
         }
-        let (before, watch) = (allocations::so_far(), Stopwatch::start());
+        let (before, watch) = (allocations::allocation_count(), Stopwatch::start());
         let mut checks = 0;
         while watch.elapsed() < duration {
             checks += ask();
         }
         let ns = watch.processor_ns();
-        Sample { checks, ns, allocations: allocations::so_far() - before }
+        LibrarySample { checks, ns, allocations: allocations::allocation_count() - before }
     };
     std::thread::scope(|scope| {
         let run = &run;
@@ -168,7 +168,7 @@ fn sample(
 }
 
 /// The stream block by block, for ever, beginning elsewhere in each round.
-fn blocks(stream: &Stream, round: usize) -> impl Iterator<Item = Range<usize>> {
+fn blocks(stream: &KeyStream, round: usize) -> impl Iterator<Item = Range<usize>> {
     let count = stream.len() / BLOCK;
     (round * 37..).map(move |index| {
         let from = index % count * BLOCK;

@@ -3,29 +3,29 @@
 
 use std::process::Command;
 
-use tollgate_bench::keys::Stream;
+use tollgate_bench::keys::KeyStream;
 use tollgate_bench::machine;
 
-use crate::contestants::{self, Desk, Quota};
+use crate::contestants::{self, CallerBuffers, LibraryQuota};
 
 /// The option by which this program starts itself.
 pub(crate) const OPTION: &str = "--bytes-of";
 
 /// Bytes per key of a contestant with so many keys.
-pub(crate) fn ask_child(name: &str, keys: u64) -> Option<f64> {
+pub(crate) fn measure_in_child(name: &str, keys: u64) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program).args([OPTION, name, "--keys", &keys.to_string()]).output();
     String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
 }
 
 /// What the child does: prints the bytes per key of the contestant called `name`.
-pub(crate) fn be_the_child(name: &str, keys: u64) {
-    let stream = Stream::each(0..keys);
+pub(crate) fn print_bytes_per_key(name: &str, keys: u64) {
+    let stream = KeyStream::each_once(0..keys);
     let before = machine::resident_bytes();
     // Refused: everybody's first check is charged and stays.
-    let mut contestants = contestants::all(keys, Quota::Refused, |it| it == name);
+    let mut contestants = contestants::all(keys, LibraryQuota::Refused, |it| it == name);
     let contestant = contestants.pop().expect("the parent names one that exists");
-    contestant.fill(&stream, &mut Desk::default());
+    contestant.fill(&stream, &mut CallerBuffers::default());
     let bytes = machine::resident_bytes() - before;
     println!("{}", bytes as f64 / keys as f64);
 }

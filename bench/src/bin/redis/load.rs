@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::task::{JoinSet, LocalSet, yield_now};
-use tollgate_bench::random::Random;
-use tollgate_bench::rounds::Span;
+use tollgate_bench::random::BenchRandom;
+use tollgate_bench::rounds::SampleTiming;
 use tollgate_bench::stopwatch::{Stopwatch, processor_ns_of};
 
-use crate::contestants::Contestant;
-use crate::servers::Servers;
+use crate::contestants::RedisContestant;
+use crate::servers::RedisBenchServers;
 
 /// How it is asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Load {
+pub(crate) enum RedisLoad {
     /// So many callers, each with one question on the way.
     Closed { callers: usize },
     /// So many questions a second, at random distances.
@@ -25,7 +25,7 @@ pub(crate) enum Load {
 
 /// Whom callers ask about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keys {
+pub(crate) enum RedisKeyChoice {
     /// So many keys, all alike.
     Many(u64),
     /// One for everybody.
@@ -34,7 +34,7 @@ pub(crate) enum Keys {
 
 /// What was seen in one go.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct RedisSample {
     pub(crate) per_s: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -54,31 +54,31 @@ pub(crate) struct Sample {
 }
 
 /// Questions on the way in an open loop; one more is not asked, and counts as failed.
-const ON_THE_WAY_MAX: usize = 20_000;
+const IN_FLIGHT_MAX: usize = 20_000;
 /// Where answers come without waiting, others have their turn after so many.
-const IN_A_ROW: u32 = 64;
+const YIELD_EVERY: u32 = 64;
 /// Reading the clock twice costs as much as a decision that is made here: where answers may come
 /// without waiting, one in so many is timed.
-const TIMED: u32 = 16;
+const TIME_EVERY: u32 = 16;
 
-struct Run {
-    contestants: Vec<Rc<Contestant>>,
-    keys: Keys,
-    over: Cell<bool>,
+struct RedisRun {
+    contestants: Vec<Rc<RedisContestant>>,
+    keys: RedisKeyChoice,
+    finished: Cell<bool>,
     asked: Cell<u64>,
     answered: Cell<u64>,
     allowed: Cell<u64>,
     failed: Cell<u64>,
     /// Nanoseconds.
     waits: RefCell<Histogram<u64>>,
-    random: RefCell<Random>,
+    random: RefCell<BenchRandom>,
 }
 
-impl Run {
+impl RedisRun {
     fn next_key(&self) -> u64 {
         match self.keys {
-            Keys::Many(count) => self.random.borrow_mut().below(count),
-            Keys::One => 0,
+            RedisKeyChoice::Many(count) => self.random.borrow_mut().below(count),
+            RedisKeyChoice::One => 0,
         }
     }
 
@@ -90,29 +90,29 @@ impl Run {
         }
     }
 
-    fn saw(&self, wait: Duration) {
+    fn record_wait(&self, wait: Duration) {
         self.waits.borrow_mut().saturating_record(wait.as_nanos() as u64);
     }
 }
 
 /// Asks the contestants, of which each caller has one, and counts what happens.
 pub(crate) async fn sample(
-    contestants: &[Rc<Contestant>],
-    keys: Keys,
-    load: Load,
-    span: Span,
-    servers: &Servers,
-) -> Sample {
-    let run = Rc::new(Run {
+    contestants: &[Rc<RedisContestant>],
+    keys: RedisKeyChoice,
+    load: RedisLoad,
+    span: SampleTiming,
+    servers: &RedisBenchServers,
+) -> RedisSample {
+    let run = Rc::new(RedisRun {
         contestants: contestants.to_vec(),
         keys,
-        over: Cell::new(false),
+        finished: Cell::new(false),
         asked: Cell::default(),
         answered: Cell::default(),
         allowed: Cell::default(),
         failed: Cell::default(),
         waits: RefCell::new(Histogram::new_with_max(60_000_000_000, 3).expect("valid bounds")),
-        random: RefCell::new(Random::new(1)),
+        random: RefCell::new(BenchRandom::new(1)),
     });
     // Asked before and after all: a question to the server in between would hold up the others.
     let calls_before = servers.script_calls();
@@ -120,24 +120,24 @@ pub(crate) async fn sample(
     let counted = local.run_until(async {
         let mut tasks = JoinSet::new();
         match load {
-            Load::Closed { callers } => {
+            RedisLoad::Closed { callers } => {
                 for index in 0..callers {
                     tasks.spawn_local(caller(Rc::clone(&run), index));
                 }
             }
-            Load::Open { per_s } => {
+            RedisLoad::Open { per_s } => {
                 tasks.spawn_local(generator(Rc::clone(&run), per_s));
             }
         }
         let counted = watch(&run, span, servers).await;
-        run.over.set(true);
+        run.finished.set(true);
         while tasks.join_next().await.is_some() {}
         counted
     });
     let counted = counted.await;
     let calls = servers.script_calls();
     let per_answer = |count: u64| count as f64 / run.answered.get() as f64;
-    Sample {
+    RedisSample {
         calls: per_answer(calls.count - calls_before.count),
         script_us: per_answer(calls.inside_us - calls_before.inside_us),
         ..counted
@@ -145,7 +145,7 @@ pub(crate) async fn sample(
 }
 
 /// Lets the warm-up pass, then counts from here to there.
-async fn watch(run: &Run, span: Span, servers: &Servers) -> Sample {
+async fn watch(run: &RedisRun, span: SampleTiming, servers: &RedisBenchServers) -> RedisSample {
     tokio::time::sleep(span.warm_up).await;
     run.waits.borrow_mut().reset();
     let cpu = || servers.pids().iter().filter_map(|pid| processor_ns_of(*pid)).sum::<u64>();
@@ -159,7 +159,7 @@ async fn watch(run: &Run, span: Span, servers: &Servers) -> Sample {
     let failed = (run.failed.get() - before.2) as f64;
     let waits = run.waits.borrow();
     let wait_us = |quantile| waits.value_at_quantile(quantile) as f64 / 1_000.0;
-    Sample {
+    RedisSample {
         per_s: answered / elapsed.as_secs_f64(),
         p50_us: wait_us(0.5),
         p99_us: wait_us(0.99),
@@ -174,43 +174,43 @@ async fn watch(run: &Run, span: Span, servers: &Servers) -> Sample {
 }
 
 /// One caller: asks, waits, asks again.
-async fn caller(run: Rc<Run>, index: usize) {
+async fn caller(run: Rc<RedisRun>, index: usize) {
     let contestant = Rc::clone(&run.contestants[index % run.contestants.len()]);
-    let timed = if contestant.may_answer_at_once() { TIMED } else { 1 };
+    let timed = if contestant.may_answer_at_once() { TIME_EVERY } else { 1 };
     let mut count = 0_u32;
-    while !run.over.get() {
+    while !run.finished.get() {
         let key = run.next_key();
         if count.is_multiple_of(timed) {
-            let stopwatch = Clock::start();
+            let stopwatch = WallStopwatch::start();
             let answer = contestant.ask(key).await;
-            run.saw(stopwatch.elapsed());
+            run.record_wait(stopwatch.elapsed());
             run.count(answer);
         } else {
             let answer = contestant.ask(key).await;
             run.count(answer);
         }
         count = count.wrapping_add(1);
-        if count.is_multiple_of(IN_A_ROW) {
+        if count.is_multiple_of(YIELD_EVERY) {
             yield_now().await;
         }
     }
 }
 
 /// Asks at random instants, and never waits for an answer. What is late counts from when it was due.
-async fn generator(run: Rc<Run>, per_s: f64) {
+async fn generator(run: Rc<RedisRun>, per_s: f64) {
     let mean_ns = 1e9 / per_s;
-    let mut random = Random::new(2);
-    let clock = Clock::start();
+    let mut random = BenchRandom::new(2);
+    let clock = WallStopwatch::start();
     let mut due_ns = 0.0;
     let mut tasks = JoinSet::new();
-    while !run.over.get() {
+    while !run.finished.get() {
         let now_ns = clock.elapsed().as_nanos() as f64;
         while due_ns <= now_ns {
             let due = Duration::from_nanos(due_ns as u64);
             due_ns += random.exponential(mean_ns);
             let number = run.asked.get();
             run.asked.set(number + 1);
-            if tasks.len() >= ON_THE_WAY_MAX {
+            if tasks.len() >= IN_FLIGHT_MAX {
                 run.count(Err("too many are on the way".into()));
                 continue;
             }
@@ -218,7 +218,7 @@ async fn generator(run: Rc<Run>, per_s: f64) {
             tasks.spawn_local(async move {
                 let contestant = &run.contestants[number as usize % run.contestants.len()];
                 let answer = contestant.ask(run.next_key()).await;
-                run.saw(clock.elapsed().saturating_sub(due));
+                run.record_wait(clock.elapsed().saturating_sub(due));
                 run.count(answer);
             });
         }
@@ -231,11 +231,11 @@ async fn generator(run: Rc<Run>, per_s: f64) {
 
 /// Elapsed time without the cost of reading processor time.
 #[derive(Clone, Copy)]
-struct Clock(tokio::time::Instant);
+struct WallStopwatch(tokio::time::Instant);
 
-impl Clock {
-    fn start() -> Clock {
-        Clock(tokio::time::Instant::now())
+impl WallStopwatch {
+    fn start() -> WallStopwatch {
+        WallStopwatch(tokio::time::Instant::now())
     }
 
     fn elapsed(self) -> Duration {

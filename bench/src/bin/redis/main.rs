@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use mimalloc::MiMalloc;
 use tollgate_bench::machine;
-use tollgate_bench::options::{self, Options, UsageError};
-use tollgate_bench::rounds::Span;
-use tollgate_bench::table::Style;
+use tollgate_bench::options::{self, BenchOptions, UsageError};
+use tollgate_bench::rounds::SampleTiming;
+use tollgate_bench::table::TableStyle;
 
-use goals::Goals;
-use sections::{Bench, SECTIONS};
+use goals::RedisGoals;
+use sections::{RedisBench, SECTIONS};
 use servers::CLIENT_CORE;
 
 /// The allocator of the server, for both sides.
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     options::run(HELP, run)
 }
 
-fn run(mut options: Options) -> Result<bool, UsageError> {
+fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     let quick = options.flag("--quick");
     let (usual, warm_up_ms, duration_ms) = if quick { (3, 100, 400) } else { (5, 200, 1_000) };
     let rounds = options.value("--rounds")?.unwrap_or(usual);
@@ -86,13 +86,13 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
     if let Some(name) = only.as_deref().filter(|name| !SECTIONS.contains(name)) {
         return Err(format!("--only {name}: write one of {}", SECTIONS.join(", ")));
     }
-    let style = Style::from_flag(options.flag("--markdown"));
+    let style = TableStyle::from_flag(options.flag("--markdown"));
     options.finish()?;
-    let span = Span {
+    let span = SampleTiming {
         warm_up: Duration::from_millis(warm_up_ms),
         duration: Duration::from_millis(duration_ms),
     };
-    let result = compete(rounds, span, only.as_deref(), style);
+    let result = measure_and_report(rounds, span, only.as_deref(), style);
     Ok(result.unwrap_or_else(|problem| {
         eprintln!("{problem}");
         false
@@ -100,7 +100,12 @@ fn run(mut options: Options) -> Result<bool, UsageError> {
 }
 
 /// Measures, prints; true if all goals that were decided are met.
-fn compete(rounds: usize, span: Span, only: Option<&str>, style: Style) -> Result<bool, String> {
+fn measure_and_report(
+    rounds: usize,
+    span: SampleTiming,
+    only: Option<&str>,
+    style: TableStyle,
+) -> Result<bool, String> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err("this needs two cores: one for Redis, one for who asks".into());
     }
@@ -109,9 +114,9 @@ fn compete(rounds: usize, span: Span, only: Option<&str>, style: Style) -> Resul
     machine::pin(CLIENT_CORE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
-    let mut goals = Goals::default();
+    let mut goals = RedisGoals::default();
     runtime.block_on(async {
-        let bench = Bench { rounds, span, style };
+        let bench = RedisBench { rounds, span, style };
         bench.run(only, &mut goals).await
     })?;
     let (table, all_met) = goals.table(style);

@@ -2,65 +2,65 @@
 
 use std::rc::Rc;
 
-use tollgate_bench::rounds::{Figure, Span};
+use tollgate_bench::rounds::{Figure, SampleTiming};
 
-use crate::contestants::Contestant;
-use crate::load::{self, Keys, Load, Sample};
-use crate::servers::Servers;
+use crate::contestants::RedisContestant;
+use crate::load::{self, RedisKeyChoice, RedisLoad, RedisSample};
+use crate::servers::RedisBenchServers;
 
 /// How often a sample is tried.
 const TRIES: usize = 5;
 
 /// One thing to measure.
-pub(crate) struct Case {
+pub(crate) struct RedisCase {
     pub(crate) name: String,
     /// One for each instance; callers are divided among them.
-    pub(crate) contestants: Vec<Rc<Contestant>>,
-    pub(crate) servers: Rc<Servers>,
-    pub(crate) keys: Keys,
-    pub(crate) load: Load,
+    pub(crate) contestants: Vec<Rc<RedisContestant>>,
+    pub(crate) servers: Rc<RedisBenchServers>,
+    pub(crate) keys: RedisKeyChoice,
+    pub(crate) load: RedisLoad,
     /// The name of the case with the same load that it is compared with.
     pub(crate) peer: &'static str,
 }
 
 /// A case and one sample of each round, in the order of the rounds.
-pub(crate) struct Measured {
+pub(crate) struct RedisCaseSamples {
     pub(crate) name: String,
-    pub(crate) load: Load,
+    pub(crate) load: RedisLoad,
     pub(crate) peer: &'static str,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<RedisSample>,
 }
 
-impl Measured {
-    pub(crate) fn figure(&self, of: impl Fn(&Sample) -> f64) -> Option<Figure> {
-        Figure::of(self.samples.iter().map(of))
+impl RedisCaseSamples {
+    pub(crate) fn figure(&self, of: impl Fn(&RedisSample) -> f64) -> Option<Figure> {
+        Figure::from_values(self.samples.iter().map(of))
     }
 
     /// Compared with another round by round: samples of one round are seconds apart, and the
     /// machine's speed drifts by the minute.
     pub(crate) fn compare(
         &self,
-        other: &Measured,
-        compare: impl Fn(&Sample, &Sample) -> f64,
+        other: &RedisCaseSamples,
+        compare: impl Fn(&RedisSample, &RedisSample) -> f64,
     ) -> Option<Figure> {
-        Figure::of(self.samples.iter().zip(&other.samples).map(|(a, b)| compare(a, b)))
+        Figure::from_values(self.samples.iter().zip(&other.samples).map(|(a, b)| compare(a, b)))
     }
 }
 
 /// Measures the cases in turn, each round beginning with another one.
 pub(crate) async fn rounds(
     title: &str,
-    cases: Vec<Case>,
+    cases: Vec<RedisCase>,
     rounds: usize,
-    span: Span,
-) -> Result<Vec<Measured>, String> {
-    let empty = |case: &Case| Measured {
+    span: SampleTiming,
+) -> Result<Vec<RedisCaseSamples>, String> {
+    let empty = |case: &RedisCase| RedisCaseSamples {
         name: case.name.clone(),
         load: case.load,
         peer: case.peer,
         samples: Vec::with_capacity(rounds),
     };
-    let mut all: Vec<Measured> = cases.iter().map(empty).collect();
+    let mut all: Vec<RedisCaseSamples> = cases.iter().map(empty).collect();
     for round in 0..rounds {
         eprintln!("{title}: round {} of {rounds}", round + 1);
         for turn in 0..cases.len() {
@@ -74,7 +74,7 @@ pub(crate) async fn rounds(
 
 /// One sample. A machine that others use too may stop for as long as one takes: then it is taken
 /// again.
-async fn sample(case: &Case, span: Span) -> Result<Sample, String> {
+async fn sample(case: &RedisCase, span: SampleTiming) -> Result<RedisSample, String> {
     for _ in 0..TRIES {
         let sample =
             load::sample(&case.contestants, case.keys, case.load, span, &case.servers).await;
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn cases_are_compared_within_a_round() {
-        let measured = |values: [f64; 3]| Measured {
+        let measured = |values: [f64; 3]| RedisCaseSamples {
             name: String::new(),
-            load: Load::Closed { callers: 1 },
+            load: RedisLoad::Closed { callers: 1 },
             peer: "",
-            samples: values.map(|per_s| Sample { per_s, ..Sample::default() }).to_vec(),
+            samples: values.map(|per_s| RedisSample { per_s, ..RedisSample::default() }).to_vec(),
         };
         // The machine is three times slower in the second round; b always has half of a.
         let (a, b) = (measured([6.0, 2.0, 6.0]), measured([3.0, 1.0, 3.0]));

@@ -7,13 +7,13 @@ use tollgate_bench::scripts::TOKEN_BUCKET;
 
 /// The naive limiter: a connection that all callers share, as the redis crate offers it.
 #[derive(Clone)]
-pub(crate) struct Naive {
+pub(crate) struct NaiveRedisLimiter {
     connection: MultiplexedConnection,
     sha: String,
 }
 
-impl Naive {
-    pub(crate) async fn connect(url: &str) -> Result<Naive, String> {
+impl NaiveRedisLimiter {
+    pub(crate) async fn connect(url: &str) -> Result<NaiveRedisLimiter, String> {
         let told = |error| format!("the naive limiter: {error}");
         // Off unless told otherwise; everybody who measures turns it on.
         let settings = TcpSettings::default().set_nodelay(true);
@@ -25,7 +25,7 @@ impl Naive {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(TOKEN_BUCKET);
         let sha = load.query_async(&mut connection).await.map_err(told)?;
-        Ok(Naive { connection, sha })
+        Ok(NaiveRedisLimiter { connection, sha })
     }
 
     /// Whether one unit of a bucket of `capacity` that refills with `rate` a second could be taken.

@@ -5,24 +5,24 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use testkit::history::{self, Bound, Call};
+use testkit::history::{self, BucketBound, ObservedCall};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 use tollgate::Consistency;
 
-use crate::contestants::{Contestant, Names, Quota};
-use crate::servers::Servers;
+use crate::contestants::{BenchKeyNames, RedisContestant, RedisQuota};
+use crate::servers::RedisBenchServers;
 
 /// The limit: so many a second, and as many at once.
 const PER_S: u64 = 20_000;
 const INSTANCES: usize = 3;
 const CALLERS: usize = 48;
 /// Who is refused asks again after this, so that all together ask for about twice the limit.
-const AGAIN: Duration = Duration::from_millis(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Overshoot {
+pub(crate) struct LeaseOvershoot {
     /// The part that may be out at a time, of the capacity.
     pub(crate) epsilon: f64,
     /// What passed beyond the limit in the worst interval, of the capacity.
@@ -37,15 +37,15 @@ pub(crate) struct Overshoot {
 
 /// Several instances, one key, more callers than the limit has room for.
 pub(crate) async fn measure(
-    servers: &Servers,
+    servers: &RedisBenchServers,
     millionths: u32,
     duration: Duration,
-    names: &Names,
-) -> Result<Overshoot, String> {
-    let quota = Quota { capacity: PER_S, per_hour: PER_S * 3_600 };
+    names: &BenchKeyNames,
+) -> Result<LeaseOvershoot, String> {
+    let quota = RedisQuota { capacity: PER_S, per_hour: PER_S * 3_600 };
     let consistency = Consistency::Leased { millionths };
     let instances: Result<Vec<_>, _> = (0..INSTANCES)
-        .map(|_| Contestant::tollgate(&servers.url(), quota, consistency, names))
+        .map(|_| RedisContestant::tollgate(&servers.url(), quota, consistency, names))
         .collect();
     let instances = instances?;
     let history = Rc::new(RefCell::new(Vec::new()));
@@ -70,12 +70,12 @@ pub(crate) async fn measure(
     for instance in &instances {
         instance.settle().await;
     }
-    let bound = Bound { burst: PER_S, units: PER_S, period_us: 1_000_000 };
+    let bound = BucketBound { burst: PER_S, units: PER_S, period_us: 1_000_000 };
     let history = history.borrow();
     let passed: u64 = history.iter().map(|call| call.cost).sum();
     let room = PER_S as f64 * (1.0 + took_us as f64 / 1_000_000.0);
     let most = instances.iter().filter_map(|it| it.stats()).map(|it| it.outstanding_max_millionths);
-    Ok(Overshoot {
+    Ok(LeaseOvershoot {
         epsilon: f64::from(millionths) / 1_000_000.0,
         measured: history::excess(bound, &history) as f64 / PER_S as f64,
         outstanding: most.max().unwrap_or(0) as f64 / 1_000_000.0,
@@ -86,11 +86,11 @@ pub(crate) async fn measure(
 
 /// Asks until the time is over; how often it did.
 async fn caller(
-    instance: Rc<Contestant>,
+    instance: Rc<RedisContestant>,
     begin: Instant,
     duration: Duration,
     // Bound: what the limit lets pass in the time, and what it overshoots.
-    history: Rc<RefCell<Vec<Call>>>,
+    history: Rc<RefCell<Vec<ObservedCall>>>,
 ) -> u64 {
     let at_us = || (Instant::now() - begin).as_micros() as u64;
     let mut asked = 0;
@@ -99,12 +99,12 @@ async fn caller(
         let admitted = instance.ask(0).await == Ok(true);
         asked += 1;
         if admitted {
-            let call = Call { asked_us, answered_us: at_us(), cost: 1, admitted };
+            let call = ObservedCall { asked_us, answered_us: at_us(), cost: 1, admitted };
             history.borrow_mut().push(call);
             // Answers that come at once would keep the others from theirs.
             tokio::task::yield_now().await;
         } else {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
     asked

@@ -1,13 +1,13 @@
 //! The tables: what was measured, and how it stands to the goals.
 
 use tollgate_bench::rounds::Figure;
-use tollgate_bench::table::{Style, Table, figures, thousands};
+use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
-use crate::load::{Load, Sample};
-use crate::measure::Measured;
+use crate::load::{RedisLoad, RedisSample};
+use crate::measure::RedisCaseSamples;
 
 /// One row for each case; medians over the rounds, and how many times its peer.
-pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
+pub(crate) fn table(title: &str, measured: &[RedisCaseSamples], style: TableStyle) -> BenchTable {
     let columns = [
         "who",
         "asked by",
@@ -26,7 +26,7 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
         "allowed",
         "failed",
     ];
-    let mut table = Table::new(title, style, &columns);
+    let mut table = BenchTable::new(title, style, &columns);
     for one in measured {
         let Some(rate) = one.figure(|it| it.per_s) else { continue };
         let peer = measured.iter().find(|it| it.name == one.peer && it.load == one.load);
@@ -38,7 +38,7 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
                 format!("{} ({}–{})", figures(it.median), figures(it.min), figures(it.max))
             })
         };
-        let middle = |of: fn(&Sample) -> f64| one.figure(of).map_or(0.0, |it| it.median);
+        let middle = |of: fn(&RedisSample) -> f64| one.figure(of).map_or(0.0, |it| it.median);
         table.row([
             one.name.clone(),
             asked_by(one.load),
@@ -62,9 +62,9 @@ pub(crate) fn table(title: &str, measured: &[Measured], style: Style) -> Table {
 }
 
 /// `64 callers`, or `60,000/s`.
-pub(crate) fn asked_by(load: Load) -> String {
+pub(crate) fn asked_by(load: RedisLoad) -> String {
     match load {
-        Load::Closed { callers } => format!("{callers} callers"),
-        Load::Open { per_s } => format!("{}/s", thousands(per_s as u64)),
+        RedisLoad::Closed { callers } => format!("{callers} callers"),
+        RedisLoad::Open { per_s } => format!("{}/s", thousands(per_s as u64)),
     }
 }

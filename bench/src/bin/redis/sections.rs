@@ -4,14 +4,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::Consistency;
-use tollgate_bench::rounds::{Figure, Span};
-use tollgate_bench::table::{Style, Table};
+use tollgate_bench::rounds::{Figure, SampleTiming};
+use tollgate_bench::table::{BenchTable, TableStyle};
 
-use crate::contestants::{self, Contestant, NONE_LEFT, Names, ROOM};
-use crate::goals::{Bound, Goals};
-use crate::load::{Keys, Load};
-use crate::measure::{self, Case, Measured};
-use crate::servers::Servers;
+use crate::contestants::{self, BenchKeyNames, EXHAUSTED_QUOTA, RedisContestant, UNREACHED_QUOTA};
+use crate::goals::{RedisGoalBound, RedisGoals};
+use crate::load::{RedisKeyChoice, RedisLoad};
+use crate::measure::{self, RedisCase, RedisCaseSamples};
+use crate::servers::RedisBenchServers;
 use crate::{overshoot, report};
 
 /// The sections, in their order.
@@ -26,27 +26,31 @@ const LEASED: Consistency = Consistency::Leased { millionths: EPSILON };
 const LOCAL_SYNC: Consistency = Consistency::LocalSync { interval_ms: 100 };
 
 /// Callers where only one number of them is measured.
-const CALLERS: Load = Load::Closed { callers: 64 };
+const CALLERS: RedisLoad = RedisLoad::Closed { callers: 64 };
 
 /// Waits are measured in short slices, so many for each round: a machine that others use too stops for
 /// milliseconds now and then, which is more than one answer in a hundred of a second, and then the
 /// slice tells of it, and the middle of all slices does not.
 const SLICES: usize = 10;
-const SLICE: Span =
-    Span { warm_up: Duration::from_millis(25), duration: Duration::from_millis(100) };
+const SLICE: SampleTiming =
+    SampleTiming { warm_up: Duration::from_millis(25), duration: Duration::from_millis(100) };
 
 /// How it is measured.
-pub(crate) struct Bench {
+pub(crate) struct RedisBench {
     pub(crate) rounds: usize,
-    pub(crate) span: Span,
-    pub(crate) style: Style,
+    pub(crate) span: SampleTiming,
+    pub(crate) style: TableStyle,
 }
 
-impl Bench {
+impl RedisBench {
     /// All sections, or one.
-    pub(crate) async fn run(&self, only: Option<&str>, goals: &mut Goals) -> Result<(), String> {
+    pub(crate) async fn run(
+        &self,
+        only: Option<&str>,
+        goals: &mut RedisGoals,
+    ) -> Result<(), String> {
         let wanted = |name: &str| only.is_none_or(|only| only == name);
-        let names = contestants::names(KEYS);
+        let names = contestants::key_names(KEYS);
         if wanted("strict") {
             self.strict(&names, goals).await?;
         }
@@ -68,81 +72,95 @@ impl Bench {
         Ok(())
     }
 
-    async fn measure(&self, title: &str, cases: Vec<Case>) -> Result<Vec<Measured>, String> {
+    async fn measure(
+        &self,
+        title: &str,
+        cases: Vec<RedisCase>,
+    ) -> Result<Vec<RedisCaseSamples>, String> {
         let measured = measure::rounds(title, cases, self.rounds, self.span).await?;
         println!("{}", report::table(title, &measured, self.style));
         Ok(measured)
     }
 
     /// Every decision made by Redis, as fast as callers can ask.
-    async fn strict(&self, names: &Names, goals: &mut Goals) -> Result<(), String> {
-        let servers = Rc::new(Servers::one());
+    async fn strict(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
+        let servers = Rc::new(RedisBenchServers::one());
         let both = [
-            ("naive", Contestant::naive(&servers.url(), ROOM, names).await?),
+            ("naive", RedisContestant::naive(&servers.url(), UNREACHED_QUOTA, names).await?),
             ("strict", tollgate(&servers, Consistency::Strict, names)?),
         ];
-        let loads = [1, 16, 64, 256].map(|callers| Load::Closed { callers });
-        let cases = loads.iter().flat_map(|load| all_under(&servers, &both, *load)).collect();
+        let loads = [1, 16, 64, 256].map(|callers| RedisLoad::Closed { callers });
+        let cases =
+            loads.iter().flat_map(|load| cases_under_load(&servers, &both, *load)).collect();
         let measured = self.measure("Strict, 100,000 keys", cases).await?;
         for load in &loads[2..] {
-            let [naive, strict] = pair(&measured, *load);
+            let [naive, strict] = naive_and_strict(&measured, *load);
             let times = strict.compare(naive, |a, b| a.per_s / b.per_s);
             let by_cpu = strict.compare(naive, |a, b| b.redis_us / a.redis_us);
             let callers = report::asked_by(*load);
-            goals.add(format!("strict / naive, {callers}"), Bound::AtLeast(1.8), times);
-            goals.add(format!("the same by Redis CPU, {callers}"), Bound::AtLeast(1.8), by_cpu);
+            goals.add(format!("strict / naive, {callers}"), RedisGoalBound::AtLeast(1.8), times);
+            goals.add(
+                format!("the same by Redis CPU, {callers}"),
+                RedisGoalBound::AtLeast(1.8),
+                by_cpu,
+            );
         }
-        let strict = pair(&measured, loads[3])[1].figure(|it| it.per_s / 1_000.0);
-        goals.add("thousand strict decisions/s, 256 callers", Bound::AtLeast(100.0), strict);
+        let strict = naive_and_strict(&measured, loads[3])[1].figure(|it| it.per_s / 1_000.0);
+        goals.add(
+            "thousand strict decisions/s, 256 callers",
+            RedisGoalBound::AtLeast(100.0),
+            strict,
+        );
         Ok(())
     }
 
     /// How long answers take at half of what naive can do at best, whatever else is asked of Redis.
-    async fn half(&self, names: &Names, goals: &mut Goals) -> Result<(), String> {
-        let servers = Rc::new(Servers::one());
+    async fn half(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
+        let servers = Rc::new(RedisBenchServers::one());
         let all = [
-            ("PING", Contestant::nobody(&servers.url(), names).await?),
-            ("naive", Contestant::naive(&servers.url(), ROOM, names).await?),
+            ("PING", RedisContestant::ping_only(&servers.url(), names).await?),
+            ("naive", RedisContestant::naive(&servers.url(), UNREACHED_QUOTA, names).await?),
             ("strict", tollgate(&servers, Consistency::Strict, names)?),
         ];
-        let loads = [64, 256].map(|callers| Load::Closed { callers });
-        let cases = loads.iter().flat_map(|load| all_under(&servers, &all[1..2], *load)).collect();
+        let loads = [64, 256].map(|callers| RedisLoad::Closed { callers });
+        let cases =
+            loads.iter().flat_map(|load| cases_under_load(&servers, &all[1..2], *load)).collect();
         let measured = self.measure("What naive can do at best", cases).await?;
         let best = measured.iter().filter_map(|it| it.figure(|it| it.per_s)).map(|it| it.median);
-        let half = Load::Open { per_s: best.fold(0.0, f64::max) / 2.0 };
-        let slices = Bench { rounds: self.rounds * SLICES, span: SLICE, ..*self };
-        let cases = all_under(&servers, &all, half).collect();
+        let half = RedisLoad::Open { per_s: best.fold(0.0, f64::max) / 2.0 };
+        let slices = RedisBench { rounds: self.rounds * SLICES, span: SLICE, ..*self };
+        let cases = cases_under_load(&servers, &all, half).collect();
         let measured = slices.measure("Half of that, 100,000 keys", cases).await?;
-        let [naive, strict] = pair(&measured, half);
+        let [naive, strict] = naive_and_strict(&measured, half);
         let p99 = strict.compare(naive, |a, b| a.p99_us / b.p99_us);
-        goals.add("p99 at half load / naive's", Bound::AtMost(1.0), p99);
+        goals.add("p99 at half load / naive's", RedisGoalBound::AtMost(1.0), p99);
         let added = strict.figure(|it| it.p99_us / 1_000.0);
-        goals.add("p99 at half load, ms", Bound::AtMost(1.0), added);
+        goals.add("p99 at half load, ms", RedisGoalBound::AtMost(1.0), added);
         Ok(())
     }
 
     /// One key for everybody.
-    async fn hot(&self, names: &Names, goals: &mut Goals) -> Result<(), String> {
-        let servers = Rc::new(Servers::one());
+    async fn hot(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
+        let servers = Rc::new(RedisBenchServers::one());
         // Keys of their own: what one has used is not the other's.
-        let key = |number: usize| -> Names { names[number..=number].to_vec().into() };
+        let key = |number: usize| -> BenchKeyNames { names[number..=number].to_vec().into() };
         let url = servers.url();
         let ours = |quota, consistency, number| {
-            Contestant::tollgate(&url, quota, consistency, &key(number))
+            RedisContestant::tollgate(&url, quota, consistency, &key(number))
         };
         let all = [
-            ("naive, refused", Contestant::naive(&url, NONE_LEFT, &key(0)).await?, ""),
-            ("naive, allowed", Contestant::naive(&url, ROOM, &key(1)).await?, ""),
-            ("refused", ours(NONE_LEFT, Consistency::Strict, 2)?, "naive, refused"),
-            ("strict", ours(ROOM, Consistency::Strict, 3)?, "naive, allowed"),
-            ("leased, 1 %", ours(ROOM, LEASED, 4)?, "naive, allowed"),
-            ("local_sync, 100 ms", ours(ROOM, LOCAL_SYNC, 5)?, "naive, allowed"),
+            ("naive, refused", RedisContestant::naive(&url, EXHAUSTED_QUOTA, &key(0)).await?, ""),
+            ("naive, allowed", RedisContestant::naive(&url, UNREACHED_QUOTA, &key(1)).await?, ""),
+            ("refused", ours(EXHAUSTED_QUOTA, Consistency::Strict, 2)?, "naive, refused"),
+            ("strict", ours(UNREACHED_QUOTA, Consistency::Strict, 3)?, "naive, allowed"),
+            ("leased, 1 %", ours(UNREACHED_QUOTA, LEASED, 4)?, "naive, allowed"),
+            ("local_sync, 100 ms", ours(UNREACHED_QUOTA, LOCAL_SYNC, 5)?, "naive, allowed"),
         ];
-        let case = |(name, who, peer): &(&str, Rc<Contestant>, &'static str)| Case {
+        let case = |(name, who, peer): &(&str, Rc<RedisContestant>, &'static str)| RedisCase {
             name: (*name).to_owned(),
             contestants: vec![Rc::clone(who)],
             servers: Rc::clone(&servers),
-            keys: Keys::One,
+            keys: RedisKeyChoice::One,
             load: CALLERS,
             peer,
         };
@@ -150,11 +168,15 @@ impl Bench {
         for (index, peer) in [(2, 0), (4, 1)] {
             let (one, naive) = (&measured[index], &measured[peer]);
             let times = one.compare(naive, |a, b| a.per_s / b.per_s);
-            goals.add(format!("hot key, {} / naive", one.name), Bound::AtLeast(50.0), times);
+            goals.add(
+                format!("hot key, {} / naive", one.name),
+                RedisGoalBound::AtLeast(50.0),
+                times,
+            );
             let saved = one.figure(|it| (1.0 - it.calls) * 100.0);
             goals.add(
                 format!("hot key, {}: % of calls saved", one.name),
-                Bound::AtLeast(90.0),
+                RedisGoalBound::AtLeast(90.0),
                 saved,
             );
         }
@@ -162,14 +184,14 @@ impl Bench {
     }
 
     /// How far a leased key is off.
-    async fn overshoot(&self, names: &Names, goals: &mut Goals) -> Result<(), String> {
+    async fn overshoot(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
         let title = "A leased key, three instances, 20,000 a second, asked for more than that";
         let columns =
             ["may be off by", "passed beyond", "was out at most", "passed in all", "calls"];
-        let mut table = Table::new(title, self.style, &columns);
+        let mut table = BenchTable::new(title, self.style, &columns);
         let percent = |part: f64| format!("{:.2} %", part * 100.0);
         for millionths in [EPSILON, 5 * EPSILON] {
-            let servers = Servers::one();
+            let servers = RedisBenchServers::one();
             let duration = self.span.duration * self.rounds as u32 + Duration::from_secs(1);
             let seen = overshoot::measure(&servers, millionths, duration, names).await?;
             table.row([
@@ -180,42 +202,53 @@ impl Bench {
                 format!("{:.4}", seen.calls),
             ]);
             let name = format!("overshoot of a lease / ε, ε = {}", percent(seen.epsilon));
-            let part = Figure::of([seen.measured / seen.epsilon].into_iter());
-            goals.add(name, Bound::AtMost(1.0), part);
+            let part = Figure::from_values([seen.measured / seen.epsilon].into_iter());
+            goals.add(name, RedisGoalBound::AtMost(1.0), part);
         }
         println!("{table}");
         Ok(())
     }
 
     /// Several instances on one server.
-    async fn instances(&self, names: &Names) -> Result<(), String> {
-        let servers = Rc::new(Servers::one());
-        let mut cases = vec![many(
+    async fn instances(&self, names: &BenchKeyNames) -> Result<(), String> {
+        let servers = Rc::new(RedisBenchServers::one());
+        let mut cases = vec![many_keys_case(
             &servers,
             "naive",
-            vec![Contestant::naive(&servers.url(), ROOM, names).await?],
+            vec![RedisContestant::naive(&servers.url(), UNREACHED_QUOTA, names).await?],
             CALLERS,
         )];
         for count in 1..=3 {
             let instances: Result<Vec<_>, _> =
                 (0..count).map(|_| tollgate(&servers, Consistency::Strict, names)).collect();
-            cases.push(many(&servers, &format!("strict, instances: {count}"), instances?, CALLERS));
+            cases.push(many_keys_case(
+                &servers,
+                &format!("strict, instances: {count}"),
+                instances?,
+                CALLERS,
+            ));
         }
         self.measure("Instances, strict, 100,000 keys", cases).await.map(drop)
     }
 
     /// One node, and three.
-    async fn cluster(&self, names: &Names) -> Result<(), String> {
+    async fn cluster(&self, names: &BenchKeyNames) -> Result<(), String> {
         let mut cases = Vec::new();
         for nodes in [1, 3] {
-            let servers = Rc::new(Servers::cluster(nodes));
+            let servers = Rc::new(RedisBenchServers::cluster(nodes));
             if nodes == 1 {
                 // It knows nothing of clusters, and one node has all keys.
-                let naive = Contestant::naive(&servers.first_url(), ROOM, names).await?;
-                cases.push(many(&servers, "naive", vec![naive], CALLERS));
+                let naive =
+                    RedisContestant::naive(&servers.first_url(), UNREACHED_QUOTA, names).await?;
+                cases.push(many_keys_case(&servers, "naive", vec![naive], CALLERS));
             }
             let instance = tollgate(&servers, Consistency::Strict, names)?;
-            cases.push(many(&servers, &format!("strict, nodes: {nodes}"), vec![instance], CALLERS));
+            cases.push(many_keys_case(
+                &servers,
+                &format!("strict, nodes: {nodes}"),
+                vec![instance],
+                CALLERS,
+            ));
         }
         self.measure("Cluster, strict, 100,000 keys, all nodes on one core", cases).await.map(drop)
     }
@@ -223,36 +256,41 @@ impl Bench {
 
 /// An instance of ours for which there is always room.
 fn tollgate(
-    servers: &Servers,
+    servers: &RedisBenchServers,
     consistency: Consistency,
-    names: &Names,
-) -> Result<Rc<Contestant>, String> {
-    Contestant::tollgate(&servers.url(), ROOM, consistency, names)
+    names: &BenchKeyNames,
+) -> Result<Rc<RedisContestant>, String> {
+    RedisContestant::tollgate(&servers.url(), UNREACHED_QUOTA, consistency, names)
 }
 
 /// A case for each of them.
-fn all_under<'a>(
-    servers: &'a Rc<Servers>,
-    who: &'a [(&str, Rc<Contestant>)],
-    load: Load,
-) -> impl Iterator<Item = Case> + 'a {
-    who.iter().map(move |(name, who)| many(servers, name, vec![Rc::clone(who)], load))
+fn cases_under_load<'a>(
+    servers: &'a Rc<RedisBenchServers>,
+    who: &'a [(&str, Rc<RedisContestant>)],
+    load: RedisLoad,
+) -> impl Iterator<Item = RedisCase> + 'a {
+    who.iter().map(move |(name, who)| many_keys_case(servers, name, vec![Rc::clone(who)], load))
 }
 
 /// A case with many keys.
-fn many(servers: &Rc<Servers>, name: &str, who: Vec<Rc<Contestant>>, load: Load) -> Case {
-    Case {
+fn many_keys_case(
+    servers: &Rc<RedisBenchServers>,
+    name: &str,
+    who: Vec<Rc<RedisContestant>>,
+    load: RedisLoad,
+) -> RedisCase {
+    RedisCase {
         name: name.to_owned(),
         contestants: who,
         servers: Rc::clone(servers),
-        keys: Keys::Many(KEYS as u64),
+        keys: RedisKeyChoice::Many(KEYS as u64),
         load,
         peer: "naive",
     }
 }
 
 /// Naive and strict under one load.
-fn pair(measured: &[Measured], load: Load) -> [&Measured; 2] {
+fn naive_and_strict(measured: &[RedisCaseSamples], load: RedisLoad) -> [&RedisCaseSamples; 2] {
     ["naive", "strict"].map(|name| {
         let found = measured.iter().find(|it| it.name == name && it.load == load);
         found.expect("both were measured")

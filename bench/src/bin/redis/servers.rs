@@ -1,6 +1,6 @@
 //! The Redis processes that are measured: all on one core, away from the thread that asks.
 
-use testkit::redis::{Cluster, Launch, Server};
+use testkit::redis::{TestRedis, TestRedisCluster, TestRedisLaunch};
 
 /// Where the thread that asks runs.
 pub(crate) const CLIENT_CORE: usize = 0;
@@ -8,24 +8,24 @@ pub(crate) const CLIENT_CORE: usize = 0;
 pub(crate) const REDIS_CORE: usize = 1;
 
 /// One server, or the primaries of a cluster.
-pub(crate) enum Servers {
-    One(Box<Server>),
-    Cluster(Cluster),
+pub(crate) enum RedisBenchServers {
+    One(Box<TestRedis>),
+    Cluster(TestRedisCluster),
 }
 
-impl Servers {
-    pub(crate) fn one() -> Servers {
-        Servers::One(Box::new(launch().start()))
+impl RedisBenchServers {
+    pub(crate) fn one() -> RedisBenchServers {
+        RedisBenchServers::One(Box::new(launch().start()))
     }
 
-    pub(crate) fn cluster(primaries: usize) -> Servers {
-        Servers::Cluster(Cluster::launch(primaries, false, &launch()))
+    pub(crate) fn cluster(primaries: usize) -> RedisBenchServers {
+        RedisBenchServers::Cluster(TestRedisCluster::launch(primaries, false, &launch()))
     }
 
     pub(crate) fn url(&self) -> String {
         match self {
-            Servers::One(server) => server.url(),
-            Servers::Cluster(cluster) => cluster.url(),
+            RedisBenchServers::One(server) => server.url(),
+            RedisBenchServers::Cluster(cluster) => cluster.url(),
         }
     }
 
@@ -34,20 +34,20 @@ impl Servers {
         self.all()[0].url()
     }
 
-    fn all(&self) -> &[Server] {
+    fn all(&self) -> &[TestRedis] {
         match self {
-            Servers::One(server) => std::slice::from_ref(server),
-            Servers::Cluster(cluster) => cluster.nodes(),
+            RedisBenchServers::One(server) => std::slice::from_ref(server),
+            RedisBenchServers::Cluster(cluster) => cluster.nodes(),
         }
     }
 
     pub(crate) fn pids(&self) -> Vec<u32> {
-        self.all().iter().map(Server::pid).collect()
+        self.all().iter().map(TestRedis::pid).collect()
     }
 
     /// Script calls so far, EVALSHA and EVAL, on all of them.
     pub(crate) fn script_calls(&self) -> ScriptCalls {
-        let of = |server: &Server| calls_in(&server.cli(&["INFO", "commandstats"]));
+        let of = |server: &TestRedis| calls_in(&server.cli(&["INFO", "commandstats"]));
         let add = |a: ScriptCalls, b: ScriptCalls| ScriptCalls {
             count: a.count + b.count,
             inside_us: a.inside_us + b.inside_us,
@@ -63,8 +63,8 @@ pub(crate) struct ScriptCalls {
     pub(crate) inside_us: u64,
 }
 
-fn launch() -> Launch {
-    Launch::new().on_core(REDIS_CORE)
+fn launch() -> TestRedisLaunch {
+    TestRedisLaunch::new().on_core(REDIS_CORE)
 }
 
 /// From lines such as `cmdstat_evalsha:calls=12,usec=34,…`.

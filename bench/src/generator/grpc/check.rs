@@ -8,11 +8,11 @@ use prost::Message;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::envoy::{PATH, RateLimitResponse};
+use crate::envoy::{BenchRateLimitResponse, PATH};
 use crate::process::START_MAX;
 
 /// The answer to one framed message; an error if the call ends with anything but the status 0.
-pub fn check(address: SocketAddr, message: &[u8]) -> Result<RateLimitResponse, String> {
+pub fn check(address: SocketAddr, message: &[u8]) -> Result<BenchRateLimitResponse, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
     let message = Bytes::copy_from_slice(message);
@@ -24,9 +24,9 @@ pub fn check(address: SocketAddr, message: &[u8]) -> Result<RateLimitResponse, S
     })
 }
 
-async fn call(address: SocketAddr, message: Bytes) -> Result<RateLimitResponse, String> {
+async fn call(address: SocketAddr, message: Bytes) -> Result<BenchRateLimitResponse, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    let (client, connection) = h2::client::handshake(stream).await.map_err(told)?;
+    let (client, connection) = h2::client::handshake(stream).await.map_err(http2_error)?;
     tokio::spawn(async move { drop(connection.await) });
     let request = Request::builder()
         .method(Method::POST)
@@ -35,25 +35,25 @@ async fn call(address: SocketAddr, message: Bytes) -> Result<RateLimitResponse, 
         .header("te", "trailers")
         .body(())
         .expect("a valid request");
-    let mut client = client.ready().await.map_err(told)?;
-    let (response, mut body) = client.send_request(request, false).map_err(told)?;
-    body.send_data(message, true).map_err(told)?;
-    let response = response.await.map_err(told)?;
+    let mut client = client.ready().await.map_err(http2_error)?;
+    let (response, mut body) = client.send_request(request, false).map_err(http2_error)?;
+    body.send_data(message, true).map_err(http2_error)?;
+    let response = response.await.map_err(http2_error)?;
     status(response.headers())?;
     let mut body = response.into_body();
     let mut received = Vec::new();
     while let Some(data) = body.data().await {
-        let data = data.map_err(told)?;
+        let data = data.map_err(http2_error)?;
         let _ = body.flow_control().release_capacity(data.len());
         received.extend_from_slice(&data);
     }
-    let trailers = body.trailers().await.map_err(told)?.unwrap_or_default();
+    let trailers = body.trailers().await.map_err(http2_error)?.unwrap_or_default();
     if !trailers.contains_key("grpc-status") {
         return Err("the answer has no grpc-status behind it".into());
     }
     status(&trailers)?;
     let message = received.get(5..).ok_or("the answer has no message")?;
-    RateLimitResponse::decode(message).map_err(|error| format!("not the answer: {error}"))
+    BenchRateLimitResponse::decode(message).map_err(|error| format!("not the answer: {error}"))
 }
 
 /// Whether nothing is said, or 0.
@@ -66,6 +66,6 @@ fn status(fields: &HeaderMap) -> Result<(), String> {
     }
 }
 
-fn told(error: h2::Error) -> String {
+fn http2_error(error: h2::Error) -> String {
     format!("HTTP/2: {error}")
 }

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use tollgate::Refusal;
 
-use super::client::Request;
+use super::client::ClientRequest;
 use super::client::listener::DataArgs;
-use super::for_people::{self, printable, wait};
-use super::{Failure, Report};
+use super::human_output::{self, printable, wait};
+use super::{CommandFailure, Report};
 
 const EXAMPLES: &str = "\
 Exit code
@@ -73,36 +73,37 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let listener = args.server.listener()?;
-    check_headers(&args.headers).map_err(Failure::Usage)?;
-    let question = Value::Object(question(args)).to_string();
-    let request = Request { method: "POST", path: "/v1/check".into(), body: Some(question) };
-    let response = listener.ask(&request).map_err(Failure::Input)?;
-    let decision = serde_json::from_str::<Decision>(&response.body);
+    check_headers(&args.headers).map_err(CommandFailure::Usage)?;
+    let question = Value::Object(request_body(args)).to_string();
+    let request = ClientRequest { method: "POST", path: "/v1/check".into(), body: Some(question) };
+    let response = listener.ask(&request).map_err(CommandFailure::Input)?;
+    let decision = serde_json::from_str::<CheckReply>(&response.body);
     // 503 is a refusal while the store does not answer, or no answer at all.
     let is_decision =
         matches!(response.status, 200 | 429) || response.status == 503 && decision.is_ok();
     if !is_decision {
         let report = listener.refused(&response);
-        return Err(Failure::Input(match missing_flags(&response.body) {
+        return Err(CommandFailure::Input(match missing_flags(&response.body) {
             Some(hint) => report.hint(hint),
             None => report,
         }));
     }
-    let decision = decision.map_err(|error| Failure::Input(listener.not_tollgate(&error)))?;
-    let text = if args.json { format!("{}\n", response.body) } else { decision.for_people() };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::from_output)?;
-    if decision.allowed { Ok(()) } else { Err(Failure::No) }
+    let decision =
+        decision.map_err(|error| CommandFailure::Input(listener.not_tollgate(&error)))?;
+    let text = if args.json { format!("{}\n", response.body) } else { decision.human_text() };
+    io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
+    if decision.allowed { Ok(()) } else { Err(CommandFailure::NegativeAnswer) }
 }
 
 /// The flags that would tell what a question lacks, if that is the problem.
 fn missing_flags(body: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Unanswered {
+    struct MissingFactsBody {
         missing: Vec<Vec<String>>,
     }
-    let Unanswered { missing } = serde_json::from_str(body).ok()?;
+    let MissingFactsBody { missing } = serde_json::from_str(body).ok()?;
     let flag = |fact: &String| match fact.strip_prefix("header.") {
         Some(name) => Some(format!("--header {}=VALUE", printable(name))),
         None if ["user", "ip", "tier", "path", "method"].contains(&&**fact) => {
@@ -116,7 +117,7 @@ fn missing_flags(body: &str) -> Option<String> {
     (!flags.is_empty()).then(|| format!("add {}", flags.join(", and ")))
 }
 
-fn question(args: &Args) -> Map<String, Value> {
+fn request_body(args: &Args) -> Map<String, Value> {
     let mut question = Map::new();
     let texts = [
         ("method", &args.method),
@@ -162,7 +163,7 @@ fn check_headers(headers: &[(String, String)]) -> Result<(), Report> {
 
 /// What `/v1/check` answers, as far as people are told.
 #[derive(Deserialize)]
-struct Decision {
+struct CheckReply {
     allowed: bool,
     rule: Option<String>,
     limit: Option<String>,
@@ -171,11 +172,11 @@ struct Decision {
     retry_after_ms: Option<u64>,
     delay_ms: Option<u64>,
     reason: Option<String>,
-    limits: Vec<Judged>,
+    limits: Vec<CheckReplyLimit>,
 }
 
 #[derive(Deserialize)]
-struct Judged {
+struct CheckReplyLimit {
     rule: String,
     limit: String,
     allowed: bool,
@@ -189,8 +190,8 @@ struct Judged {
     soft: bool,
 }
 
-impl Decision {
-    fn for_people(&self) -> String {
+impl CheckReply {
+    fn human_text(&self) -> String {
         let mut text = self.sentence();
         text.push('\n');
         if !self.limits.is_empty() {
@@ -231,7 +232,7 @@ impl Decision {
     }
 }
 
-fn table(limits: &[Judged]) -> String {
+fn table(limits: &[CheckReplyLimit]) -> String {
     let rows = limits.iter().map(|one| {
         let standing = if one.shadow {
             " (shadow)"
@@ -252,7 +253,7 @@ fn table(limits: &[Judged]) -> String {
         ]
     });
     let head = ["rule", "limit", "answer", "left", "retry in", "full in"];
-    for_people::table(head, &rows.collect::<Vec<_>>())
+    human_output::table(head, &rows.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -301,8 +302,8 @@ mod tests {
              \x20 login  5/minute  refused  -     1 s       -\n",
         );
         for (json, want) in rows.into_iter().chain([unavailable]) {
-            let decision: Decision = serde_json::from_str(json).unwrap();
-            assert_eq!(decision.for_people(), want);
+            let decision: CheckReply = serde_json::from_str(json).unwrap();
+            assert_eq!(decision.human_text(), want);
         }
     }
 }

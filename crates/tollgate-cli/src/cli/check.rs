@@ -7,9 +7,9 @@ use serde::Serialize;
 use tollgate::{Clock, Micros, SystemClock};
 use tollgate_rules::compile::compile_at;
 use tollgate_rules::source::MAX_BYTES;
-use tollgate_rules::{Compiled, Diagnostic, Diagnostics, Problem, RuleSet, Severity, Source};
+use tollgate_rules::{Compilation, Diagnostic, Diagnostics, Problem, RuleSet, Severity, Source};
 
-use super::{Failure, Report};
+use super::{CommandFailure, Report};
 
 /// Check rules files before they are used
 #[derive(Debug, clap::Args)]
@@ -32,34 +32,35 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     read_input_once(&args.rules)?;
-    let Compiled { rules, diagnostics, .. } = compile_paths(&args.rules, Some(SystemClock.now()));
+    let Compilation { rules, diagnostics, .. } =
+        compile_paths(&args.rules, Some(SystemClock.now()));
     let warnings = diagnostics.count(Severity::Warning);
     let rules = rules.filter(|_| !args.deny_warnings || warnings == 0);
     let told = match args.json {
-        true => ForPrograms::new(rules.as_ref(), &diagnostics).print(),
-        false => tell(rules.as_ref(), &diagnostics),
+        true => CheckReport::new(rules.as_ref(), &diagnostics).print(),
+        false => print_for_humans(rules.as_ref(), &diagnostics),
     };
-    told.map_err(Failure::from_output)?;
-    rules.map(|_| ()).ok_or(Failure::Told)
+    told.map_err(CommandFailure::from_output)?;
+    rules.map(|_| ()).ok_or(CommandFailure::Reported)
 }
 
 /// For people: what was found on standard error, and on standard output that all is well.
-fn tell(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
+fn print_for_humans(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
     // The exit code says enough if standard error is closed.
     let _ = write!(io::stderr(), "{diagnostics}");
-    let found = found(diagnostics);
+    let found = problem_counts(diagnostics);
     let Some(rules) = rules else {
         let denied = if diagnostics.has_errors() { "" } else { ", which --deny-warnings denies" };
         let _ = writeln!(io::stderr(), "\nnot valid: {found}{denied}");
         return Ok(());
     };
-    let Size { rules, limits, tiers, overrides, domains } = Size::of(rules);
-    let mut parts = vec![counted(rules, "rule"), counted(limits, "limit")];
+    let RulesSize { rules, limits, tiers, overrides, domains } = RulesSize::of(rules);
+    let mut parts = vec![count_with_noun(rules, "rule"), count_with_noun(limits, "limit")];
     for (count, noun) in [(tiers, "tier"), (overrides, "override"), (domains, "domain")] {
         if count > 0 {
-            parts.push(counted(count, noun));
+            parts.push(count_with_noun(count, noun));
         }
     }
     let found = if found.is_empty() { found } else { format!("; {found}") };
@@ -68,20 +69,20 @@ fn tell(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
 
 /// For programs: whether the rules can be used, how much there is, and all that was found.
 #[derive(Serialize)]
-struct ForPrograms {
+struct CheckReport {
     ok: bool,
     #[serde(flatten)]
-    size: Option<Size>,
+    size: Option<RulesSize>,
     errors: usize,
     warnings: usize,
     diagnostics: serde_json::Value,
 }
 
-impl ForPrograms {
-    fn new(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> ForPrograms {
-        ForPrograms {
+impl CheckReport {
+    fn new(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> CheckReport {
+        CheckReport {
             ok: rules.is_some(),
-            size: rules.map(Size::of),
+            size: rules.map(RulesSize::of),
             errors: diagnostics.count(Severity::Error),
             warnings: diagnostics.count(Severity::Warning),
             diagnostics: diagnostics.to_json(),
@@ -97,7 +98,7 @@ impl ForPrograms {
 
 /// How much there is of what.
 #[derive(Clone, Copy, Serialize)]
-pub(crate) struct Size {
+pub(crate) struct RulesSize {
     pub(crate) rules: usize,
     /// As written: a limit that tiers multiply counts once.
     pub(crate) limits: usize,
@@ -113,9 +114,9 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-impl Size {
-    pub(crate) fn of(rules: &RuleSet) -> Size {
-        Size {
+impl RulesSize {
+    pub(crate) fn of(rules: &RuleSet) -> RulesSize {
+        RulesSize {
             rules: rules.rules().len(),
             limits: rules.rules().map(|rule| rule.limits.plain().len()).sum(),
             tiers: rules.tiers().len(),
@@ -126,21 +127,21 @@ impl Size {
 }
 
 /// `2 errors, 1 warning`; nothing if there is nothing.
-fn found(diagnostics: &Diagnostics) -> String {
+fn problem_counts(diagnostics: &Diagnostics) -> String {
     let severities = [(Severity::Error, "error"), (Severity::Warning, "warning")];
     let counts = severities.map(|(severity, noun)| (diagnostics.count(severity), noun));
     let told = counts.iter().filter(|(count, _)| *count > 0);
-    told.map(|(count, noun)| counted(*count, noun)).collect::<Vec<_>>().join(", ")
+    told.map(|(count, noun)| count_with_noun(*count, noun)).collect::<Vec<_>>().join(", ")
 }
 
 /// `1 rule`, `2 rules`.
-fn counted(count: usize, noun: &str) -> String {
+fn count_with_noun(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Compiles files, directories and standard input together. Where one cannot be read, only that is
 /// told: the others may lean on what it says. What has ended `now` is warned about.
-pub(super) fn compile_paths(paths: &[PathBuf], now: Option<Micros>) -> Compiled {
+pub(super) fn compile_paths(paths: &[PathBuf], now: Option<Micros>) -> Compilation {
     let mut sources = Vec::new();
     let mut diagnostics = Diagnostics::default();
     for path in paths {
@@ -151,7 +152,7 @@ pub(super) fn compile_paths(paths: &[PathBuf], now: Option<Micros>) -> Compiled 
     }
     match diagnostics.is_empty() {
         true => compile_at(&sources, now),
-        false => Compiled { rules: None, diagnostics, named: Vec::new() },
+        false => Compilation { rules: None, diagnostics, named_files: Vec::new() },
     }
 }
 
@@ -172,11 +173,11 @@ fn read(path: &Path) -> Result<Vec<Source>, Box<Diagnostic>> {
 /// Standard input has one content.
 pub(super) fn read_input_once<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let times = paths.into_iter().filter(|path| path.as_os_str() == "-").count();
     match times {
         0 | 1 => Ok(()),
-        _ => Err(Failure::Usage(
+        _ => Err(CommandFailure::Usage(
             Report::new(format!("standard input is named {times} times, and can be read once"))
                 .hint("write - in one place, and the paths of files in the others"),
         )),

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
 
-use server::Server;
-use timed::Timed;
+use deadline_stream::DeadlineStream;
+use server_url::ServerUrl;
 
 mod chunked;
+mod deadline_stream;
 pub(crate) mod listener;
-mod server;
-mod timed;
+mod server_url;
 mod tls;
 mod token;
 
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 16 << 10;
 
 /// What is asked for.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct ClientRequest {
     pub(crate) method: &'static str,
     /// With its query; every byte of it can stand in a request line.
     pub(crate) path: String,
@@ -32,7 +32,7 @@ pub(crate) struct Request {
 
 /// What came back.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Response {
+pub(crate) struct ClientResponse {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
@@ -40,11 +40,11 @@ pub(crate) struct Response {
 /// Sends a request, with these lines in its head, and reads the response.
 fn exchange(
     stream: &mut (impl Read + Write),
-    server: &Server,
-    request: &Request,
+    server: &ServerUrl,
+    request: &ClientRequest,
     fields: &str,
-) -> io::Result<Response> {
-    let Request { method, path, body } = request;
+) -> io::Result<ClientResponse> {
+    let ClientRequest { method, path, body } = request;
     let content = match body {
         Some(body) => {
             format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
@@ -61,7 +61,7 @@ fn exchange(
     receive(stream)
 }
 
-fn receive(stream: &mut impl Read) -> io::Result<Response> {
+fn receive(stream: &mut impl Read) -> io::Result<ClientResponse> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -78,7 +78,7 @@ fn receive(stream: &mut impl Read) -> io::Result<Response> {
 }
 
 /// The response, unless there is more to come.
-fn parse(bytes: &[u8], ended: bool) -> io::Result<Option<Response>> {
+fn parse(bytes: &[u8], ended: bool) -> io::Result<Option<ClientResponse>> {
     let not_http = || io::Error::new(io::ErrorKind::InvalidData, "what answers is not HTTP");
     let Some(head_len) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
         return if ended { Err(not_http()) } else { Ok(None) };
@@ -106,7 +106,7 @@ fn parse(bytes: &[u8], ended: bool) -> io::Result<Option<Response>> {
     };
     let Some(body) = body else { return if ended { Err(broken_off()) } else { Ok(None) } };
     let body = str::from_utf8(&body).map_err(|_| not_http())?;
-    Ok(Some(Response { status, body: body.into() }))
+    Ok(Some(ClientResponse { status, body: body.into() }))
 }
 
 /// A segment of a path, whatever it is made of.
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn responses_end_where_they_say() {
-        type Found = Option<(u16, &'static str)>;
-        const MORE: Found = None;
+        type ParsedResponse = Option<(u16, &'static str)>;
+        const MORE: ParsedResponse = None;
         // bytes, whether the connection has ended, what is found
-        let rows: [(&str, bool, Result<Found, &str>); 16] = [
+        let rows: [(&str, bool, Result<ParsedResponse, &str>); 16] = [
             ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", false, Ok(Some((200, "{}")))),
             ("HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\n{}more", false, Ok(Some((200, "{}")))),
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", false, Ok(MORE)),
@@ -180,7 +180,8 @@ mod tests {
         for (bytes, ended, want) in rows {
             match (parse(bytes.as_bytes(), ended), want) {
                 (Ok(found), Ok(want)) => {
-                    let want = want.map(|(status, body)| Response { status, body: body.into() });
+                    let want =
+                        want.map(|(status, body)| ClientResponse { status, body: body.into() });
                     assert_eq!(found, want, "{bytes:?}");
                 }
                 (Err(found), Err(want)) => assert!(found.to_string().contains(want), "{bytes:?}"),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use super::{Cli, Failure};
+use super::{Cli, CommandFailure};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -20,8 +20,8 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let mut script = Vec::new();
     generate(args.shell, &mut Cli::command(), "tollgate", &mut script);
-    io::stdout().write_all(&script).map_err(Failure::from_output)
+    io::stdout().write_all(&script).map_err(CommandFailure::from_output)
 }

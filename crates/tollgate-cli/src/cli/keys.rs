@@ -6,11 +6,11 @@ use clap::builder::NonEmptyStringValueParser;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::CommandFailure;
 use super::client::listener::AdminArgs;
-use super::client::{Request, path_segment};
+use super::client::{ClientRequest, path_segment};
 use crate::settings::parse_duration;
-use report::{Done, KeyReport};
+use report::{CompletedAction, KeyReportBody};
 
 mod overrides;
 mod report;
@@ -52,7 +52,7 @@ What is done here is not written into rules files: an override ends with the ser
 #[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate keys --help")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: KeysAction,
 
     /// Print the server's JSON
     #[arg(long, global = true)]
@@ -63,25 +63,25 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum KeysAction {
     /// Show what a caller has used, and whether it is blocked
-    Show(Caller),
+    Show(CallerArgs),
     /// Forget what a caller has used, its refusals and its block
-    Reset(Caller),
+    Reset(CallerArgs),
     /// Refuse everything from a caller for a time; a longer block stays
     Block {
         #[command(flatten)]
-        caller: Caller,
+        caller: CallerArgs,
         /// How long, such as 90s, 15m, 2h or 1d
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         time: String,
     },
     /// Lift a block, also one that the caller has earned; its refusals stay counted
-    Unblock(Caller),
+    Unblock(CallerArgs),
     /// Give units back to a caller, as far as they are used
     Grant {
         #[command(flatten)]
-        caller: Caller,
+        caller: CallerArgs,
         /// How many
         units: u64,
     },
@@ -91,7 +91,7 @@ enum Action {
 
 /// Whose units.
 #[derive(Debug, clap::Args)]
-struct Caller {
+struct CallerArgs {
     /// The name of the rule
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     rule: String,
@@ -102,61 +102,68 @@ struct Caller {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     match &args.action {
-        Action::Top(top) => args.tell(&top.request(), |answer| top.for_people(&answer)),
+        KeysAction::Top(top) => {
+            args.send_and_print(&top.request(), |answer| top.human_text(&answer))
+        }
         action => {
             let (request, done) = action.request();
-            args.tell(&request, |report: KeyReport| report.for_people(&done))
+            args.send_and_print(&request, |report: KeyReportBody| report.human_text(&done))
         }
     }
 }
 
 impl Args {
     /// Asks, and prints the answer as it came or for people.
-    fn tell<A: DeserializeOwned>(
+    fn send_and_print<A: DeserializeOwned>(
         &self,
-        request: &Request,
+        request: &ClientRequest,
         for_people: impl FnOnce(A) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let listener = self.listener.listener()?;
-        let response = listener.ask(request).map_err(Failure::Input)?;
+        let response = listener.ask(request).map_err(CommandFailure::Input)?;
         if response.status != 200 {
-            return Err(Failure::Input(listener.refused(&response)));
+            return Err(CommandFailure::Input(listener.refused(&response)));
         }
         let answer = serde_json::from_str::<A>(&response.body);
-        let answer = answer.map_err(|error| Failure::Input(listener.not_tollgate(&error)))?;
+        let answer =
+            answer.map_err(|error| CommandFailure::Input(listener.not_tollgate(&error)))?;
         let text =
             if self.json { format!("{}\n", response.body.trim_end()) } else { for_people(answer) };
-        io::stdout().write_all(text.as_bytes()).map_err(Failure::from_output)
+        io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)
     }
 }
 
-impl Action {
+impl KeysAction {
     /// What to ask of the server, and what is done when it agrees.
-    fn request(&self) -> (Request, Done) {
-        let post = |caller: &Caller, body: Value| caller.request("POST", Some(body));
+    fn request(&self) -> (ClientRequest, CompletedAction) {
+        let post = |caller: &CallerArgs, body: Value| caller.request("POST", Some(body));
         match self {
-            Action::Show(caller) => (caller.request("GET", None), Done::Looked),
-            Action::Reset(caller) => (caller.request("DELETE", None), Done::Reset),
-            Action::Block { caller, time } => {
-                (post(caller, json!({ "block": time })), Done::Blocked)
+            KeysAction::Show(caller) => (caller.request("GET", None), CompletedAction::Shown),
+            KeysAction::Reset(caller) => (caller.request("DELETE", None), CompletedAction::Reset),
+            KeysAction::Block { caller, time } => {
+                (post(caller, json!({ "block": time })), CompletedAction::Blocked)
             }
-            Action::Unblock(caller) => (post(caller, json!({ "block": null })), Done::Unblocked),
-            Action::Grant { caller, units } => {
-                (post(caller, json!({ "grant": units })), Done::Granted(*units))
+            KeysAction::Unblock(caller) => {
+                (post(caller, json!({ "block": null })), CompletedAction::Unblocked)
             }
-            Action::Override(args) => (post(&args.caller, args.body()), args.done()),
-            Action::Top(top) => (top.request(), Done::Looked),
+            KeysAction::Grant { caller, units } => {
+                (post(caller, json!({ "grant": units })), CompletedAction::Granted(*units))
+            }
+            KeysAction::Override(args) => {
+                (post(&args.caller, args.body()), args.completed_action())
+            }
+            KeysAction::Top(top) => (top.request(), CompletedAction::Shown),
         }
     }
 }
 
-impl Caller {
-    fn request(&self, method: &'static str, body: Option<Value>) -> Request {
+impl CallerArgs {
+    fn request(&self, method: &'static str, body: Option<Value>) -> ClientRequest {
         let (rule, key) = (path_segment(&self.rule), path_segment(&self.key));
         let path = format!("/api/keys/{rule}/{key}");
-        Request { method, path, body: body.map(|body| body.to_string()) }
+        ClientRequest { method, path, body: body.map(|body| body.to_string()) }
     }
 }
 

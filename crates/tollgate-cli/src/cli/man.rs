@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use super::{Cli, Failure, Report};
+use super::{Cli, CommandFailure, Report};
 
 /// Print the manual page, or write all of them into a directory
 #[derive(Debug, clap::Args)]
@@ -22,16 +22,16 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let Some(dir) = &args.dir else {
-        let page = render(Cli::command()).map_err(Failure::from_output)?;
-        return io::stdout().write_all(&page).map_err(Failure::from_output);
+        let page = render(Cli::command()).map_err(CommandFailure::from_output)?;
+        return io::stdout().write_all(&page).map_err(CommandFailure::from_output);
     };
     let written = fs::create_dir_all(dir);
     written.and_then(|()| clap_mangen::generate_to(Cli::command(), dir)).map_err(|error| {
         let dir = dir.display();
         let report = Report::new(format!("cannot write manual pages into {dir}: {error}"));
-        Failure::Input(
+        CommandFailure::Input(
             report.hint("--dir names a directory that can be written; it is made if it is missing"),
         )
     })

@@ -11,7 +11,7 @@ pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod completions;
 pub(crate) mod environment;
-pub(crate) mod for_people;
+pub(crate) mod human_output;
 pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod schema;
@@ -29,7 +29,7 @@ pub(crate) mod simulate;
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// Lets an option take what begins with a hyphen, where that is a number with its sign: what is wrong with
@@ -47,7 +47,7 @@ fn taking_negatives(arg: clap::Arg) -> clap::Arg {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     Serve(Box<serve::Args>),
     Check(check::Args),
     Simulate(simulate::Args),
@@ -60,44 +60,46 @@ pub(crate) enum Command {
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// The command line makes no sense.
     Usage(Report),
     /// The command line makes sense; what it leads to does not.
     Input(Report),
     /// What it leads to makes no sense, and has been told already.
-    Told,
+    Reported,
     /// It ran, and the answer is no: there is nothing more to say.
-    No,
+    NegativeAnswer,
     /// Whoever read standard output has left, as `head` does: nothing is wrong.
     OutputClosed,
 }
 
-impl Failure {
+impl CommandFailure {
     /// What to tell, if anything.
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
-            Failure::Usage(report) | Failure::Input(report) => Some(report),
-            Failure::Told | Failure::No | Failure::OutputClosed => None,
+            CommandFailure::Usage(report) | CommandFailure::Input(report) => Some(report),
+            CommandFailure::Reported
+            | CommandFailure::NegativeAnswer
+            | CommandFailure::OutputClosed => None,
         }
     }
 
     /// As STYLE.md has it: 2 is "I did not understand the command line".
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
-            Failure::Input(_) | Failure::Told => ExitCode::from(1),
-            Failure::No => ExitCode::from(3),
-            Failure::OutputClosed => ExitCode::SUCCESS,
+            CommandFailure::Usage(_) => ExitCode::from(2),
+            CommandFailure::Input(_) | CommandFailure::Reported => ExitCode::from(1),
+            CommandFailure::NegativeAnswer => ExitCode::from(3),
+            CommandFailure::OutputClosed => ExitCode::SUCCESS,
         }
     }
 
     /// Standard output takes no more.
-    pub(crate) fn from_output(error: impl Into<io::Error>) -> Failure {
+    pub(crate) fn from_output(error: impl Into<io::Error>) -> CommandFailure {
         let error = error.into();
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
-            _ => Failure::Input(Report::new(format!("cannot write the answers: {error}"))),
+            io::ErrorKind::BrokenPipe => CommandFailure::OutputClosed,
+            _ => CommandFailure::Input(Report::new(format!("cannot write the answers: {error}"))),
         }
     }
 }

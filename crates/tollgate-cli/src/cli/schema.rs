@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::Failure;
+use super::CommandFailure;
 
 /// Print the JSON Schema of rules files, for editors
 #[derive(Debug, clap::Args)]
@@ -10,9 +10,9 @@ use super::Failure;
 pub(crate) struct Args {}
 
 /// Runs the command.
-pub(crate) fn run(_: &Args) -> Result<(), Failure> {
+pub(crate) fn run(_: &Args) -> Result<(), CommandFailure> {
     let schema = tollgate_rules::schema();
-    writeln!(io::stdout(), "{schema:#}").map_err(Failure::from_output)
+    writeln!(io::stdout(), "{schema:#}").map_err(CommandFailure::from_output)
 }
 
 /// The end of `--help`.

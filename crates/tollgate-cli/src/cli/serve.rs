@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory};
 
-use super::{Cli, Failure};
+use super::{Cli, CommandFailure};
 use crate::run;
-use crate::settings::{Flags, Settings};
+use crate::settings::{Flags, ServerSettings};
 
 const EXAMPLES: &str = "\
 Settings
@@ -52,10 +52,10 @@ pub(crate) struct Args {
 }
 
 /// Runs the command. `matches` knows where each setting came from.
-pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), CommandFailure> {
     let Some((_, own)) = matches.subcommand() else { unreachable!("`serve` is a subcommand") };
     let command_line: Vec<OsString> = std::env::args_os().skip(2).collect();
-    let settings = Settings::resolve(own, args.config.as_ref(), &command_line, parse)?;
+    let settings = ServerSettings::resolve(own, args.config.as_ref(), &command_line, parse)?;
     run::run(settings)
 }
 

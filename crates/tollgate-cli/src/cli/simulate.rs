@@ -13,20 +13,20 @@ use std::path::PathBuf;
 use clap::ArgGroup;
 use tollgate::MemoryStore;
 
-use super::{Failure, Report, check};
+use super::{CommandFailure, Report, check};
 use crate::settings::url_value::UrlValue;
 use crate::settings::{StoreChoice, store_choice};
 use one_limit::LimitArgs;
 use store::SimLimiter;
-use trace::{Request, Trace};
+use trace::{TraceReader, TraceRequest};
 
-mod against;
 mod answer;
-mod facts;
 mod one_limit;
+mod rules_comparison;
 mod store;
 mod tally;
 mod trace;
+mod trace_line;
 mod with_rules;
 
 /// The most keys that can be asked for: 39 GB of table.
@@ -101,8 +101,8 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let Some(trace) = &args.trace else { return Err(Failure::Usage(args.without_trace())) };
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let Some(trace) = &args.trace else { return Err(CommandFailure::Usage(args.without_trace())) };
     if !args.rules.is_empty() {
         check::read_input_once(args.rules.iter().chain(&args.against).chain([trace]))?;
         return with_rules::run(args, trace);
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.output == "table" {
         let problem = "--output table counts what rules did, and there are no rules";
         let hint = "write --rules FILE instead of --rate, or leave --output out";
-        return Err(Failure::Usage(Report::new(problem).hint(hint)));
+        return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
     }
     one_limit::run(args, trace)
 }
@@ -135,14 +135,14 @@ type Answers = BufWriter<StdoutLock<'static>>;
 
 /// Answers request after request.
 fn replay(
-    trace: &mut Trace,
-    mut answer: impl FnMut(&Request<'_>, &mut Answers) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    trace: &mut TraceReader,
+    mut answer: impl FnMut(&TraceRequest<'_>, &mut Answers) -> Result<(), CommandFailure>,
+) -> Result<(), CommandFailure> {
     let mut answers = BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock());
     let outcome = loop {
         // Someone may be waiting for these answers before asking more.
         if trace.may_wait() {
-            answers.flush().map_err(Failure::from_output)?;
+            answers.flush().map_err(CommandFailure::from_output)?;
         }
         match trace.advance() {
             Ok(true) => {}
@@ -155,7 +155,7 @@ fn replay(
         }
     };
     // What was answered before a wrong line is told before the line is.
-    outcome.and(answers.flush().map_err(Failure::from_output))
+    outcome.and(answers.flush().map_err(CommandFailure::from_output))
 }
 
 /// A table that is too small gives answers that are not those of each key alone.

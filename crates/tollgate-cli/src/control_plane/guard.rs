@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use http::header::{HOST, ORIGIN};
 use http::{HeaderName, Method, Response, StatusCode, request};
 
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::listeners::host::{self, Host};
 use crate::listeners::tokens::Tokens;
 use crate::reply;
@@ -22,7 +22,7 @@ static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who asks, as the audit log names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct By {
+pub(super) struct AdminCaller {
     pub(super) peer: SocketAddr,
     /// The number of the token in its file, from 1.
     pub(super) token: Option<usize>,
@@ -30,7 +30,9 @@ pub(super) struct By {
 
 /// Refuses a request that says twice what it is admitted by: whoever wrote the second may not have written
 /// the first.
-pub(super) fn check_said_once(head: &request::Parts) -> Result<(), Box<Response<Body>>> {
+pub(super) fn check_single_headers(
+    head: &request::Parts,
+) -> Result<(), Box<Response<ResponseBody>>> {
     let names = [&HOST, &ORIGIN, &SEC_FETCH_SITE, &X_TOLLGATE_ADMIN];
     let twice = |name: &&&HeaderName| head.headers.get_all(**name).iter().nth(1).is_some();
     match names.iter().find(twice) {
@@ -46,11 +48,11 @@ pub(super) fn check_said_once(head: &request::Parts) -> Result<(), Box<Response<
 pub(super) fn check_host(
     tokens: Option<&Tokens>,
     head: &request::Parts,
-) -> Result<(), Box<Response<Body>>> {
+) -> Result<(), Box<Response<ResponseBody>>> {
     if tokens.is_some() || names_loopback(head) {
         return Ok(());
     }
-    Err(refused(
+    Err(forbidden(
         "Without --admin-token-file this listener answers to localhost and loopback addresses only: \
          use one of them as the host.",
     ))
@@ -61,7 +63,7 @@ pub(super) fn admit(
     tokens: Option<&Tokens>,
     head: &request::Parts,
     peer: SocketAddr,
-) -> Result<By, Box<Response<Body>>> {
+) -> Result<AdminCaller, Box<Response<ResponseBody>>> {
     let token = match tokens {
         None => None,
         Some(tokens) => {
@@ -70,23 +72,23 @@ pub(super) fn admit(
         }
     };
     if is_from_another_site(head) {
-        return Err(refused(
+        return Err(forbidden(
             "A page of another site makes a browser ask this: the control plane answers none.",
         ));
     }
-    Ok(By { peer, token })
+    Ok(AdminCaller { peer, token })
 }
 
 /// Refuses a change that a form could have sent, if no token shows that it is meant.
-pub(super) fn check_mark(
+pub(super) fn check_admin_header(
     tokens: Option<&Tokens>,
     head: &request::Parts,
-) -> Result<(), Box<Response<Body>>> {
+) -> Result<(), Box<Response<ResponseBody>>> {
     let marked = head.headers.get(&X_TOLLGATE_ADMIN).is_some_and(|value| value == "1");
     if tokens.is_some() || only_reads(head) || marked {
         return Ok(());
     }
-    Err(refused(
+    Err(forbidden(
         "Without --admin-token-file a request that changes something needs the header \
          `X-Tollgate-Admin: 1`, which a form of another site cannot send.",
     ))
@@ -97,7 +99,7 @@ pub(super) fn only_reads(head: &request::Parts) -> bool {
     head.method == Method::GET || head.method == Method::HEAD
 }
 
-fn refused(why: &str) -> Box<Response<Body>> {
+fn forbidden(why: &str) -> Box<Response<ResponseBody>> {
     Box::new(reply::error(StatusCode::FORBIDDEN, why))
 }
 
@@ -109,12 +111,12 @@ fn is_from_another_site(head: &request::Parts) -> bool {
     }
     let Some(origin) = head.headers.get(ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    origin.is_none_or(|(_, host)| Some(host) != host::named_by(head))
+    origin.is_none_or(|(_, host)| Some(host) != host::requested_host(head))
 }
 
 /// Whether the request was addressed to this machine by a name that only this machine has.
 fn names_loopback(head: &request::Parts) -> bool {
-    host::named_by(head).and_then(Host::parse).is_some_and(Host::is_loopback)
+    host::requested_host(head).and_then(Host::parse).is_some_and(Host::is_loopback)
 }
 
 #[cfg(test)]

@@ -5,25 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::reply;
-use crate::store::Gatekeeper;
-use crate::store::shared::SharedStore;
+use crate::store::ServerGatekeeper;
+use crate::store::open_stores::OpenStores;
 
 /// Whoever gets this answer knows: the process works.
-pub(super) fn live() -> Response<Body> {
+pub(super) fn live() -> Response<ResponseBody> {
     reply::json(StatusCode::OK, r#"{"live":true}"#)
 }
 
 /// Ready from the moment all listeners are open, until the server is asked to stop; not while it would
 /// refuse callers for want of a store. A server that does without a store serves, and says so.
-pub(super) fn ready(stopping: &AtomicBool, gatekeeper: &Gatekeeper) -> Response<Body> {
-    if let Some(message) = why_not(stopping, gatekeeper) {
+pub(super) fn ready(
+    stopping: &AtomicBool,
+    gatekeeper: &ServerGatekeeper,
+) -> Response<ResponseBody> {
+    if let Some(message) = not_ready_reason(stopping, gatekeeper) {
         let document = json!({ "ready": false, "message": message });
         return reply::json(StatusCode::SERVICE_UNAVAILABLE, document.to_string());
     }
     let shared = gatekeeper.limiter().store().shared();
-    let Some(name) = shared.and_then(SharedStore::first_down) else {
+    let Some(name) = shared.and_then(OpenStores::first_down) else {
         return reply::json(StatusCode::OK, r#"{"ready":true}"#);
     };
     let message =
@@ -33,12 +36,15 @@ pub(super) fn ready(stopping: &AtomicBool, gatekeeper: &Gatekeeper) -> Response<
 }
 
 /// Why no requests should be sent here; `None`: they should.
-pub(super) fn why_not(stopping: &AtomicBool, gatekeeper: &Gatekeeper) -> Option<String> {
+pub(super) fn not_ready_reason(
+    stopping: &AtomicBool,
+    gatekeeper: &ServerGatekeeper,
+) -> Option<String> {
     if stopping.load(Ordering::Relaxed) {
         return Some("The server is stopping.".into());
     }
     let store = gatekeeper.limiter().store().shared()?;
-    let name = store.closed(&gatekeeper.rules())?;
+    let name = store.first_closed(&gatekeeper.rules())?;
     Some(format!(
         "The store {name} does not answer, and some rule says `on_store_failure: closed`."
     ))

@@ -10,28 +10,28 @@ use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
 use tollgate_rules::{Caller, Override, key_text};
 
 use super::ControlPlane;
-use super::guard::By;
-use super::unique_json::{self, NoObject};
-use crate::listeners::connection::Body;
-use crate::others;
+use super::guard::AdminCaller;
+use super::unique_json::{self, ObjectError};
+use crate::listeners::connection::ResponseBody;
+use crate::peer_instances;
 use crate::reply;
 use crate::settings::parse_duration;
 use crate::store::ServerStore;
-use crate::telemetry::{Field, timestamp};
+use crate::telemetry::{LogField, timestamp};
 
 /// The most units that a grant can give: more than any limit has.
 const GRANT_MAX: u64 = 1 << 53;
 
 /// What to write after `/api/keys`.
-const FORM: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42.";
+const PATH_HINT: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42.";
 
 /// What to send to it.
-const CHANGES: &str = "Send one of {\"block\":\"15m\"}, {\"block\":null}, {\"grant\":50}, \
+const CHANGES_HINT: &str = "Send one of {\"block\":\"15m\"}, {\"block\":null}, {\"grant\":50}, \
     {\"override\":{\"limits\":[\"100/minute\"],\"until\":\"2027-01-01T00:00:00Z\"}}, \
     {\"override\":null}.";
 
 /// What is to be done.
-pub(super) enum Act<'a> {
+pub(super) enum KeyRequest<'a> {
     Show,
     Reset,
     /// As the body says.
@@ -39,9 +39,9 @@ pub(super) enum Act<'a> {
 }
 
 /// Where it was done.
-enum Done {
+enum ChangeScope {
     /// Here, for others to be told of.
-    Here,
+    ThisInstance,
     /// In the store that the rule is on, and so for all.
     InStore,
     /// That did not answer.
@@ -50,7 +50,12 @@ enum Done {
 
 impl ControlPlane {
     /// Does it; `path` is what follows `/api/keys/`.
-    pub(super) async fn key(&self, path: &str, act: Act<'_>, by: By) -> Response<Body> {
+    pub(super) async fn key(
+        &self,
+        path: &str,
+        act: KeyRequest<'_>,
+        by: AdminCaller,
+    ) -> Response<ResponseBody> {
         match self.act_on_key(path, act, by).await {
             Ok(report) => reply::json(StatusCode::OK, Value::Object(report).to_string()),
             Err(refused) => *refused.0,
@@ -60,27 +65,28 @@ impl ControlPlane {
     async fn act_on_key(
         &self,
         path: &str,
-        act: Act<'_>,
-        by: By,
-    ) -> Result<Map<String, Value>, Refused> {
+        act: KeyRequest<'_>,
+        by: AdminCaller,
+    ) -> Result<Map<String, Value>, KeyRequestError> {
         let caller = self.caller(path)?;
         match act {
-            Act::Show => Ok(self.report(&caller).await),
-            Act::Reset => {
+            KeyRequest::Show => Ok(self.report(&caller).await),
+            KeyRequest::Reset => {
                 let store = self.gatekeeper.limiter().store();
-                let (reset, reached) = store.change(&caller, caller.reset()).await;
+                let (reset, reached) = store.change_and_confirm(&caller, caller.reset()).await;
                 self.audit("a key was reset", by, &caller, &[("found", &reset)]);
                 let mut report = self.report(&caller).await;
                 report.insert("reset".into(), reset.into());
-                let done = if reached { Done::Here } else { Done::NotInStore };
-                self.say_whether_shared(&mut report, done).await;
+                let done =
+                    if reached { ChangeScope::ThisInstance } else { ChangeScope::NotInStore };
+                self.add_sharing_status(&mut report, done).await;
                 Ok(report)
             }
-            Act::Change(body) => {
+            KeyRequest::Change(body) => {
                 let done = self.change(&caller, body, by).await?;
                 // What was set is part of a newer version of the rules.
                 let mut report = self.report(&self.caller(path)?).await;
-                self.say_whether_shared(&mut report, done).await;
+                self.add_sharing_status(&mut report, done).await;
                 Ok(report)
             }
         }
@@ -88,30 +94,33 @@ impl ControlPlane {
 
     /// Whether what was done holds at all instances on the store, if there can be others. What is
     /// done in the store itself is not made up for when it is back.
-    async fn say_whether_shared(&self, report: &mut Map<String, Value>, done: Done) {
-        if self.others.control().is_none() {
+    async fn add_sharing_status(&self, report: &mut Map<String, Value>, done: ChangeScope) {
+        if self.peers.control().is_none() {
             return;
         }
         let shared = match done {
-            Done::Here => self.others.told().await.map_or("no", others::shared),
-            Done::InStore => "yes",
-            Done::NotInStore => "no",
+            ChangeScope::ThisInstance => {
+                self.peers.wait_until_shared().await.map_or("no", peer_instances::sharing_status)
+            }
+            ChangeScope::InStore => "yes",
+            ChangeScope::NotInStore => "no",
         };
         report.insert("shared".into(), shared.into());
     }
 
-    fn caller(&self, path: &str) -> Result<Caller<'_, ServerStore>, Refused> {
-        let parts =
-            path.split_once('/').and_then(|(rule, key)| Some((decode(rule)?, decode(key)?)));
+    fn caller(&self, path: &str) -> Result<Caller<'_, ServerStore>, KeyRequestError> {
+        let parts = path
+            .split_once('/')
+            .and_then(|(rule, key)| Some((decode_path_part(rule)?, decode_path_part(key)?)));
         let Some((rule, key)) = parts.filter(|(rule, key)| !rule.is_empty() && !key.is_empty())
         else {
-            return Err(bad(FORM));
+            return Err(bad_request(PATH_HINT));
         };
         self.gatekeeper.caller(&rule, &key).map_err(|error| match error {
             CallerError::NoRule(problem) => {
-                Refused::of(StatusCode::NOT_FOUND, &problem.to_string())
+                KeyRequestError::of(StatusCode::NOT_FOUND, &problem.to_string())
             }
-            CallerError::BadKey(problem) => bad(&problem.to_string()),
+            CallerError::BadKey(problem) => bad_request(&problem.to_string()),
         })
     }
 
@@ -119,15 +128,15 @@ impl ControlPlane {
         &self,
         caller: &Caller<'_, ServerStore>,
         body: &[u8],
-        by: By,
-    ) -> Result<Done, Refused> {
-        let body = unique_json::object(body).map_err(|problem| match problem {
-            NoObject::Twice(twice) => bad(&twice),
-            NoObject::Other => bad(CHANGES),
+        by: AdminCaller,
+    ) -> Result<ChangeScope, KeyRequestError> {
+        let body = unique_json::read_object(body).map_err(|problem| match problem {
+            ObjectError::DuplicateField(twice) => bad_request(&twice),
+            ObjectError::NotAnObject => bad_request(CHANGES_HINT),
         })?;
         let mut fields = body.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
-            return Err(bad(CHANGES));
+            return Err(bad_request(CHANGES_HINT));
         };
         match (name.as_str(), value) {
             ("block", Value::Null) => {
@@ -138,41 +147,41 @@ impl ControlPlane {
             ("grant", Value::Number(units)) => {
                 let units = units.as_u64().filter(|units| (1..=GRANT_MAX).contains(units));
                 let units = units.ok_or_else(|| {
-                    bad(&format!("A grant is a whole number from 1 to {GRANT_MAX}."))
+                    bad_request(&format!("A grant is a whole number from 1 to {GRANT_MAX}."))
                 })?;
                 let store = self.gatekeeper.limiter().store();
-                let ((), reached) = store.change(caller, caller.grant(units)).await;
+                let ((), reached) = store.change_and_confirm(caller, caller.grant(units)).await;
                 self.audit("a key was granted units", by, caller, &[("units", &units)]);
-                return Ok(if reached { Done::InStore } else { Done::NotInStore });
+                return Ok(if reached { ChangeScope::InStore } else { ChangeScope::NotInStore });
             }
             ("override", Value::Null) => {
                 let found = caller.remove_override();
-                self.others.remove_override(&caller.rule().name, caller.key());
+                self.peers.remove_override(&caller.rule().name, caller.key());
                 self.gatekeeper.limiter().store().forget_refusals();
                 self.audit("an override was removed", by, caller, &[("found", &found)]);
             }
             ("override", fields) => self.set_override(caller, fields, by)?,
-            _ => return Err(bad(CHANGES)),
+            _ => return Err(bad_request(CHANGES_HINT)),
         }
-        Ok(Done::Here)
+        Ok(ChangeScope::ThisInstance)
     }
 
     async fn block(
         &self,
         caller: &Caller<'_, ServerStore>,
         text: &str,
-        by: By,
-    ) -> Result<(), Refused> {
+        by: AdminCaller,
+    ) -> Result<(), KeyRequestError> {
         let duration =
-            parse_duration(text).map_err(|problem| bad(&format!("block: {problem}.")))?;
+            parse_duration(text).map_err(|problem| bad_request(&format!("block: {problem}.")))?;
         if duration < Duration::from_millis(1) {
-            return Err(bad("A block lasts at least 1ms; {\"block\":null} lifts it."));
+            return Err(bad_request("A block lasts at least 1ms; {\"block\":null} lifts it."));
         }
-        if let Some(leniency) = caller.lenient() {
-            return Err(Refused::of(StatusCode::CONFLICT, why_no_block(leniency)));
+        if let Some(leniency) = caller.leniency() {
+            return Err(KeyRequestError::of(StatusCode::CONFLICT, block_refusal_text(leniency)));
         }
         if !caller.block(duration).await {
-            return Err(Refused::of(
+            return Err(KeyRequestError::of(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The table of blocks is full: lift some, or, if the store is memory, start with a \
                  larger --max-keys.",
@@ -188,38 +197,44 @@ impl ControlPlane {
         &self,
         caller: &Caller<'_, ServerStore>,
         fields: &Value,
-        by: By,
-    ) -> Result<(), Refused> {
+        by: AdminCaller,
+    ) -> Result<(), KeyRequestError> {
         let set = caller.set_override(fields).map_err(|error| match error {
-            OverrideError::Wrong(diagnostics) => Refused(Box::new(reply::rules_refused(
+            OverrideError::Wrong(diagnostics) => KeyRequestError(Box::new(reply::rules_refused(
                 "The override is wrong; nothing was set.",
                 &diagnostics.to_string(),
             ))),
-            OverrideError::TooMany => Refused::of(
+            OverrideError::TooMany => KeyRequestError::of(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "There are too many overrides set at run time: remove some, or write them into a \
                  rules file.",
             ),
         })?;
-        self.others.set_override(&caller.rule().name, caller.key(), fields, set.until);
+        self.peers.set_override(&caller.rule().name, caller.key(), fields, set.until);
         self.gatekeeper.limiter().store().forget_refusals();
-        let limits = texts(&set).join(", ");
+        let limits = limit_texts(&set).join(", ");
         let until = set.until.map_or_else(|| "none".into(), |until| timestamp(until).to_string());
-        let fields: [Field<'_>; 2] = [("limits", &limits), ("until", &until)];
+        let fields: [LogField<'_>; 2] = [("limits", &limits), ("until", &until)];
         self.audit("an override was set", by, caller, &fields);
         Ok(())
     }
 
     /// Who did what to whom.
-    fn audit(&self, event: &str, by: By, caller: &Caller<'_, ServerStore>, more: &[Field<'_>]) {
-        let key = self.names.in_logs(&self.gatekeeper.rules(), caller.key());
-        let fields: [Field<'_>; 2] = [("rule", &caller.rule().name), ("key", &key)];
-        self.tell(event, by, &[&fields, more].concat());
+    fn audit(
+        &self,
+        event: &str,
+        by: AdminCaller,
+        caller: &Caller<'_, ServerStore>,
+        more: &[LogField<'_>],
+    ) {
+        let key = self.names.log_name(&self.gatekeeper.rules(), caller.key());
+        let fields: [LogField<'_>; 2] = [("rule", &caller.rule().name), ("key", &key)];
+        self.log_audit(event, by, &[&fields, more].concat());
     }
 
     async fn report(&self, caller: &Caller<'_, ServerStore>) -> Map<String, Value> {
         let report = caller.report().await;
-        let limits: Vec<Value> = report.limits.iter().map(limit).collect();
+        let limits: Vec<Value> = report.limits.iter().map(limit_json).collect();
         let document = json!({
             "rule": &*caller.rule().name,
             "key": key_text(caller.key()),
@@ -227,10 +242,10 @@ impl ControlPlane {
             "mode": super::rules::mode(caller.rule().mode),
             "blocked_for_ms": report.blocked_for.and_then(Wait::millis),
             "soft": caller.rule().soft,
-            "exempt": report.lenient == Some(Leniency::Exempt),
-            "enforced": report.lenient.is_none(),
-            "closed": report.closed,
-            "override": report.replaced_by.map(|one| override_of(&one, report.at_run_time)),
+            "exempt": report.leniency == Some(Leniency::Exempt),
+            "enforced": report.leniency.is_none(),
+            "closed": report.refuses_everything,
+            "override": report.replaced_by.map(|one| override_json(&one, report.at_run_time)),
             "limits": limits,
         });
         match document {
@@ -241,16 +256,16 @@ impl ControlPlane {
 }
 
 /// An override, and whether it was set at run time.
-pub(super) fn override_of(other: &Override, run_time: bool) -> Value {
+pub(super) fn override_json(other: &Override, run_time: bool) -> Value {
     json!({
-        "limits": texts(other),
+        "limits": limit_texts(other),
         "until": other.until.map(|until| timestamp(until).to_string()),
         "run_time": run_time,
     })
 }
 
 /// A block that nobody would feel is worse than none: whoever set it believes in it.
-fn why_no_block(leniency: Leniency) -> &'static str {
+fn block_refusal_text(leniency: Leniency) -> &'static str {
     match leniency {
         Leniency::Exempt => {
             "This caller is exempt from all rules, so a block would do nothing: take it out of \
@@ -273,7 +288,7 @@ fn why_no_block(leniency: Leniency) -> &'static str {
 }
 
 /// What one limit says of a caller.
-fn limit(one: &KeyLimit) -> Value {
+fn limit_json(one: &KeyLimit) -> Value {
     let decision = &one.decision;
     // While the store does not answer nobody knows.
     let known = decision.outcome().is_known();
@@ -291,12 +306,12 @@ fn limit(one: &KeyLimit) -> Value {
     })
 }
 
-fn texts(other: &Override) -> Vec<&str> {
+fn limit_texts(other: &Override) -> Vec<&str> {
     other.limits.iter().map(|limit| &*limit.text).collect()
 }
 
 /// A part of a path; `None` if it is not UTF-8.
-fn decode(part: &str) -> Option<Cow<'_, str>> {
+fn decode_path_part(part: &str) -> Option<Cow<'_, str>> {
     if !part.contains('%') {
         return Some(part.into());
     }
@@ -313,16 +328,16 @@ fn decode(part: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Why nothing was done.
-struct Refused(Box<Response<Body>>);
+struct KeyRequestError(Box<Response<ResponseBody>>);
 
-impl Refused {
-    fn of(status: StatusCode, message: &str) -> Refused {
-        Refused(reply::error(status, message).into())
+impl KeyRequestError {
+    fn of(status: StatusCode, message: &str) -> KeyRequestError {
+        KeyRequestError(reply::error(status, message).into())
     }
 }
 
-fn bad(message: &str) -> Refused {
-    Refused::of(StatusCode::BAD_REQUEST, message)
+fn bad_request(message: &str) -> KeyRequestError {
+    KeyRequestError::of(StatusCode::BAD_REQUEST, message)
 }
 
 #[cfg(test)]
@@ -342,7 +357,7 @@ mod tests {
             ("%FF", None),
         ];
         for (part, want) in rows {
-            assert_eq!(decode(part).as_deref(), want, "{part}");
+            assert_eq!(decode_path_part(part).as_deref(), want, "{part}");
         }
     }
 }

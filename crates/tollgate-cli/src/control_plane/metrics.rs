@@ -3,21 +3,21 @@
 use http::Response;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::metrics::Metrics;
-use crate::metrics::exposition::Format;
+use crate::metrics::exposition::ExpositionFormat;
 
-pub(super) fn page(metrics: &Metrics, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn page(metrics: &Metrics, headers: &HeaderMap) -> Response<ResponseBody> {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = preferred(accept);
-    let mut response = Response::new(Body::from(metrics.page(format)));
+    let mut response = Response::new(ResponseBody::from(metrics.page(format)));
     let content_type = HeaderValue::from_static(format.content_type());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
 /// OpenMetrics, if the reader asks for it by name and likes nothing better.
-fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
+fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> ExpositionFormat {
     let (mut open, mut text) = (0, 0);
     for range in accept.flat_map(|list| list.split(',')) {
         let mut parts = range.split(';').map(str::trim);
@@ -38,7 +38,7 @@ fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
             _ => {}
         }
     }
-    if open > 0 && open >= text { Format::OpenMetrics } else { Format::Text }
+    if open > 0 && open >= text { ExpositionFormat::OpenMetrics } else { ExpositionFormat::Text }
 }
 
 /// A weight such as `0.75`; what is none counts as nothing.
@@ -60,20 +60,23 @@ mod tests {
             application/openmetrics-text;version=0.0.1;q=0.4,\
             text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         let text_only = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
-        let rows: [(&[&str], Format); 13] = [
-            (&[], Format::Text),
-            (&["*/*"], Format::Text),
-            (&["text/html,application/xhtml+xml,*/*;q=0.8"], Format::Text),
-            (&[prometheus_2], Format::OpenMetrics),
-            (&[prometheus_3], Format::OpenMetrics),
-            (&[text_only], Format::Text),
-            (&["application/openmetrics-text"], Format::OpenMetrics),
-            (&["Application/OpenMetrics-Text; Version=\"1.0.0\" ; Q=0.1"], Format::OpenMetrics),
-            (&["application/openmetrics-text;version=2.0.0"], Format::Text),
-            (&["application/openmetrics-text;q=0"], Format::Text),
-            (&["application/openmetrics-text;q=nan"], Format::Text),
-            (&["application/openmetrics-text;q=0.4, text/plain;q=0.5"], Format::Text),
-            (&["text/plain", "application/openmetrics-text"], Format::OpenMetrics),
+        let rows: [(&[&str], ExpositionFormat); 13] = [
+            (&[], ExpositionFormat::Text),
+            (&["*/*"], ExpositionFormat::Text),
+            (&["text/html,application/xhtml+xml,*/*;q=0.8"], ExpositionFormat::Text),
+            (&[prometheus_2], ExpositionFormat::OpenMetrics),
+            (&[prometheus_3], ExpositionFormat::OpenMetrics),
+            (&[text_only], ExpositionFormat::Text),
+            (&["application/openmetrics-text"], ExpositionFormat::OpenMetrics),
+            (
+                &["Application/OpenMetrics-Text; Version=\"1.0.0\" ; Q=0.1"],
+                ExpositionFormat::OpenMetrics,
+            ),
+            (&["application/openmetrics-text;version=2.0.0"], ExpositionFormat::Text),
+            (&["application/openmetrics-text;q=0"], ExpositionFormat::Text),
+            (&["application/openmetrics-text;q=nan"], ExpositionFormat::Text),
+            (&["application/openmetrics-text;q=0.4, text/plain;q=0.5"], ExpositionFormat::Text),
+            (&["text/plain", "application/openmetrics-text"], ExpositionFormat::OpenMetrics),
         ];
         for (accept, want) in rows {
             assert_eq!(preferred(accept.iter().copied()), want, "{accept:?}");

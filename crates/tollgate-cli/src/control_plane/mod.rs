@@ -14,28 +14,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::store::Gatekeeper;
+use crate::store::ServerGatekeeper;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
 use crate::key_names::KeyNames;
-use crate::listeners::connection::{Body, Handler};
+use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
 use crate::live::LiveRules;
 use crate::metrics::Metrics;
-use crate::others::Others;
+use crate::peer_instances::PeerInstances;
 use crate::reply;
-use crate::telemetry::{Field, Logs};
+use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
-use guard::By;
-use keys::Act;
+use guard::AdminCaller;
+use keys::KeyRequest;
 
 /// The most bytes of a change to a key.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-const PATHS: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
+const UNKNOWN_PATH: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
 /// Answers on the admin listener.
@@ -43,9 +43,9 @@ pub(crate) struct ControlPlane {
     /// Who may use more than health and metrics; `None`: whoever is on this machine.
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) stopping: Arc<AtomicBool>,
-    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
     pub(crate) live: LiveRules,
-    pub(crate) others: Others,
+    pub(crate) peers: PeerInstances,
     pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) logs: Logs,
@@ -58,11 +58,11 @@ impl Handler for ControlPlane {
         head: &request::Parts,
         body: &mut RequestBody,
         peer: SocketAddr,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         reply::no_store(self.act(head, body, peer).await)
     }
 
-    fn panicked(&self) -> Response<Body> {
+    fn panicked(&self) -> Response<ResponseBody> {
         reply::panicked()
     }
 }
@@ -73,10 +73,12 @@ impl ControlPlane {
         head: &request::Parts,
         body: &mut RequestBody,
         peer: SocketAddr,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         match self.admit(head, peer) {
-            Ok(Admitted::ToAll(open)) => *open,
-            Ok(Admitted::By(route, by)) => self.answer_to((route, by), head, body).await,
+            Ok(AdminAdmission::Public(open)) => *open,
+            Ok(AdminAdmission::Authorized(route, by)) => {
+                self.answer_route((route, by), head, body).await
+            }
             Err(refused) => {
                 self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
                 *refused
@@ -88,26 +90,26 @@ impl ControlPlane {
         &self,
         head: &'a request::Parts,
         peer: SocketAddr,
-    ) -> Result<Admitted<'a>, Box<Response<Body>>> {
+    ) -> Result<AdminAdmission<'a>, Box<Response<ResponseBody>>> {
         let tokens = self.tokens.as_deref();
-        guard::check_said_once(head)?;
+        guard::check_single_headers(head)?;
         guard::check_host(tokens, head)?;
-        if let Some(open) = self.open_to_all(head) {
-            return Ok(Admitted::ToAll(Box::new(open)));
+        if let Some(open) = self.public_response(head) {
+            return Ok(AdminAdmission::Public(Box::new(open)));
         }
         let by = guard::admit(tokens, head, peer)?;
         // Whoever is at the wrong listener is told so, and not how to knock.
-        let Some(route) = Route::of(head.uri.path()) else {
-            let missing = reply::error(StatusCode::NOT_FOUND, PATHS);
-            return Ok(Admitted::ToAll(Box::new(missing)));
+        let Some(route) = AdminRoute::of(head.uri.path()) else {
+            let missing = reply::error(StatusCode::NOT_FOUND, UNKNOWN_PATH);
+            return Ok(AdminAdmission::Public(Box::new(missing)));
         };
-        guard::check_mark(tokens, head)?;
-        Ok(Admitted::By(route, by))
+        guard::check_admin_header(tokens, head)?;
+        Ok(AdminAdmission::Authorized(route, by))
     }
 
     /// What needs no token: whoever watches a server should not be able to change it.
-    fn open_to_all(&self, head: &request::Parts) -> Option<Response<Body>> {
-        let answer: &dyn Fn() -> Response<Body> = match head.uri.path() {
+    fn public_response(&self, head: &request::Parts) -> Option<Response<ResponseBody>> {
+        let answer: &dyn Fn() -> Response<ResponseBody> = match head.uri.path() {
             "/livez" => &health::live,
             "/readyz" => &|| health::ready(&self.stopping, &self.gatekeeper),
             "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
@@ -117,26 +119,26 @@ impl ControlPlane {
         Some(if reads { answer() } else { reply::method_not_allowed("GET, HEAD") })
     }
 
-    async fn answer_to(
+    async fn answer_route(
         &self,
-        (route, by): (Route<'_>, By),
+        (route, by): (AdminRoute<'_>, AdminCaller),
         head: &request::Parts,
         body: &mut RequestBody,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let reads = guard::only_reads(head);
         match (route, &head.method) {
-            (Route::Status, _) if reads => self.status(),
-            (Route::Top, _) if reads => self.top(head.uri.query()),
-            (Route::Status | Route::Top, _) => reply::method_not_allowed("GET, HEAD"),
-            (Route::Rules, _) if reads => self.rules(),
-            (Route::Rules, &Method::PUT) => match read(body, RULES_BYTES_MAX as usize).await {
+            (AdminRoute::Status, _) if reads => self.status(),
+            (AdminRoute::Top, _) if reads => self.top(head.uri.query()),
+            (AdminRoute::Status | AdminRoute::Top, _) => reply::method_not_allowed("GET, HEAD"),
+            (AdminRoute::Rules, _) if reads => self.rules(),
+            (AdminRoute::Rules, &Method::PUT) => match read(body, RULES_BYTES_MAX as usize).await {
                 Ok(text) => self.put_rules(text, by).await,
                 Err(refused) => refused,
             },
-            (Route::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
-            (Route::Reload, &Method::POST) => self.reload(by).await,
-            (Route::Reload, _) => reply::method_not_allowed("POST"),
-            (Route::Key(key), _) => self.key_by_method(key, head, body, by).await,
+            (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
+            (AdminRoute::Reload, &Method::POST) => self.reload(by).await,
+            (AdminRoute::Reload, _) => reply::method_not_allowed("POST"),
+            (AdminRoute::Key(key), _) => self.key_by_method(key, head, body, by).await,
         }
     }
 
@@ -145,13 +147,13 @@ impl ControlPlane {
         key: &str,
         head: &request::Parts,
         body: &mut RequestBody,
-        by: By,
-    ) -> Response<Body> {
+        by: AdminCaller,
+    ) -> Response<ResponseBody> {
         match head.method {
-            Method::GET | Method::HEAD => self.key(key, Act::Show, by).await,
-            Method::DELETE => self.key(key, Act::Reset, by).await,
+            Method::GET | Method::HEAD => self.key(key, KeyRequest::Show, by).await,
+            Method::DELETE => self.key(key, KeyRequest::Reset, by).await,
             Method::POST => match read(body, CHANGE_BYTES_MAX).await {
-                Ok(change) => self.key(key, Act::Change(&change), by).await,
+                Ok(change) => self.key(key, KeyRequest::Change(&change), by).await,
                 Err(refused) => refused,
             },
             _ => reply::method_not_allowed("GET, HEAD, POST, DELETE"),
@@ -159,23 +161,23 @@ impl ControlPlane {
     }
 
     /// A line for the audit: what was done, and by whom.
-    fn tell(&self, event: &str, by: By, fields: &[Field<'_>]) {
+    fn log_audit(&self, event: &str, by: AdminCaller, fields: &[LogField<'_>]) {
         let token = by.token.map_or_else(|| "none".to_string(), |number| number.to_string());
-        let who: [Field<'_>; 2] = [("by", &by.peer), ("token", &token)];
+        let who: [LogField<'_>; 2] = [("by", &by.peer), ("token", &token)];
         self.logs.info(event, &[fields, &who].concat());
     }
 }
 
 /// What became of a request at the listener.
-enum Admitted<'a> {
+enum AdminAdmission<'a> {
     /// It gets what everybody gets.
-    ToAll(Box<Response<Body>>),
+    Public(Box<Response<ResponseBody>>),
     /// It is somebody's who may.
-    By(Route<'a>, By),
+    Authorized(AdminRoute<'a>, AdminCaller),
 }
 
 /// What a path means.
-enum Route<'a> {
+enum AdminRoute<'a> {
     Status,
     Top,
     Rules,
@@ -184,18 +186,18 @@ enum Route<'a> {
     Key(&'a str),
 }
 
-impl Route<'_> {
-    fn of(path: &str) -> Option<Route<'_>> {
+impl AdminRoute<'_> {
+    fn of(path: &str) -> Option<AdminRoute<'_>> {
         Some(match path {
-            "/api/status" => Route::Status,
-            "/api/top" => Route::Top,
-            "/api/rules" => Route::Rules,
-            "/api/reload" => Route::Reload,
-            _ => Route::Key(path.strip_prefix("/api/keys/")?),
+            "/api/status" => AdminRoute::Status,
+            "/api/top" => AdminRoute::Top,
+            "/api/rules" => AdminRoute::Rules,
+            "/api/reload" => AdminRoute::Reload,
+            _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),
         })
     }
 }
 
-async fn read(body: &mut RequestBody, bytes_max: usize) -> Result<Bytes, Response<Body>> {
+async fn read(body: &mut RequestBody, bytes_max: usize) -> Result<Bytes, Response<ResponseBody>> {
     body.read(bytes_max).await.map_err(|problem| reply::no_body(&problem, bytes_max))
 }

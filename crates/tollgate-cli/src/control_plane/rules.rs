@@ -5,31 +5,31 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
-use tollgate_redis::control::Told;
+use tollgate_redis::instances::PublishStatus;
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Mode;
 use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text};
 
 use super::ControlPlane;
-use super::guard::By;
-use super::keys::override_of;
-use crate::listeners::connection::Body;
-use crate::live::{Failed, Origin, Reloaded};
-use crate::others;
+use super::guard::AdminCaller;
+use super::keys::override_json;
+use crate::listeners::connection::ResponseBody;
+use crate::live::{FailedReload, ReloadOutcome, RulesOrigin};
+use crate::peer_instances;
 use crate::reply;
 
 impl ControlPlane {
     /// All rules, with what they have said so far.
-    pub(super) fn rules(&self) -> Response<Body> {
-        let (status, rules) = self.live.rules_of(&self.gatekeeper);
+    pub(super) fn rules(&self) -> Response<ResponseBody> {
+        let (status, rules) = self.live.status_and_rules(&self.gatekeeper);
         let listed: Vec<Value> =
-            rules.tallies().map(|(one, tally)| rule(&rules, one, tally)).collect();
+            rules.tallies().map(|(one, tally)| rule_json(&rules, one, tally)).collect();
         let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
         let at_run_time = self.gatekeeper.overrides();
         let of_file = rules.file_overrides().iter().map(|one| (one, false));
         let overrides = of_file.chain(at_run_time.iter().map(|one| (one, true)));
         let overrides = overrides.map(|(other, run_time)| {
-            let mut entry = override_of(other, run_time);
+            let mut entry = override_json(other, run_time);
             entry["rule"] = (*other.rule).into();
             entry["key"] = key_text(&other.key).into();
             // One that was set at run time outlives its rule, in case that comes back.
@@ -48,55 +48,55 @@ impl ControlPlane {
     }
 
     /// Puts other rules in force.
-    pub(super) async fn put_rules(&self, text: Bytes, by: By) -> Response<Body> {
+    pub(super) async fn put_rules(&self, text: Bytes, by: AdminCaller) -> Response<ResponseBody> {
         let outcome = self.live.put(text).await;
-        let told = self.others.told().await;
-        self.reloaded("new rules were sent", outcome, by, Some(told))
+        let told = self.peers.wait_until_shared().await;
+        self.reload_response("new rules were sent", outcome, by, Some(told))
     }
 
     /// Reads the files again.
-    pub(super) async fn reload(&self, by: By) -> Response<Body> {
+    pub(super) async fn reload(&self, by: AdminCaller) -> Response<ResponseBody> {
         let outcome = self.live.reload().await;
         let credentials = self.live.status().credentials_failed.clone();
-        let refused = credentials.and_then(|failed| without_credentials(&outcome, &failed));
-        let answer = self.reloaded("a reload was asked for", outcome, by, None);
+        let refused = credentials.and_then(|failed| credentials_failed_response(&outcome, &failed));
+        let answer = self.reload_response("a reload was asked for", outcome, by, None);
         refused.unwrap_or(answer)
     }
 
-    fn reloaded(
+    fn reload_response(
         &self,
         event: &str,
-        outcome: Reloaded,
-        by: By,
-        put: Option<Option<Told>>,
-    ) -> Response<Body> {
+        outcome: ReloadOutcome,
+        by: AdminCaller,
+        put: Option<Option<PublishStatus>>,
+    ) -> Response<ResponseBody> {
         let (result, mut document) = match outcome {
-            Reloaded::Loaded { version, changes, warnings } => {
-                let changes = changes_of(&changes);
+            ReloadOutcome::Loaded { version, changes, warnings } => {
+                let changes = changes_json(&changes);
                 let result = json!({ "version": version, "result": "loaded", "changes": changes,
                     "warnings": warnings });
                 ("loaded", result)
             }
-            Reloaded::Unchanged { version } => {
+            ReloadOutcome::Unchanged { version } => {
                 ("unchanged", json!({ "version": version, "result": "unchanged" }))
             }
-            Reloaded::Refused { diagnostics, errors } => {
-                self.tell(event, by, &[("result", &"refused"), ("errors", &errors)]);
+            ReloadOutcome::Refused { diagnostics, errors } => {
+                self.log_audit(event, by, &[("result", &"refused"), ("errors", &errors)]);
                 let plural = if errors == 1 { "" } else { "s" };
                 let message =
                     format!("The rules have {errors} error{plural}; those in force stay.");
                 return reply::rules_refused(&message, &diagnostics);
             }
-            Reloaded::Unable(why) => {
-                self.tell(event, by, &[("result", &"unable")]);
+            ReloadOutcome::Unable(why) => {
+                self.log_audit(event, by, &[("result", &"unable")]);
                 return reply::error(StatusCode::SERVICE_UNAVAILABLE, why);
             }
         };
-        self.tell(event, by, &[("result", &result), ("version", &document["version"])]);
+        self.log_audit(event, by, &[("result", &result), ("version", &document["version"])]);
         if let Some(told) = put {
-            document["message"] = how_long(told).into();
+            document["message"] = put_lifetime(told).into();
             if let Some(told) = told {
-                document["shared"] = others::shared(told).into();
+                document["shared"] = peer_instances::sharing_status(told).into();
             }
         }
         reply::json(StatusCode::OK, document.to_string())
@@ -105,14 +105,21 @@ impl ControlPlane {
 
 /// Whoever asked has to hear that tokens or certificate are not the new ones, whatever came of the rules;
 /// `None` if nobody has looked.
-fn without_credentials(rules: &Reloaded, failed: &Failed) -> Option<Response<Body>> {
+fn credentials_failed_response(
+    rules: &ReloadOutcome,
+    failed: &FailedReload,
+) -> Option<Response<ResponseBody>> {
     let (rules, found) = match rules {
-        Reloaded::Loaded { version, .. } => (format!("The new rules are in force ({version})"), ""),
-        Reloaded::Unchanged { version } => (format!("The rules are as before ({version})"), ""),
-        Reloaded::Refused { diagnostics, errors } => {
+        ReloadOutcome::Loaded { version, .. } => {
+            (format!("The new rules are in force ({version})"), "")
+        }
+        ReloadOutcome::Unchanged { version } => {
+            (format!("The rules are as before ({version})"), "")
+        }
+        ReloadOutcome::Refused { diagnostics, errors } => {
             (format!("The rules are wrong too ({errors}); those in force stay"), &**diagnostics)
         }
-        Reloaded::Unable(_) => return None,
+        ReloadOutcome::Unable(_) => return None,
     };
     let message = format!("Tokens or certificate are wrong; the old ones stay in force. {rules}.");
     let diagnostics = format!("{}\n{found}", failed.diagnostics);
@@ -120,26 +127,26 @@ fn without_credentials(rules: &Reloaded, failed: &Failed) -> Option<Response<Bod
 }
 
 /// What whoever sends rules has to know: how long they hold, and where.
-fn how_long(told: Option<Told>) -> &'static str {
+fn put_lifetime(told: Option<PublishStatus>) -> &'static str {
     match told {
         None => {
             "In force until the files change, a reload or a restart: it was not written to any file."
         }
-        Some(Told::Everyone) => {
+        Some(PublishStatus::Published) => {
             "In force until the files change or a reload, also after a restart: it was not written \
              to any file, the store keeps it. Instances on the same store with the same files take \
              it as well."
         }
-        Some(Told::Later) => {
+        Some(PublishStatus::Pending) => {
             "In force until the files change or a reload: it was not written to any file. The store \
              does not answer: other instances with the same files take it when it does, and only \
              then will it outlive a restart."
         }
-        Some(Told::NoRoom) => {
+        Some(PublishStatus::NoRoom) => {
             "In force until the files change, a reload or a restart: it was not written to any file. \
              The store has no room for it: it holds at this instance only."
         }
-        Some(Told::TooLong) => {
+        Some(PublishStatus::TooLong) => {
             "In force until the files change, a reload or a restart: it was not written to any file. \
              It is longer than 1 MiB, which is too long to share: it holds at this instance only."
         }
@@ -152,7 +159,7 @@ fn applies(rules: &RuleSet, rule: &Rule, other: &Override) -> bool {
     read.is_ok_and(|key| key == other.key)
 }
 
-fn rule(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
+fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
     let texts = |list: &[RuleLimit]| -> Vec<Value> {
         list.iter().map(|limit| Value::from(&*limit.text)).collect()
     };
@@ -182,16 +189,16 @@ pub(super) fn mode(mode: Mode) -> String {
     }
 }
 
-pub(super) fn origin(origin: &Origin) -> &'static str {
+pub(super) fn origin(origin: &RulesOrigin) -> &'static str {
     match origin {
-        Origin::Files(_) => "files",
-        Origin::Limit => "limit",
-        Origin::Demo => "demo",
-        Origin::Put => "api",
+        RulesOrigin::Files(_) => "files",
+        RulesOrigin::Limit => "limit",
+        RulesOrigin::Demo => "demo",
+        RulesOrigin::Put => "api",
     }
 }
 
-fn changes_of(changes: &Changes) -> Value {
+fn changes_json(changes: &Changes) -> Value {
     let Changes { added, removed, changed, fresh, unchanged, settings, overrides } = changes;
     let names = |names: &[std::sync::Arc<str>]| -> Vec<Value> {
         names.iter().map(|name| Value::from(&**name)).collect()

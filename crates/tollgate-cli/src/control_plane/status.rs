@@ -5,28 +5,28 @@ use serde_json::{Value, json};
 use tollgate_redis::SharedStats;
 
 use super::{ControlPlane, health, rules};
-use crate::listeners::connection::Body;
-use crate::live::{Failed, Origin, Watching};
+use crate::listeners::connection::ResponseBody;
+use crate::live::{FailedReload, RulesOrigin, WatchMethod};
 use crate::reply;
-use crate::store::shared::StoreFigures;
+use crate::store::open_stores::StoreFigures;
 use crate::telemetry::timestamp;
 
 impl ControlPlane {
-    pub(super) fn status(&self) -> Response<Body> {
+    pub(super) fn status(&self) -> Response<ResponseBody> {
         let now = self.gatekeeper.now();
         let started = self.metrics.started;
-        let outcomes = self.metrics.watcher.outcomes();
+        let outcomes = self.metrics.observer.outcomes();
         let listeners = self.metrics.listeners.iter();
         let connections = listeners
-            .map(|listener| (listener.name.to_string(), listener.caps.figures().open.into()));
+            .map(|listener| (listener.name.to_string(), listener.caps.counters().open.into()));
         let document = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "started_at": timestamp(started).to_string(),
             "uptime_s": now.as_u64().saturating_sub(started.as_u64()) / 1_000_000,
-            "ready": health::why_not(&self.stopping, &self.gatekeeper).is_none(),
+            "ready": health::not_ready_reason(&self.stopping, &self.gatekeeper).is_none(),
             "rules": self.rules_status(),
             "credentials": {
-                "failed": self.live.status().credentials_failed.as_ref().map(failed),
+                "failed": self.live.status().credentials_failed.as_ref().map(failed_reload_json),
             },
             "store": self.store_status(),
             "decisions": {
@@ -40,15 +40,17 @@ impl ControlPlane {
     }
 
     fn rules_status(&self) -> Value {
-        let (status, rules) = self.live.rules_of(&self.gatekeeper);
+        let (status, rules) = self.live.status_and_rules(&self.gatekeeper);
         let paths: Vec<String> = match &status.origin {
-            Origin::Files(paths) => paths.iter().map(|path| path.display().to_string()).collect(),
-            Origin::Limit | Origin::Demo | Origin::Put => Vec::new(),
+            RulesOrigin::Files(paths) => {
+                paths.iter().map(|path| path.display().to_string()).collect()
+            }
+            RulesOrigin::Limit | RulesOrigin::Demo | RulesOrigin::Put => Vec::new(),
         };
         let (watching, because) = match &status.watching {
-            Watching::Events => ("events", None),
-            Watching::Polling(reason) => ("polling", Some(reason)),
-            Watching::Nothing => ("off", None),
+            WatchMethod::Events => ("events", None),
+            WatchMethod::Polling(reason) => ("polling", Some(reason)),
+            WatchMethod::Nothing => ("off", None),
         };
         let run_time = self.gatekeeper.overrides().len();
         json!({
@@ -63,9 +65,9 @@ impl ControlPlane {
                 "file": rules.file_overrides().len(),
                 "run_time": run_time,
             },
-            "failed": status.failed.as_ref().map(failed),
-            "put_failed": status.put_failed.as_ref().map(failed),
-            "keys_failed": status.keys_failed.as_ref().map(failed),
+            "failed": status.failed.as_ref().map(failed_reload_json),
+            "put_failed": status.put_failed.as_ref().map(failed_reload_json),
+            "keys_failed": status.keys_failed.as_ref().map(failed_reload_json),
         })
     }
 
@@ -86,24 +88,24 @@ impl ControlPlane {
             let figures = store.figures();
             status["kind"] = "redis".into();
             status["up"] = figures.iter().all(StoreFigures::is_up).into();
-            status["stores"] = figures.iter().map(store_of).collect();
+            status["stores"] = figures.iter().map(store_json).collect();
             let SharedStats { degraded_local, degraded_open, degraded_closed, .. } = store.stats();
             status["degraded"] = json!({ "local": degraded_local, "open": degraded_open, "closed": degraded_closed });
         }
-        if let Some(control) = self.others.control() {
+        if let Some(control) = self.peers.control() {
             let stats = control.stats();
             status["blocked"] = control.blocks().len().into();
-            status["instances"] = stats.live.max(1).into();
-            status["untold"] = stats.waiting.into();
+            status["instances"] = stats.live_instances.max(1).into();
+            status["untold"] = stats.unpublished.into();
         }
         status
     }
 }
 
-fn store_of(figures: &StoreFigures<'_>) -> Value {
+fn store_json(figures: &StoreFigures<'_>) -> Value {
     json!({
-        "name": figures.place.name,
-        "url": figures.place.url,
+        "name": figures.address.name,
+        "url": figures.address.url,
         "up": figures.is_up(),
         "error": figures.why_down(),
         "breaker_open": figures.link.nodes.iter().any(|node| node.breaker_open),
@@ -113,7 +115,7 @@ fn store_of(figures: &StoreFigures<'_>) -> Value {
     })
 }
 
-fn failed(failed: &Failed) -> Value {
+fn failed_reload_json(failed: &FailedReload) -> Value {
     json!({
         "at": timestamp(failed.at).to_string(),
         "cause": failed.cause.as_str(),

@@ -4,43 +4,43 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::ControlPlane;
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::reply;
-use crate::top::{By, TopEntry, WINDOW_US};
+use crate::top::{TopEntry, TopOrder, WINDOW_US};
 
 /// How many are told if nobody says.
-const SHOWN: usize = 20;
+const CALLERS_DEFAULT: usize = 20;
 
 /// The most that are told.
-const SHOWN_MAX: usize = 100;
+const CALLERS_MAX: usize = 100;
 
 impl ControlPlane {
-    pub(super) fn top(&self, query: Option<&str>) -> Response<Body> {
-        let (by, most) = match read(query.unwrap_or_default()) {
+    pub(super) fn top(&self, query: Option<&str>) -> Response<ResponseBody> {
+        let (by, most) = match read_query(query.unwrap_or_default()) {
             Ok(read) => read,
             Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
         };
-        let hottest = self.metrics.watcher.hottest(most, by, self.gatekeeper.now());
+        let hottest = self.metrics.observer.hottest(most, by, self.gatekeeper.now());
         let document = json!({
-            "by": name(by),
+            "by": order_name(by),
             "window_s": 2 * WINDOW_US / 1_000_000,
-            "top": hottest.iter().map(|entry| entry_of(entry, by)).collect::<Vec<_>>(),
+            "top": hottest.iter().map(|entry| entry_json(entry, by)).collect::<Vec<_>>(),
         });
         reply::json(StatusCode::OK, document.to_string())
     }
 }
 
-fn name(by: By) -> &'static str {
+fn order_name(by: TopOrder) -> &'static str {
     match by {
-        By::Requests => "requests",
-        By::Refusals => "refusals",
+        TopOrder::Requests => "requests",
+        TopOrder::Refusals => "refusals",
     }
 }
 
-fn entry_of(entry: &TopEntry, by: By) -> Value {
+fn entry_json(entry: &TopEntry, by: TopOrder) -> Value {
     let counted = match by {
-        By::Requests => &entry.requests,
-        By::Refusals => &entry.refusals,
+        TopOrder::Requests => &entry.requests,
+        TopOrder::Refusals => &entry.refusals,
     };
     json!({
         "rule": &*entry.rule,
@@ -54,15 +54,16 @@ fn entry_of(entry: &TopEntry, by: By) -> Value {
 }
 
 /// By what, and how many.
-fn read(query: &str) -> Result<(By, usize), String> {
-    let (mut by, mut most) = (By::Requests, SHOWN);
+fn read_query(query: &str) -> Result<(TopOrder, usize), String> {
+    let (mut by, mut most) = (TopOrder::Requests, CALLERS_DEFAULT);
     for field in query.split('&').filter(|field| !field.is_empty()) {
         match field.split_once('=') {
-            Some(("by", "requests")) => by = By::Requests,
-            Some(("by", "refusals")) => by = By::Refusals,
+            Some(("by", "requests")) => by = TopOrder::Requests,
+            Some(("by", "refusals")) => by = TopOrder::Refusals,
             Some(("n", number)) => {
-                let number = number.parse().ok().filter(|number| (1..=SHOWN_MAX).contains(number));
-                most = number.ok_or_else(|| format!("n is a number from 1 to {SHOWN_MAX}."))?;
+                let number =
+                    number.parse().ok().filter(|number| (1..=CALLERS_MAX).contains(number));
+                most = number.ok_or_else(|| format!("n is a number from 1 to {CALLERS_MAX}."))?;
             }
             _ => return Err("Write ?by=requests or ?by=refusals, and &n=20.".into()),
         }
@@ -77,16 +78,16 @@ mod tests {
     #[test]
     fn queries_say_by_what_and_how_many() {
         for (query, want) in [
-            ("", Ok((By::Requests, SHOWN))),
-            ("by=refusals", Ok((By::Refusals, SHOWN))),
-            ("n=3&by=requests", Ok((By::Requests, 3))),
+            ("", Ok((TopOrder::Requests, CALLERS_DEFAULT))),
+            ("by=refusals", Ok((TopOrder::Refusals, CALLERS_DEFAULT))),
+            ("n=3&by=requests", Ok((TopOrder::Requests, 3))),
             ("n=0", Err("from 1")),
             ("n=101", Err("from 1")),
             ("n=x", Err("from 1")),
             ("by=luck", Err("?by=requests")),
             ("x", Err("?by=requests")),
         ] {
-            match (read(query), want) {
+            match (read_query(query), want) {
                 (Ok(got), Ok(want)) => assert_eq!(got, want, "{query}"),
                 (Err(got), Err(want)) => assert!(got.contains(want), "{got}"),
                 (got, want) => panic!("{query}: {got:?}, not {want:?}"),

@@ -7,27 +7,29 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// Marks the error about a field that stands twice, among those of serde_json.
-const TWICE: &str = "stands twice";
+const DUPLICATE_MARK: &str = "stands twice";
 
 /// Why a body is no such object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoObject {
+pub(super) enum ObjectError {
     /// A field stands twice; which one, in a sentence.
-    Twice(String),
+    DuplicateField(String),
     /// It is another value, or no JSON.
-    Other,
+    NotAnObject,
 }
 
 /// Reads one object. Nesting is bounded by serde_json, at 128 levels.
-pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, NoObject> {
+pub(super) fn read_object(body: &[u8]) -> Result<Map<String, Value>, ObjectError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let read = UniqueValue.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     match read {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(NoObject::Other),
-        Err(error) => Err(match error.to_string().split_once(TWICE) {
-            Some((field, _)) => NoObject::Twice(format!("{field}{TWICE}: send it once.")),
-            None => NoObject::Other,
+        Ok(_) => Err(ObjectError::NotAnObject),
+        Err(error) => Err(match error.to_string().split_once(DUPLICATE_MARK) {
+            Some((field, _)) => {
+                ObjectError::DuplicateField(format!("{field}{DUPLICATE_MARK}: send it once."))
+            }
+            None => ObjectError::NotAnObject,
         }),
     }
 }
@@ -87,7 +89,7 @@ impl<'de> Visitor<'de> for UniqueValue {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if object.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("The field {name:?} {TWICE}")));
+                return Err(A::Error::custom(format_args!("The field {name:?} {DUPLICATE_MARK}")));
             }
             let value = fields.next_value_seed(self)?;
             object.insert(name, value);
@@ -103,23 +105,23 @@ mod tests {
     #[test]
     fn fields_stand_once_at_every_depth() {
         let good = r#"{"a":[1,-2,0.5,"x",true,null,{"a":{}}],"b":{"a":1}}"#;
-        let read = object(good.as_bytes()).map(Value::Object);
+        let read = read_object(good.as_bytes()).map(Value::Object);
         assert_eq!(read, Ok(serde_json::from_str(good).unwrap()));
         let twice = |name: &str| {
-            NoObject::Twice(format!("The field \"{name}\" stands twice: send it once."))
+            ObjectError::DuplicateField(format!("The field \"{name}\" stands twice: send it once."))
         };
         let rows = [
             (r#"{"block":"1m","block":"1h"}"#, twice("block")),
             (r#"{"block":null,"bl\u006fck":null}"#, twice("block")),
             (r#"{"override":{"limits":[],"limits":["9/hour"]}}"#, twice("limits")),
             (r#"{"a":[{"b":1,"b":1}]}"#, twice("b")),
-            (r#"{"a":1"#, NoObject::Other),
-            (r#"{"a":1} {}"#, NoObject::Other),
-            ("[]", NoObject::Other),
-            ("", NoObject::Other),
+            (r#"{"a":1"#, ObjectError::NotAnObject),
+            (r#"{"a":1} {}"#, ObjectError::NotAnObject),
+            ("[]", ObjectError::NotAnObject),
+            ("", ObjectError::NotAnObject),
         ];
         for (body, want) in rows {
-            assert_eq!(object(body.as_bytes()), Err(want), "{body}");
+            assert_eq!(read_object(body.as_bytes()), Err(want), "{body}");
         }
     }
 }

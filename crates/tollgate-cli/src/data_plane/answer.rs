@@ -5,11 +5,11 @@ use std::fmt::{self, Write};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
-use tollgate::headers::{Dialect, Field, FieldText, Problem, Reply};
+use tollgate::headers::{Dialect, FieldText, ProblemDetails, RateLimitField, RateLimitReply};
 use tollgate::{Refusal, Wait};
-use tollgate_rules::{Answer, Judged, MissingFacts, ReservationId, Standing};
+use tollgate_rules::{Answer, Enforcement, JudgedLimit, MissingFacts, ReservationId};
 
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::reply::{self, write_json_text};
 
 /// Room for the text of most header fields together.
@@ -19,17 +19,25 @@ const FIELDS_BYTES: usize = 224;
 const DECISION_BYTES: usize = 480;
 
 /// The response to a check: 200 or a refusal; 400 where facts are missing.
-pub(super) fn decision(answer: &Answer, reservation: Option<ReservationId>) -> Response<Body> {
+pub(super) fn decision_response(
+    answer: &Answer,
+    reservation: Option<ReservationId>,
+) -> Response<ResponseBody> {
     if let Some(missing) = answer.unanswered() {
         let mut out = Vec::with_capacity(DECISION_BYTES);
-        write_unanswered(&mut out, &missing);
+        write_missing_facts(&mut out, &missing);
         return reply::json(StatusCode::BAD_REQUEST, out);
     }
     let status = answer.refusal().map_or(StatusCode::OK, status_of);
     let kind = const { HeaderValue::from_static("application/json") };
-    respond(status, Content { kind, bytes: DECISION_BYTES }, answer, |out, reply| {
-        write_decision(out, answer, reply, reservation);
-    })
+    respond(
+        status,
+        ResponseContent { media_type: kind, bytes_hint: DECISION_BYTES },
+        answer,
+        |out, reply| {
+            write_decision(out, answer, reply, reservation);
+        },
+    )
 }
 
 /// The status of a refusal.
@@ -46,7 +54,7 @@ const MISSING_FACTS: &str = "missing_facts";
 /// The error for want of facts: the rule that was skipped, and the facts that would do. Whoever reads
 /// only `allowed` is not let pass.
 #[cold]
-pub(super) fn write_unanswered(out: &mut Vec<u8>, missing: &MissingFacts<'_>) {
+pub(super) fn write_missing_facts(out: &mut Vec<u8>, missing: &MissingFacts<'_>) {
     let message = format!(
         "No rule could be asked: {missing}. Send it (empty text is none), or let such questions pass \
          with --missing-facts allow."
@@ -64,46 +72,46 @@ pub(super) fn write_unanswered(out: &mut Vec<u8>, missing: &MissingFacts<'_>) {
 
 /// What the body of a response is.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct ResponseContent {
     /// Its media type; not sent if the body is empty.
-    pub(super) kind: HeaderValue,
+    pub(super) media_type: HeaderValue,
     /// About how long it is.
-    pub(super) bytes: usize,
+    pub(super) bytes_hint: usize,
 }
 
-impl Content {
+impl ResponseContent {
     /// There is none.
-    pub(super) fn none() -> Content {
-        Content { kind: const { HeaderValue::from_static("") }, bytes: 0 }
+    pub(super) fn empty() -> ResponseContent {
+        ResponseContent { media_type: const { HeaderValue::from_static("") }, bytes_hint: 0 }
     }
 }
 
 /// A response with the header fields of an answer.
 pub(super) fn respond(
     status: StatusCode,
-    content: Content,
+    content: ResponseContent,
     answer: &Answer,
-    write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
-) -> Response<Body> {
-    respond_in(answer.dialects(), status, content, answer, write_body)
+    write_body: impl FnOnce(&mut Vec<u8>, &RateLimitReply<'_>),
+) -> Response<ResponseBody> {
+    respond_in_dialects(answer.dialects(), status, content, answer, write_body)
 }
 
 /// The same, in these dialects. All text, of fields and body, is in one allocation.
-pub(super) fn respond_in(
+pub(super) fn respond_in_dialects(
     dialects: &[Dialect],
     status: StatusCode,
-    content: Content,
+    content: ResponseContent,
     answer: &Answer,
-    write_body: impl FnOnce(&mut Vec<u8>, &Reply<'_>),
-) -> Response<Body> {
+    write_body: impl FnOnce(&mut Vec<u8>, &RateLimitReply<'_>),
+) -> Response<ResponseBody> {
     let policies = answer.policies();
     let reply = answer.reply(&policies);
-    let mut text = FieldText::with_capacity(FIELDS_BYTES + content.bytes);
+    let mut text = FieldText::with_capacity(FIELDS_BYTES + content.bytes_hint);
     for_each_field(answer, dialects, &reply, |field, write_value| text.add(field, write_value));
-    let (fields, body) = text.finish_before(|out| write_body(out, &reply));
+    let (fields, body) = text.finish_with_body(|out| write_body(out, &reply));
 
-    let kind = (!body.is_empty()).then_some((CONTENT_TYPE, content.kind));
-    let mut response = Response::new(Body::from(body));
+    let kind = (!body.is_empty()).then_some((CONTENT_TYPE, content.media_type));
+    let mut response = Response::new(ResponseBody::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.reserve(fields.len() + usize::from(kind.is_some()));
@@ -118,12 +126,12 @@ pub(super) fn respond_in(
 pub(super) fn for_each_field(
     answer: &Answer,
     dialects: &[Dialect],
-    reply: &Reply<'_>,
-    mut tell: impl FnMut(Field, &dyn Fn(&mut Vec<u8>)),
+    reply: &RateLimitReply<'_>,
+    mut tell: impl FnMut(RateLimitField, &dyn Fn(&mut Vec<u8>)),
 ) {
     reply.for_each_header(dialects, |field, value| tell(field, &|out| value.write_to(out)));
     if answer.warnings().next().is_some() {
-        tell(Field::XWarning, &|out| write_warnings(out, answer));
+        tell(RateLimitField::XWarning, &|out| write_warnings(out, answer));
     }
 }
 
@@ -140,7 +148,7 @@ fn write_warnings(text: &mut Vec<u8>, answer: &Answer) {
 pub(super) fn write_decision(
     out: &mut Vec<u8>,
     answer: &Answer,
-    reply: &Reply<'_>,
+    reply: &RateLimitReply<'_>,
     reservation: Option<ReservationId>,
 ) {
     let binding = answer.binding();
@@ -180,7 +188,7 @@ pub(super) fn write_decision(
     out.push(b'}');
 }
 
-fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
+fn write_judged(out: &mut Vec<u8>, judged: &JudgedLimit<'_>) {
     let outcome = &judged.outcome;
     out.extend_from_slice(b"{\"rule\":");
     write_json_text(out, judged.rule);
@@ -194,15 +202,15 @@ fn write_judged(out: &mut Vec<u8>, judged: &Judged<'_>) {
     write_number(out, ",\"remaining\":", known.then_some(outcome.remaining));
     write_wait(out, ",\"retry_after_ms\":", outcome.retry_after);
     write_wait(out, ",\"reset_after_ms\":", known_wait(outcome.reset_after, known));
-    match judged.standing {
-        Standing::Enforced => {}
-        Standing::Shadow => out.extend_from_slice(b",\"shadow\":true"),
-        Standing::Soft => out.extend_from_slice(b",\"soft\":true"),
+    match judged.enforcement {
+        Enforcement::Enforced => {}
+        Enforcement::Shadow => out.extend_from_slice(b",\"shadow\":true"),
+        Enforcement::Soft => out.extend_from_slice(b",\"soft\":true"),
     }
     out.push(b'}');
 }
 
-fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option<u64>) {
+fn write_refusal(out: &mut Vec<u8>, problem: &ProblemDetails<'_>, retry_after_s: Option<u64>) {
     out.extend_from_slice(b",\"reason\":\"");
     out.extend_from_slice(problem.reason().as_bytes());
     out.extend_from_slice(b"\",\"error\":\"");
@@ -215,9 +223,9 @@ fn write_refusal(out: &mut Vec<u8>, problem: &Problem<'_>, retry_after_s: Option
 }
 
 /// Writes into bytes, as `fmt` can write.
-struct Bytewise<'a>(&'a mut Vec<u8>);
+struct ByteWriter<'a>(&'a mut Vec<u8>);
 
-impl Write for Bytewise<'_> {
+impl Write for ByteWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
@@ -225,7 +233,7 @@ impl Write for Bytewise<'_> {
 }
 
 pub(super) fn write_display(out: &mut Vec<u8>, value: impl fmt::Display) {
-    write!(Bytewise(out), "{value}").expect("a vector takes every byte");
+    write!(ByteWriter(out), "{value}").expect("a vector takes every byte");
 }
 
 /// A member of an object; `name` comes with its punctuation, so that it is one piece. Inlined, so

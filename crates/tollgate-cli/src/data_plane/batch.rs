@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tollgate_rules::Version;
+use tollgate_rules::RulesVersion;
 
-use super::answer::{write_decision, write_unanswered};
+use super::answer::{write_decision, write_missing_facts};
 use super::http::DataPlane;
 use super::json::read_batch;
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::RequestBody;
 use crate::reply;
 
@@ -19,7 +19,7 @@ pub(super) async fn answer(
     plane: &DataPlane,
     body: &[u8],
     request: &mut RequestBody,
-) -> Response<Body> {
+) -> Response<ResponseBody> {
     // All are read before the first is decided: a batch with an error in it charges nothing.
     let batch = match read_batch(body) {
         Ok(batch) => batch,
@@ -37,11 +37,11 @@ pub(super) async fn answer(
         if index > 0 {
             out.push(b',');
         }
-        let rules = Version::from_inner(Arc::clone(&rules));
-        let answer = plane.decide_asked(rules, asked, now).await;
+        let rules = RulesVersion::from_inner(Arc::clone(&rules));
+        let answer = plane.decide_check_body(rules, asked, now).await;
         match answer.unanswered() {
             // In its place: the others are answered.
-            Some(missing) => write_unanswered(&mut out, &missing),
+            Some(missing) => write_missing_facts(&mut out, &missing),
             None => {
                 let policies = answer.policies();
                 write_decision(&mut out, &answer, &answer.reply(&policies), None);

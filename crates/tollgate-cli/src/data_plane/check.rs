@@ -4,15 +4,15 @@ use http::{Response, StatusCode};
 
 use super::answer;
 use super::http::DataPlane;
-use super::json::{Asked, CHECK};
-use crate::listeners::connection::Body;
+use super::json::{CHECK_FIELDS, CheckBody};
+use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
-pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
-    let asked = match Asked::read(body, CHECK) {
+pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
+    let asked = match CheckBody::read(body, CHECK_FIELDS) {
         Ok(asked) => asked,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    answer::decision(&plane.decide_asked(rules, &asked, now).await, None)
+    answer::decision_response(&plane.decide_check_body(rules, &asked, now).await, None)
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Micros;
-pub(super) use tollgate::headers::spelt;
-use tollgate_rules::{Facts, Headers, Identity, RuleSet, Version};
+pub(super) use tollgate::headers::escape_non_utf8;
+use tollgate_rules::{Facts, Headers, Identity, RuleSet, RulesVersion};
 
-use super::json::Asked;
+use super::json::CheckBody;
 
 /// The header fields of a request.
 pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
@@ -22,7 +22,7 @@ impl RequestHeaders<'_> {
 
     /// A header of a peer, trusted or not, that keys are made of and that stands twice, with different
     /// values.
-    pub(super) fn said_twice(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
+    pub(super) fn conflicting_header(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
         // Nearly all requests have each field once.
         if self.0.len() == self.0.keys_len() {
             return None;
@@ -38,7 +38,7 @@ impl RequestHeaders<'_> {
 
 impl Headers for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.values(name).next().map(|value| spelt(value.as_bytes()))
+        self.values(name).next().map(|value| escape_non_utf8(value.as_bytes()))
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -51,12 +51,12 @@ impl Headers for RequestHeaders<'_> {
         let mut values = self.values(name);
         let first = values.next()?;
         // What is said twice is not unsaid: nobody gets around the rules by repeating who they are.
-        values.all(|other| other == first).then(|| spelt(first.as_bytes()))
+        values.all(|other| other == first).then(|| escape_non_utf8(first.as_bytes()))
     }
 }
 
 /// The facts that a question states.
-pub(super) fn stated<'a>(asked: &'a Asked<'_>) -> Facts<'a> {
+pub(super) fn stated_facts<'a>(asked: &'a CheckBody<'_>) -> Facts<'a> {
     Facts {
         method: asked.method.as_deref(),
         path: asked.path.as_deref(),
@@ -71,12 +71,15 @@ pub(super) fn stated<'a>(asked: &'a Asked<'_>) -> Facts<'a> {
 
 /// What who is calling is found out by: the version of the rules that decides, if the question has
 /// header fields to look at.
-pub(super) fn identifying(rules: &Version, asked: &Asked<'_>) -> Option<Arc<RuleSet>> {
+pub(super) fn rules_for_identity(
+    rules: &RulesVersion,
+    asked: &CheckBody<'_>,
+) -> Option<Arc<RuleSet>> {
     (!asked.headers.is_empty()).then(|| Arc::clone(rules))
 }
 
 /// Who is calling.
-pub(super) fn identity<'a>(
+pub(super) fn identify_caller<'a>(
     rules: Option<&'a RuleSet>,
     stated: &Facts<'a>,
     now: Micros,
@@ -89,9 +92,9 @@ mod tests {
     use super::*;
     use tollgate_rules::{Source, compile};
 
-    type Fields<'a> = &'a [(&'static str, &'a [u8])];
+    type RawHeaderFields<'a> = &'a [(&'static str, &'a [u8])];
 
-    fn map(fields: Fields<'_>) -> HeaderMap {
+    fn map(fields: RawHeaderFields<'_>) -> HeaderMap {
         let field = |(name, value): &(&'static str, &[u8])| {
             (HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("a value"))
         };
@@ -118,9 +121,9 @@ rules: [{ name: api, key: '{user}', limits: [1/s] }]";
         for (second, refused, user) in rows {
             let map = map(&[("x-user-id", b"a"), ("x-user-id", second)]);
             let headers = RequestHeaders(&map);
-            assert_eq!(headers.said_twice(&rules, true).is_some(), refused);
+            assert_eq!(headers.conflicting_header(&rules, true).is_some(), refused);
             assert_eq!(
-                headers.said_twice(&rules, false),
+                headers.conflicting_header(&rules, false),
                 None,
                 "what a stranger says does not count"
             );
@@ -140,7 +143,7 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
             compile(&[Source::from_text("rules.yaml", &text)]).rules.expect("rules")
         };
         // Fields, and the one that is said twice
-        let rows: [(Fields<'_>, Option<&str>); 11] = [
+        let rows: [(RawHeaderFields<'_>, Option<&str>); 11] = [
             (&[("x-key", b"a"), ("x-tenant", b"b"), ("x-other", b"c")], None),
             (&[("x-key", b"a"), ("x-key", b"a")], None),
             (&[("x-key", b"a"), ("x-key", b"b")], Some("x-key")),
@@ -155,7 +158,7 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
         ];
         for (fields, want) in rows {
             let map = map(fields);
-            let twice = |mode| RequestHeaders(&map).said_twice(&rules(mode), true).cloned();
+            let twice = |mode| RequestHeaders(&map).conflicting_header(&rules(mode), true).cloned();
             assert_eq!(twice("mode: enforce").as_ref().map(HeaderName::as_str), want);
             for mode in ["mode: shadow", "mode: 'off'", "soft: true"] {
                 assert_eq!(twice(mode), None, "what never refuses does not begin here");

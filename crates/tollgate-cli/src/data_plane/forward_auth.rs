@@ -8,14 +8,14 @@
 use std::net::IpAddr;
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, request};
-use tollgate::headers::Problem;
+use tollgate::headers::ProblemDetails;
 use tollgate_rules::{Ask, Facts, Headers};
 
-use super::answer::{Content, respond, status_of, write_display};
+use super::answer::{ResponseContent, respond, status_of, write_display};
 use super::facts::RequestHeaders;
-use super::forwarded::{Forwarded, SaidTwice, Style};
+use super::forwarded::{ConflictingHeader, ForwardAuthProxy, ForwardedRequest};
 use super::http::DataPlane;
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
 /// Room for most problem documents.
@@ -25,18 +25,18 @@ pub(super) async fn answer(
     plane: &DataPlane,
     head: &request::Parts,
     peer: IpAddr,
-    style: Style,
-) -> Response<Body> {
+    style: ForwardAuthProxy,
+) -> Response<ResponseBody> {
     let headers = RequestHeaders(&head.headers);
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let forwarded = match Forwarded::read(&headers, &rules, peer, style, now) {
+    let forwarded = match ForwardedRequest::read(&headers, &rules, peer, style, now) {
         Ok(forwarded) => forwarded,
-        Err(SaidTwice(name)) => return refuse_twice(name),
+        Err(ConflictingHeader(name)) => return reject_conflicting_header(name),
     };
     if !forwarded.trusted {
         plane.warnings.untrusted_proxy(peer, now);
     }
-    let Forwarded { original, identity, trusted } = forwarded;
+    let ForwardedRequest { original, identity, trusted } = forwarded;
     let said = [original.method.is_some(), original.path.is_some()];
     if trusted && said != [true, true] {
         plane.warnings.silent_proxy(peer, said, &rules, now);
@@ -54,21 +54,21 @@ pub(super) async fn answer(
     let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
     let answer = plane.decide(rules, &ask, now).await;
     let Some(refusal) = answer.refusal() else {
-        return respond(StatusCode::OK, Content::none(), &answer, |_, _| {});
+        return respond(StatusCode::OK, ResponseContent::empty(), &answer, |_, _| {});
     };
     let meant = status_of(refusal);
     let status = match style {
-        Style::PassedOn => meant,
-        Style::Nginx => StatusCode::FORBIDDEN,
+        ForwardAuthProxy::Standard => meant,
+        ForwardAuthProxy::Nginx => StatusCode::FORBIDDEN,
     };
-    let kind = const { HeaderValue::from_static(Problem::CONTENT_TYPE) };
-    let content = Content { kind, bytes: PROBLEM_BYTES };
+    let kind = const { HeaderValue::from_static(ProblemDetails::CONTENT_TYPE) };
+    let content = ResponseContent { media_type: kind, bytes_hint: PROBLEM_BYTES };
     let mut response = respond(status, content, &answer, |out, reply| {
         if let Some(problem) = reply.problem() {
             write_display(out, problem);
         }
     });
-    if style == Style::Nginx {
+    if style == ForwardAuthProxy::Nginx {
         let name = const { HeaderName::from_static("x-tollgate-status") };
         response.headers_mut().insert(name, meant.as_u16().into());
     }
@@ -76,7 +76,7 @@ pub(super) async fn answer(
 }
 
 /// A header says two things, and either may be the client's choice.
-fn refuse_twice(name: &HeaderName) -> Response<Body> {
+fn reject_conflicting_header(name: &HeaderName) -> Response<ResponseBody> {
     let message = format!("{name} stands twice, with different values.");
     reply::error(StatusCode::BAD_REQUEST, &message)
 }

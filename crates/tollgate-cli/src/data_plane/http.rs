@@ -6,20 +6,20 @@ use std::sync::Arc;
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
 use tollgate::Micros;
-use tollgate_rules::{Answer, Ask, Facts, Version};
+use tollgate_rules::{Answer, Ask, Facts, RulesVersion};
 
-use super::facts::{identifying, identity, stated};
-use super::forwarded::Style;
-use super::json::Asked;
+use super::facts::{identify_caller, rules_for_identity, stated_facts};
+use super::forwarded::ForwardAuthProxy;
+use super::json::CheckBody;
 use super::{batch, check, envoy, forward_auth, reserve};
-use crate::listeners::connection::{Body, Handler};
+use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::host;
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::Timing;
+use crate::metrics::DecisionTiming;
 use crate::reply;
 use crate::settings::OnMissingFacts;
-use crate::store::Gatekeeper;
+use crate::store::ServerGatekeeper;
 use crate::warnings::Warnings;
 
 /// The most bytes of one question.
@@ -30,66 +30,66 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 const OPENAPI: &str = include_str!("openapi.json");
 
-const PATHS: &str = "There is no such path. There are: POST /v1/check, POST /v1/check/batch, \
+const NO_SUCH_PATH: &str = "There is no such path. There are: POST /v1/check, POST /v1/check/batch, \
     POST /v1/reserve, POST /v1/commit, POST /v1/refund, /v1/forward-auth, /v1/forward-auth/nginx, \
     POST /json, GET /openapi.json.";
 
 /// Answers on the HTTP listener.
 pub(crate) struct DataPlane {
-    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
     /// Who may ask; `None`: whoever reaches the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) warnings: Warnings,
-    pub(crate) timing: Arc<Timing>,
+    pub(crate) timing: Arc<DecisionTiming>,
     /// Whether pages in browsers could reach the listener under names of their own: there is neither a token,
     /// nor a certificate, which would be for another name.
-    pub(crate) can_be_rebound: bool,
+    pub(crate) is_open_to_dns_rebinding: bool,
     /// What becomes of questions that no rule can be asked about.
     pub(crate) missing_facts: OnMissingFacts,
 }
 
 /// What a path means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route {
+enum DataRoute {
     Check,
     Batch,
     Reserve,
     Commit,
     Refund,
-    ForwardAuth(Style),
+    ForwardAuth(ForwardAuthProxy),
     Json,
     OpenApi,
 }
 
-impl Route {
-    fn of(path: &str) -> Option<Route> {
+impl DataRoute {
+    fn from_path(path: &str) -> Option<DataRoute> {
         Some(match path {
-            "/v1/check" => Route::Check,
-            "/v1/check/batch" => Route::Batch,
-            "/v1/reserve" => Route::Reserve,
-            "/v1/commit" => Route::Commit,
-            "/v1/refund" => Route::Refund,
-            "/v1/forward-auth" => Route::ForwardAuth(Style::PassedOn),
-            "/v1/forward-auth/nginx" => Route::ForwardAuth(Style::Nginx),
-            "/json" => Route::Json,
-            "/openapi.json" => Route::OpenApi,
+            "/v1/check" => DataRoute::Check,
+            "/v1/check/batch" => DataRoute::Batch,
+            "/v1/reserve" => DataRoute::Reserve,
+            "/v1/commit" => DataRoute::Commit,
+            "/v1/refund" => DataRoute::Refund,
+            "/v1/forward-auth" => DataRoute::ForwardAuth(ForwardAuthProxy::Standard),
+            "/v1/forward-auth/nginx" => DataRoute::ForwardAuth(ForwardAuthProxy::Nginx),
+            "/json" => DataRoute::Json,
+            "/openapi.json" => DataRoute::OpenApi,
             _ => return None,
         })
     }
 
     /// The methods, if not all will do.
-    fn allow(self) -> Option<&'static str> {
+    fn allowed_methods(self) -> Option<&'static str> {
         match self {
-            Route::ForwardAuth(_) => None,
-            Route::OpenApi => Some("GET, HEAD"),
+            DataRoute::ForwardAuth(_) => None,
+            DataRoute::OpenApi => Some("GET, HEAD"),
             _ => Some("POST"),
         }
     }
 
-    fn takes(self, method: &Method) -> bool {
+    fn accepts_method(self, method: &Method) -> bool {
         match self {
-            Route::ForwardAuth(_) => true,
-            Route::OpenApi => method == Method::GET || method == Method::HEAD,
+            DataRoute::ForwardAuth(_) => true,
+            DataRoute::OpenApi => method == Method::GET || method == Method::HEAD,
             _ => method == Method::POST,
         }
     }
@@ -97,23 +97,23 @@ impl Route {
     /// The most bytes of a body; `None`: it is not read.
     fn body_bytes_max(self) -> Option<usize> {
         match self {
-            Route::ForwardAuth(_) | Route::OpenApi => None,
-            Route::Batch | Route::Json => Some(BATCH_BYTES_MAX),
+            DataRoute::ForwardAuth(_) | DataRoute::OpenApi => None,
+            DataRoute::Batch | DataRoute::Json => Some(BATCH_BYTES_MAX),
             _ => Some(CHECK_BYTES_MAX),
         }
     }
 }
 
-const OF_A_PAGE: &str = "A page in a browser asks here, and without tokens this listener cannot tell whose: \
+const BROWSER_PAGE_REFUSED: &str = "A page in a browser asks here, and without tokens this listener cannot tell whose: \
     give it tokens with --auth-token-file.";
 
-const OF_A_REBOUND_NAME: &str = "Without --auth-token-file this listener answers only to addresses, to localhost and \
+const DNS_REBINDING_REFUSED: &str = "Without --auth-token-file this listener answers only to addresses, to localhost and \
     to names without dots, because a page in a browser could reach it under any other name: let your \
     proxy send Tollgate's own address as `Host`, or a token.";
 
 /// Whether a browser sends this for a page. Any page can make the browser of somebody on this machine
 /// post here; without tokens that must not spend or give back anybody's units.
-fn is_of_a_page(headers: &HeaderMap) -> bool {
+fn is_from_browser_page(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN)
 }
 
@@ -123,23 +123,29 @@ impl Handler for DataPlane {
         head: &request::Parts,
         body: &mut RequestBody,
         peer: SocketAddr,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
             return reply::unauthorized();
         }
-        if self.can_be_rebound && host::may_be_rebound(head) {
-            self.warnings.rebound(peer.ip(), host::named_by(head), self.gatekeeper.now());
-            return reply::error(StatusCode::FORBIDDEN, OF_A_REBOUND_NAME);
+        if self.is_open_to_dns_rebinding && host::may_be_dns_rebinding(head) {
+            self.warnings.dns_rebinding(
+                peer.ip(),
+                host::requested_host(head),
+                self.gatekeeper.now(),
+            );
+            return reply::error(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED);
         }
-        let Some(route) = Route::of(head.uri.path()) else {
-            return reply::error(StatusCode::NOT_FOUND, PATHS);
+        let Some(route) = DataRoute::from_path(head.uri.path()) else {
+            return reply::error(StatusCode::NOT_FOUND, NO_SUCH_PATH);
         };
-        if !route.takes(&head.method) {
-            return reply::method_not_allowed(route.allow().unwrap_or_default());
+        if !route.accepts_method(&head.method) {
+            return reply::method_not_allowed(route.allowed_methods().unwrap_or_default());
         }
-        if self.tokens.is_none() && route.body_bytes_max().is_some() && is_of_a_page(&head.headers)
+        if self.tokens.is_none()
+            && route.body_bytes_max().is_some()
+            && is_from_browser_page(&head.headers)
         {
-            return reply::error(StatusCode::FORBIDDEN, OF_A_PAGE);
+            return reply::error(StatusCode::FORBIDDEN, BROWSER_PAGE_REFUSED);
         }
         let read = match route.body_bytes_max() {
             None => Bytes::new(),
@@ -148,29 +154,31 @@ impl Handler for DataPlane {
                 Err(problem) => return reply::no_body(&problem, bytes_max),
             },
         };
-        self.act(route, head, (&read, body), peer).await
+        self.dispatch(route, head, (&read, body), peer).await
     }
 
-    fn panicked(&self) -> Response<Body> {
+    fn panicked(&self) -> Response<ResponseBody> {
         reply::panicked()
     }
 }
 
 impl DataPlane {
     /// Decides under the rules that the facts were read by.
-    pub(super) async fn decide(&self, rules: Version, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.timing.of(self.gatekeeper.decide_by(rules, ask, self.gatekeeper.as_read(now))).await
+    pub(super) async fn decide(&self, rules: RulesVersion, ask: &Ask<'_>, now: Micros) -> Answer {
+        self.timing
+            .measure(self.gatekeeper.decide_by(rules, ask, self.gatekeeper.clock_instant(now)))
+            .await
     }
 
     /// Decides what a body of JSON asks.
-    pub(super) async fn decide_asked(
+    pub(super) async fn decide_check_body(
         &self,
-        rules: Version,
-        asked: &Asked<'_>,
+        rules: RulesVersion,
+        asked: &CheckBody<'_>,
         now: Micros,
     ) -> Answer {
-        let (stated, identifying) = (stated(asked), identifying(&rules, asked));
-        let identity = identity(identifying.as_deref(), &stated, now);
+        let (stated, identifying) = (stated_facts(asked), rules_for_identity(&rules, asked));
+        let identity = identify_caller(identifying.as_deref(), &stated, now);
         let ask = self.ask(identity.complete(stated), asked.cost);
         self.decide(rules, &ask, now).await
     }
@@ -181,23 +189,25 @@ impl DataPlane {
         Ask { facts, cost, needs_facts, ..Ask::default() }
     }
 
-    async fn act(
+    async fn dispatch(
         &self,
-        route: Route,
+        route: DataRoute,
         head: &request::Parts,
         (body, request): (&[u8], &mut RequestBody),
         peer: SocketAddr,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let gatekeeper = &self.gatekeeper;
         match route {
-            Route::Check => check::answer(self, body).await,
-            Route::Batch => batch::answer(self, body, request).await,
-            Route::Reserve => reserve::reserve(self, body).await,
-            Route::Commit => reserve::commit(gatekeeper, body).await,
-            Route::Refund => reserve::refund(self, body).await,
-            Route::ForwardAuth(style) => forward_auth::answer(self, head, peer.ip(), style).await,
-            Route::Json => envoy::json::answer(self, body).await,
-            Route::OpenApi => reply::json(StatusCode::OK, OPENAPI),
+            DataRoute::Check => check::answer(self, body).await,
+            DataRoute::Batch => batch::answer(self, body, request).await,
+            DataRoute::Reserve => reserve::reserve(self, body).await,
+            DataRoute::Commit => reserve::commit(gatekeeper, body).await,
+            DataRoute::Refund => reserve::refund(self, body).await,
+            DataRoute::ForwardAuth(style) => {
+                forward_auth::answer(self, head, peer.ip(), style).await
+            }
+            DataRoute::Json => envoy::json::answer(self, body).await,
+            DataRoute::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }
 }
@@ -212,12 +222,12 @@ mod tests {
         let paths = document["paths"].as_object().unwrap();
         assert_eq!(paths.len(), 9);
         for (path, methods) in paths {
-            let route = Route::of(path).expect(path);
+            let route = DataRoute::from_path(path).expect(path);
             for method in methods.as_object().unwrap().keys() {
                 let method: Method = method.to_uppercase().parse().unwrap();
-                assert!(route.takes(&method), "{method} {path}");
+                assert!(route.accepts_method(&method), "{method} {path}");
             }
-            assert!(PATHS.contains(path.as_str()), "{path}");
+            assert!(NO_SUCH_PATH.contains(path.as_str()), "{path}");
         }
     }
 }

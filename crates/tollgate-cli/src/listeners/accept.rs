@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 
 use super::connection_caps::ConnectionCaps;
-use super::workers::{Arrival, Workers};
+use super::workers::{NewConnection, Workers};
 use crate::cli::Report;
 use crate::telemetry::Logs;
 
@@ -18,30 +18,30 @@ use crate::telemetry::Logs;
 const BACKLOG: u32 = 4_096;
 
 /// How long to rest when no connection can be accepted: trying again at once would spin.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A peer that is silent for so long is asked for, this often, so many times, and is then gone.
 #[cfg(target_os = "linux")]
-const SILENT_MAX: Duration = Duration::from_secs(300);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(300);
 #[cfg(target_os = "linux")]
-const PROBE_EVERY: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 #[cfg(target_os = "linux")]
-const PROBES: u32 = 3;
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// A listener that is bound.
-pub(crate) struct Listener {
+pub(crate) struct BoundListener {
     pub(crate) name: &'static str,
     listener: TcpListener,
 }
 
-impl Listener {
+impl BoundListener {
     /// Binds an address. The flag that chose it has the listener's name; `others` are those that this server
     /// takes as well.
     pub(crate) fn bind(
         name: &'static str,
         address: SocketAddr,
         others: &[SocketAddr],
-    ) -> Result<Listener, Report> {
+    ) -> Result<BoundListener, Report> {
         let bound = (|| {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             // A restart must not wait for connections of the last run to fade.
@@ -51,7 +51,7 @@ impl Listener {
             socket.listen(BACKLOG)
         })();
         match bound {
-            Ok(listener) => Ok(Listener { name, listener }),
+            Ok(listener) => Ok(BoundListener { name, listener }),
             Err(error) => Err(cannot_bind(name, address, others, &error)),
         }
     }
@@ -61,7 +61,7 @@ impl Listener {
         self.listener.local_addr()
     }
 
-    /// Takes connections until told to stop, then those that had already come. `too_many` is what one
+    /// Takes connections until told to stop, then those that had already come. `too_many_limits` is what one
     /// beyond the caps is told.
     pub(crate) async fn accept(
         self,
@@ -84,7 +84,7 @@ impl Listener {
                     resting = false;
                     hand_over(stream, peer).await;
                 }
-                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) if is_connection_error(&error) => {}
                 Err(error) => {
                     if !resting {
                         let fields: [_; 2] =
@@ -92,7 +92,7 @@ impl Listener {
                         logs.error("cannot accept connections, trying on", &fields);
                     }
                     resting = true;
-                    tokio::time::sleep(REST).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
@@ -115,12 +115,12 @@ async fn hand_over(
     // The worker's runtime is another one.
     let Ok(stream) = stream.into_std() else { return };
     let Some(place) = caps.admit(peer.ip()).await else {
-        return turn_away(stream, too_many);
+        return reject_connection(stream, too_many);
     };
     // Without it a response of two packets may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
-    workers.take(Arrival { stream, peer, place }).await;
+    workers.assign(NewConnection { stream, peer, permit: place }).await;
 }
 
 /// Has the kernel ask for a peer that is silent for long: one that vanished without a word would keep its
@@ -130,9 +130,9 @@ fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
 
     let set = || {
-        sockopt::set_tcp_keepidle(stream, SILENT_MAX)?;
-        sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
-        sockopt::set_tcp_keepcnt(stream, PROBES)?;
+        sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
         sockopt::set_socket_keepalive(stream, true)
     };
     // Without it a connection works as well.
@@ -144,13 +144,13 @@ fn keep_alive(stream: &TcpStream) {
 fn keep_alive(_: &TcpStream) {}
 
 /// Says why, as far as that works without waiting.
-fn turn_away(mut stream: TcpStream, too_many: &[u8]) {
+fn reject_connection(mut stream: TcpStream, too_many: &[u8]) {
     let _ = stream.write(too_many);
     let _ = stream.shutdown(Shutdown::Write);
 }
 
 /// The peer left while it waited: the next one may be fine.
-fn is_of_one_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
@@ -159,7 +159,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 const PORTS_TRIED_MAX: usize = 100;
 
 /// The next address that nobody uses, and that this server will not take itself.
-fn free_after(address: SocketAddr, others: &[SocketAddr]) -> Option<SocketAddr> {
+fn next_free_address(address: SocketAddr, others: &[SocketAddr]) -> Option<SocketAddr> {
     let is_ours = |port: &u16| others.iter().any(|other| other.port() == *port);
     let ports = address.port().saturating_add(1).max(1024)..=u16::MAX;
     let ports = ports.filter(|port| !is_ours(port)).take(PORTS_TRIED_MAX);
@@ -177,7 +177,8 @@ fn cannot_bind(
     let port = address.port();
     report.hint(match error.kind() {
         io::ErrorKind::AddrInUse => {
-            let free = free_after(address, others).unwrap_or(SocketAddr::new(address.ip(), 0));
+            let free =
+                next_free_address(address, others).unwrap_or(SocketAddr::new(address.ip(), 0));
             format!(
                 "another program uses port {port}: stop it, or choose another port, such as \
                  --{name} {free} (0 is any free one), or switch the listener off with --{name} none"

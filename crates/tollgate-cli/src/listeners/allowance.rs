@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Who may keep how much.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct AllowanceLimits {
     /// What each may keep, whatever others do.
     pub(crate) own_bytes: usize,
     /// What one may keep at most,
@@ -22,45 +22,45 @@ pub(crate) struct Terms {
 
 /// What is taken of the common part.
 #[derive(Debug)]
-pub(crate) struct Common {
-    terms: Terms,
+pub(crate) struct SharedAllowance {
+    limits: AllowanceLimits,
     taken: AtomicUsize,
 }
 
-impl Common {
-    pub(crate) fn new(terms: Terms) -> Arc<Common> {
-        Arc::new(Common { terms, taken: AtomicUsize::new(0) })
+impl SharedAllowance {
+    pub(crate) fn new(terms: AllowanceLimits) -> Arc<SharedAllowance> {
+        Arc::new(SharedAllowance { limits: terms, taken: AtomicUsize::new(0) })
     }
 }
 
 /// What one has taken. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    common: Arc<Common>,
+    shared: Arc<SharedAllowance>,
     taken: usize,
 }
 
 impl Allowance {
-    pub(crate) fn new(common: &Arc<Common>) -> Allowance {
-        Allowance { common: common.clone(), taken: 0 }
+    pub(crate) fn new(common: &Arc<SharedAllowance>) -> Allowance {
+        Allowance { shared: common.clone(), taken: 0 }
     }
 
     /// Whether so many bytes may be kept; takes more of the common part if it has to.
     #[inline]
-    pub(crate) fn covers(&mut self, bytes: usize) -> bool {
-        bytes < self.common.terms.own_bytes + self.taken || self.extend(bytes)
+    pub(crate) fn try_cover(&mut self, bytes: usize) -> bool {
+        bytes < self.shared.limits.own_bytes + self.taken || self.extend(bytes)
     }
 
     #[cold]
     fn extend(&mut self, bytes: usize) -> bool {
-        let Terms { own_bytes, each_bytes_max, all_bytes_max, step_bytes: step } =
-            self.common.terms;
+        let AllowanceLimits { own_bytes, each_bytes_max, all_bytes_max, step_bytes: step } =
+            self.shared.limits;
         let more = (bytes + 1 - own_bytes - self.taken).next_multiple_of(step);
         if own_bytes + self.taken + more > each_bytes_max {
             return false;
         }
         let room = |all: usize| (all + more <= all_bytes_max).then_some(all + more);
-        if self.common.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+        if self.shared.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
             return false;
         }
         self.taken += more;
@@ -68,22 +68,22 @@ impl Allowance {
     }
 
     /// Whether so many bytes may be kept instead of what was kept before; gives back what is too much.
-    pub(crate) fn becomes(&mut self, bytes: usize) -> bool {
+    pub(crate) fn try_resize(&mut self, bytes: usize) -> bool {
         if self.taken > 0 {
-            let Terms { own_bytes, step_bytes: step, .. } = self.common.terms;
+            let AllowanceLimits { own_bytes, step_bytes: step, .. } = self.shared.limits;
             let needed = (bytes + 1).saturating_sub(own_bytes).next_multiple_of(step);
             let excess = self.taken.saturating_sub(needed);
-            self.common.taken.fetch_sub(excess, Ordering::Relaxed);
+            self.shared.taken.fetch_sub(excess, Ordering::Relaxed);
             self.taken -= excess;
         }
-        self.covers(bytes)
+        self.try_cover(bytes)
     }
 
     /// Gives everything back: nothing is kept any longer.
     #[inline]
-    pub(crate) fn give_back(&mut self) {
+    pub(crate) fn release(&mut self) {
         if self.taken > 0 {
-            self.common.taken.fetch_sub(self.taken, Ordering::Relaxed);
+            self.shared.taken.fetch_sub(self.taken, Ordering::Relaxed);
             self.taken = 0;
         }
     }
@@ -91,7 +91,7 @@ impl Allowance {
 
 impl Drop for Allowance {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
@@ -99,7 +99,7 @@ impl Drop for Allowance {
 mod tests {
     use super::*;
 
-    const TERMS: Terms = Terms {
+    const LIMITS: AllowanceLimits = AllowanceLimits {
         own_bytes: 64 << 10,
         each_bytes_max: 16 << 20,
         all_bytes_max: 64 << 20,
@@ -108,25 +108,28 @@ mod tests {
 
     #[test]
     fn one_and_all_are_bounded_and_what_is_given_back_is_there_again() {
-        let common = Common::new(TERMS);
+        let common = SharedAllowance::new(LIMITS);
         let most = |allowance: &mut Allowance| {
-            (0..).step_by(1 << 10).find(|bytes| !allowance.covers(*bytes)).unwrap()
+            (0..).step_by(1 << 10).find(|bytes| !allowance.try_cover(*bytes)).unwrap()
         };
         let mut greedy: Vec<_> = (0..8).map(|_| Allowance::new(&common)).collect();
         let kept: Vec<usize> = greedy.iter_mut().map(most).collect();
-        let each = TERMS.own_bytes..=TERMS.each_bytes_max;
+        let each = LIMITS.own_bytes..=LIMITS.each_bytes_max;
         assert!(kept.iter().all(|bytes| each.contains(bytes)), "{kept:?}");
-        assert!(kept[0] > TERMS.each_bytes_max - TERMS.step_bytes, "one alone has plenty");
-        assert_eq!(*kept.last().unwrap(), TERMS.own_bytes, "{kept:?}");
-        let own = kept.len() * TERMS.own_bytes;
-        assert!(kept.iter().sum::<usize>() <= TERMS.all_bytes_max + own);
+        assert!(kept[0] > LIMITS.each_bytes_max - LIMITS.step_bytes, "one alone has plenty");
+        assert_eq!(*kept.last().unwrap(), LIMITS.own_bytes, "{kept:?}");
+        let own = kept.len() * LIMITS.own_bytes;
+        assert!(kept.iter().sum::<usize>() <= LIMITS.all_bytes_max + own);
         greedy.pop();
-        greedy[0].give_back();
+        greedy[0].release();
         let taken = common.taken.load(Ordering::Relaxed);
-        assert!(greedy[1].becomes(TERMS.own_bytes) && greedy[2].becomes(0), "less always fits");
-        assert_eq!((greedy[1].taken, greedy[2].taken), (TERMS.step_bytes, 0));
+        assert!(
+            greedy[1].try_resize(LIMITS.own_bytes) && greedy[2].try_resize(0),
+            "less always fits"
+        );
+        assert_eq!((greedy[1].taken, greedy[2].taken), (LIMITS.step_bytes, 0));
         assert!(common.taken.load(Ordering::Relaxed) < taken);
-        assert!(!greedy[1].becomes(TERMS.each_bytes_max + 1));
+        assert!(!greedy[1].try_resize(LIMITS.each_bytes_max + 1));
         drop(greedy);
         assert_eq!(common.taken.load(Ordering::Relaxed), 0);
     }

@@ -20,14 +20,14 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use super::allowance::{Allowance, Common};
-use super::farewell::farewell;
-use super::patrol::{Order, Patience, Pulse};
+use super::allowance::{Allowance, SharedAllowance};
+use super::graceful_close::shutdown_and_drain;
 use super::protocol::Protocol;
-use super::request_body::{BODIES, DISCARD_BYTES_MAX, RequestBody};
-use super::response_body::Answering;
-pub(crate) use super::response_body::Body;
-use crate::metrics::responses::Responses;
+use super::request_body::{BODY_ALLOWANCE_LIMITS, DISCARD_BYTES_MAX, RequestBody};
+use super::response_body::InFlightRequest;
+pub(crate) use super::response_body::ResponseBody;
+use super::watchdog::{ConnectionActivity, ConnectionOrder, ConnectionTimeouts};
+use crate::metrics::responses::ResponseCounts;
 use crate::reply;
 
 /// The most bytes of a request's head, and of what is buffered to be written.
@@ -39,7 +39,8 @@ const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 /// What a connection too many is told.
-const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+const TOO_MANY_CONNECTIONS_REPLY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
     {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
 
@@ -58,33 +59,33 @@ pub(crate) trait Handler: Send + Sync + 'static {
         head: &request::Parts,
         body: &mut RequestBody,
         peer: SocketAddr,
-    ) -> impl Future<Output = Response<Body>> + Send;
+    ) -> impl Future<Output = Response<ResponseBody>> + Send;
 
     /// The answer if `answer` panics, which is a bug.
-    fn panicked(&self) -> Response<Body>;
+    fn panicked(&self) -> Response<ResponseBody>;
 }
 
 /// What all connections of a listener share.
-pub(crate) struct Site<H> {
+pub(crate) struct HttpProtocol<H> {
     pub(crate) handler: H,
     /// How long a peer may take.
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: ConnectionTimeouts,
     /// Set while the server stops: peers are asked to leave after their next answer.
     pub(crate) stopping: Arc<AtomicBool>,
     /// What was answered.
-    responses: Arc<Responses>,
+    responses: Arc<ResponseCounts>,
     /// What the bodies of requests and their replies may take up.
-    bodies: Arc<Common>,
-    protocols: auto::Builder<TokioExecutor>,
+    body_allowance: Arc<SharedAllowance>,
+    connection_builder: auto::Builder<TokioExecutor>,
 }
 
-impl<H: Handler> Site<H> {
+impl<H: Handler> HttpProtocol<H> {
     pub(crate) fn new(
         handler: H,
-        patience: Patience,
+        patience: ConnectionTimeouts,
         stopping: Arc<AtomicBool>,
-        responses: Arc<Responses>,
-    ) -> Site<H> {
+        responses: Arc<ResponseCounts>,
+    ) -> HttpProtocol<H> {
         let mut protocols = auto::Builder::new(TokioExecutor::new());
         // No timers of hyper's: the patrol closes what is slow. 100 headers are its default, and
         // cheaper than any other number.
@@ -101,19 +102,26 @@ impl<H: Handler> Site<H> {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(HEAD_BYTES_MAX)
             .max_send_buf_size(HEAD_BYTES_MAX as usize);
-        Site { handler, patience, stopping, responses, bodies: Common::new(BODIES), protocols }
+        HttpProtocol {
+            handler,
+            timeouts: patience,
+            stopping,
+            responses,
+            body_allowance: SharedAllowance::new(BODY_ALLOWANCE_LIMITS),
+            connection_builder: protocols,
+        }
     }
 }
 
-impl<H: Handler> Protocol for Site<H> {
-    const TOO_MANY: &'static [u8] = TOO_MANY;
+impl<H: Handler> Protocol for HttpProtocol<H> {
+    const TOO_MANY_CONNECTIONS_REPLY: &'static [u8] = TOO_MANY_CONNECTIONS_REPLY;
     const ALPN: &'static [&'static str] = H::VERSIONS;
 
-    fn patience(&self) -> &Patience {
-        &self.patience
+    fn timeouts(&self) -> &ConnectionTimeouts {
+        &self.timeouts
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<Pulse>)
+    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<ConnectionActivity>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -122,43 +130,52 @@ impl<H: Handler> Protocol for Site<H> {
 }
 
 /// Serves one connection to its end.
-async fn serve<S, H>(stream: S, peer: SocketAddr, site: Arc<Site<H>>, pulse: Arc<Pulse>)
-where
+async fn serve<S, H>(
+    stream: S,
+    peer: SocketAddr,
+    site: Arc<HttpProtocol<H>>,
+    pulse: Arc<ConnectionActivity>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
     let (back, mut left) = oneshot::channel();
-    let io = Heard { stream: Some(stream), pulse: pulse.clone(), back: Some(back) };
-    exchange(io, peer, &site, &pulse).await;
-    if pulse.order() == Order::CarryOn
+    let io =
+        ActivityStream { stream: Some(stream), activity: pulse.clone(), return_to: Some(back) };
+    serve_requests(io, peer, &site, &pulse).await;
+    if pulse.order() == ConnectionOrder::Continue
         && let Ok(stream) = left.try_recv()
     {
-        Box::pin(part(stream, site.patience.head, &pulse)).await;
+        Box::pin(close_gracefully(stream, site.timeouts.head, &pulse)).await;
     }
 }
 
 /// Takes requests and answers them until one side has enough.
-async fn exchange<S, H>(io: Heard<S>, peer: SocketAddr, site: &Arc<Site<H>>, pulse: &Arc<Pulse>)
-where
+async fn serve_requests<S, H>(
+    io: ActivityStream<S>,
+    peer: SocketAddr,
+    site: &Arc<HttpProtocol<H>>,
+    pulse: &Arc<ConnectionActivity>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
     let service = {
         let (site, pulse) = (site.clone(), pulse.clone());
         service_fn(move |request| {
-            let answering = Answering::begin(&pulse, request.version());
+            let answering = InFlightRequest::begin(&pulse, request.version());
             answer(site.clone(), answering, request, peer)
         })
     };
-    let mut connection = pin!(site.protocols.serve_connection(TokioIo::new(io), service));
+    let mut connection = pin!(site.connection_builder.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
         // Before the order is looked at: an order given later finds the waker.
-        pulse.wake_with(context.waker());
+        pulse.set_waker(context.waker());
         match pulse.order() {
-            Order::CarryOn => {}
-            Order::Finish if finishing => {}
-            Order::Finish => {
+            ConnectionOrder::Continue => {}
+            ConnectionOrder::Finish if finishing => {}
+            ConnectionOrder::Finish => {
                 // What has already arrived is answered first.
                 if connection.as_mut().poll(context).is_ready() {
                     return Poll::Ready(());
@@ -166,7 +183,7 @@ where
                 finishing = true;
                 connection.as_mut().graceful_shutdown();
             }
-            Order::Abort => return Poll::Ready(()),
+            ConnectionOrder::Abort => return Poll::Ready(()),
         }
         // An error here is the peer's: it left, or it does not speak HTTP. A stranger can cause
         // as many as it likes, so they are not logged.
@@ -176,29 +193,29 @@ where
 }
 
 /// Parts with a peer that may still be sending, for as long as nobody wants an end.
-async fn part<S>(mut stream: S, patience: Duration, pulse: &Pulse)
+async fn close_gracefully<S>(mut stream: S, patience: Duration, pulse: &ConnectionActivity)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let last = farewell(&mut stream, DISCARD_BYTES_MAX);
+    let last = shutdown_and_drain(&mut stream, DISCARD_BYTES_MAX);
     let mut last = pin!(tokio::time::timeout(patience, last));
     poll_fn(|context| match pulse.order() {
-        Order::CarryOn => last.as_mut().poll(context).map(drop),
-        Order::Finish | Order::Abort => Poll::Ready(()),
+        ConnectionOrder::Continue => last.as_mut().poll(context).map(drop),
+        ConnectionOrder::Finish | ConnectionOrder::Abort => Poll::Ready(()),
     })
     .await;
 }
 
 async fn answer<H: Handler>(
-    site: Arc<Site<H>>,
-    answering: Answering,
+    site: Arc<HttpProtocol<H>>,
+    answering: InFlightRequest,
     request: Request<Incoming>,
     peer: SocketAddr,
-) -> Result<Response<Body>, Infallible> {
+) -> Result<Response<ResponseBody>, Infallible> {
     let (head, incoming) = request.into_parts();
-    let allowance = Allowance::new(&site.bodies);
+    let allowance = Allowance::new(&site.body_allowance);
     let mut body =
-        RequestBody::new(incoming, site.patience.body, allowance, answering.pulse().clone());
+        RequestBody::new(incoming, site.timeouts.body, allowance, answering.activity().clone());
     let mut response = if let Some(problem) = host_problem(&head) {
         reply::error(StatusCode::BAD_REQUEST, problem)
     } else {
@@ -211,9 +228,9 @@ async fn answer<H: Handler>(
         .await
     };
     let (mut allowance, rest) = body.into_parts();
-    if !allowance.becomes(response.body().len()) {
+    if !allowance.try_resize(response.body().len()) {
         response = reply::no_room();
-        allowance.give_back();
+        allowance.release();
     }
     site.responses.count(response.status());
     if head.version == Version::HTTP_2 {
@@ -227,7 +244,7 @@ async fn answer<H: Handler>(
     } else if site.stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response.body_mut().hold(answering, allowance);
+    response.body_mut().hold_until_sent(answering, allowance);
     Ok(response)
 }
 
@@ -248,30 +265,30 @@ fn host_problem(head: &request::Parts) -> Option<&'static str> {
 }
 
 /// A stream that tells the pulse when bytes come in.
-struct Heard<S> {
+struct ActivityStream<S> {
     /// There until this is dropped.
     stream: Option<S>,
-    pulse: Arc<Pulse>,
+    activity: Arc<ConnectionActivity>,
     /// Where the stream goes after that, unless the peer has ended it.
-    back: Option<oneshot::Sender<S>>,
+    return_to: Option<oneshot::Sender<S>>,
 }
 
-impl<S: Unpin> Heard<S> {
+impl<S: Unpin> ActivityStream<S> {
     fn stream(&mut self) -> Pin<&mut S> {
         Pin::new(self.stream.as_mut().expect("it is there until this is dropped"))
     }
 }
 
-impl<S> Drop for Heard<S> {
+impl<S> Drop for ActivityStream<S> {
     fn drop(&mut self) {
-        if let (Some(stream), Some(back)) = (self.stream.take(), self.back.take()) {
+        if let (Some(stream), Some(back)) = (self.stream.take(), self.return_to.take()) {
             // Nobody waits for it if the whole connection is dropped.
             let _ = back.send(stream);
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -280,15 +297,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         let before = buffer.filled().len();
         let polled = self.stream().poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.pulse.hear();
+            self.activity.bytes_received();
         } else if polled.is_ready() {
-            self.back = None;
+            self.return_to = None;
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -324,30 +341,30 @@ mod tests {
 
     use super::*;
     use crate::listeners::connection_caps::ConnectionCaps;
-    use crate::listeners::workers::{Arrival, Workers};
+    use crate::listeners::workers::{NewConnection, Workers};
 
     /// Has a bug in one path.
-    struct Buggy;
+    struct PanickingHandler;
 
-    impl Handler for Buggy {
+    impl Handler for PanickingHandler {
         async fn answer(
             &self,
             head: &request::Parts,
             _: &mut RequestBody,
             _: SocketAddr,
-        ) -> Response<Body> {
+        ) -> Response<ResponseBody> {
             assert_ne!(head.uri.path(), "/bug", "this test's bug");
             reply::json(StatusCode::OK, "{}")
         }
 
-        fn panicked(&self) -> Response<Body> {
+        fn panicked(&self) -> Response<ResponseBody> {
             reply::panicked()
         }
     }
 
     #[test]
     fn the_reply_to_one_too_many_is_well_formed() {
-        let text = std::str::from_utf8(TOO_MANY).unwrap();
+        let text = std::str::from_utf8(TOO_MANY_CONNECTIONS_REPLY).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
         serde_json::from_str::<serde_json::Value>(body).unwrap();
@@ -356,8 +373,10 @@ mod tests {
     #[test]
     fn a_panic_answers_500_and_the_connection_goes_on() {
         let second = Duration::from_secs(1);
-        let patience = Patience { head: 30 * second, idle: 30 * second, body: 30 * second };
-        let site = Arc::new(Site::new(Buggy, patience, Arc::default(), Arc::default()));
+        let patience =
+            ConnectionTimeouts { head: 30 * second, idle: 30 * second, body: 30 * second };
+        let site =
+            Arc::new(HttpProtocol::new(PanickingHandler, patience, Arc::default(), Arc::default()));
         let (workers, _ended) = Workers::start("test", 1, &site, None).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -366,7 +385,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let place = runtime.block_on(ConnectionCaps::new(1, 1).admit(peer.ip())).unwrap();
-        runtime.block_on(workers.take(Arrival { stream, peer, place }));
+        runtime.block_on(workers.assign(NewConnection { stream, peer, permit: place }));
 
         for (path, want) in
             [("/bug", "HTTP/1.1 500"), ("/", "HTTP/1.1 200"), ("/bug", "HTTP/1.1 500")]

@@ -47,7 +47,7 @@ impl<'a> Host<'a> {
 
     /// Whether a page on the internet can have come from this host: only from a name of several labels.
     /// `tollgate` is one of nginx's `upstream`, or of a container.
-    fn can_be_a_page(self) -> bool {
+    fn can_be_web_page(self) -> bool {
         matches!(self, Host::Name(name) if name.contains('.'))
     }
 }
@@ -61,8 +61,8 @@ fn is_port(text: &str) -> bool {
 }
 
 /// The text that says whom a request is for. `None`: nothing does, or two that differ.
-pub(crate) fn named_by(head: &request::Parts) -> Option<&str> {
-    let field = only(&head.headers, &HOST);
+pub(crate) fn requested_host(head: &request::Parts) -> Option<&str> {
+    let field = single_value(&head.headers, &HOST);
     match (head.uri.authority(), field) {
         (Some(authority), Ok(None)) => Some(authority.as_str()),
         (Some(authority), Ok(Some(field))) if field.eq_ignore_ascii_case(authority.as_str()) => {
@@ -76,7 +76,7 @@ pub(crate) fn named_by(head: &request::Parts) -> Option<&str> {
 /// Whether a page in a browser may have sent this under a name of its own. Browsers let no page write
 /// `Via` and speak no HTTP/1.0, so a request that has either comes from a proxy: nginx asks in HTTP/1.0
 /// unless it is told otherwise.
-pub(crate) fn may_be_rebound(head: &request::Parts) -> bool {
+pub(crate) fn may_be_dns_rebinding(head: &request::Parts) -> bool {
     if head.version == Version::HTTP_10 || head.headers.contains_key(VIA) {
         return false;
     }
@@ -85,28 +85,28 @@ pub(crate) fn may_be_rebound(head: &request::Parts) -> bool {
     if says_none {
         return false;
     }
-    match named_by(head) {
+    match requested_host(head) {
         // As some clients write it who know no name.
         Some("") => false,
-        Some(text) => Host::parse(text).is_none_or(Host::can_be_a_page),
+        Some(text) => Host::parse(text).is_none_or(Host::can_be_web_page),
         None => true,
     }
 }
 
 /// A header that stands several times, or is no text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotOne;
+pub(crate) struct NotSingleValue;
 
 /// The one value of a header field, if there is one.
-pub(crate) fn only<'a>(
+pub(crate) fn single_value<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
-) -> Result<Option<&'a str>, NotOne> {
+) -> Result<Option<&'a str>, NotSingleValue> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| NotOne),
-        (Some(_), Some(_)) => Err(NotOne),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| NotSingleValue),
+        (Some(_), Some(_)) => Err(NotSingleValue),
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn pages_are_told_by_the_name_they_came_from() {
         // First line's authority, fields | may be a page's
-        type Fields = &'static [(&'static str, &'static str)];
-        let rows: [(Option<&str>, Fields, bool); 12] = [
+        type HostTestFields = &'static [(&'static str, &'static str)];
+        let rows: [(Option<&str>, HostTestFields, bool); 12] = [
             (None, &[], false),
             (None, &[("host", "127.0.0.1:8080")], false),
             (None, &[("host", "192.0.2.1:8080")], false),
@@ -175,9 +175,9 @@ mod tests {
                 request = request.header(*name, *value);
             }
             let (mut head, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(may_be_rebound(&head), rebound, "{authority:?} {fields:?}");
+            assert_eq!(may_be_dns_rebinding(&head), rebound, "{authority:?} {fields:?}");
             head.version = Version::HTTP_10;
-            assert!(!may_be_rebound(&head), "no browser: {authority:?} {fields:?}");
+            assert!(!may_be_dns_rebinding(&head), "no browser: {authority:?} {fields:?}");
         }
     }
 }

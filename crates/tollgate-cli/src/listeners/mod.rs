@@ -10,14 +10,14 @@ pub(crate) mod accept;
 pub(crate) mod allowance;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;
-pub(crate) mod farewell;
+pub(crate) mod graceful_close;
 pub(crate) mod host;
-pub(crate) mod patrol;
 pub(crate) mod protocol;
 pub(crate) mod request_body;
 mod response_body;
 pub(crate) mod tls;
 pub(crate) mod tokens;
+pub(crate) mod watchdog;
 pub(crate) mod workers;
 
 use std::fmt;

@@ -16,14 +16,14 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
-use super::allowance::{Allowance, Terms};
-use super::patrol::Pulse;
+use super::allowance::{Allowance, AllowanceLimits};
+use super::watchdog::ConnectionActivity;
 
 /// The most bytes of a body that are read only to be thrown away.
 pub(super) const DISCARD_BYTES_MAX: usize = 8 << 20;
 
 /// Of bodies that are being read, or answered, and of replies until they are taken.
-pub(super) const BODIES: Terms = Terms {
+pub(super) const BODY_ALLOWANCE_LIMITS: AllowanceLimits = AllowanceLimits {
     // Most are smaller, and ask nobody.
     own_bytes: 1 << 10,
     // How long a body may be, each listener says itself.
@@ -45,19 +45,19 @@ pub(crate) enum BodyError {
 
 /// The body of a request.
 pub(crate) struct RequestBody {
-    rest: Rest,
+    unread: UnreadBody,
     /// For what was read, and then for the reply.
     allowance: Allowance,
 }
 
 /// What has not been read of a body. All of it has one deadline.
-pub(super) struct Rest {
+pub(super) struct UnreadBody {
     incoming: Incoming,
-    patience: Duration,
+    timeout: Duration,
     /// Nearly every body comes with its head: the timer is for the others.
     timer: Option<Pin<Box<Sleep>>>,
     /// Told while the peer is waited for; nobody is once the request has been answered.
-    pulse: Option<Arc<Pulse>>,
+    activity: Option<Arc<ConnectionActivity>>,
     is_awaited: bool,
 }
 
@@ -66,29 +66,35 @@ impl RequestBody {
         incoming: Incoming,
         patience: Duration,
         allowance: Allowance,
-        pulse: Arc<Pulse>,
+        pulse: Arc<ConnectionActivity>,
     ) -> RequestBody {
         let pulse = Some(pulse);
-        let rest = Rest { incoming, patience, timer: None, pulse, is_awaited: false };
-        RequestBody { rest, allowance }
+        let rest = UnreadBody {
+            incoming,
+            timeout: patience,
+            timer: None,
+            activity: pulse,
+            is_awaited: false,
+        };
+        RequestBody { unread: rest, allowance }
     }
 
     /// The whole body, at most `bytes_max` of it.
     pub(crate) async fn read(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
-        if self.rest.incoming.size_hint().lower() > bytes_max as u64 {
+        if self.unread.incoming.size_hint().lower() > bytes_max as u64 {
             return Err(BodyError::TooLarge);
         }
         let mut parts = Vec::new();
-        while let Some(data) = self.rest.next().await {
+        while let Some(data) = self.unread.next().await {
             let data = data?;
             let bytes = parts.len() + data.len();
             if bytes > bytes_max {
                 return Err(BodyError::TooLarge);
             }
-            if !self.allowance.covers(bytes) {
+            if !self.allowance.try_cover(bytes) {
                 return Err(BodyError::NoRoom);
             }
-            if parts.is_empty() && self.rest.incoming.is_end_stream() {
+            if parts.is_empty() && self.unread.incoming.is_end_stream() {
                 return Ok(data);
             }
             // Copied, the first as well: while others are waited for, a piece would keep all that was
@@ -101,18 +107,18 @@ impl RequestBody {
     /// Whether there is room for a reply of about so many bytes; asked before anything is charged for it.
     /// A reply that is not asked for beforehand may find none, and then nobody hears it.
     pub(crate) fn has_room_for(&mut self, reply_bytes: usize) -> bool {
-        self.allowance.covers(reply_bytes)
+        self.allowance.try_cover(reply_bytes)
     }
 
     /// For the reply, and for whoever reads the rest.
-    pub(super) fn into_parts(mut self) -> (Allowance, Rest) {
-        self.rest.set_awaited(false);
-        self.rest.pulse = None;
-        (self.allowance, self.rest)
+    pub(super) fn into_parts(mut self) -> (Allowance, UnreadBody) {
+        self.unread.set_awaited(false);
+        self.unread.activity = None;
+        (self.allowance, self.unread)
     }
 }
 
-impl Rest {
+impl UnreadBody {
     /// Whether there may be more to come.
     pub(super) fn is_open(&self) -> bool {
         !self.incoming.is_end_stream()
@@ -146,22 +152,22 @@ impl Rest {
                 }));
             }
             self.set_awaited(true);
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
             timer.as_mut().poll(context).map(|()| Some(Err(BodyError::TooSlow)))
         })
         .await
     }
 
     fn set_awaited(&mut self, awaited: bool) {
-        if let (Some(pulse), true) = (&self.pulse, self.is_awaited != awaited) {
+        if let (Some(pulse), true) = (&self.activity, self.is_awaited != awaited) {
             self.is_awaited = awaited;
-            if awaited { pulse.wait_for_body() } else { pulse.go_on_with_body() }
+            if awaited { pulse.body_wait_started() } else { pulse.body_wait_ended() }
         }
     }
 }
 
 /// A peer that goes away leaves nobody waiting.
-impl Drop for Rest {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         self.set_awaited(false);
     }

@@ -14,20 +14,20 @@ use http::{HeaderMap, Version};
 use http_body::{Frame, SizeHint};
 
 use super::allowance::Allowance;
-use super::patrol::Pulse;
+use super::watchdog::ConnectionActivity;
 
 /// The body of a response: all of it, at once.
 #[derive(Default)]
-pub(crate) struct Body {
-    data: Data,
+pub(crate) struct ResponseBody {
+    data: ResponseData,
     /// Header fields that come last, as gRPC has them.
     trailers: Option<HeaderMap>,
 }
 
-impl Body {
+impl ResponseBody {
     /// A body that has something to say at its end.
-    pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> Body {
-        Body { data: Data { bytes: data, _held: None }, trailers: Some(trailers) }
+    pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> ResponseBody {
+        ResponseBody { data: ResponseData { bytes: data, _guards: None }, trailers: Some(trailers) }
     }
 
     /// The bytes that wait until the peer takes them.
@@ -36,28 +36,28 @@ impl Body {
     }
 
     /// Keeps these until the last byte has left, or nobody wants it any longer.
-    pub(super) fn hold(&mut self, mut answering: Answering, allowance: Allowance) {
+    pub(super) fn hold_until_sent(&mut self, mut answering: InFlightRequest, allowance: Allowance) {
         if self.len() > 0 {
-            answering.replied();
-            self.data._held = Some((answering, allowance));
+            answering.reply_queued();
+            self.data._guards = Some((answering, allowance));
         }
     }
 }
 
-impl<T: Into<Bytes>> From<T> for Body {
-    fn from(bytes: T) -> Body {
-        Body { data: Data { bytes: bytes.into(), _held: None }, trailers: None }
+impl<T: Into<Bytes>> From<T> for ResponseBody {
+    fn from(bytes: T) -> ResponseBody {
+        ResponseBody { data: ResponseData { bytes: bytes.into(), _guards: None }, trailers: None }
     }
 }
 
-impl http_body::Body for Body {
-    type Data = Data;
+impl http_body::Body for ResponseBody {
+    type Data = ResponseData;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Data>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<ResponseData>, Infallible>>> {
         if self.len() > 0 {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
         }
@@ -80,12 +80,12 @@ impl http_body::Body for Body {
 
 /// The bytes of a body, wherever they wait: here, or where the protocol queues what it may not send yet.
 #[derive(Default)]
-pub(crate) struct Data {
+pub(crate) struct ResponseData {
     bytes: Bytes,
-    _held: Option<(Answering, Allowance)>,
+    _guards: Option<(InFlightRequest, Allowance)>,
 }
 
-impl Buf for Data {
+impl Buf for ResponseData {
     fn remaining(&self) -> usize {
         self.bytes.remaining()
     }
@@ -101,34 +101,34 @@ impl Buf for Data {
 
 /// A request that is being answered, or whose answer waits to be taken; it ends also when the peer gives
 /// up.
-pub(super) struct Answering {
-    pulse: Arc<Pulse>,
+pub(super) struct InFlightRequest {
+    activity: Arc<ConnectionActivity>,
     /// Since when its answer waits.
-    waits: Option<usize>,
+    waiting_since: Option<usize>,
 }
 
-impl Answering {
-    pub(super) fn begin(pulse: &Arc<Pulse>, version: Version) -> Answering {
-        pulse.begin(version == Version::HTTP_2);
-        Answering { pulse: pulse.clone(), waits: None }
+impl InFlightRequest {
+    pub(super) fn begin(pulse: &Arc<ConnectionActivity>, version: Version) -> InFlightRequest {
+        pulse.request_started(version == Version::HTTP_2);
+        InFlightRequest { activity: pulse.clone(), waiting_since: None }
     }
 
     /// What the connection is doing.
-    pub(super) fn pulse(&self) -> &Arc<Pulse> {
-        &self.pulse
+    pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
+        &self.activity
     }
 
-    fn replied(&mut self) {
-        self.waits = Some(self.pulse.reply());
-        self.pulse.end();
+    fn reply_queued(&mut self) {
+        self.waiting_since = Some(self.activity.reply_queued());
+        self.activity.request_ended();
     }
 }
 
-impl Drop for Answering {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        match self.waits {
-            Some(period) => self.pulse.taken(period),
-            None => self.pulse.end(),
+        match self.waiting_since {
+            Some(period) => self.activity.reply_sent(period),
+            None => self.activity.request_ended(),
         }
     }
 }

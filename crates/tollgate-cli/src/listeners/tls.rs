@@ -22,17 +22,17 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A certificate and its key, which can be replaced while listeners show it.
 pub(crate) struct Certificate {
-    cert: PathBuf,
-    key: PathBuf,
-    shown: Arc<Shown>,
+    cert_path: PathBuf,
+    key_path: PathBuf,
+    resolver: Arc<CertificateResolver>,
     config: ServerConfig,
 }
 
 /// What new connections are shown.
 #[derive(Debug)]
-struct Shown(ArcSwap<CertifiedKey>);
+struct CertificateResolver(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -40,7 +40,7 @@ impl ResolvesServerCert for Shown {
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Certificate({})", self.cert.display())
+        write!(f, "Certificate({})", self.cert_path.display())
     }
 }
 
@@ -49,33 +49,34 @@ impl Certificate {
     pub(crate) fn read(cert: &Path, key: &Path) -> Result<Certificate, Report> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let first = read_pair(cert, key, &provider)?;
-        let shown = Arc::new(Shown(ArcSwap::from_pointee(first)));
+        let shown = Arc::new(CertificateResolver(ArcSwap::from_pointee(first)));
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider has suites for both versions")
             .with_no_client_auth()
             .with_cert_resolver(shown.clone());
-        Ok(Certificate { cert: cert.into(), key: key.into(), shown, config })
+        Ok(Certificate { cert_path: cert.into(), key_path: key.into(), resolver: shown, config })
     }
 
     /// Reads both files again; whether there is another certificate now. If anything is wrong, the old one
     /// stays.
     pub(crate) fn read_again(&self) -> Result<bool, Report> {
-        for (path, flag) in [(&self.cert, CERT), (&self.key, KEY)] {
-            small_file::can_be_read_again(path).map_err(|error| unreadable(path, flag, &error))?;
+        for (path, flag) in [(&self.cert_path, CERT_FLAG), (&self.key_path, KEY_FLAG)] {
+            small_file::can_be_read_again(path)
+                .map_err(|error| unreadable_file_report(path, flag, &error))?;
         }
-        let new = read_pair(&self.cert, &self.key, self.config.crypto_provider())?;
+        let new = read_pair(&self.cert_path, &self.key_path, self.config.crypto_provider())?;
         // The same certificates belong to the same key.
-        let has_changed = self.shown.0.load().cert != new.cert;
+        let has_changed = self.resolver.0.load().cert != new.cert;
         if has_changed {
-            self.shown.0.store(new.into());
+            self.resolver.0.store(new.into());
         }
         Ok(has_changed)
     }
 
     /// The file of the certificates.
     pub(crate) fn path(&self) -> &Path {
-        &self.cert
+        &self.cert_path
     }
 
     /// Accepts connections under it that agree on one of these protocols; with none given, any.
@@ -86,18 +87,18 @@ impl Certificate {
     }
 }
 
-const CERT: &str = "--tls-cert";
-const KEY: &str = "--tls-key";
+const CERT_FLAG: &str = "--tls-cert";
+const KEY_FLAG: &str = "--tls-key";
 
 fn read_pair(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, Report> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(cert, CERT)?)
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(cert, CERT_FLAG)?)
         .collect::<Result<_, _>>()
-        .map_err(|error| not_pem(cert, "certificates", &error))?;
+        .map_err(|error| not_pem_report(cert, "certificates", &error))?;
     if chain.is_empty() {
-        return Err(not_pem(cert, "certificates", &pem::Error::NoItemsFound));
+        return Err(not_pem_report(cert, "certificates", &pem::Error::NoItemsFound));
     }
-    let secret = PrivateKeyDer::from_pem_slice(&read(key, KEY)?)
-        .map_err(|error| not_pem(key, "a private key", &error))?;
+    let secret = PrivateKeyDer::from_pem_slice(&read(key, KEY_FLAG)?)
+        .map_err(|error| not_pem_report(key, "a private key", &error))?;
     CertifiedKey::from_der(chain, secret, provider).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
         Report::new(format!("the certificate {cert} and the key {key} do not work: {error}"))
@@ -106,15 +107,16 @@ fn read_pair(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Certi
 }
 
 fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Report> {
-    small_file::read(path, FILE_BYTES_MAX).map_err(|error| unreadable(path, flag, &error))
+    small_file::read(path, FILE_BYTES_MAX)
+        .map_err(|error| unreadable_file_report(path, flag, &error))
 }
 
-fn unreadable(path: &Path, flag: &str, error: &io::Error) -> Report {
+fn unreadable_file_report(path: &Path, flag: &str, error: &io::Error) -> Report {
     Report::new(format!("cannot read {}: {error}", path.display()))
         .hint(format!("{flag} names a file in PEM form"))
 }
 
-fn not_pem(path: &Path, what: &str, error: &pem::Error) -> Report {
+fn not_pem_report(path: &Path, what: &str, error: &pem::Error) -> Report {
     Report::new(format!("cannot find {what} in {}: {error}", path.display()))
         .hint("the file has to be in PEM form, with lines that say BEGIN and END")
 }

@@ -36,34 +36,34 @@ pub(crate) struct Tokens {
     path: PathBuf,
     /// What named the file.
     flag: &'static str,
-    good: ArcSwap<List>,
+    current: ArcSwap<TokenList>,
 }
 
 /// Bound: `TOKENS_MAX`.
 #[derive(PartialEq, Eq)]
-struct List(Vec<Box<[u8]>>);
+struct TokenList(Vec<Box<[u8]>>);
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tokens({} of them)", self.good.load().0.len())
+        write!(f, "Tokens({} of them)", self.current.load().0.len())
     }
 }
 
 impl Tokens {
     /// Reads a file of one token a line; `flag` named it.
     pub(crate) fn read(path: &Path, flag: &'static str, logs: &Logs) -> Result<Tokens, Report> {
-        let good = List::read(path, logs).map_err(|problem| problem.report(path, flag))?;
-        Ok(Tokens { path: path.into(), flag, good: ArcSwap::from_pointee(good) })
+        let good = TokenList::read(path, logs).map_err(|problem| problem.report(path, flag))?;
+        Ok(Tokens { path: path.into(), flag, current: ArcSwap::from_pointee(good) })
     }
 
     /// Reads the file again; whether it has other tokens now. If it is wrong, the old ones stay good.
     pub(crate) fn read_again(&self, logs: &Logs) -> Result<bool, Report> {
-        let read = small_file::can_be_read_again(&self.path).map_err(Problem::Unreadable);
-        let new = read.and_then(|()| List::read(&self.path, logs));
+        let read = small_file::can_be_read_again(&self.path).map_err(TokenFileError::Unreadable);
+        let new = read.and_then(|()| TokenList::read(&self.path, logs));
         let new = new.map_err(|problem| problem.report(&self.path, self.flag))?;
-        let has_changed = **self.good.load() != new;
+        let has_changed = **self.current.load() != new;
         if has_changed {
-            self.good.store(new.into());
+            self.current.store(new.into());
         }
         Ok(has_changed)
     }
@@ -76,11 +76,11 @@ impl Tokens {
     /// The number of the one that a request carries, from 1: as `Authorization: Bearer …` or as `X-Tollgate-Token: …`: the
     /// first may be that of a proxy's client.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<usize> {
-        let bearer = only(headers, &AUTHORIZATION).and_then(|field| {
+        let bearer = single_field(headers, &AUTHORIZATION).and_then(|field| {
             let (scheme, token) = field.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
-        let own = only(headers, &X_TOLLGATE_TOKEN);
+        let own = single_field(headers, &X_TOLLGATE_TOKEN);
         // Both are always looked at.
         let number = |token: Option<&[u8]>| token.and_then(|token| self.find(token.trim_ascii()));
         let (bearer, own) = (number(bearer), number(own));
@@ -90,46 +90,48 @@ impl Tokens {
     /// The number of this one, from 1. Compares with every token and every byte: the time tells only the
     /// length.
     pub(crate) fn find(&self, presented: &[u8]) -> Option<usize> {
-        let good = self.good.load();
+        let good = self.current.load();
         let each = good.0.iter().zip(1..);
         each.fold(None, |found, (token, number)| {
-            equal(token, presented).then_some(number).or(found)
+            constant_time_eq(token, presented).then_some(number).or(found)
         })
     }
 }
 
 /// What is wrong with a file.
-enum Problem {
+enum TokenFileError {
     Unreadable(io::Error),
-    Wrong(String),
+    Invalid(String),
 }
 
-impl Problem {
+impl TokenFileError {
     fn report(self, path: &Path, flag: &str) -> Report {
         let shown = path.display();
         match self {
-            Problem::Unreadable(error) => {
+            TokenFileError::Unreadable(error) => {
                 Report::new(format!("cannot read the token file {shown}: {error}")).hint(format!(
                     "write a random token into it, such as `openssl rand -hex 32 > {shown}`, or \
                      name another file with {flag}"
                 ))
             }
-            Problem::Wrong(problem) => Report::new(format!("the token file {shown} {problem}"))
-                .hint("one token a line, such as from `openssl rand -hex 32`"),
+            TokenFileError::Invalid(problem) => {
+                Report::new(format!("the token file {shown} {problem}"))
+                    .hint("one token a line, such as from `openssl rand -hex 32`")
+            }
         }
     }
 }
 
-impl List {
-    fn read(path: &Path, logs: &Logs) -> Result<List, Problem> {
-        let bytes = small_file::read(path, FILE_BYTES_MAX).map_err(Problem::Unreadable)?;
+impl TokenList {
+    fn read(path: &Path, logs: &Logs) -> Result<TokenList, TokenFileError> {
+        let bytes = small_file::read(path, FILE_BYTES_MAX).map_err(TokenFileError::Unreadable)?;
         warn_if_readable_by_all(path, logs);
         let text = str::from_utf8(&bytes)
-            .map_err(|_| Problem::Wrong("has bytes that are no text".into()))?;
-        List::parse(text).map_err(Problem::Wrong)
+            .map_err(|_| TokenFileError::Invalid("has bytes that are no text".into()))?;
+        TokenList::parse(text).map_err(TokenFileError::Invalid)
     }
 
-    fn parse(text: &str) -> Result<List, String> {
+    fn parse(text: &str) -> Result<TokenList, String> {
         let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
         let mut tokens = Vec::new();
         for (index, token) in lines {
@@ -151,20 +153,20 @@ impl List {
         }
         match tokens.len() {
             0 => Err("is empty".into()),
-            1..=TOKENS_MAX => Ok(List(tokens)),
+            1..=TOKENS_MAX => Ok(TokenList(tokens)),
             count => Err(format!("has {count} tokens, more than {TOKENS_MAX}")),
         }
     }
 }
 
 /// The field of this name, if there is one: two could be read as one or the other.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+fn single_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut fields = headers.get_all(name).iter();
     let field = fields.next()?;
     fields.next().is_none().then_some(field.as_bytes())
 }
 
-fn equal(one: &[u8], other: &[u8]) -> bool {
+fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
@@ -195,9 +197,9 @@ mod tests {
 
     #[test]
     fn any_token_of_the_file_is_good_and_nothing_else() {
-        let list = List::parse("0123456789abcdef\r\n\n  fedcba9876543210  \n").unwrap();
+        let list = TokenList::parse("0123456789abcdef\r\n\n  fedcba9876543210  \n").unwrap();
         let good = ArcSwap::from_pointee(list);
-        let tokens = Tokens { path: PathBuf::new(), flag: "", good };
+        let tokens = Tokens { path: PathBuf::new(), flag: "", current: good };
         let rows: [(&[&str], bool); 10] = [
             (&["Bearer 0123456789abcdef"], true),
             (&["bearer fedcba9876543210"], true),
@@ -248,7 +250,7 @@ mod tests {
             (&many, "has 17 tokens, more than 16"),
         ];
         for (text, want) in rows {
-            let Err(problem) = List::parse(text) else { panic!("{want}") };
+            let Err(problem) = TokenList::parse(text) else { panic!("{want}") };
             assert!(problem.starts_with(want), "{problem}");
             assert!(!problem.contains("secret"), "{problem}");
         }

@@ -12,7 +12,7 @@ const SHARED_KINDS: [&str; 11] =
     ["9p", "afs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"];
 
 /// The kind of file system, if its files may change without an event.
-pub(super) fn without_events(path: &Path) -> Option<String> {
+pub(super) fn kind_without_events(path: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mounts = &mounts[..mounts.floor_char_boundary(MOUNTS_BYTES_MAX)];
     let kind = kind_of(mounts, path)?;

@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use tollgate::Micros;
 use tollgate_rules::changes::Changes;
-use tollgate_rules::{Compiled, Diagnostics, NamedFile, RuleSet, Severity};
+use tollgate_rules::{Compilation, Diagnostics, NamedFile, RuleSet, Severity};
 
 use super::debounce::Debounce;
-use super::elsewhere::Elsewhere;
-use super::origin::{First, Found, MadeOf, RulesFrom, log_warnings};
-use super::watch::{Watch, WatchMode, of_the_system};
-use super::{BUG, Cause, Failed, Hint, LiveRules, Message, Origin, Reloaded, Watching};
+use super::origin::{InitialRules, RulesContent, RulesInput, RulesSource, log_warnings};
+use super::peer_changes::PeerChanges;
+use super::watch::{RulesWatch, WatchMode, system_watcher};
+use super::{
+    BUG, FailedReload, LiveRules, Message, ReloadCause, ReloadHint, ReloadOutcome, RulesOrigin,
+    WatchMethod,
+};
 use crate::credentials::Credentials;
-use crate::store::Gatekeeper;
-use crate::telemetry::{Field, Logs};
+use crate::store::ServerGatekeeper;
+use crate::telemetry::{LogField, Logs};
 
 /// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;
 /// whoever needs more has to mend the first ones first.
@@ -30,73 +33,73 @@ const RETIRED_MAX: usize = 8;
 const RELEASE_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) struct Reloader {
-    pub(super) gatekeeper: Arc<Gatekeeper>,
+    pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) live: LiveRules,
     pub(super) logs: Logs,
-    from: RulesFrom,
+    source: RulesSource,
     /// What is read again with the rules, if somebody asks.
     credentials: Credentials,
     /// Where texts that are put stand.
     pub(super) folder: PathBuf,
-    watch: Watch,
+    watch: RulesWatch,
     debounce: Debounce,
     /// Why the next reading is due.
-    cause: Cause,
+    cause: ReloadCause,
     next_look: Option<Micros>,
     /// What the files said last, right or wrong: the same again is no news.
-    pub(super) files: MadeOf,
+    pub(super) files_input: RulesInput,
     /// What the rules in force were made of.
-    pub(super) in_force: MadeOf,
+    pub(super) input_in_force: RulesInput,
     /// The files that those name, as they were when they were last tried, right or wrong.
-    tried: Vec<NamedFile>,
+    tried_named_files: Vec<NamedFile>,
     /// What the files said when the rules in force were put over them.
-    pub(super) put_over: Option<Found>,
+    pub(super) files_when_put: Option<RulesContent>,
     /// What the other instances tell, and are told.
-    pub(super) elsewhere: Elsewhere,
+    pub(super) peer_changes: PeerChanges,
     /// Freeing a thousand rules takes a while, and should not fall to a request.
     retired: Vec<Arc<RuleSet>>,
 }
 
 impl Reloader {
     pub(super) fn new(
-        gatekeeper: Arc<Gatekeeper>,
-        first: First,
+        gatekeeper: Arc<ServerGatekeeper>,
+        first: InitialRules,
         live: LiveRules,
         logs: Logs,
     ) -> Reloader {
-        let First { from, made_of, prints } = first;
+        let InitialRules { source: from, input: made_of, fingerprints: prints } = first;
         let hints = live.clone();
-        let teller = of_the_system(move |hint| hints.hint(hint));
+        let teller = system_watcher(move |hint| hints.hint(hint));
         Reloader {
             gatekeeper,
             live,
             logs,
-            watch: Watch::new(from.paths.clone(), from.watch, prints, teller),
+            watch: RulesWatch::new(from.paths.clone(), from.watch, prints, teller),
             folder: from.folder(),
-            from,
+            source: from,
             credentials: Credentials::default(),
             debounce: Debounce::default(),
-            cause: Cause::Files,
+            cause: ReloadCause::Files,
             next_look: None,
-            files: made_of.clone(),
-            tried: made_of.named.clone(),
-            in_force: made_of,
-            put_over: None,
-            elsewhere: Elsewhere::default(),
+            files_input: made_of.clone(),
+            tried_named_files: made_of.named_files.clone(),
+            input_in_force: made_of,
+            files_when_put: None,
+            peer_changes: PeerChanges::default(),
             retired: Vec::new(),
         }
     }
 
     /// Reads these again too, whenever somebody asks.
-    pub(super) fn read_beside(&mut self, credentials: Credentials) {
+    pub(super) fn set_credentials(&mut self, credentials: Credentials) {
         self.credentials = credentials;
     }
 
     /// Begins to watch: from here on no change is missed.
     pub(super) fn begin(&mut self) {
-        self.go_on(|this| {
-            this.follow();
-            this.follow_named();
+        self.catch_bug(|this| {
+            this.watch_files();
+            this.watch_named_files();
             this.look();
         });
     }
@@ -104,21 +107,21 @@ impl Reloader {
     /// Until the end of the process.
     pub(super) fn run(mut self, inbox: Receiver<Message>) {
         loop {
-            let message = match inbox.recv_timeout(self.patience()) {
+            let message = match inbox.recv_timeout(self.time_until_due()) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => Message::Wake,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            self.go_on(|this| this.answer(message));
-            self.go_on(Reloader::tick);
+            self.catch_bug(|this| this.answer(message));
+            self.catch_bug(Reloader::tick);
         }
     }
 
     /// A bug in here must not be the end of new rules: the log has it, the status shows it, and what
     /// was due is over.
-    pub(super) fn go_on(&mut self, act: impl FnOnce(&mut Reloader)) {
+    pub(super) fn catch_bug(&mut self, act: impl FnOnce(&mut Reloader)) {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_err() {
-            self.live.tell_of_bug(self.gatekeeper.now(), BUG);
+            self.live.record_bug(self.gatekeeper.now(), BUG);
         }
     }
 
@@ -126,10 +129,10 @@ impl Reloader {
     fn answer(&mut self, message: Message) {
         match message {
             Message::Wake => {}
-            Message::Reload(reply) => drop(reply.send(self.reload(Cause::Reload))),
+            Message::Reload(reply) => drop(reply.send(self.reload(ReloadCause::Reload))),
             Message::Put(text, reply) => drop(reply.send(self.put(&text))),
-            Message::Listen(reply) => {
-                self.listen();
+            Message::ApplyPeerChanges(reply) => {
+                self.apply_peer_changes();
                 let _ = reply.send(());
             }
         }
@@ -142,18 +145,18 @@ impl Reloader {
         for hint in self.live.clone().take_hints() {
             self.hint(hint, now);
         }
-        self.listen();
+        self.apply_peer_changes();
         if self.next_look.is_some_and(|due| due <= now) {
             self.look();
         }
         if self.debounce.settled(self.gatekeeper.now()) {
-            let cause = std::mem::replace(&mut self.cause, Cause::Files);
+            let cause = std::mem::replace(&mut self.cause, ReloadCause::Files);
             self.reload(cause);
         }
     }
 
     /// How long nothing is due.
-    fn patience(&self) -> Duration {
+    fn time_until_due(&self) -> Duration {
         let due = [self.debounce.due(), self.next_look].into_iter().flatten().min();
         let now = self.gatekeeper.now().as_u64();
         let until = due.map(|due| Duration::from_micros(due.as_u64().saturating_sub(now)));
@@ -161,8 +164,8 @@ impl Reloader {
         until.into_iter().chain(release).min().unwrap_or(Duration::from_secs(3_600))
     }
 
-    fn hint(&mut self, hint: Hint, now: Micros) {
-        if hint.cause().is_asked() {
+    fn hint(&mut self, hint: ReloadHint, now: Micros) {
+        if hint.cause().is_requested() {
             self.cause = hint.cause();
         }
         self.debounce.hint(now, hint.quiet());
@@ -174,43 +177,46 @@ impl Reloader {
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
         // Whoever wants nothing watched wants no surprise either.
         if self.next_look.is_some() && self.watch.look() {
-            self.hint(Hint::Written, now);
+            self.hint(ReloadHint::Written, now);
         }
     }
 
     /// Reads again what the settings name.
-    pub(super) fn reload(&mut self, cause: Cause) -> Reloaded {
-        if matches!(cause, Cause::Signal | Cause::Reload) {
+    pub(super) fn reload(&mut self, cause: ReloadCause) -> ReloadOutcome {
+        if matches!(cause, ReloadCause::Signal | ReloadCause::Reload) {
             self.read_credentials(cause);
         }
         // Both before reading: what happens from here on is noticed.
-        self.follow();
+        self.watch_files();
         self.watch.look();
-        let was_put = self.put_over.is_some();
-        let found = self.from.read();
-        let outcome = if self.files.is_still(&found) && !cause.is_asked() {
+        let was_put = self.files_when_put.is_some();
+        let found = self.source.read();
+        let outcome = if self.files_input.is_unchanged(&found) && !cause.is_requested() {
             // Whatever was said about it has been said.
-            Reloaded::Unchanged { version: self.live.status().version }
-        } else if self.in_force.is_still(&found) {
-            self.files = self.in_force.clone();
+            ReloadOutcome::Unchanged { version: self.live.status().version }
+        } else if self.input_in_force.is_unchanged(&found) {
+            self.files_input = self.input_in_force.clone();
             self.unchanged(cause)
         } else {
             self.take_files(found, cause)
         };
-        self.renew();
-        if was_put && self.put_over.is_none() && matches!(cause, Cause::Signal | Cause::Reload) {
-            self.take_back();
+        self.recompile_in_force();
+        if was_put
+            && self.files_when_put.is_none()
+            && matches!(cause, ReloadCause::Signal | ReloadCause::Reload)
+        {
+            self.withdraw_put_rules();
         }
-        self.take_offered();
-        self.follow_named();
+        self.apply_offered_rules();
+        self.watch_named_files();
         outcome
     }
 
     /// Tokens and certificate go their own way: neither they nor the rules wait for the other to be right.
-    fn read_credentials(&self, cause: Cause) {
-        let wrong = self.credentials.read_again(&self.logs);
+    fn read_credentials(&self, cause: ReloadCause) {
+        let wrong = self.credentials.reload(&self.logs);
         let texts: Vec<String> = wrong.iter().map(|report| format!("error: {report}")).collect();
-        let failed = Failed {
+        let failed = FailedReload {
             at: self.gatekeeper.now(),
             cause,
             errors: wrong.len(),
@@ -220,85 +226,91 @@ impl Reloader {
         self.live.update(|status| status.credentials_failed = failed);
     }
 
-    fn take_files(&mut self, found: Found, cause: Cause) -> Reloaded {
-        let Compiled { rules, diagnostics, named } = self.from.compile(&found);
-        let files = MadeOf { found, named };
-        self.files = files.clone();
+    fn take_files(&mut self, found: RulesContent, cause: ReloadCause) -> ReloadOutcome {
+        let Compilation { rules, diagnostics, named_files: named } = self.source.compile(&found);
+        let files = RulesInput { content: found, named_files: named };
+        self.files_input = files.clone();
         // Compared with what they said when it was put, whatever they said meanwhile.
-        let stays = self.put_over.as_ref() == Some(&files.found) && !cause.is_asked();
+        let stays = self.files_when_put.as_ref() == Some(&files.content) && !cause.is_requested();
         match rules {
             None => self.refuse(&diagnostics, cause),
             // What was put stays until the rules files say something else, or somebody asks.
-            Some(_) if stays => self.right_again(),
+            Some(_) if stays => self.files_right_again(),
             Some(rules) => self.put_in_force(files, rules, &diagnostics, cause),
         }
     }
 
     /// Puts a text in force that no file has.
-    pub(super) fn put(&mut self, text: &[u8]) -> Reloaded {
-        let outcome = self.put_for(text, Cause::Put);
-        if let Reloaded::Loaded { .. } | Reloaded::Unchanged { .. } = outcome {
-            self.tell_of_put(text);
+    pub(super) fn put(&mut self, text: &[u8]) -> ReloadOutcome {
+        let outcome = self.put_for(text, ReloadCause::Put);
+        if let ReloadOutcome::Loaded { .. } | ReloadOutcome::Unchanged { .. } = outcome {
+            self.publish_put_rules(text);
         }
         outcome
     }
 
-    pub(super) fn put_for(&mut self, text: &[u8], cause: Cause) -> Reloaded {
-        let found = Found::put(text, &self.folder);
-        if self.in_force.is_still(&found) {
+    pub(super) fn put_for(&mut self, text: &[u8], cause: ReloadCause) -> ReloadOutcome {
+        let found = RulesContent::put(text, &self.folder);
+        if self.input_in_force.is_unchanged(&found) {
             return self.unchanged(cause);
         }
         let outcome = self.take(found, cause);
-        self.follow_named();
+        self.watch_named_files();
         outcome
     }
 
     /// Makes the rules in force anew if a file that they name has changed, while the rules files say
     /// something else: they are wrong, or a text was put.
-    fn renew(&mut self) {
-        let has_news = self.tried.iter().any(|file| !file.is_current());
-        if self.in_force.found != self.files.found && has_news {
-            self.take(self.in_force.found.clone(), Cause::Keys);
+    fn recompile_in_force(&mut self) {
+        let has_news = self.tried_named_files.iter().any(|file| !file.is_current());
+        if self.input_in_force.content != self.files_input.content && has_news {
+            self.take(self.input_in_force.content.clone(), ReloadCause::Keys);
         }
     }
 
-    fn take(&mut self, found: Found, cause: Cause) -> Reloaded {
-        let Compiled { rules, diagnostics, named } = self.from.compile(&found);
-        if cause == Cause::Keys {
-            self.tried.clone_from(&named);
+    fn take(&mut self, found: RulesContent, cause: ReloadCause) -> ReloadOutcome {
+        let Compilation { rules, diagnostics, named_files: named } = self.source.compile(&found);
+        if cause == ReloadCause::Keys {
+            self.tried_named_files.clone_from(&named);
         }
-        let made_of = MadeOf { found, named };
+        let made_of = RulesInput { content: found, named_files: named };
         match rules {
             None => self.refuse(&diagnostics, cause),
-            Some(_) if made_of == self.in_force => self.unchanged(cause),
+            Some(_) if made_of == self.input_in_force => self.unchanged(cause),
             Some(rules) => self.put_in_force(made_of, rules, &diagnostics, cause),
         }
     }
 
     fn put_in_force(
         &mut self,
-        made_of: MadeOf,
+        made_of: RulesInput,
         rules: RuleSet,
         diagnostics: &Diagnostics,
-        cause: Cause,
-    ) -> Reloaded {
+        cause: ReloadCause,
+    ) -> ReloadOutcome {
         let old = Arc::clone(&self.gatekeeper.rules());
         let origin = match cause {
-            Cause::Files | Cause::Signal | Cause::Reload | Cause::ReloadElsewhere => {
-                self.from.origin()
-            }
-            Cause::Put | Cause::PutElsewhere => Origin::Put,
-            Cause::Keys => self.live.status().origin.clone(),
+            ReloadCause::Files
+            | ReloadCause::Signal
+            | ReloadCause::Reload
+            | ReloadCause::ReloadAtPeer => self.source.origin(),
+            ReloadCause::Put | ReloadCause::PutAtPeer => RulesOrigin::Put,
+            ReloadCause::Keys => self.live.status().origin.clone(),
         };
         match cause {
-            Cause::Files | Cause::Signal | Cause::Reload | Cause::ReloadElsewhere => {
-                self.put_over = None;
+            ReloadCause::Files
+            | ReloadCause::Signal
+            | ReloadCause::Reload
+            | ReloadCause::ReloadAtPeer => {
+                self.files_when_put = None;
             }
-            Cause::Put | Cause::PutElsewhere => self.put_over = Some(self.files.found.clone()),
-            Cause::Keys => {}
+            ReloadCause::Put | ReloadCause::PutAtPeer => {
+                self.files_when_put = Some(self.files_input.content.clone())
+            }
+            ReloadCause::Keys => {}
         }
         let now = self.gatekeeper.now();
-        let changes = self.live.in_step(|| {
+        let changes = self.live.with_change_lock(|| {
             let changes = self.gatekeeper.replace(rules);
             self.live.update(|status| {
                 status.version += 1;
@@ -313,18 +325,23 @@ impl Reloader {
         self.gatekeeper.limiter().store().forget_refusals();
         self.retry_overrides();
         self.retire(old);
-        self.tried.clone_from(&made_of.named);
-        self.in_force = made_of;
+        self.tried_named_files.clone_from(&made_of.named_files);
+        self.input_in_force = made_of;
         let version = self.live.status().version;
-        self.tell_of(&changes, diagnostics, (version, cause));
-        Reloaded::Loaded { version, changes, warnings: text_of(diagnostics) }
+        self.log_loaded(&changes, diagnostics, (version, cause));
+        ReloadOutcome::Loaded { version, changes, warnings: text_of(diagnostics) }
     }
 
-    fn tell_of(&self, changes: &Changes, found: &Diagnostics, (version, cause): (u64, Cause)) {
+    fn log_loaded(
+        &self,
+        changes: &Changes,
+        found: &Diagnostics,
+        (version, cause): (u64, ReloadCause),
+    ) {
         let warnings = found.count(Severity::Warning);
         let counts = [changes.added.len(), changes.removed.len(), changes.changed.len()];
         let fresh = changes.fresh.join(", ");
-        let mut fields: Vec<Field<'_>> = vec![
+        let mut fields: Vec<LogField<'_>> = vec![
             ("version", &version),
             ("cause", &cause),
             ("added", &counts[0]),
@@ -343,16 +360,17 @@ impl Reloader {
         log_warnings(found, &self.logs);
     }
 
-    fn refuse(&self, diagnostics: &Diagnostics, cause: Cause) -> Reloaded {
+    fn refuse(&self, diagnostics: &Diagnostics, cause: ReloadCause) -> ReloadOutcome {
         let errors = diagnostics.count(Severity::Error);
         let text = text_of(diagnostics);
-        let failed = Failed { at: self.gatekeeper.now(), cause, errors, diagnostics: text.clone() };
+        let failed =
+            FailedReload { at: self.gatekeeper.now(), cause, errors, diagnostics: text.clone() };
         self.live.update(|status| {
             status.failures += 1;
             *status.failure_mut(cause) = Some(failed);
         });
         let version = self.live.status().version;
-        let mut fields: Vec<Field<'_>> = vec![("version", &version), ("cause", &cause)];
+        let mut fields: Vec<LogField<'_>> = vec![("version", &version), ("cause", &cause)];
         let first = diagnostics.iter().find(|one| one.severity == Severity::Error);
         let place = first.map(|first| match first.span() {
             Some(span) => format!("{}:{}:{}", first.file, span.line, span.column),
@@ -364,35 +382,35 @@ impl Reloader {
         }
         fields.push(("errors", &errors));
         self.logs.error("the new rules are wrong, the old ones stay in force", &fields);
-        Reloaded::Refused { diagnostics: text, errors }
+        ReloadOutcome::Refused { diagnostics: text, errors }
     }
 
     /// What is there is in force already.
-    fn unchanged(&self, cause: Cause) -> Reloaded {
+    fn unchanged(&self, cause: ReloadCause) -> ReloadOutcome {
         let version = self.live.status().version;
-        let mut is_news = cause.is_asked();
+        let mut is_news = cause.is_requested();
         self.live.update(|status| {
             is_news |= status.failure_mut(cause).take().is_some();
             status.keys_failed = None;
             status.unchanged += u64::from(is_news);
         });
         if is_news {
-            let fields: [Field<'_>; 2] = [("version", &version), ("cause", &cause)];
+            let fields: [LogField<'_>; 2] = [("version", &version), ("cause", &cause)];
             self.logs.info("the rules are the ones in force", &fields);
         }
-        Reloaded::Unchanged { version }
+        ReloadOutcome::Unchanged { version }
     }
 
     /// Nothing is wrong with the files any more, but something else was put.
-    fn right_again(&self) -> Reloaded {
+    fn files_right_again(&self) -> ReloadOutcome {
         let version = self.live.status().version;
         let mut failed = None;
         self.live.update(|status| failed = status.failed.take());
         if failed.is_some() {
-            let fields: [Field<'_>; 1] = [("version", &version)];
+            let fields: [LogField<'_>; 1] = [("version", &version)];
             self.logs.info("the rules files are right again, what was put stays in force", &fields);
         }
-        Reloaded::Unchanged { version }
+        ReloadOutcome::Unchanged { version }
     }
 
     /// Keeps old rules until nobody uses them.
@@ -405,28 +423,28 @@ impl Reloader {
 
     /// Watches over the files that rules name, also if these are wrong. They were read before anybody
     /// watched over them, so that they are looked at once more.
-    fn follow_named(&mut self) {
-        let named = self.files.named.iter().chain(&self.in_force.named);
-        if self.watch.also(named.map(|file| file.path().into()).collect()) {
-            self.follow();
+    fn watch_named_files(&mut self) {
+        let named = self.files_input.named_files.iter().chain(&self.input_in_force.named_files);
+        if self.watch.set_named_files(named.map(|file| file.path().into()).collect()) {
+            self.watch_files();
             if self.watch.look_every().is_some() {
-                self.hint(Hint::Written, self.gatekeeper.now());
+                self.hint(ReloadHint::Written, self.gatekeeper.now());
             }
         }
     }
 
     /// Asks for events from where the files are today.
-    fn follow(&mut self) {
+    fn watch_files(&mut self) {
         let watching = self.watch.follow();
         if self.live.status().watching == watching {
             return;
         }
         let now = self.gatekeeper.now();
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
-        if let Watching::Polling(reason) = &watching {
-            let fields: [Field<'_>; 1] = [("reason", reason)];
+        if let WatchMethod::Polling(reason) = &watching {
+            let fields: [LogField<'_>; 1] = [("reason", reason)];
             let event = "rules files are looked at every second, not watched";
-            match self.from.watch.mode {
+            match self.source.watch.mode {
                 WatchMode::Poll => self.logs.info(event, &fields),
                 WatchMode::Events | WatchMode::Off => self.logs.warn(event, &fields),
             }

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, Waker};
 
 use tollgate::{Clock, Limiter, MemoryStore, SystemClock, Wait};
-use tollgate_redis::control::{OVERRIDES_MAX, SharedOverride, SharedRules};
-use tollgate_rules::{Compiled, Source};
+use tollgate_redis::instances::{OVERRIDES_MAX, SharedOverride, SharedRules};
+use tollgate_rules::{Compilation, Source};
 
-use super::origin::{Found, MadeOf, RulesFrom};
-use super::prints::Prints;
-use super::watch::HowToWatch;
+use super::file_fingerprints::FileFingerprints;
+use super::origin::{RulesContent, RulesInput, RulesSource};
+use super::watch::WatchSettings;
 use super::*;
 use crate::store::ServerStore;
 use crate::telemetry::LogFormat;
 
 /// Live rules that are read from a file.
-struct Run {
+struct LiveRulesRun {
     directory: tempfile::TempDir,
-    gatekeeper: Arc<Gatekeeper>,
+    gatekeeper: Arc<ServerGatekeeper>,
     live: LiveRules,
 }
 
@@ -38,41 +38,49 @@ fn secret(number: u32) -> String {
 }
 
 /// Rules from a file with this text.
-fn first(directory: &Path, text: &str) -> (Arc<Gatekeeper>, First, Logs) {
+fn first(directory: &Path, text: &str) -> (Arc<ServerGatekeeper>, InitialRules, Logs) {
     let path = directory.join("rules.yaml");
     fs::write(&path, text).unwrap();
-    let watch = HowToWatch { mode: WatchMode::Off, look_every: Wait::from_micros(5_000_000) };
-    let from = RulesFrom { paths: vec![path], limit: None, watch, stores: None };
-    let (prints, found) = (Prints::of(&from.paths), from.read());
-    let Compiled { rules, diagnostics, named } = from.compile(&found);
+    let watch = WatchSettings { mode: WatchMode::Off, look_every: Wait::from_micros(5_000_000) };
+    let from = RulesSource { paths: vec![path], limit: None, watch, stores: None };
+    let (prints, found) = (FileFingerprints::of(&from.paths), from.read());
+    let Compilation { rules, diagnostics, named_files: named } = from.compile(&found);
     let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
-    let gatekeeper = Arc::new(Gatekeeper::new(
+    let gatekeeper = Arc::new(ServerGatekeeper::new(
         rules,
         Limiter::new(ServerStore::Memory(Box::new(MemoryStore::new(100))), SystemClock),
     ));
     let logs = Logs::to_stderr(LogFormat::Text, 1_024);
-    (gatekeeper, First { from, made_of: MadeOf { found, named }, prints }, logs)
+    (
+        gatekeeper,
+        InitialRules {
+            source: from,
+            input: RulesInput { content: found, named_files: named },
+            fingerprints: prints,
+        },
+        logs,
+    )
 }
 
 /// The limit of the only rule.
-fn limit_of(rules: &Version) -> String {
+fn limit_of(rules: &RulesVersion) -> String {
     rules.rules().next().expect("a rule").limits.plain()[0].text.to_string()
 }
 
-impl Run {
-    fn start() -> Run {
+impl LiveRulesRun {
+    fn start() -> LiveRulesRun {
         let directory = tempfile::tempdir().unwrap();
         let (gatekeeper, first, logs) = first(directory.path(), &rules("1/hour"));
         let beside = Default::default();
         let live = LiveRules::start(gatekeeper.clone(), first, beside, logs).unwrap();
-        Run { directory, gatekeeper, live }
+        LiveRulesRun { directory, gatekeeper, live }
     }
 
     fn path(&self) -> PathBuf {
         self.directory.path().join("rules.yaml")
     }
 
-    fn put(&self, text: &str) -> Reloaded {
+    fn put(&self, text: &str) -> ReloadOutcome {
         wait(self.live.put(Bytes::copy_from_slice(text.as_bytes())))
     }
 
@@ -85,34 +93,37 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-fn version_of(reloaded: &Reloaded) -> (&'static str, u64) {
+fn version_of(reloaded: &ReloadOutcome) -> (&'static str, u64) {
     match reloaded {
-        Reloaded::Loaded { version, .. } => ("loaded", *version),
-        Reloaded::Unchanged { version } => ("unchanged", *version),
-        Reloaded::Refused { errors, .. } => ("refused", *errors as u64),
-        Reloaded::Unable(why) => panic!("{why}"),
+        ReloadOutcome::Loaded { version, .. } => ("loaded", *version),
+        ReloadOutcome::Unchanged { version } => ("unchanged", *version),
+        ReloadOutcome::Refused { errors, .. } => ("refused", *errors as u64),
+        ReloadOutcome::Unable(why) => panic!("{why}"),
     }
 }
 
 #[test]
 fn a_text_that_was_put_stays_until_somebody_asks_for_the_files() {
-    let run = Run::start();
-    assert_eq!(run.live.status().origin, Origin::Files(vec![run.path()]));
+    let run = LiveRulesRun::start();
+    assert_eq!(run.live.status().origin, RulesOrigin::Files(vec![run.path()]));
     assert_eq!(version_of(&wait(run.live.reload())), ("unchanged", 1));
     assert_eq!(version_of(&run.put(&rules("2/hour"))), ("loaded", 2));
-    assert_eq!((run.in_force(), run.live.status().origin.clone()), ("2/hour".into(), Origin::Put));
+    assert_eq!(
+        (run.in_force(), run.live.status().origin.clone()),
+        ("2/hour".into(), RulesOrigin::Put)
+    );
     assert_eq!(version_of(&run.put(&rules("2/hour"))), ("unchanged", 2));
     assert_eq!(fs::read_to_string(run.path()).unwrap(), rules("1/hour"), "no file is written");
     assert_eq!(version_of(&wait(run.live.reload())), ("loaded", 3));
     assert_eq!(run.in_force(), "1/hour");
-    assert_eq!(run.live.status().origin, Origin::Files(vec![run.path()]));
+    assert_eq!(run.live.status().origin, RulesOrigin::Files(vec![run.path()]));
     let status = run.live.status();
     assert_eq!((status.version, status.loads, status.failures, status.unchanged), (3, 2, 0, 2));
 }
 
 #[test]
 fn wrong_rules_are_told_of_and_replace_nothing() {
-    let run = Run::start();
+    let run = LiveRulesRun::start();
     let rows: [(&[u8], usize, &str); 4] = [
         (b"rules: [{ name: api, key: '{user}', limit: [1/s] }]", 1, "--> PUT /api/rules:1:"),
         (b"rules: [", 1, "--> PUT /api/rules:1:"),
@@ -120,7 +131,7 @@ fn wrong_rules_are_told_of_and_replace_nothing() {
         (b"a\0\0", 1, "this is a binary file"),
     ];
     for (attempt, (text, count, place)) in rows.into_iter().enumerate() {
-        let Reloaded::Refused { diagnostics, errors } =
+        let ReloadOutcome::Refused { diagnostics, errors } =
             wait(run.live.put(Bytes::from_static(text)))
         else {
             panic!("{} is right", String::from_utf8_lossy(text))
@@ -132,7 +143,7 @@ fn wrong_rules_are_told_of_and_replace_nothing() {
         assert!(status.files_are_right(), "a text that was put says nothing about files");
         assert_eq!(
             (failed.cause, failed.errors, &failed.diagnostics),
-            (Cause::Put, count, &diagnostics)
+            (ReloadCause::Put, count, &diagnostics)
         );
         assert_eq!((status.version, status.failures), (1, attempt as u64 + 1));
         assert!(failed.at >= status.loaded_at);
@@ -140,7 +151,10 @@ fn wrong_rules_are_told_of_and_replace_nothing() {
     }
     fs::write(run.path(), "rules: 5").unwrap();
     assert_eq!(version_of(&wait(run.live.reload())).0, "refused");
-    assert_eq!(run.live.status().failed.as_ref().map(|failed| failed.cause), Some(Cause::Reload));
+    assert_eq!(
+        run.live.status().failed.as_ref().map(|failed| failed.cause),
+        Some(ReloadCause::Reload)
+    );
     fs::write(run.path(), rules("1/hour")).unwrap();
     assert_eq!(version_of(&wait(run.live.reload())), ("unchanged", 1));
     assert!(run.live.status().failed.is_none(), "mended");
@@ -154,11 +168,13 @@ fn wrong_rules_are_told_of_and_replace_nothing() {
 
 #[test]
 fn what_is_kept_of_a_failure_is_bounded() {
-    let run = Run::start();
+    let run = LiveRulesRun::start();
     let wrong = "ü".repeat(400);
     let rule = |n| format!("  - {{ name: r{n}, key: '{{user}}', limits: [{wrong}] }}\n");
     let text = format!("rules:\n{}", (0..2_000).map(rule).collect::<String>());
-    let Reloaded::Refused { diagnostics, errors } = run.put(&text) else { panic!("it is right") };
+    let ReloadOutcome::Refused { diagnostics, errors } = run.put(&text) else {
+        panic!("it is right")
+    };
     assert_eq!(errors, 2_000);
     assert!(diagnostics.len() > 60 << 10, "the bound was not reached: {}", diagnostics.len());
     assert!(diagnostics.len() < (64 << 10) + 100, "{}", diagnostics.len());
@@ -167,13 +183,13 @@ fn what_is_kept_of_a_failure_is_bounded() {
 
 #[test]
 fn hints_and_questions_are_bounded() {
-    let (live, inbox) = LiveRules::new(Origin::Demo, SystemClock.now());
+    let (live, inbox) = LiveRules::new(RulesOrigin::Demo, SystemClock.now());
     for _ in 0..100 {
-        live.hang_up();
-        live.hint(Hint::Written);
+        live.hint_sighup();
+        live.hint(ReloadHint::Written);
     }
     assert_eq!(inbox.try_iter().count(), 2, "a hundred of one kind are one");
-    assert!(live.take_hints().eq([Hint::Written, Hint::Signal]));
+    assert!(live.take_hints().eq([ReloadHint::Written, ReloadHint::Signal]));
     assert!(live.take_hints().eq([]));
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(live.reload())).collect();
@@ -181,17 +197,17 @@ fn hints_and_questions_are_bounded() {
         assert!(question.as_mut().poll(&mut context).is_pending());
     }
     let one_more = Box::pin(live.reload()).as_mut().poll(&mut context);
-    assert!(matches!(one_more, Poll::Ready(Reloaded::Unable(BUSY))), "{one_more:?}");
-    live.hint(Hint::Renamed);
-    assert!(live.take_hints().eq([Hint::Renamed]), "a hint needs no room");
+    assert!(matches!(one_more, Poll::Ready(ReloadOutcome::Unable(BUSY))), "{one_more:?}");
+    live.hint(ReloadHint::Renamed);
+    assert!(live.take_hints().eq([ReloadHint::Renamed]), "a hint needs no room");
     drop(inbox);
     let nobody = Box::pin(live.reload()).as_mut().poll(&mut context);
-    assert!(matches!(nobody, Poll::Ready(Reloaded::Unable(ENDED))), "{nobody:?}");
+    assert!(matches!(nobody, Poll::Ready(ReloadOutcome::Unable(ENDED))), "{nobody:?}");
 }
 
 #[test]
 fn the_same_bytes_are_no_change() {
-    let run = Run::start();
+    let run = LiveRulesRun::start();
     let same = |path: &Path| fs::write(path, rules("1/hour")).unwrap();
     same(&run.path());
     for _ in 0..3 {
@@ -205,33 +221,33 @@ fn the_same_bytes_are_no_change() {
 }
 
 /// Something that happens.
-enum Act {
+enum RulesEvent {
     /// The rules file is written.
     Rules(String),
     /// The keys file is written.
     Keys(String),
     /// The rules are read for this reason.
-    Read(Cause),
+    Read(ReloadCause),
     Put(String),
 }
 
-use Act::{Keys, Put, Read};
+use RulesEvent::{Keys, Put, Read};
 
 /// What comes of reading: the outcome with its version or errors; what is in force, by its limit and
 /// origin; and which failures the status has.
-type Then = ((&'static str, u64), (&'static str, &'static str), &'static [&'static str]);
+type ExpectedReload = ((&'static str, u64), (&'static str, &'static str), &'static [&'static str]);
 
 /// Acts, and what comes of those after which something is read.
-fn play(text: &str, acts: Vec<(Act, Option<Then>)>) {
+fn play(text: &str, acts: Vec<(RulesEvent, Option<ExpectedReload>)>) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("keys"), secret(1)).unwrap();
     let (gatekeeper, first, logs) = first(directory.path(), text);
-    let (live, _inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
+    let (live, _inbox) = LiveRules::new(first.source.origin(), gatekeeper.now());
     let mut reloader = Reloader::new(gatekeeper.clone(), first, live.clone(), logs);
     for (number, (act, then)) in acts.into_iter().enumerate() {
         let outcome = match act {
-            Act::Rules(text) => {
+            RulesEvent::Rules(text) => {
                 fs::write(path("rules.yaml"), text).unwrap();
                 continue;
             }
@@ -248,7 +264,7 @@ fn play(text: &str, acts: Vec<(Act, Option<Then>)>) {
         };
         let status = live.status();
         let origin = match status.origin {
-            Origin::Files(_) => "files",
+            RulesOrigin::Files(_) => "files",
             _ => "put",
         };
         let failures = [
@@ -272,16 +288,16 @@ fn what_was_put_ends_with_the_text_it_was_put_over() {
     let rows = vec![
         (Put(rules("2/hour")), Some((("loaded", 2), put, &[][..]))),
         // Broken and mended is not changed.
-        (Act::Rules("rules: [".into()), None),
-        (Read(Cause::Files), Some((("refused", 1), put, &["failed"]))),
-        (Act::Rules(rules("1/hour")), None),
-        (Read(Cause::Files), Some((("unchanged", 2), put, &[]))),
+        (RulesEvent::Rules("rules: [".into()), None),
+        (Read(ReloadCause::Files), Some((("refused", 1), put, &["failed"]))),
+        (RulesEvent::Rules(rules("1/hour")), None),
+        (Read(ReloadCause::Files), Some((("unchanged", 2), put, &[]))),
         // Changed is changed, also if it was wrong at first.
         (Keys(String::new()), None),
-        (Act::Rules(keyed("3/hour")), None),
-        (Read(Cause::Files), Some((("refused", 1), put, &["failed"]))),
+        (RulesEvent::Rules(keyed("3/hour")), None),
+        (Read(ReloadCause::Files), Some((("refused", 1), put, &["failed"]))),
         (Keys(secret(1)), None),
-        (Read(Cause::Files), Some((("loaded", 3), ("3/hour", "files"), &[]))),
+        (Read(ReloadCause::Files), Some((("loaded", 3), ("3/hour", "files"), &[]))),
     ];
     play(&rules("1/hour"), rows);
 }
@@ -294,21 +310,21 @@ fn what_was_put_stays_when_keys_change() {
     let rows = vec![
         // It stands beside the rules file, and so do its keys.
         (Put(keyed("2/hour")), Some((loaded(2), put, &[][..]))),
-        (Read(Cause::Files), Some((same(2), put, &[]))),
+        (Read(ReloadCause::Files), Some((same(2), put, &[]))),
         (Put(keyed("2/hour")), Some((same(2), put, &[]))),
         (Keys(secret(2)), None),
-        (Read(Cause::Files), Some((same(2), put, &[]))),
+        (Read(ReloadCause::Files), Some((same(2), put, &[]))),
         (Put(keyed("2/hour")), Some((same(3), put, &[]))),
         (Keys("short".into()), None),
-        (Read(Cause::Files), Some((same(3), put, &["keys_failed"]))),
-        (Read(Cause::Files), Some((same(3), put, &["keys_failed"]))),
+        (Read(ReloadCause::Files), Some((same(3), put, &["keys_failed"]))),
+        (Read(ReloadCause::Files), Some((same(3), put, &["keys_failed"]))),
         (Put(keyed("2/hour")), Some((("refused", 1), put, &["put_failed", "keys_failed"]))),
         (Keys(secret(2)), None),
-        (Read(Cause::Files), Some((same(3), put, &["put_failed"]))),
+        (Read(ReloadCause::Files), Some((same(3), put, &["put_failed"]))),
         (Keys(secret(3)), None),
         (Put(keyed("2/hour")), Some((loaded(4), put, &[]))),
-        (Act::Rules(rules("3/hour")), None),
-        (Read(Cause::Files), Some((loaded(5), ("3/hour", "files"), &[]))),
+        (RulesEvent::Rules(rules("3/hour")), None),
+        (Read(ReloadCause::Files), Some((loaded(5), ("3/hour", "files"), &[]))),
     ];
     play(&rules("1/hour"), rows);
 }
@@ -321,13 +337,13 @@ fn keys_that_both_the_files_and_the_put_name_undo_nothing() {
     let rows = vec![
         (Put(keyed("2/hour")), Some((("loaded", 2), put, &[][..]))),
         (Keys(secret(2)), None),
-        (Read(Cause::Files), Some((same(2), put, &[]))),
+        (Read(ReloadCause::Files), Some((same(2), put, &[]))),
         (Put(keyed("2/hour")), Some((same(3), put, &[]))),
         (Keys("short".into()), None),
-        (Read(Cause::Files), Some((wrong, put, &["failed", "keys_failed"]))),
+        (Read(ReloadCause::Files), Some((wrong, put, &["failed", "keys_failed"]))),
         (Keys(secret(2)), None),
-        (Read(Cause::Files), Some((same(3), put, &[]))),
-        (Read(Cause::Reload), Some((("loaded", 4), files, &[]))),
+        (Read(ReloadCause::Files), Some((same(3), put, &[]))),
+        (Read(ReloadCause::Reload), Some((("loaded", 4), files, &[]))),
     ];
     play(&keyed("1/hour"), rows);
 }
@@ -339,34 +355,34 @@ fn keys_are_wrong_until_they_are_mended() {
     let wrong = ("refused", 1);
     let rows = vec![
         (Keys("short".into()), None),
-        (Read(Cause::Files), Some((wrong, old, &["failed"][..]))),
+        (Read(ReloadCause::Files), Some((wrong, old, &["failed"][..]))),
         // Nobody asked, and it has been said.
-        (Read(Cause::Files), Some((same(1), old, &["failed"]))),
-        (Read(Cause::Reload), Some((wrong, old, &["failed"]))),
-        (Read(Cause::Reload), Some((wrong, old, &["failed"]))),
+        (Read(ReloadCause::Files), Some((same(1), old, &["failed"]))),
+        (Read(ReloadCause::Reload), Some((wrong, old, &["failed"]))),
+        (Read(ReloadCause::Reload), Some((wrong, old, &["failed"]))),
         (Keys(secret(1)), None),
-        (Read(Cause::Files), Some((same(1), old, &[]))),
+        (Read(ReloadCause::Files), Some((same(1), old, &[]))),
         // First the rules, then the keys.
         (Keys(String::new()), None),
-        (Act::Rules(keyed("2/hour")), None),
-        (Read(Cause::Files), Some((wrong, old, &["failed", "keys_failed"]))),
+        (RulesEvent::Rules(keyed("2/hour")), None),
+        (Read(ReloadCause::Files), Some((wrong, old, &["failed", "keys_failed"]))),
         (Keys(secret(2)), None),
-        (Read(Cause::Files), Some((("loaded", 2), new, &[]))),
+        (Read(ReloadCause::Files), Some((("loaded", 2), new, &[]))),
         // New keys count although somebody has spoilt the rules.
-        (Act::Rules("rules: 5".into()), None),
-        (Read(Cause::Files), Some((wrong, new, &["failed"]))),
+        (RulesEvent::Rules("rules: 5".into()), None),
+        (Read(ReloadCause::Files), Some((wrong, new, &["failed"]))),
         (Keys(secret(3)), None),
-        (Read(Cause::Files), Some((same(2), new, &["failed"]))),
-        (Act::Rules(keyed("2/hour")), None),
-        (Read(Cause::Files), Some((same(3), new, &[]))),
+        (Read(ReloadCause::Files), Some((same(2), new, &["failed"]))),
+        (RulesEvent::Rules(keyed("2/hour")), None),
+        (Read(ReloadCause::Files), Some((same(3), new, &[]))),
     ];
     play(&keyed("1/hour"), rows);
 }
 
 #[test]
 fn a_hint_says_where_keys_are_looked_for() {
-    let run = Run::start();
-    let Reloaded::Refused { diagnostics, .. } = run.put(&keyed("1/hour")) else {
+    let run = LiveRulesRun::start();
+    let ReloadOutcome::Refused { diagnostics, .. } = run.put(&keyed("1/hour")) else {
         panic!("no keys")
     };
     let folder = run.directory.path().display();
@@ -377,23 +393,23 @@ fn a_hint_says_where_keys_are_looked_for() {
 fn a_bug_is_seen_and_is_not_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let (gatekeeper, first, logs) = first(directory.path(), &rules("1/hour"));
-    let (live, _inbox) = LiveRules::new(first.from.origin(), gatekeeper.now());
+    let (live, _inbox) = LiveRules::new(first.source.origin(), gatekeeper.now());
     let mut reloader = Reloader::new(gatekeeper, first, live.clone(), logs);
-    reloader.go_on(|_| panic!("a belief was wrong"));
+    reloader.catch_bug(|_| panic!("a belief was wrong"));
     let status = live.status();
     assert!(status.failed.as_ref().is_some_and(|failed| failed.diagnostics.contains(BUG)));
-    reloader.go_on(|this| drop(this.reload(Cause::Signal)));
+    reloader.catch_bug(|this| drop(this.reload(ReloadCause::Signal)));
     assert!(live.status().files_are_right());
 }
 
 #[test]
 fn a_version_is_never_seen_with_the_rules_of_another() {
     const LAST: u64 = 300;
-    let run = Run::start();
+    let run = LiveRulesRun::start();
     let (live, gatekeeper) = (run.live.clone(), run.gatekeeper.clone());
     let looking = std::thread::spawn(move || {
         loop {
-            let (status, rules) = live.rules_of(&gatekeeper);
+            let (status, rules) = live.status_and_rules(&gatekeeper);
             assert_eq!(limit_of(&rules), format!("{}/hour", status.version));
             if status.version == LAST {
                 break;
@@ -406,14 +422,14 @@ fn a_version_is_never_seen_with_the_rules_of_another() {
     looking.join().expect("every version was seen with its rules");
 }
 
-fn told(id: u64, rule: &str, gone: bool) -> SharedOverride {
+fn peer_override(id: u64, rule: &str, gone: bool) -> SharedOverride {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&id.to_le_bytes());
     let text = format!(r#"{{"rule":"{rule}","key":"user={id}","set":["5/hour"]}}"#);
-    SharedOverride { id: bytes, text: text.into(), gone }
+    SharedOverride { id: bytes, text: text.into(), removed: gone }
 }
 
-impl Run {
+impl LiveRulesRun {
     /// The same without reading the files, which would end what was put.
     fn listen_quietly(&self) {
         // Nothing that can be put: it is refused, and the thread looks after that.
@@ -431,10 +447,13 @@ impl Run {
 
 #[test]
 fn an_override_of_a_rule_that_only_others_have_waits_for_it() {
-    let run = Run::start();
-    run.live.hear_overrides(vec![told(1, "later", false), told(2, "api", false)]);
-    run.live.hear_overrides(vec![told(3, "later", false), told(4, "api", false)]);
-    run.live.hear_overrides(vec![told(3, "later", true), told(4, "api", true)]);
+    let run = LiveRulesRun::start();
+    run.live
+        .receive_overrides(vec![peer_override(1, "later", false), peer_override(2, "api", false)]);
+    run.live
+        .receive_overrides(vec![peer_override(3, "later", false), peer_override(4, "api", false)]);
+    run.live
+        .receive_overrides(vec![peer_override(3, "later", true), peer_override(4, "api", true)]);
     run.listen();
     assert_eq!(run.gatekeeper.overrides().len(), 1, "of the rule that there is");
     fs::write(run.path(), rules("1/hour").replace("api", "later")).unwrap();
@@ -443,19 +462,19 @@ fn an_override_of_a_rule_that_only_others_have_waits_for_it() {
     let mut named: Vec<String> = rules_of();
     named.sort();
     assert_eq!(named, ["api", "later"], "one that was taken back waits no more");
-    run.live.hear_overrides(vec![told(1, "later", true)]);
+    run.live.receive_overrides(vec![peer_override(1, "later", true)]);
     run.listen();
     assert_eq!(rules_of(), ["api"]);
 }
 
 #[test]
 fn what_others_tell_is_bounded() {
-    let run = Run::start();
+    let run = LiveRulesRun::start();
     // Of a rule that there is not: all of them wait, as far as there is room.
     for chunk in 0..5 {
         let first = chunk * 5_000;
-        let told = (first..first + 5_000).map(|id| told(id, "later", false));
-        run.live.hear_overrides(told.collect());
+        let told = (first..first + 5_000).map(|id| peer_override(id, "later", false));
+        run.live.receive_overrides(told.collect());
     }
     run.listen();
     fs::write(run.path(), rules("1/hour").replace("api", "later")).unwrap();
@@ -465,22 +484,22 @@ fn what_others_tell_is_bounded() {
 
 #[test]
 fn rules_that_others_put_hold_for_the_same_files_only() {
-    let run = Run::start();
+    let run = LiveRulesRun::start();
     let put = |text: &str, over: &str| {
         let (text, over) = (text.into(), over.into());
-        run.live.hear_rules(Some(SharedRules { text, over, version: 1 }));
+        run.live.receive_rules(Some(SharedRules { text, replaced_fingerprint: over, version: 1 }));
         run.listen_quietly();
     };
     put(&rules("7/hour"), "another fingerprint");
     assert_eq!(run.in_force(), "1/hour");
-    let files = Found::Texts(vec![Source::from_text("any", &rules("1/hour"))]);
-    let over = elsewhere::fingerprint(&files).unwrap();
+    let files = RulesContent::Texts(vec![Source::from_text("any", &rules("1/hour"))]);
+    let over = peer_changes::content_fingerprint(&files).unwrap();
     put(&rules("7/hour"), &over);
     assert_eq!(run.in_force(), "7/hour");
-    assert_eq!(run.live.status().origin, Origin::Put);
+    assert_eq!(run.live.status().origin, RulesOrigin::Put);
     put("nonsense", &over);
     assert_eq!(run.in_force(), "7/hour", "what is wrong replaces nothing");
-    run.live.hear_rules(None);
+    run.live.receive_rules(None);
     run.listen_quietly();
     assert_eq!(run.in_force(), "1/hour");
 }

@@ -10,9 +10,9 @@ use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tollgate::Wait;
 
-use super::places::Places;
-use super::prints::Prints;
-use super::{Hint, Watching, mounts};
+use super::file_fingerprints::FileFingerprints;
+use super::watched_paths::WatchedPaths;
+use super::{ReloadHint, WatchMethod, mounts};
 
 /// Between two looks while the system does not tell of changes.
 const POLL_EVERY: Wait = Wait::from_micros(1_000_000);
@@ -35,21 +35,21 @@ pub(crate) enum WatchMode {
 
 /// What the settings say about watching.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HowToWatch {
+pub(super) struct WatchSettings {
     pub(super) mode: WatchMode,
     /// Between two looks while the system tells of changes.
     pub(super) look_every: Wait,
 }
 
 /// Tells of changes in directories, as the system does.
-pub(super) trait Teller: Send {
+pub(super) trait FileWatcher: Send {
     fn watch(&mut self, directory: &Path) -> notify::Result<()>;
     fn unwatch(&mut self, directory: &Path);
 }
 
-impl Teller for RecommendedWatcher {
+impl FileWatcher for RecommendedWatcher {
     fn watch(&mut self, directory: &Path) -> notify::Result<()> {
-        if let Some(kind) = mounts::without_events(directory) {
+        if let Some(kind) = mounts::kind_without_events(directory) {
             let reason = format!("a file system of the kind {kind} does not tell of all changes");
             return Err(notify::Error::generic(&reason));
         }
@@ -63,17 +63,19 @@ impl Teller for RecommendedWatcher {
 }
 
 /// Makes a teller that calls back when something has happened that matters.
-pub(super) type MakeTeller =
-    Box<dyn Fn(Arc<ArcSwap<Places>>) -> notify::Result<Box<dyn Teller>> + Send>;
+pub(super) type MakeFileWatcher =
+    Box<dyn Fn(Arc<ArcSwap<WatchedPaths>>) -> notify::Result<Box<dyn FileWatcher>> + Send>;
 
 /// The system's teller.
-pub(super) fn of_the_system(hint: impl Fn(Hint) + Clone + Send + 'static) -> MakeTeller {
+pub(super) fn system_watcher(
+    hint: impl Fn(ReloadHint) + Clone + Send + 'static,
+) -> MakeFileWatcher {
     Box::new(move |places| {
         let hint = hint.clone();
         let tell = move |event: notify::Result<Event>| {
             // An error may mean that events were lost: look.
             if let Some(found) =
-                event.map_or(Some(Hint::Written), |event| hint_in(&event, &places.load()))
+                event.map_or(Some(ReloadHint::Written), |event| hint_in(&event, &places.load()))
             {
                 hint(found);
             }
@@ -84,114 +86,117 @@ pub(super) fn of_the_system(hint: impl Fn(Hint) + Clone + Send + 'static) -> Mak
 
 /// What an event means. Reading, our own included, changes nothing; nor does what happens to other
 /// files.
-fn hint_in(event: &Event, places: &Places) -> Option<Hint> {
+fn hint_in(event: &Event, places: &WatchedPaths) -> Option<ReloadHint> {
     if event.need_rescan() || event.paths.is_empty() {
-        return Some(Hint::Written);
+        return Some(ReloadHint::Written);
     }
-    let concerned = |path: &PathBuf| places.concern(path);
+    let concerned = |path: &PathBuf| places.matters(path);
     let any = event.paths.iter().any(concerned);
     match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) if any => Some(Hint::Written),
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) if any => Some(ReloadHint::Written),
         EventKind::Access(_) => None,
         EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
             if event.paths.last().is_some_and(concerned) =>
         {
-            Some(Hint::Renamed)
+            Some(ReloadHint::Renamed)
         }
-        _ => any.then_some(Hint::Written),
+        _ => any.then_some(ReloadHint::Written),
     }
 }
 
 /// Watches over some paths.
-pub(super) struct Watch {
+pub(super) struct RulesWatch {
     paths: Vec<PathBuf>,
     /// Files that rules name. Bound: those of the rules in force and of the last found, one each.
-    also: BTreeSet<PathBuf>,
-    how: HowToWatch,
-    make: MakeTeller,
-    teller: Option<Box<dyn Teller>>,
-    places: Arc<ArcSwap<Places>>,
+    named_files: BTreeSet<PathBuf>,
+    settings: WatchSettings,
+    make_watcher: MakeFileWatcher,
+    watcher: Option<Box<dyn FileWatcher>>,
+    watched_paths: Arc<ArcSwap<WatchedPaths>>,
     /// Directories that events are asked of, and which ones these are: a directory may be replaced
     /// by another of the same name. Bound: `DIRECTORIES_MAX`.
-    watched: BTreeMap<PathBuf, Prints>,
-    prints: Prints,
+    watched: BTreeMap<PathBuf, FileFingerprints>,
+    fingerprints: FileFingerprints,
     /// Two changes within one tick of the file system's clock look like one: a change is looked at
     /// twice.
     look_again: bool,
 }
 
-impl Watch {
-    /// Over these paths; `prints` is how they were when they were read.
+impl RulesWatch {
+    /// Over these paths; `fingerprints` is how they were when they were read.
     pub(super) fn new(
         paths: Vec<PathBuf>,
-        how: HowToWatch,
-        prints: Prints,
-        make: MakeTeller,
-    ) -> Watch {
-        Watch {
+        how: WatchSettings,
+        prints: FileFingerprints,
+        make: MakeFileWatcher,
+    ) -> RulesWatch {
+        RulesWatch {
             paths,
-            also: BTreeSet::new(),
-            how,
-            make,
-            teller: None,
-            places: Arc::default(),
+            named_files: BTreeSet::new(),
+            settings: how,
+            make_watcher: make,
+            watcher: None,
+            watched_paths: Arc::default(),
             watched: BTreeMap::new(),
-            prints,
+            fingerprints: prints,
             look_again: false,
         }
     }
 
     /// Watches over other files, in place of the last such ones; whether some are new.
-    pub(super) fn also(&mut self, files: BTreeSet<PathBuf>) -> bool {
-        let is_new = !files.is_subset(&self.also);
-        self.also = files;
+    pub(super) fn set_named_files(&mut self, files: BTreeSet<PathBuf>) -> bool {
+        let is_new = !files.is_subset(&self.named_files);
+        self.named_files = files;
         is_new
     }
 
     /// Without files there is nothing to notice.
     fn mode(&self) -> WatchMode {
-        let any = !self.paths.is_empty() || !self.also.is_empty();
-        if any { self.how.mode } else { WatchMode::Off }
+        let any = !self.paths.is_empty() || !self.named_files.is_empty();
+        if any { self.settings.mode } else { WatchMode::Off }
     }
 
-    fn all(&self) -> Vec<PathBuf> {
-        self.paths.iter().chain(&self.also).cloned().collect()
+    fn all_paths(&self) -> Vec<PathBuf> {
+        self.paths.iter().chain(&self.named_files).cloned().collect()
     }
 
     /// Makes sure that events come from where the paths lead today; how changes are noticed now.
-    pub(super) fn follow(&mut self) -> Watching {
+    pub(super) fn follow(&mut self) -> WatchMethod {
         match self.mode() {
             WatchMode::Off => {
-                self.teller = None;
+                self.watcher = None;
                 self.watched.clear();
-                Watching::Nothing
+                WatchMethod::Nothing
             }
-            WatchMode::Poll => Watching::Polling("--rules-watch poll".into()),
+            WatchMode::Poll => WatchMethod::Polling("--rules-watch poll".into()),
             WatchMode::Events => match self.ask_for_events() {
-                Ok(()) => Watching::Events,
+                Ok(()) => WatchMethod::Events,
                 Err(reason) => {
                     // Some of the events are no better than none.
-                    self.teller = None;
+                    self.watcher = None;
                     self.watched.clear();
-                    Watching::Polling(reason)
+                    WatchMethod::Polling(reason)
                 }
             },
         }
     }
 
     fn ask_for_events(&mut self) -> Result<(), String> {
-        let places = Places::of(&self.all());
+        let places = WatchedPaths::of(&self.all_paths());
         if places.directories.len() > DIRECTORIES_MAX {
             return Err(format!("the rules are in more than {DIRECTORIES_MAX} directories"));
         }
-        if self.teller.is_none() {
-            self.teller = Some((self.make)(self.places.clone()).map_err(|error| reason(&error))?);
+        if self.watcher.is_none() {
+            self.watcher = Some(
+                (self.make_watcher)(self.watched_paths.clone()).map_err(|error| reason(&error))?,
+            );
         }
-        let teller = self.teller.as_mut().expect("it has just been made");
+        let teller = self.watcher.as_mut().expect("it has just been made");
         // Before the watches: the first event may come at once.
-        self.places.store(places.clone().into());
-        let is_current = |directory: &PathBuf, prints: &Prints| {
-            places.directories.contains(directory) && *prints == Prints::which(directory)
+        self.watched_paths.store(places.clone().into());
+        let is_current = |directory: &PathBuf, prints: &FileFingerprints| {
+            places.directories.contains(directory)
+                && *prints == FileFingerprints::of_directory(directory)
         };
         for (directory, _) in self.watched.extract_if(.., |path, prints| !is_current(path, prints))
         {
@@ -201,7 +206,7 @@ impl Watch {
             if self.watched.contains_key(directory) {
                 continue;
             }
-            let which = Prints::which(directory);
+            let which = FileFingerprints::of_directory(directory);
             match teller.watch(directory) {
                 Ok(()) => drop(self.watched.insert(directory.clone(), which)),
                 // It has just gone: the next look finds out what became of it.
@@ -216,18 +221,18 @@ impl Watch {
     pub(super) fn look_every(&self) -> Option<Wait> {
         match self.mode() {
             WatchMode::Off => None,
-            _ if self.teller.is_none() => Some(POLL_EVERY.min(self.how.look_every)),
-            _ => Some(self.how.look_every),
+            _ if self.watcher.is_none() => Some(POLL_EVERY.min(self.settings.look_every)),
+            _ => Some(self.settings.look_every),
         }
     }
 
     /// Whether the files look as if they should be read. Call it before they are: what changes
     /// while they are read is then noticed the next time.
     pub(super) fn look(&mut self) -> bool {
-        let prints = Prints::of(&self.all());
-        let changed = prints != self.prints;
+        let prints = FileFingerprints::of(&self.all_paths());
+        let changed = prints != self.fingerprints;
         let again = std::mem::replace(&mut self.look_again, changed);
-        self.prints = prints;
+        self.fingerprints = prints;
         changed || again
     }
 }
@@ -269,9 +274,9 @@ mod tests {
     const LOOK_EVERY: Wait = Wait::from_micros(5_000_000);
 
     /// Has a number of watches, and says which are in use.
-    struct Few(usize, Arc<Mutex<Vec<PathBuf>>>);
+    struct LimitedWatcher(usize, Arc<Mutex<Vec<PathBuf>>>);
 
-    impl Teller for Few {
+    impl FileWatcher for LimitedWatcher {
         fn watch(&mut self, directory: &Path) -> notify::Result<()> {
             let mut used = self.1.lock().unwrap();
             used.push(directory.into());
@@ -287,12 +292,13 @@ mod tests {
         }
     }
 
-    fn watch_with(few: usize, paths: &[PathBuf]) -> (Watch, Arc<Mutex<Vec<PathBuf>>>) {
+    fn watch_with(few: usize, paths: &[PathBuf]) -> (RulesWatch, Arc<Mutex<Vec<PathBuf>>>) {
         let used = Arc::new(Mutex::new(Vec::new()));
         let made = used.clone();
-        let make: MakeTeller = Box::new(move |_| Ok(Box::new(Few(few, made.clone()))));
-        let how = HowToWatch { mode: WatchMode::Events, look_every: LOOK_EVERY };
-        (Watch::new(paths.into(), how, Prints::of(paths), make), used)
+        let make: MakeFileWatcher =
+            Box::new(move |_| Ok(Box::new(LimitedWatcher(few, made.clone()))));
+        let how = WatchSettings { mode: WatchMode::Events, look_every: LOOK_EVERY };
+        (RulesWatch::new(paths.into(), how, FileFingerprints::of(paths), make), used)
     }
 
     #[test]
@@ -301,7 +307,7 @@ mod tests {
         let file = directory.path().join("a.yaml");
         fs::write(&file, "1").unwrap();
         let (mut watch, _) = watch_with(0, std::slice::from_ref(&file));
-        let Watching::Polling(reason) = watch.follow() else { panic!("events from nowhere") };
+        let WatchMethod::Polling(reason) = watch.follow() else { panic!("events from nowhere") };
         assert!(reason.contains("fs.inotify.max_user_watches"), "{reason}");
         assert_eq!(watch.look_every(), Some(POLL_EVERY));
         assert!(!watch.look());
@@ -318,7 +324,7 @@ mod tests {
         let file = root.join("rules/a.yaml");
         let (mut watch, used) = watch_with(9, std::slice::from_ref(&file));
         let mut used_now = || {
-            assert_eq!(watch.follow(), Watching::Events);
+            assert_eq!(watch.follow(), WatchMethod::Events);
             used.lock().unwrap().clone()
         };
         assert_eq!(used_now(), std::slice::from_ref(&root), "where the directory will come");
@@ -337,13 +343,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let (mut watch, used) = watch_with(9, &[]);
-        assert_eq!((watch.follow(), watch.look_every()), (Watching::Nothing, None));
-        assert!(watch.also([root.join("keys")].into()));
-        assert!(!watch.also([root.join("keys")].into()), "known");
-        assert_eq!((watch.follow(), watch.look_every()), (Watching::Events, Some(LOOK_EVERY)));
+        assert_eq!((watch.follow(), watch.look_every()), (WatchMethod::Nothing, None));
+        assert!(watch.set_named_files([root.join("keys")].into()));
+        assert!(!watch.set_named_files([root.join("keys")].into()), "known");
+        assert_eq!((watch.follow(), watch.look_every()), (WatchMethod::Events, Some(LOOK_EVERY)));
         assert_eq!(*used.lock().unwrap(), std::slice::from_ref(&root));
-        assert!(!watch.also(BTreeSet::new()));
-        assert_eq!((watch.follow(), watch.look_every()), (Watching::Nothing, None));
+        assert!(!watch.set_named_files(BTreeSet::new()));
+        assert_eq!((watch.follow(), watch.look_every()), (WatchMethod::Nothing, None));
     }
 
     #[test]
@@ -354,10 +360,10 @@ mod tests {
             .inspect(|file| fs::create_dir(file.parent().unwrap()).unwrap())
             .collect();
         let (mut watch, used) = watch_with(1_000, &paths);
-        assert!(matches!(watch.follow(), Watching::Polling(reason) if reason.contains("64")));
+        assert!(matches!(watch.follow(), WatchMethod::Polling(reason) if reason.contains("64")));
         assert!(used.lock().unwrap().is_empty());
         let (mut watch, used) = watch_with(1_000, &paths[1..]);
-        assert_eq!(watch.follow(), Watching::Events);
+        assert_eq!(watch.follow(), WatchMethod::Events);
         assert_eq!(used.lock().unwrap().len(), DIRECTORIES_MAX);
     }
 
@@ -365,14 +371,14 @@ mod tests {
     fn reading_is_no_change() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
-        let places = Places::of(&[root.join("a.yaml")]);
+        let places = WatchedPaths::of(&[root.join("a.yaml")]);
         let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let read = EventKind::Access(AccessKind::Open(AccessMode::Any));
         let changed = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let made = EventKind::Create(CreateKind::File);
         let renamed = |mode| EventKind::Modify(ModifyKind::Name(mode));
-        let (written_to, whole) = (Some(Hint::Written), Some(Hint::Renamed));
-        let rows: [(EventKind, &[&str], Option<Hint>); 11] = [
+        let (written_to, whole) = (Some(ReloadHint::Written), Some(ReloadHint::Renamed));
+        let rows: [(EventKind, &[&str], Option<ReloadHint>); 11] = [
             (read, &["a.yaml"], None),
             (written, &["a.yaml"], written_to),
             (written, &["b.yaml"], None),
@@ -391,6 +397,6 @@ mod tests {
             assert_eq!(hint_in(&event, &places), want, "{event:?}");
         }
         let lost = Event::new(EventKind::Other).set_flag(Flag::Rescan).add_path("elsewhere".into());
-        assert_eq!(hint_in(&lost, &places), Some(Hint::Written));
+        assert_eq!(hint_in(&lost, &places), Some(ReloadHint::Written));
     }
 }

@@ -13,30 +13,32 @@
 
 use std::fmt::{self, Write};
 
-use super::histogram::{BOUNDS, Buckets};
+use super::histogram::{BOUNDS, HistogramBuckets};
 
 /// How a page is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ExpositionFormat {
     /// Prometheus text 0.0.4: what everything understands.
     Text,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// The media type, as it is answered.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
+            ExpositionFormat::OpenMetrics => {
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
         }
     }
 }
 
 /// What the numbers of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// Only grows; its name ends in `_total`.
     Counter,
     /// Goes up and down.
@@ -49,7 +51,7 @@ pub(crate) enum Kind {
 
 /// A number, kept whole as long as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum MetricValue {
     Whole(u64),
     /// Seconds in millionths.
     Micros(u64),
@@ -57,70 +59,79 @@ pub(crate) enum Value {
     Nanos(u64),
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Whole(number)
+impl From<u64> for MetricValue {
+    fn from(number: u64) -> MetricValue {
+        MetricValue::Whole(number)
     }
 }
 
-impl From<usize> for Value {
-    fn from(number: usize) -> Value {
-        Value::Whole(number as u64)
+impl From<usize> for MetricValue {
+    fn from(number: usize) -> MetricValue {
+        MetricValue::Whole(number as u64)
     }
 }
 
-impl From<bool> for Value {
-    fn from(yes: bool) -> Value {
-        Value::Whole(yes.into())
+impl From<bool> for MetricValue {
+    fn from(yes: bool) -> MetricValue {
+        MetricValue::Whole(yes.into())
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for MetricValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MICROS: u64 = 1_000_000;
         const NANOS: u64 = 1_000_000_000;
         match *self {
-            Value::Whole(number) => write!(f, "{number}"),
-            Value::Micros(us) => write!(f, "{}.{:06}", us / MICROS, us % MICROS),
-            Value::Nanos(ns) => write!(f, "{}.{:09}", ns / NANOS, ns % NANOS),
+            MetricValue::Whole(number) => write!(f, "{number}"),
+            MetricValue::Micros(us) => write!(f, "{}.{:06}", us / MICROS, us % MICROS),
+            MetricValue::Nanos(ns) => write!(f, "{}.{:09}", ns / NANOS, ns % NANOS),
         }
     }
 }
 
 /// A label and its value.
-pub(crate) type Label<'a> = (&'static str, &'a str);
+pub(crate) type MetricLabel<'a> = (&'static str, &'a str);
 
 /// A page under way. Bound: what its families write; the only family whose labels come from
 /// somewhere else is that of the rules, and it counts them.
 #[derive(Debug)]
-pub(crate) struct Page {
-    format: Format,
+pub(crate) struct MetricsPage {
+    format: ExpositionFormat,
     text: String,
 }
 
 /// A family whose samples follow.
-pub(crate) struct Family<'a> {
-    page: &'a mut Page,
+pub(crate) struct MetricFamily<'a> {
+    page: &'a mut MetricsPage,
     name: &'static str,
 }
 
-impl Page {
-    pub(crate) fn new(format: Format) -> Page {
-        Page { format, text: String::with_capacity(16 << 10) }
+impl MetricsPage {
+    pub(crate) fn new(format: ExpositionFormat) -> MetricsPage {
+        MetricsPage { format, text: String::with_capacity(16 << 10) }
     }
 
     /// Begins a family; `name` is that of its samples, with `_total` or `_info`.
-    pub(crate) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+    pub(crate) fn family(
+        &mut self,
+        name: &'static str,
+        kind: MetricKind,
+        help: &str,
+    ) -> MetricFamily<'_> {
         let (family, kind) = match (self.format, kind) {
-            (Format::Text, Kind::Info) => (name, "gauge"),
-            (Format::OpenMetrics, Kind::Info) => (name.trim_end_matches("_info"), "info"),
-            (Format::OpenMetrics, Kind::Counter) => (name.trim_end_matches("_total"), "counter"),
-            (_, Kind::Counter) => (name, "counter"),
-            (_, Kind::Gauge) => (name, "gauge"),
-            (_, Kind::Histogram) => (name, "histogram"),
+            (ExpositionFormat::Text, MetricKind::Info) => (name, "gauge"),
+            (ExpositionFormat::OpenMetrics, MetricKind::Info) => {
+                (name.trim_end_matches("_info"), "info")
+            }
+            (ExpositionFormat::OpenMetrics, MetricKind::Counter) => {
+                (name.trim_end_matches("_total"), "counter")
+            }
+            (_, MetricKind::Counter) => (name, "counter"),
+            (_, MetricKind::Gauge) => (name, "gauge"),
+            (_, MetricKind::Histogram) => (name, "histogram"),
         };
         let unit = ["seconds", "bytes"].into_iter().find(|unit| {
-            self.format == Format::OpenMetrics
+            self.format == ExpositionFormat::OpenMetrics
                 && family.strip_suffix(unit).is_some_and(|rest| rest.ends_with('_'))
         });
         self.line(format_args!("# HELP {family} {help}"));
@@ -128,15 +139,15 @@ impl Page {
         if let Some(unit) = unit {
             self.line(format_args!("# UNIT {family} {unit}"));
         }
-        Family { page: self, name }
+        MetricFamily { page: self, name }
     }
 
     /// A family of one sample without labels.
-    pub(crate) fn one(
+    pub(crate) fn single_sample(
         &mut self,
         name: &'static str,
-        kind: Kind,
-        value: impl Into<Value>,
+        kind: MetricKind,
+        value: impl Into<MetricValue>,
         help: &str,
     ) {
         self.family(name, kind, help).sample(&[], value);
@@ -144,7 +155,7 @@ impl Page {
 
     /// The whole page.
     pub(crate) fn finish(mut self) -> String {
-        if self.format == Format::OpenMetrics {
+        if self.format == ExpositionFormat::OpenMetrics {
             self.line(format_args!("# EOF"));
         }
         self.text
@@ -157,25 +168,29 @@ impl Page {
     }
 }
 
-impl Family<'_> {
+impl MetricFamily<'_> {
     /// One more sample.
-    pub(crate) fn sample(&mut self, labels: &[Label<'_>], value: impl Into<Value>) -> &mut Self {
+    pub(crate) fn sample(
+        &mut self,
+        labels: &[MetricLabel<'_>],
+        value: impl Into<MetricValue>,
+    ) -> &mut Self {
         self.write("", labels, value.into());
         self
     }
 
     /// The samples of a histogram.
-    pub(crate) fn buckets(&mut self, buckets: &Buckets) {
+    pub(crate) fn buckets(&mut self, buckets: &HistogramBuckets) {
         let bounds = BOUNDS.iter().map(|(_, spelt)| *spelt).chain(["+Inf"]);
-        for (bound, count) in bounds.zip(buckets.up_to) {
+        for (bound, count) in bounds.zip(buckets.cumulative) {
             self.write("_bucket", &[("le", bound)], count.into());
         }
-        let all = buckets.up_to.last().copied().unwrap_or_default();
-        self.write("_sum", &[], Value::Nanos(buckets.sum_ns));
+        let all = buckets.cumulative.last().copied().unwrap_or_default();
+        self.write("_sum", &[], MetricValue::Nanos(buckets.sum_ns));
         self.write("_count", &[], all.into());
     }
 
-    fn write(&mut self, suffix: &str, labels: &[Label<'_>], value: Value) {
+    fn write(&mut self, suffix: &str, labels: &[MetricLabel<'_>], value: MetricValue) {
         let text = &mut self.page.text;
         text.push_str(self.name);
         text.push_str(suffix);
@@ -212,15 +227,15 @@ mod tests {
     use super::*;
     use crate::metrics::histogram::Histogram;
 
-    fn page(format: Format) -> String {
-        let mut page = Page::new(format);
-        page.family("a_total", Kind::Counter, "Help.")
+    fn page(format: ExpositionFormat) -> String {
+        let mut page = MetricsPage::new(format);
+        page.family("a_total", MetricKind::Counter, "Help.")
             .sample(&[("rule", "x\\y\"z\nü"), ("outcome", "b")], 7_u64)
             .sample(&[], u64::MAX);
-        page.one("b_seconds", Kind::Gauge, Value::Micros(1_500_001), "Help.");
-        page.one("b_bytes_total", Kind::Counter, 3_usize, "Help.");
-        page.one("c", Kind::Gauge, true, "Help.");
-        page.family("d_info", Kind::Info, "Help.").sample(&[("version", "1")], 1_u64);
+        page.single_sample("b_seconds", MetricKind::Gauge, MetricValue::Micros(1_500_001), "Help.");
+        page.single_sample("b_bytes_total", MetricKind::Counter, 3_usize, "Help.");
+        page.single_sample("c", MetricKind::Gauge, true, "Help.");
+        page.family("d_info", MetricKind::Info, "Help.").sample(&[("version", "1")], 1_u64);
         page.finish()
     }
 
@@ -232,7 +247,7 @@ mod tests {
             # HELP b_bytes_total Help.\n# TYPE b_bytes_total counter\nb_bytes_total 3\n\
             # HELP c Help.\n# TYPE c gauge\nc 1\n\
             # HELP d_info Help.\n# TYPE d_info gauge\nd_info{version=\"1\"} 1\n";
-        assert_eq!(page(Format::Text), text);
+        assert_eq!(page(ExpositionFormat::Text), text);
         let open = "# HELP a Help.\n# TYPE a counter\n\
             a_total{rule=\"x\\\\y\\\"z\\nü\",outcome=\"b\"} 7\na_total 18446744073709551615\n\
             # HELP b_seconds Help.\n# TYPE b_seconds gauge\n# UNIT b_seconds seconds\n\
@@ -240,7 +255,7 @@ mod tests {
             # HELP b_bytes Help.\n# TYPE b_bytes counter\n# UNIT b_bytes bytes\nb_bytes_total 3\n\
             # HELP c Help.\n# TYPE c gauge\nc 1\n\
             # HELP d Help.\n# TYPE d info\nd_info{version=\"1\"} 1\n# EOF\n";
-        assert_eq!(page(Format::OpenMetrics), open);
+        assert_eq!(page(ExpositionFormat::OpenMetrics), open);
     }
 
     #[test]
@@ -248,8 +263,8 @@ mod tests {
         let histogram = Histogram::default();
         histogram.observe(Duration::from_nanos(300));
         histogram.observe(Duration::from_secs(2));
-        let mut page = Page::new(Format::Text);
-        page.family("a_seconds", Kind::Histogram, "Help.").buckets(&histogram.buckets());
+        let mut page = MetricsPage::new(ExpositionFormat::Text);
+        page.family("a_seconds", MetricKind::Histogram, "Help.").buckets(&histogram.buckets());
         let page = page.finish();
         let lines: Vec<_> = page.lines().collect();
         assert_eq!(lines.len(), 2 + BOUNDS.len() + 3);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_rules::stripes::Counters;
+use tollgate_rules::stripes::StripedCounters;
 
 /// The upper bounds of the buckets in nanoseconds, and as both formats spell them in seconds.
 pub(crate) const BOUNDS: [(u64, &str); 18] = [
@@ -27,18 +27,18 @@ pub(crate) const BOUNDS: [(u64, &str); 18] = [
 ];
 
 /// What is longer than all bounds, and the sum.
-const BEYOND: usize = BOUNDS.len();
-const SUM: usize = BEYOND + 1;
+const OVERFLOW_BUCKET: usize = BOUNDS.len();
+const SUM_INDEX: usize = OVERFLOW_BUCKET + 1;
 
 /// Counts durations. Bound: one counter for each bucket and stripe.
 #[derive(Debug, Default)]
-pub(crate) struct Histogram(Counters<{ SUM + 1 }>);
+pub(crate) struct Histogram(StripedCounters<{ SUM_INDEX + 1 }>);
 
 /// What was counted up to a moment.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Buckets {
+pub(crate) struct HistogramBuckets {
     /// How many took at most each bound; the last is all of them.
-    pub(crate) up_to: [u64; BEYOND + 1],
+    pub(crate) cumulative: [u64; OVERFLOW_BUCKET + 1],
     pub(crate) sum_ns: u64,
 }
 
@@ -49,19 +49,19 @@ impl Histogram {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         // Most are short, and found at once.
         let bucket = BOUNDS.iter().position(|(bound_ns, _)| took_ns <= *bound_ns);
-        self.0.add(bucket.unwrap_or(BEYOND), 1);
-        self.0.add(SUM, took_ns);
+        self.0.add(bucket.unwrap_or(OVERFLOW_BUCKET), 1);
+        self.0.add(SUM_INDEX, took_ns);
     }
 
-    pub(crate) fn buckets(&self) -> Buckets {
+    pub(crate) fn buckets(&self) -> HistogramBuckets {
         let counted = self.0.sums();
-        let mut up_to = [0; BEYOND + 1];
+        let mut up_to = [0; OVERFLOW_BUCKET + 1];
         let mut sum = 0;
         for (up_to, counted) in up_to.iter_mut().zip(counted) {
             sum += counted;
             *up_to = sum;
         }
-        Buckets { up_to, sum_ns: counted[SUM] }
+        HistogramBuckets { cumulative: up_to, sum_ns: counted[SUM_INDEX] }
     }
 }
 
@@ -86,8 +86,12 @@ mod tests {
             let histogram = Histogram::default();
             histogram.observe(Duration::from_nanos(took_ns));
             let buckets = histogram.buckets();
-            assert_eq!(buckets.up_to.iter().position(|count| *count == 1), Some(first));
-            assert_eq!((buckets.up_to[BEYOND], buckets.sum_ns), (1, took_ns), "{took_ns}");
+            assert_eq!(buckets.cumulative.iter().position(|count| *count == 1), Some(first));
+            assert_eq!(
+                (buckets.cumulative[OVERFLOW_BUCKET], buckets.sum_ns),
+                (1, took_ns),
+                "{took_ns}"
+            );
         }
     }
 

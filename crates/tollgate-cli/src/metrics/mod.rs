@@ -17,17 +17,17 @@ use std::time::Instant;
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
 
-use crate::data_plane::envoy::code::Codes;
-use crate::data_plane::resp::RespFigures;
+use crate::data_plane::envoy::code::GrpcCodeCounters;
+use crate::data_plane::resp::RespCounters;
 use crate::listeners::connection_caps::ConnectionCaps;
-use crate::live::{LiveRules, Status};
-use crate::others::Others;
-use crate::store::Gatekeeper;
+use crate::live::{LiveRules, RulesStatus};
+use crate::peer_instances::PeerInstances;
+use crate::server_observer::{REASONS, ServerObserver};
+use crate::store::ServerGatekeeper;
 use crate::telemetry::Logs;
-use crate::watcher::{REASONS, Watcher};
-use exposition::{Format, Kind, Page, Value};
+use exposition::{ExpositionFormat, MetricKind, MetricValue, MetricsPage};
 use histogram::Histogram;
-use responses::Responses;
+use responses::ResponseCounts;
 
 /// The most rules that have series of their own; the others are summed up,
 const RULES_MAX: usize = 1_000;
@@ -36,16 +36,16 @@ const OTHER_RULES: &str = "(other)";
 
 /// How long decisions take.
 #[derive(Debug, Default)]
-pub(crate) struct Timing(Histogram);
+pub(crate) struct DecisionTiming(Histogram);
 
-impl Timing {
+impl DecisionTiming {
     /// Times a decision.
     #[inline]
     #[expect(
         clippy::disallowed_methods,
         reason = "durations are measured, nothing is decided by them"
     )]
-    pub(crate) async fn of<T>(&self, decide: impl Future<Output = T>) -> T {
+    pub(crate) async fn measure<T>(&self, decide: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let decided = decide.await;
         self.0.observe(began.elapsed());
@@ -59,7 +59,7 @@ pub(crate) struct ListenerFigures {
     pub(crate) name: &'static str,
     pub(crate) caps: Arc<ConnectionCaps>,
     /// What was answered, if it speaks HTTP.
-    pub(crate) responses: Option<Arc<Responses>>,
+    pub(crate) responses: Option<Arc<ResponseCounts>>,
 }
 
 impl ListenerFigures {
@@ -76,25 +76,25 @@ impl ListenerFigures {
 
 /// All that is counted, to be read.
 pub(crate) struct Metrics {
-    pub(crate) gatekeeper: Arc<Gatekeeper>,
-    pub(crate) watcher: Arc<Watcher>,
-    pub(crate) timing: Arc<Timing>,
+    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
+    pub(crate) observer: Arc<ServerObserver>,
+    pub(crate) timing: Arc<DecisionTiming>,
     pub(crate) listeners: Vec<ListenerFigures>,
     /// What the grpc listener answered.
-    pub(crate) grpc: Arc<Codes>,
+    pub(crate) grpc: Arc<GrpcCodeCounters>,
     /// What is counted at the resp listener.
-    pub(crate) resp: Arc<RespFigures>,
+    pub(crate) resp: Arc<RespCounters>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
-    pub(crate) others: Others,
+    pub(crate) peers: PeerInstances,
     /// When the process began.
     pub(crate) started: Micros,
 }
 
 impl Metrics {
     /// All figures at this moment.
-    pub(crate) fn page(&self, format: Format) -> String {
-        let mut page = Page::new(format);
+    pub(crate) fn page(&self, format: ExpositionFormat) -> String {
+        let mut page = MetricsPage::new(format);
         decisions(&mut page, &self.gatekeeper.rules());
         self.requests(&mut page);
         self.beside_decisions(&mut page);
@@ -102,109 +102,129 @@ impl Metrics {
         reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.listeners(&mut page);
         self.resp(&mut page);
-        page.one(
+        page.single_sample(
             "tollgate_log_lines_dropped_total",
-            Kind::Counter,
+            MetricKind::Counter,
             self.logs.dropped(),
             "Log lines that nobody took in time.",
         );
-        page.family("tollgate_build_info", Kind::Info, "Which program this is.")
+        page.family("tollgate_build_info", MetricKind::Info, "Which program this is.")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
         process::write(&mut page, self.started);
         page.finish()
     }
 
-    fn requests(&self, page: &mut Page) {
-        let outcomes = self.watcher.outcomes();
-        page.family("tollgate_requests_total", Kind::Counter, "Requests decided, by outcome.")
-            .sample(&[("outcome", "allowed")], outcomes.allowed)
-            .sample(&[("outcome", "refused")], outcomes.refused.iter().sum::<u64>());
-        let mut family =
-            page.family("tollgate_refusals_total", Kind::Counter, "Requests refused, by reason.");
+    fn requests(&self, page: &mut MetricsPage) {
+        let outcomes = self.observer.outcomes();
+        page.family(
+            "tollgate_requests_total",
+            MetricKind::Counter,
+            "Requests decided, by outcome.",
+        )
+        .sample(&[("outcome", "allowed")], outcomes.allowed)
+        .sample(&[("outcome", "refused")], outcomes.refused.iter().sum::<u64>());
+        let mut family = page.family(
+            "tollgate_refusals_total",
+            MetricKind::Counter,
+            "Requests refused, by reason.",
+        );
         for (reason, count) in REASONS.iter().zip(outcomes.refused) {
             family.sample(&[("reason", reason.name())], count);
         }
-        page.family("tollgate_decision_seconds", Kind::Histogram, "How long decisions take.")
+        page.family("tollgate_decision_seconds", MetricKind::Histogram, "How long decisions take.")
             .buckets(&self.timing.0.buckets());
     }
 
-    fn beside_decisions(&self, page: &mut Page) {
+    fn beside_decisions(&self, page: &mut MetricsPage) {
         let stats = self.gatekeeper.stats();
-        let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
+        let mut one =
+            |name, kind, value: MetricValue, help| page.single_sample(name, kind, value, help);
         one(
             "tollgate_missing_facts_total",
-            Kind::Counter,
+            MetricKind::Counter,
             stats.without_fact.into(),
             "Rules that did not apply because a fact of their key was missing.",
         );
         one(
             "tollgate_unanswered_total",
-            Kind::Counter,
+            MetricKind::Counter,
             stats.unanswered.into(),
             "Questions answered with an error, because facts were missing for every rule that could refuse.",
         );
         one(
             "tollgate_left_out_limits_total",
-            Kind::Counter,
+            MetricKind::Counter,
             stats.left_out.into(),
             "Shadow and soft limits left out because too many applied to one request.",
         );
         let bans = "Callers that refusals got blocked.";
-        one("tollgate_bans_total", Kind::Counter, stats.bans.into(), bans);
+        one("tollgate_bans_total", MetricKind::Counter, stats.bans.into(), bans);
         one(
             "tollgate_bans_without_room_total",
-            Kind::Counter,
+            MetricKind::Counter,
             stats.bans_without_room.into(),
             "Callers that should have been blocked while the table of blocks was full.",
         );
         let open = "Reservations that are open.";
-        one("tollgate_reservations", Kind::Gauge, stats.reservations.into(), open);
+        one("tollgate_reservations", MetricKind::Gauge, stats.reservations.into(), open);
         let tokens = self.gatekeeper.rules().settings().identify.jwt_stats();
-        page.family("tollgate_tokens_total", Kind::Counter, "Signed tokens of callers, by result.")
-            .sample(&[("result", "verified")], tokens.verified)
-            .sample(&[("result", "rejected")], tokens.rejected);
+        page.family(
+            "tollgate_tokens_total",
+            MetricKind::Counter,
+            "Signed tokens of callers, by result.",
+        )
+        .sample(&[("result", "verified")], tokens.verified)
+        .sample(&[("result", "rejected")], tokens.rejected);
     }
 
-    fn store(&self, page: &mut Page) {
+    fn store(&self, page: &mut MetricsPage) {
         let stats = self.gatekeeper.limiter().store().memory().stats();
-        stores::write(page, self.gatekeeper.limiter().store(), self.others.control());
-        let mut one = |name, kind, value: Value, help| page.one(name, kind, value, help);
+        stores::write(page, self.gatekeeper.limiter().store(), self.peers.control());
+        let mut one =
+            |name, kind, value: MetricValue, help| page.single_sample(name, kind, value, help);
         let help = "Keys in the table: one caller under one limit is one.";
-        one("tollgate_keys", Kind::Gauge, stats.keys.into(), help);
-        one("tollgate_keys_capacity", Kind::Gauge, stats.slots.into(), "Places of the table.");
+        one("tollgate_keys", MetricKind::Gauge, stats.keys.into(), help);
+        one(
+            "tollgate_keys_capacity",
+            MetricKind::Gauge,
+            stats.slots.into(),
+            "Places of the table.",
+        );
         one(
             "tollgate_keys_evicted_total",
-            Kind::Counter,
+            MetricKind::Counter,
             stats.evicted.into(),
             "Keys that had used something and had to make room.",
         );
         one(
             "tollgate_overflow_decisions_total",
-            Kind::Counter,
+            MetricKind::Counter,
             stats.overflowed.into(),
             "Decisions for keys that found no room, made together with others like them.",
         );
-        let blocked = self.others.control().map_or(stats.blocked, |all| all.blocks().len());
-        one("tollgate_blocks", Kind::Gauge, blocked.into(), "Places in the table of blocks.");
+        let blocked = self.peers.control().map_or(stats.blocked, |all| all.blocks().len());
+        one("tollgate_blocks", MetricKind::Gauge, blocked.into(), "Places in the table of blocks.");
         let help = "Memory of the entries of sliding logs.";
-        one("tollgate_log_entries_bytes", Kind::Gauge, stats.log_bytes.into(), help);
+        one("tollgate_log_entries_bytes", MetricKind::Gauge, stats.log_bytes.into(), help);
     }
 
-    fn listeners(&self, page: &mut Page) {
+    fn listeners(&self, page: &mut MetricsPage) {
         let listeners: Vec<_> =
-            self.listeners.iter().map(|listener| (listener, listener.caps.figures())).collect();
-        let mut open = page.family("tollgate_connections", Kind::Gauge, "Open connections.");
+            self.listeners.iter().map(|listener| (listener, listener.caps.counters())).collect();
+        let mut open = page.family("tollgate_connections", MetricKind::Gauge, "Open connections.");
         for (listener, figures) in &listeners {
             open.sample(&[("listener", listener.name)], figures.open);
         }
         let help = "Connections that were let in.";
-        let mut accepted = page.family("tollgate_connections_accepted_total", Kind::Counter, help);
+        let mut accepted =
+            page.family("tollgate_connections_accepted_total", MetricKind::Counter, help);
         for (listener, figures) in &listeners {
             accepted.sample(&[("listener", listener.name)], figures.accepted);
         }
         let help =
             "Connections that were turned away, by the setting that they would have exceeded.";
-        let mut refused = page.family("tollgate_connections_refused_total", Kind::Counter, help);
+        let mut refused =
+            page.family("tollgate_connections_refused_total", MetricKind::Counter, help);
         for (listener, figures) in &listeners {
             let reasons = [
                 ("max_connections", figures.refused_in_total),
@@ -215,19 +235,20 @@ impl Metrics {
             }
         }
         let help = "Idle connections that were closed to make room for another.";
-        let mut evicted = page.family("tollgate_connections_evicted_total", Kind::Counter, help);
+        let mut evicted =
+            page.family("tollgate_connections_evicted_total", MetricKind::Counter, help);
         for (listener, figures) in &listeners {
             evicted.sample(&[("listener", listener.name)], figures.evicted);
         }
         let help = "Responses, by listener and status.";
-        let mut sent = page.family("tollgate_http_responses_total", Kind::Counter, help);
+        let mut sent = page.family("tollgate_http_responses_total", MetricKind::Counter, help);
         for (listener, _) in &listeners {
             for (code, count) in listener.responses.iter().flat_map(|responses| responses.sums()) {
                 sent.sample(&[("listener", listener.name), ("code", code)], count);
             }
         }
         let help = "Calls answered on the grpc listener, by code of gRPC.";
-        let mut answered = page.family("tollgate_grpc_responses_total", Kind::Counter, help);
+        let mut answered = page.family("tollgate_grpc_responses_total", MetricKind::Counter, help);
         for (code, count) in self.grpc.sums() {
             answered.sample(&[("code", code)], count);
         }
@@ -235,34 +256,36 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn resp(&self, page: &mut Page) {
+    fn resp(&self, page: &mut MetricsPage) {
         let help = "Commands of Redis clients.";
-        let mut commands = page.family("tollgate_resp_commands_total", Kind::Counter, help);
+        let mut commands = page.family("tollgate_resp_commands_total", MetricKind::Counter, help);
         for (command, count) in self.resp.command_sums() {
             commands.sample(&[("command", command)], count);
         }
         let help = "Errors that Redis clients were answered, by reason.";
-        let mut errors = page.family("tollgate_resp_errors_total", Kind::Counter, help);
+        let mut errors = page.family("tollgate_resp_errors_total", MetricKind::Counter, help);
         for (reason, count) in self.resp.error_sums() {
             errors.sample(&[("reason", reason)], count);
         }
         let help = "Calls of CL.THROTTLE, by outcome.";
-        let mut throttled = page.family("tollgate_throttle_calls_total", Kind::Counter, help);
+        let mut throttled = page.family("tollgate_throttle_calls_total", MetricKind::Counter, help);
         for (outcome, count) in self.resp.throttle_sums() {
             throttled.sample(&[("outcome", outcome)], count);
         }
         let help = "Sets of numbers of CL.THROTTLE that are in use.";
-        page.family("tollgate_throttle_sets", Kind::Gauge, help).sample(&[], self.resp.sets());
+        page.family("tollgate_throttle_sets", MetricKind::Gauge, help)
+            .sample(&[], self.resp.limits_in_use());
         let help = "Calls of CL.THROTTLE that were counted apart: too many sets are in use.";
-        let mut apart = page.family("tollgate_throttle_calls_apart_total", Kind::Counter, help);
-        apart.sample(&[], self.resp.apart());
+        let mut apart =
+            page.family("tollgate_throttle_calls_apart_total", MetricKind::Counter, help);
+        apart.sample(&[], self.resp.overflow_calls());
     }
 }
 
 /// What each rule said. The first rules of the file have series of their own.
-fn decisions(page: &mut Page, rules: &RuleSet) {
+fn decisions(page: &mut MetricsPage, rules: &RuleSet) {
     let help = "What each rule said of the requests it applied to, by rule and outcome.";
-    let mut family = page.family("tollgate_decisions_total", Kind::Counter, help);
+    let mut family = page.family("tollgate_decisions_total", MetricKind::Counter, help);
     let mut others = [0_u64; Verdict::ALL.len()];
     for (index, (rule, tally)) in rules.tallies().enumerate() {
         for (other, verdict) in others.iter_mut().zip(Verdict::ALL) {
@@ -281,29 +304,33 @@ fn decisions(page: &mut Page, rules: &RuleSet) {
     }
 }
 
-fn reloads(page: &mut Page, status: &Status, rules: usize) {
-    page.family("tollgate_reloads_total", Kind::Counter, "Times that rules were read, by result.")
-        .sample(&[("result", "loaded")], status.loads + 1)
-        .sample(&[("result", "failed")], status.failures)
-        .sample(&[("result", "unchanged")], status.unchanged);
-    page.one("tollgate_rules", Kind::Gauge, rules, "Rules in force.");
+fn reloads(page: &mut MetricsPage, status: &RulesStatus, rules: usize) {
+    page.family(
+        "tollgate_reloads_total",
+        MetricKind::Counter,
+        "Times that rules were read, by result.",
+    )
+    .sample(&[("result", "loaded")], status.loads + 1)
+    .sample(&[("result", "failed")], status.failures)
+    .sample(&[("result", "unchanged")], status.unchanged);
+    page.single_sample("tollgate_rules", MetricKind::Gauge, rules, "Rules in force.");
     let help = "Which version of the rules is in force, counted from the start.";
-    page.one("tollgate_rules_version", Kind::Gauge, status.version, help);
-    page.one(
+    page.single_sample("tollgate_rules_version", MetricKind::Gauge, status.version, help);
+    page.single_sample(
         "tollgate_rules_last_reload_successful",
-        Kind::Gauge,
+        MetricKind::Gauge,
         status.files_are_right(),
         "Whether the rules files, and the files that the rules name, are right.",
     );
-    page.one(
+    page.single_sample(
         "tollgate_rules_last_reload_success_timestamp_seconds",
-        Kind::Gauge,
-        Value::Micros(status.loaded_at.as_u64()),
+        MetricKind::Gauge,
+        MetricValue::Micros(status.loaded_at.as_u64()),
         "When the rules in force were read, in seconds since the Unix epoch.",
     );
-    page.one(
+    page.single_sample(
         "tollgate_credentials_last_reload_successful",
-        Kind::Gauge,
+        MetricKind::Gauge,
         status.credentials_failed.is_none(),
         "Whether the files of tokens and certificate were right when they were last read.",
     );

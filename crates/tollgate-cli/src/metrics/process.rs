@@ -5,38 +5,48 @@ use std::fs;
 
 use tollgate::Micros;
 
-use super::exposition::{Kind, Page, Value};
+use super::exposition::{MetricKind, MetricValue, MetricsPage};
 
 /// Ticks of `/proc/PID/stat` in a second: the kernel's `USER_HZ`, the same wherever Rust runs.
 const TICKS: u64 = 100;
 
 /// Writes the families of the process. Their names are those that dashboards know.
-pub(crate) fn write(page: &mut Page, started: Micros) {
-    page.one(
+pub(crate) fn write(page: &mut MetricsPage, started: Micros) {
+    page.single_sample(
         "process_start_time_seconds",
-        Kind::Gauge,
-        Value::Micros(started.as_u64()),
+        MetricKind::Gauge,
+        MetricValue::Micros(started.as_u64()),
         "When the process began, in seconds since the Unix epoch.",
     );
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(resident) = resident_bytes(&status) {
         let help = "Memory that the process holds.";
-        page.one("process_resident_memory_bytes", Kind::Gauge, resident, help);
+        page.single_sample("process_resident_memory_bytes", MetricKind::Gauge, resident, help);
     }
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     if let Some(ticks) = cpu_ticks(&stat) {
-        let time = Value::Micros(ticks * (1_000_000 / TICKS));
+        let time = MetricValue::Micros(ticks * (1_000_000 / TICKS));
         let help = "Processor time of all threads, in the kernel and outside of it.";
-        page.one("process_cpu_seconds_total", Kind::Counter, time, help);
+        page.single_sample("process_cpu_seconds_total", MetricKind::Counter, time, help);
     }
     // The listing itself has one open.
     let open = fs::read_dir("/proc/self/fd").ok().map(|list| list.count().saturating_sub(1));
     if let Some(open) = open {
-        page.one("process_open_fds", Kind::Gauge, open, "Descriptors that are open.");
+        page.single_sample(
+            "process_open_fds",
+            MetricKind::Gauge,
+            open,
+            "Descriptors that are open.",
+        );
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(most) = descriptors_max(&limits) {
-        page.one("process_max_fds", Kind::Gauge, most, "Descriptors that may be open.");
+        page.single_sample(
+            "process_max_fds",
+            MetricKind::Gauge,
+            most,
+            "Descriptors that may be open.",
+        );
     }
 }
 

@@ -1,10 +1,10 @@
 //! Responses of a listener, counted by status.
 
 use http::StatusCode;
-use tollgate_rules::stripes::Counters;
+use tollgate_rules::stripes::StripedCounters;
 
 /// The statuses that our own replies have. Bound of the label: these and `other`.
-const CODES: [(u16, &str); 14] = [
+const STATUSES: [(u16, &str); 14] = [
     (200, "200"),
     (429, "429"),
     (400, "400"),
@@ -20,22 +20,22 @@ const CODES: [(u16, &str); 14] = [
     (503, "503"),
     (505, "505"),
 ];
-const OTHER: usize = CODES.len();
+const OTHER_STATUS: usize = STATUSES.len();
 
 /// Counts responses.
 #[derive(Debug, Default)]
-pub(crate) struct Responses(Counters<{ OTHER + 1 }>);
+pub(crate) struct ResponseCounts(StripedCounters<{ OTHER_STATUS + 1 }>);
 
-impl Responses {
+impl ResponseCounts {
     #[inline]
     pub(crate) fn count(&self, status: StatusCode) {
-        let place = CODES.iter().position(|(code, _)| *code == status.as_u16());
-        self.0.add(place.unwrap_or(OTHER), 1);
+        let place = STATUSES.iter().position(|(code, _)| *code == status.as_u16());
+        self.0.add(place.unwrap_or(OTHER_STATUS), 1);
     }
 
     /// Each status and how often it was answered.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = CODES.iter().map(|(_, name)| *name).chain(["other"]);
+        let names = STATUSES.iter().map(|(_, name)| *name).chain(["other"]);
         names.zip(self.0.sums())
     }
 }
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn a_status_is_counted_under_its_name_or_as_another() {
-        let responses = Responses::default();
+        let responses = ResponseCounts::default();
         for code in [200, 429, 429, 418, 999] {
             responses.count(StatusCode::from_u16(code).unwrap());
         }
         let counted: Vec<_> = responses.sums().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [("200", 1), ("429", 2), ("other", 2)]);
-        for (code, name) in CODES {
+        for (code, name) in STATUSES {
             assert_eq!(code.to_string(), name);
         }
     }

@@ -4,26 +4,30 @@
 //! of a shared store are there if there is one.
 
 use tollgate_redis::SharedStats;
-use tollgate_redis::control::Control;
+use tollgate_redis::instances::InstanceChannel;
 
-use super::exposition::{Kind, Page, Value};
+use super::exposition::{MetricKind, MetricValue, MetricsPage};
 use crate::store::ServerStore;
-use crate::store::shared::{SharedStore, StoreFigures};
+use crate::store::open_stores::{OpenStores, StoreFigures};
 
-pub(super) fn write(page: &mut Page, store: &ServerStore, control: Option<&Control>) {
+pub(super) fn write(
+    page: &mut MetricsPage,
+    store: &ServerStore,
+    control: Option<&InstanceChannel>,
+) {
     let help = "Whether the store answers.";
-    let mut up = page.family("tollgate_store_up", Kind::Gauge, help);
-    let figures = store.shared().map(SharedStore::figures).unwrap_or_default();
+    let mut up = page.family("tollgate_store_up", MetricKind::Gauge, help);
+    let figures = store.shared().map(OpenStores::figures).unwrap_or_default();
     for store in &figures {
-        up.sample(&[("store", &store.place.name)], store.is_up());
+        up.sample(&[("store", &store.address.name)], store.is_up());
     }
     if store.shared().is_none() {
         up.sample(&[("store", "memory")], true);
     }
-    let stats = store.shared().map(SharedStore::stats).unwrap_or_default();
+    let stats = store.shared().map(OpenStores::stats).unwrap_or_default();
     let SharedStats { degraded_local, degraded_open, degraded_closed, .. } = stats;
     let help = "Checks answered without the store, by what its failure policy says.";
-    page.family("tollgate_degraded_total", Kind::Counter, help)
+    page.family("tollgate_degraded_total", MetricKind::Counter, help)
         .sample(&[("policy", "local")], degraded_local)
         .sample(&[("policy", "open")], degraded_open)
         .sample(&[("policy", "closed")], degraded_closed);
@@ -38,116 +42,140 @@ pub(super) fn write(page: &mut Page, store: &ServerStore, control: Option<&Contr
 }
 
 /// One family with a sample for each store.
-fn each(
-    page: &mut Page,
-    (name, kind, help): (&'static str, Kind, &str),
+fn family_per_store(
+    page: &mut MetricsPage,
+    (name, kind, help): (&'static str, MetricKind, &str),
     stores: &[StoreFigures<'_>],
-    value: impl Fn(&StoreFigures<'_>) -> Value,
+    value: impl Fn(&StoreFigures<'_>) -> MetricValue,
 ) {
     let mut family = page.family(name, kind, help);
     for store in stores {
-        family.sample(&[("store", &store.place.name)], value(store));
+        family.sample(&[("store", &store.address.name)], value(store));
     }
 }
 
 /// The way to each store.
-fn links(page: &mut Page, stores: &[StoreFigures<'_>]) {
+fn links(page: &mut MetricsPage, stores: &[StoreFigures<'_>]) {
     let help = "Calls of the store that failed, by class; a second try may have made one good.";
-    let mut errors = page.family("tollgate_store_errors_total", Kind::Counter, help);
+    let mut errors = page.family("tollgate_store_errors_total", MetricKind::Counter, help);
     for store in stores {
         for (class, count) in store.link.errors {
-            let labels = [("store", &*store.place.name), ("class", class.name())];
+            let labels = [("store", &*store.address.name), ("class", class.name())];
             errors.sample(&labels, count);
         }
     }
-    let counter = |name, help| (name, Kind::Counter, help);
-    let gauge = |name, help| (name, Kind::Gauge, help);
+    let counter = |name, help| (name, MetricKind::Counter, help);
+    let gauge = |name, help| (name, MetricKind::Gauge, help);
     let calls = counter("tollgate_store_calls_total", "Calls that were asked of the store.");
-    each(page, calls, stores, |store| store.link.calls.into());
+    family_per_store(page, calls, stores, |store| store.link.calls.into());
     let batches = "Commands that carried them: calls that wait together go together.";
     let batches = counter("tollgate_store_batches_total", batches);
-    each(page, batches, stores, |store| store.link.commands.into());
+    family_per_store(page, batches, stores, |store| store.link.commands.into());
     let retries = counter("tollgate_store_retries_total", "Calls that were asked again.");
-    each(page, retries, stores, |store| store.link.retries.into());
+    family_per_store(page, retries, stores, |store| store.link.retries.into());
     let connections = counter("tollgate_store_connections_total", "Connections that were made.");
-    each(page, connections, stores, |store| store.link.connections.into());
+    family_per_store(page, connections, stores, |store| store.link.connections.into());
     let open = "Servers that are not asked because they have not answered lately.";
-    each(page, gauge("tollgate_store_breakers_open", open), stores, |store| {
+    family_per_store(page, gauge("tollgate_store_breakers_open", open), stores, |store| {
         store.link.nodes.iter().filter(|node| node.breaker_open).count().into()
     });
     let opened = counter("tollgate_store_breaker_opened_total", "How often that began.");
-    each(page, opened, stores, |store| {
+    family_per_store(page, opened, stores, |store| {
         store.link.nodes.iter().map(|node| node.breaker_opened).sum::<u64>().into()
     });
     let flight = "Calls that wait to be sent or answered.";
-    each(page, gauge("tollgate_store_in_flight", flight), stores, |store| {
-        store.link.nodes.iter().map(|node| node.waiting + node.on_the_way).sum::<usize>().into()
+    family_per_store(page, gauge("tollgate_store_in_flight", flight), stores, |store| {
+        store.link.nodes.iter().map(|node| node.waiting + node.in_flight).sum::<usize>().into()
     });
     let evicts = "Whether the store may forget limits when its memory is full.";
-    each(page, gauge("tollgate_store_evicts", evicts), stores, |store| {
+    family_per_store(page, gauge("tollgate_store_evicts", evicts), stores, |store| {
         store.health().evicts.unwrap_or(false).into()
     });
 }
 
 /// What was found in each store.
-fn values(page: &mut Page, stores: &[StoreFigures<'_>]) {
+fn values(page: &mut MetricsPage, stores: &[StoreFigures<'_>]) {
     let unreadable = "Values in the store that are foreign or damaged, each read as nothing used.";
-    let unreadable = ("tollgate_store_unreadable_values_total", Kind::Counter, unreadable);
-    each(page, unreadable, stores, |store| store.values.unreadable.into());
+    let unreadable = ("tollgate_store_unreadable_values_total", MetricKind::Counter, unreadable);
+    family_per_store(page, unreadable, stores, |store| store.values.unreadable.into());
     let mismatches = "Decisions in which the store and this program did not agree: a bug.";
-    let mismatches = ("tollgate_store_mismatches_total", Kind::Counter, mismatches);
-    each(page, mismatches, stores, |store| store.values.mismatches.into());
+    let mismatches = ("tollgate_store_mismatches_total", MetricKind::Counter, mismatches);
+    family_per_store(page, mismatches, stores, |store| store.values.mismatches.into());
     let retold = "Requests that took more than one call.";
-    let retold = ("tollgate_store_retold_total", Kind::Counter, retold);
-    each(page, retold, stores, |store| store.values.retold.into());
+    let retold = ("tollgate_store_retold_total", MetricKind::Counter, retold);
+    family_per_store(page, retold, stores, |store| store.values.multi_call.into());
 }
 
 /// What is answered without asking.
-fn hot_keys(page: &mut Page, stats: &SharedStats) {
-    let mut one = |name, kind, value: u64, help: &str| page.one(name, kind, value, help);
+fn hot_keys(page: &mut MetricsPage, stats: &SharedStats) {
+    let mut one = |name, kind, value: u64, help: &str| page.single_sample(name, kind, value, help);
     let help = "Refusals answered without asking the store again.";
-    one("tollgate_refusal_cache_total", Kind::Counter, stats.refusals_cached, help);
+    one("tollgate_refusal_cache_total", MetricKind::Counter, stats.refusals_cached, help);
     let help = "Units borrowed ahead for rules with `consistency: leased`.";
-    one("tollgate_lease_units_total", Kind::Counter, stats.units_lent, help);
+    one("tollgate_lease_units_total", MetricKind::Counter, stats.units_lent, help);
     let help = "Units of those that were given back.";
-    one("tollgate_lease_units_returned_total", Kind::Counter, stats.units_returned, help);
+    one("tollgate_lease_units_returned_total", MetricKind::Counter, stats.units_returned, help);
     let help = "Units of those that were neither spent nor given back.";
-    one("tollgate_lease_units_unused_total", Kind::Counter, stats.units_unused, help);
-    one("tollgate_leases", Kind::Gauge, stats.leases, "Keys with borrowed units now.");
+    one("tollgate_lease_units_unused_total", MetricKind::Counter, stats.units_unused, help);
+    one("tollgate_leases", MetricKind::Gauge, stats.leases, "Keys with borrowed units now.");
     let help = "Keys that are decided here and told to the store afterwards.";
-    one("tollgate_local_sync_keys", Kind::Gauge, stats.sync_keys, help);
+    one("tollgate_local_sync_keys", MetricKind::Gauge, stats.sync_keys, help);
     let help = "Units that the store has not been told of yet.";
-    one("tollgate_local_sync_untold_units", Kind::Gauge, stats.sync_units_untold, help);
+    one("tollgate_local_sync_untold_units", MetricKind::Gauge, stats.sync_units_unsent, help);
     let help = "Times that the store could not be told.";
-    one("tollgate_local_sync_failures_total", Kind::Counter, stats.sync_failures, help);
+    one("tollgate_local_sync_failures_total", MetricKind::Counter, stats.sync_failures, help);
     let help = "Keys that the store decided, because too many others are told afterwards.";
-    one("tollgate_local_sync_without_room_total", Kind::Counter, stats.sync_without_room, help);
+    one(
+        "tollgate_local_sync_without_room_total",
+        MetricKind::Counter,
+        stats.sync_without_room,
+        help,
+    );
     let help = "Units of those that the store may have heard of, and is not told again.";
-    one("tollgate_local_sync_unsure_units_total", Kind::Counter, stats.sync_units_unsure, help);
+    one(
+        "tollgate_local_sync_unsure_units_total",
+        MetricKind::Counter,
+        stats.sync_units_uncertain,
+        help,
+    );
     let help = "Refunds and charges that wait until the store answers again.";
-    one("tollgate_store_owed", Kind::Gauge, stats.owed, help);
+    one("tollgate_store_owed", MetricKind::Gauge, stats.pending_changes, help);
     let help = "Charges that the store did not take: what they were of stays uncharged.";
-    one("tollgate_store_charges_lost_total", Kind::Counter, stats.charges_lost, help);
+    one("tollgate_store_charges_lost_total", MetricKind::Counter, stats.charges_lost, help);
     let help = "Refunds that the store did not take: what they were of stays charged.";
-    one("tollgate_store_refunds_lost_total", Kind::Counter, stats.refunds_lost, help);
+    one("tollgate_store_refunds_lost_total", MetricKind::Counter, stats.refunds_lost, help);
     let help = "The largest part of a limit that instances held unspent at once.";
-    let ratio = Value::Micros(stats.outstanding_max_millionths);
-    page.one("tollgate_lease_outstanding_max_ratio", Kind::Gauge, ratio, help);
+    let ratio = MetricValue::Micros(stats.outstanding_max_millionths);
+    page.single_sample("tollgate_lease_outstanding_max_ratio", MetricKind::Gauge, ratio, help);
 }
 
 /// What instances tell each other.
-fn instances(page: &mut Page, control: &Control) {
+fn instances(page: &mut MetricsPage, control: &InstanceChannel) {
     let stats = control.stats();
     let help = "Servers on the same store that are alive, this one included.";
-    page.one("tollgate_instances", Kind::Gauge, u64::from(stats.live.max(1)), help);
+    page.single_sample(
+        "tollgate_instances",
+        MetricKind::Gauge,
+        u64::from(stats.live_instances.max(1)),
+        help,
+    );
     let help = "Blocks, overrides and rules that the other servers have not been told of yet.";
-    page.one("tollgate_control_untold", Kind::Gauge, stats.waiting, help);
-    page.family("tollgate_control_calls_total", Kind::Counter, "Exchanges with them, by result.")
-        .sample(&[("result", "answered")], stats.calls)
-        .sample(&[("result", "failed")], stats.failures);
+    page.single_sample("tollgate_control_untold", MetricKind::Gauge, stats.unpublished, help);
+    page.family(
+        "tollgate_control_calls_total",
+        MetricKind::Counter,
+        "Exchanges with them, by result.",
+    )
+    .sample(&[("result", "answered")], stats.calls)
+    .sample(&[("result", "failed")], stats.failures);
     let help = "Blocks and overrides that hold here only: the store had no room for more.";
-    page.one("tollgate_control_no_room_total", Kind::Counter, stats.no_room, help);
+    page.single_sample("tollgate_control_no_room_total", MetricKind::Counter, stats.no_room, help);
     let help =
         "Blocks, overrides and rules in the store that nobody can read, each time they are seen.";
-    page.one("tollgate_control_unreadable_total", Kind::Counter, stats.strange, help);
+    page.single_sample(
+        "tollgate_control_unreadable_total",
+        MetricKind::Counter,
+        stats.unreadable_facts,
+        help,
+    );
 }

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::settings::Settings;
+use crate::settings::ServerSettings;
 use crate::telemetry::LogFormat;
 
 /// Tells scripts where the listeners are, and people how to try them.
-pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings: &Settings) {
+pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings: &ServerSettings) {
     let [http, grpc, resp, admin] = addresses.map(|address| address.and_then(Result::ok));
     if let Some(http) = http
         && settings.is_demo()
@@ -27,7 +27,7 @@ pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings:
 }
 
 /// Commands that work as they stand, with the listener as it is.
-fn how_to_try(http: SocketAddr, settings: &Settings) -> String {
+fn how_to_try(http: SocketAddr, settings: &ServerSettings) -> String {
     let token_file = settings.auth_token_file.as_deref().map(Path::display);
     let mut curl = String::from("curl -i");
     if let Some(file) = &token_file {

@@ -7,20 +7,20 @@ use std::time::Duration;
 use tollgate::Micros;
 
 use super::ADMIN_CONNECTIONS_MAX;
-use super::heart::Heart;
+use super::decision_core::DecisionCore;
 use crate::control_plane::ControlPlane;
 use crate::credentials::Credentials;
 use crate::data_plane::envoy::EnvoyListener;
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::resp::{Audit, RespListener};
-use crate::listeners::connection::{Handler, Site};
+use crate::listeners::connection::{Handler, HttpProtocol};
 use crate::listeners::connection_caps::ConnectionCaps;
-use crate::listeners::patrol::Patience;
 use crate::listeners::tls::Certificate;
+use crate::listeners::watchdog::ConnectionTimeouts;
 use crate::live::LiveRules;
-use crate::metrics::{ListenerFigures, Metrics, Timing};
-use crate::others::Others;
-use crate::settings::Settings;
+use crate::metrics::{DecisionTiming, ListenerFigures, Metrics};
+use crate::peer_instances::PeerInstances;
+use crate::settings::ServerSettings;
 use crate::telemetry::Logs;
 use crate::warnings::Warnings;
 
@@ -31,51 +31,51 @@ const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 32;
 const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A server that is put together and serves nobody yet.
-pub(super) struct Server<'a> {
-    pub(super) settings: &'a Settings,
+pub(super) struct AssembledServer<'a> {
+    pub(super) settings: &'a ServerSettings,
     pub(super) logs: &'a Logs,
-    pub(super) http: Hall<Site<DataPlane>>,
-    pub(super) grpc: Hall<Site<EnvoyListener>>,
-    pub(super) resp: Hall<RespListener>,
-    pub(super) admin: Hall<Site<ControlPlane>>,
+    pub(super) http: ListenerService<HttpProtocol<DataPlane>>,
+    pub(super) grpc: ListenerService<HttpProtocol<EnvoyListener>>,
+    pub(super) resp: ListenerService<RespListener>,
+    pub(super) admin: ListenerService<HttpProtocol<ControlPlane>>,
     pub(super) certificate: Option<Arc<Certificate>>,
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) live: LiveRules,
-    pub(super) others: Others,
+    pub(super) peers: PeerInstances,
 }
 
 /// What is behind a listener: who answers, and how many at once.
-pub(super) struct Hall<P> {
+pub(super) struct ListenerService<P> {
     pub(super) protocol: Arc<P>,
     pub(super) caps: Arc<ConnectionCaps>,
 }
 
-impl<H: Handler> Hall<Site<H>> {
+impl<H: Handler> ListenerService<HttpProtocol<H>> {
     fn of_http(
         handler: H,
-        patience: Patience,
+        patience: ConnectionTimeouts,
         stopping: &Arc<AtomicBool>,
         figures: ListenerFigures,
-    ) -> Hall<Site<H>> {
+    ) -> ListenerService<HttpProtocol<H>> {
         let responses = figures.responses.unwrap_or_default();
-        let site = Site::new(handler, patience, stopping.clone(), responses);
-        Hall { protocol: Arc::new(site), caps: figures.caps }
+        let site = HttpProtocol::new(handler, patience, stopping.clone(), responses);
+        ListenerService { protocol: Arc::new(site), caps: figures.caps }
     }
 }
 
-impl<'a> Server<'a> {
+impl<'a> AssembledServer<'a> {
     /// What answers at each listener; data listeners let in at most so many connections.
     pub(super) fn new(
-        (settings, connections): (&'a Settings, usize),
+        (settings, connections): (&'a ServerSettings, usize),
         logs: &'a Logs,
         credentials: Credentials,
-        heart: Heart,
+        heart: DecisionCore,
         started: Micros,
-    ) -> Server<'a> {
+    ) -> AssembledServer<'a> {
         let Credentials { tokens, admin_tokens, certificate } = credentials;
-        let Heart { gatekeeper, watcher, names, live, others } = heart;
+        let DecisionCore { gatekeeper, observer: watcher, names, live, peers: others } = heart;
         let stopping = Arc::new(AtomicBool::new(false));
-        let patience = Patience {
+        let patience = ConnectionTimeouts {
             head: settings.header_timeout,
             idle: settings.idle_timeout,
             body: settings.body_timeout,
@@ -87,13 +87,13 @@ impl<'a> Server<'a> {
         let resp = ListenerFigures::new("resp", caps());
         let caps = ConnectionCaps::evicting(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
         let admin = ListenerFigures::of_http("admin", caps);
-        let timing = Arc::<Timing>::default();
+        let timing = Arc::<DecisionTiming>::default();
         let data = DataPlane {
             gatekeeper: gatekeeper.clone(),
             tokens: tokens.clone(),
             warnings: Warnings::new(logs),
             timing: timing.clone(),
-            can_be_rebound: tokens.is_none() && certificate.is_none(),
+            is_open_to_dns_rebinding: tokens.is_none() && certificate.is_none(),
             missing_facts: settings.missing_facts,
         };
         let envoy = EnvoyListener {
@@ -114,14 +114,14 @@ impl<'a> Server<'a> {
         );
         let metrics = Metrics {
             gatekeeper: gatekeeper.clone(),
-            watcher,
+            observer: watcher,
             timing,
             listeners: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
             grpc: envoy.codes.clone(),
-            resp: redis.figures(),
+            resp: redis.counters(),
             logs: logs.clone(),
             live: live.clone(),
-            others: others.clone(),
+            peers: others.clone(),
             started,
         };
         let control = ControlPlane {
@@ -129,24 +129,25 @@ impl<'a> Server<'a> {
             stopping: stopping.clone(),
             gatekeeper,
             live: live.clone(),
-            others: others.clone(),
+            peers: others.clone(),
             names,
             metrics: Arc::new(metrics),
             logs: logs.clone(),
             warnings: Warnings::new(logs),
         };
-        let admin_patience = Patience { head: patience.head.min(ADMIN_HEAD_TIMEOUT), ..patience };
-        Server {
+        let admin_patience =
+            ConnectionTimeouts { head: patience.head.min(ADMIN_HEAD_TIMEOUT), ..patience };
+        AssembledServer {
             settings,
             logs,
-            http: Hall::of_http(data, patience, &stopping, http),
-            grpc: Hall::of_http(envoy, patience, &stopping, grpc),
-            resp: Hall { protocol: Arc::new(redis), caps: resp.caps },
-            admin: Hall::of_http(control, admin_patience, &stopping, admin),
+            http: ListenerService::of_http(data, patience, &stopping, http),
+            grpc: ListenerService::of_http(envoy, patience, &stopping, grpc),
+            resp: ListenerService { protocol: Arc::new(redis), caps: resp.caps },
+            admin: ListenerService::of_http(control, admin_patience, &stopping, admin),
             certificate,
             stopping,
             live,
-            others,
+            peers: others,
         }
     }
 }

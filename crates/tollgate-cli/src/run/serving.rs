@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::announce::announce;
-use super::server::{Hall, Server};
+use super::server::{AssembledServer, ListenerService};
 use super::{cannot_start, workers};
-use crate::cli::check::Size;
-use crate::cli::{Failure, Report};
+use crate::cli::check::RulesSize;
+use crate::cli::{CommandFailure, Report};
 use crate::listeners::ListenerAddress;
-use crate::listeners::accept::Listener;
+use crate::listeners::accept::BoundListener;
 use crate::listeners::protocol::Protocol;
 use crate::listeners::tls::Certificate;
-use crate::listeners::workers::{Ended, Workers};
+use crate::listeners::workers::{Workers, WorkersEnded};
 use crate::shutdown::Signals;
-use crate::snapshot::Keeper;
-use crate::store::Gatekeeper;
-use crate::telemetry::Field;
+use crate::snapshot::SnapshotThread;
+use crate::store::ServerGatekeeper;
+use crate::telemetry::LogField;
 use crate::warnings;
 
 /// How long requests may take to finish once the server is asked to stop.
@@ -28,13 +28,13 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// How long a start waits for the store to tell what was decided at other instances.
 const FIRST_EXCHANGE_MAX: Duration = Duration::from_millis(250);
 
-impl Server<'_> {
+impl AssembledServer<'_> {
     /// Opens the listeners, serves until it is asked to stop, and lets what has begun finish.
     pub(super) async fn serve(
         self,
-        gatekeeper: Arc<Gatekeeper>,
+        gatekeeper: Arc<ServerGatekeeper>,
         mut signals: Signals,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let settings = self.settings;
         // All are bound before the first accepts: a start that fails half-way serves nobody.
         let listeners = [settings.http, settings.grpc, settings.resp, settings.admin];
@@ -46,13 +46,13 @@ impl Server<'_> {
         let listeners = [&http, &grpc, &resp, &admin];
         if listeners.iter().all(|listener| listener.is_none()) {
             let report = Report::new("every listener is switched off");
-            return Err(Failure::Usage(
+            return Err(CommandFailure::Usage(
                 report.hint("leave out one of --http none, --grpc none, --resp none, --admin none"),
             ));
         }
-        let addresses = listeners.map(|listener| listener.as_ref().map(Listener::address));
+        let addresses = listeners.map(|listener| listener.as_ref().map(BoundListener::address));
 
-        self.hear_others(&gatekeeper).await;
+        self.wait_for_peer_changes(&gatekeeper).await;
         let (workers, tls) = (workers(settings), self.certificate.as_deref());
         // In the order in which they end: until the last of the others is done, the admin listener says that
         // the server is stopping.
@@ -63,15 +63,20 @@ impl Server<'_> {
             self.open(admin, &self.admin, 1, None)?,
         ];
         let keeper = settings.snapshot.clone().map(|path| {
-            Keeper::start(gatekeeper.clone(), path, settings.snapshot_interval, self.logs.clone())
+            SnapshotThread::start(
+                gatekeeper.clone(),
+                path,
+                settings.snapshot_interval,
+                self.logs.clone(),
+            )
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
         tokio::spawn(warnings::watch_store(gatekeeper.clone(), self.logs.clone()));
-        tokio::spawn(self.resp.protocol.clone().watch_resets());
-        let others = self.others.clone();
-        tokio::spawn(warnings::watch_others(others, gatekeeper.clone(), self.logs.clone()));
-        self.tell_of_start(&gatekeeper);
+        tokio::spawn(self.resp.protocol.clone().log_suppressed_resets());
+        let others = self.peers.clone();
+        tokio::spawn(warnings::watch_peers(others, gatekeeper.clone(), self.logs.clone()));
+        self.log_start(&gatekeeper);
         announce(addresses, settings);
 
         let signal = signals.next(&self.live).await;
@@ -85,19 +90,19 @@ impl Server<'_> {
                 return Ok(());
             }
         }
-        self.resp.protocol.finish();
+        self.resp.protocol.log_remaining_resets();
         if let Some(store) = gatekeeper.limiter().store().shared() {
-            store.leave(self.others.control()).await;
+            store.disconnect(self.peers.control()).await;
         }
-        keeper.map_or(Ok(()), Keeper::finish).map_err(Failure::Input)?;
+        keeper.map_or(Ok(()), SnapshotThread::finish).map_err(CommandFailure::Input)?;
         self.logs.info("stopped", &[]);
         Ok(())
     }
 
     /// Tells in one line what serves: for whoever reads the log of a server that they did not start.
-    fn tell_of_start(&self, gatekeeper: &Gatekeeper) {
-        let Size { rules, limits, .. } = Size::of(&gatekeeper.rules());
-        let fields: [Field<'_>; 4] = [
+    fn log_start(&self, gatekeeper: &ServerGatekeeper) {
+        let RulesSize { rules, limits, .. } = RulesSize::of(&gatekeeper.rules());
+        let fields: [LogField<'_>; 4] = [
             ("version", &env!("CARGO_PKG_VERSION")),
             ("rules", &rules),
             ("limits", &limits),
@@ -107,12 +112,12 @@ impl Server<'_> {
     }
 
     /// What was decided at other instances holds here from the first request, if the store can be asked.
-    async fn hear_others(&self, gatekeeper: &Gatekeeper) {
+    async fn wait_for_peer_changes(&self, gatekeeper: &ServerGatekeeper) {
         let Some(store) = gatekeeper.limiter().store().shared() else { return };
         let heard = async {
             tokio::select! {
-                () = self.others.first_exchange() => self.live.listened().await,
-                () = store.cannot_be_reached() => {}
+                () = self.peers.first_exchange() => self.live.peer_changes_applied().await,
+                () = store.first_connect_failed() => {}
             }
         };
         let _ = tokio::time::timeout(FIRST_EXCHANGE_MAX, heard).await;
@@ -121,18 +126,18 @@ impl Server<'_> {
     /// Lets connections in.
     fn open<P: Protocol>(
         &self,
-        listener: Option<Listener>,
-        hall: &Hall<P>,
+        listener: Option<BoundListener>,
+        hall: &ListenerService<P>,
         workers: usize,
         tls: Option<&Certificate>,
-    ) -> Result<Option<Opened>, Failure> {
+    ) -> Result<Option<OpenListener>, CommandFailure> {
         let Some(listener) = listener else { return Ok(None) };
         let acceptor = tls.map(|certificate| certificate.acceptor(P::ALPN));
         let started = Workers::start(listener.name, workers, &hall.protocol, acceptor.as_ref());
         let (workers, ended) = started.map_err(|error| cannot_start(&error))?;
         let (stop, stopped) = watch::channel(false);
         // Whoever expects TLS cannot read a word in the clear.
-        let too_many = if tls.is_none() { P::TOO_MANY } else { &[] };
+        let too_many = if tls.is_none() { P::TOO_MANY_CONNECTIONS_REPLY } else { &[] };
         tokio::spawn(listener.accept(
             workers,
             hall.caps.clone(),
@@ -140,15 +145,15 @@ impl Server<'_> {
             stopped,
             self.logs.clone(),
         ));
-        Ok(Some(Opened { stop, ended }))
+        Ok(Some(OpenListener { stop, ended }))
     }
 
     /// Ends the data listeners together, then the admin listener.
-    async fn drain(&self, opened: [Option<Opened>; 4]) {
+    async fn drain(&self, opened: [Option<OpenListener>; 4]) {
         let [data @ .., admin] = opened;
         let drained = async {
             let data: Vec<_> = data.into_iter().flatten().collect();
-            data.iter().for_each(Opened::stop);
+            data.iter().for_each(OpenListener::stop);
             for mut opened in data {
                 opened.ended.recv().await;
             }
@@ -165,12 +170,12 @@ impl Server<'_> {
 }
 
 /// A listener that lets connections in.
-struct Opened {
+struct OpenListener {
     stop: watch::Sender<bool>,
-    ended: Ended,
+    ended: WorkersEnded,
 }
 
-impl Opened {
+impl OpenListener {
     fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -180,12 +185,12 @@ fn bind(
     name: &'static str,
     address: ListenerAddress,
     all: &[ListenerAddress],
-) -> Result<Option<Listener>, Failure> {
+) -> Result<Option<BoundListener>, CommandFailure> {
     let ListenerAddress::At(address) = address else { return Ok(None) };
     let at = |listener: &ListenerAddress| match listener {
         ListenerAddress::At(address) => Some(*address),
         ListenerAddress::None => None,
     };
     let others: Vec<_> = all.iter().filter_map(at).collect();
-    Listener::bind(name, address, &others).map(Some).map_err(Failure::Input)
+    BoundListener::bind(name, address, &others).map(Some).map_err(CommandFailure::Input)
 }

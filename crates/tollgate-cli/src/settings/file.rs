@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::ArgMatches;
 
 use super::{Flags, clap_problem};
-use crate::cli::{Failure, Report};
+use crate::cli::{CommandFailure, Report};
 
 /// The most bytes of a settings file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -45,14 +45,16 @@ impl Setting {
 pub(super) fn read(
     path: &Path,
     parse: &impl Fn(Vec<OsString>) -> Result<ArgMatches, clap::Error>,
-) -> Result<Vec<Setting>, Failure> {
+) -> Result<Vec<Setting>, CommandFailure> {
     let shown = path.display();
     let text = read_bounded(path).map_err(|error| {
-        Failure::Input(Report::new(format!("cannot read the settings file {shown}: {error}")))
+        CommandFailure::Input(Report::new(format!(
+            "cannot read the settings file {shown}: {error}"
+        )))
     })?;
-    let wrong = |line: usize, problem: Problem| {
+    let wrong = |line: usize, problem: SettingProblem| {
         let report = Report::new(format!("{shown}:{line}: {}", problem.0));
-        Failure::Input(match problem.1 {
+        CommandFailure::Input(match problem.1 {
             None => report,
             Some(hint) => report.hint(hint),
         })
@@ -65,15 +67,15 @@ pub(super) fn read(
             let problem = format!("there is no setting {:?}", setting.name);
             return Err(wrong(
                 setting.line,
-                Problem(problem, Some(format!("write any of {known}"))),
+                SettingProblem(problem, Some(format!("write any of {known}"))),
             ));
         }
         if let Some(first) = settings[..index].iter().find(|first| first.name == setting.name) {
             let problem = format!("{:?} stands here and in line {}", setting.name, first.line);
-            return Err(wrong(setting.line, Problem(problem, None)));
+            return Err(wrong(setting.line, SettingProblem(problem, None)));
         }
         if let Err(error) = parse(setting.flags().collect()) {
-            return Err(wrong(setting.line, Problem(clap_problem(&error), None)));
+            return Err(wrong(setting.line, SettingProblem(clap_problem(&error), None)));
         }
     }
     Ok(settings)
@@ -95,13 +97,13 @@ fn names() -> Vec<String> {
 
 /// What is wrong, and what to write.
 #[derive(Debug, PartialEq, Eq)]
-struct Problem(String, Option<String>);
+struct SettingProblem(String, Option<String>);
 
-fn problem<T>(line: usize, text: &str, hint: &str) -> Result<T, (usize, Problem)> {
-    Err((line, Problem(text.into(), Some(hint.into()))))
+fn problem<T>(line: usize, text: &str, hint: &str) -> Result<T, (usize, SettingProblem)> {
+    Err((line, SettingProblem(text.into(), Some(hint.into()))))
 }
 
-fn parse_settings(text: &str) -> Result<Vec<Setting>, (usize, Problem)> {
+fn parse_settings(text: &str) -> Result<Vec<Setting>, (usize, SettingProblem)> {
     let mut settings: Vec<Setting> = Vec::new();
     for (index, raw) in text.lines().enumerate() {
         let line = index + 1;
@@ -137,7 +139,7 @@ fn parse_settings(text: &str) -> Result<Vec<Setting>, (usize, Problem)> {
     }
 }
 
-fn values(text: &str, line: usize) -> Result<Vec<String>, (usize, Problem)> {
+fn values(text: &str, line: usize) -> Result<Vec<String>, (usize, SettingProblem)> {
     match text {
         "" | "~" | "null" => Ok(Vec::new()),
         _ if text.starts_with('[') => {
@@ -151,7 +153,7 @@ fn values(text: &str, line: usize) -> Result<Vec<String>, (usize, Problem)> {
     }
 }
 
-fn scalar(text: &str, line: usize) -> Result<String, (usize, Problem)> {
+fn scalar(text: &str, line: usize) -> Result<String, (usize, SettingProblem)> {
     let text = text.trim();
     if text.starts_with(['{', '&', '*', '!', '|', '>', '@', '`', '%']) {
         let hint = "settings are texts and numbers; put quotes around a text that begins like this";
@@ -220,7 +222,7 @@ mod tests {
             ("a: \"b", 1, "the quotes do not end"),
         ];
         for (text, line, want) in rows {
-            let (found, Problem(problem, _)) = parse_settings(text).expect_err(text);
+            let (found, SettingProblem(problem, _)) = parse_settings(text).expect_err(text);
             assert_eq!(found, line, "{text}");
             assert!(problem.starts_with(want), "{text}: {problem}");
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_redis::StoreUrl;
 
-use super::{Settings, parse_duration};
+use super::{ServerSettings, parse_duration};
 use crate::cli::Report;
 
 /// The most stores beside the one of all rules. Bound: what a check's terms can name.
@@ -74,7 +74,7 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 /// What the settings of stores say together.
-pub(super) fn check(settings: &Settings) -> Result<(), Report> {
+pub(super) fn check(settings: &ServerSettings) -> Result<(), Report> {
     let named = &settings.second_store;
     if let StoreChoice::Memory = settings.store {
         return match named.first() {

@@ -6,14 +6,14 @@
 //!
 //! - whoever came more than n/k times is held;
 //! - count − error ≤ how often it really came ≤ count, and error ≤ n/k;
-//! - whoever is not held came at most [`Sketch::floor`] times.
+//! - whoever is not held came at most [`SpaceSavingSketch::floor`] times.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 /// One name and how often it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held<'a, N> {
+pub(super) struct SketchEntry<'a, N> {
     pub(super) hash: u64,
     pub(super) name: &'a N,
     pub(super) count: u64,
@@ -22,7 +22,7 @@ pub(super) struct Held<'a, N> {
 
 /// Who has a place, and what it inherited.
 #[derive(Debug)]
-struct Place<N> {
+struct CounterSlot<N> {
     /// The keyed hash that stands for the name: of 1,024 names two are equal once in 10^13.
     hash: u64,
     name: N,
@@ -32,33 +32,33 @@ struct Place<N> {
 /// A count, in the heap. Counts stand in it themselves, because finding the smallest compares many of
 /// them: so they are all in a few lines of memory.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct HeapNode {
     count: u64,
-    place: u16,
+    slot: u16,
 }
 
 /// The sketch.
 #[derive(Debug)]
-pub(super) struct Sketch<N> {
+pub(super) struct SpaceSavingSketch<N> {
     /// Bound: `entries_max`, as of the three below.
-    places: Vec<Place<N>>,
+    slots: Vec<CounterSlot<N>>,
     /// Where the one with a hash is.
-    by_hash: HashMap<u64, u16, BuildHasherDefault<Already>>,
+    by_hash: HashMap<u64, u16, BuildHasherDefault<KeyedHashHasher>>,
     /// No count is above a smaller one; the smallest is first.
-    heap: Vec<Node>,
+    heap: Vec<HeapNode>,
     /// Where in the heap each place's count is.
-    at: Vec<u16>,
+    heap_positions: Vec<u16>,
     entries_max: usize,
 }
 
-impl<N> Sketch<N> {
+impl<N> SpaceSavingSketch<N> {
     /// Holds at most so many names.
-    pub(super) fn new(entries_max: u16) -> Sketch<N> {
-        Sketch {
-            places: Vec::new(),
+    pub(super) fn new(entries_max: u16) -> SpaceSavingSketch<N> {
+        SpaceSavingSketch {
+            slots: Vec::new(),
             by_hash: HashMap::default(),
             heap: Vec::new(),
-            at: Vec::new(),
+            heap_positions: Vec::new(),
             entries_max: entries_max.into(),
         }
     }
@@ -70,14 +70,14 @@ impl<N> Sketch<N> {
         N: Default,
     {
         if let Some(place) = self.by_hash.get(&hash) {
-            let at = usize::from(self.at[usize::from(*place)]);
+            let at = usize::from(self.heap_positions[usize::from(*place)]);
             return self.grow(at);
         }
-        if self.places.len() < self.entries_max {
+        if self.slots.len() < self.entries_max {
             return self.push(hash, name);
         }
-        let Node { count, place: number } = self.heap[0];
-        let place = &mut self.places[usize::from(number)];
+        let HeapNode { count, slot: number } = self.heap[0];
+        let place = &mut self.slots[usize::from(number)];
         self.by_hash.remove(&place.hash);
         self.by_hash.insert(hash, number);
         (place.hash, place.error) = (hash, count);
@@ -90,13 +90,13 @@ impl<N> Sketch<N> {
     where
         N: Default,
     {
-        let number = self.places.len() as u16;
-        let mut place = Place { hash, name: N::default(), error: 0 };
+        let number = self.slots.len() as u16;
+        let mut place = CounterSlot { hash, name: N::default(), error: 0 };
         name(&mut place.name);
-        self.places.push(place);
+        self.slots.push(place);
         self.by_hash.insert(hash, number);
-        self.at.push(0);
-        let node = Node { count: 1, place: number };
+        self.heap_positions.push(0);
+        let node = HeapNode { count: 1, slot: number };
         let mut at = self.heap.len();
         self.heap.push(node);
         while at > 0 && self.heap[(at - 1) / 2].count > 1 {
@@ -125,47 +125,47 @@ impl<N> Sketch<N> {
         self.put(at, node);
     }
 
-    fn put(&mut self, at: usize, node: Node) {
+    fn put(&mut self, at: usize, node: HeapNode) {
         self.heap[at] = node;
-        self.at[usize::from(node.place)] = at as u16;
+        self.heap_positions[usize::from(node.slot)] = at as u16;
     }
 
     /// The most often that somebody who is not held can have come.
     pub(super) fn floor(&self) -> u64 {
         let least = self.heap.first().map_or(0, |node| node.count);
-        if self.places.len() < self.entries_max { 0 } else { least }
+        if self.slots.len() < self.entries_max { 0 } else { least }
     }
 
     /// All that are held, in no order.
-    pub(super) fn held(&self) -> impl Iterator<Item = Held<'_, N>> {
-        self.heap.iter().map(|node| self.told(*node))
+    pub(super) fn entries(&self) -> impl Iterator<Item = SketchEntry<'_, N>> {
+        self.heap.iter().map(|node| self.entry(*node))
     }
 
     /// The one with this hash.
-    pub(super) fn get(&self, hash: u64) -> Option<Held<'_, N>> {
+    pub(super) fn get(&self, hash: u64) -> Option<SketchEntry<'_, N>> {
         let number = self.by_hash.get(&hash)?;
-        Some(self.told(self.heap[usize::from(self.at[usize::from(*number)])]))
+        Some(self.entry(self.heap[usize::from(self.heap_positions[usize::from(*number)])]))
     }
 
-    fn told(&self, node: Node) -> Held<'_, N> {
-        let Place { hash, name, error } = &self.places[usize::from(node.place)];
-        Held { hash: *hash, name, count: node.count, error: *error }
+    fn entry(&self, node: HeapNode) -> SketchEntry<'_, N> {
+        let CounterSlot { hash, name, error } = &self.slots[usize::from(node.slot)];
+        SketchEntry { hash: *hash, name, count: node.count, error: *error }
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.slots.clear();
         self.by_hash.clear();
         self.heap.clear();
-        self.at.clear();
+        self.heap_positions.clear();
     }
 }
 
 /// A map by numbers that are keyed hashes already.
 #[derive(Debug, Default)]
-pub(super) struct Already(u64);
+pub(super) struct KeyedHashHasher(u64);
 
-impl Hasher for Already {
+impl Hasher for KeyedHashHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -182,9 +182,9 @@ impl Hasher for Already {
 /// Hashes the two parts of a name under a secret of this process, so that nobody can make two
 /// callers share a place.
 #[derive(Debug, Default)]
-pub(super) struct Hashes(RandomState);
+pub(super) struct CallerHasher(RandomState);
 
-impl Hashes {
+impl CallerHasher {
     pub(super) fn hash(&self, rule: &str, key: &[u8]) -> u64 {
         let mut hasher = self.0.build_hasher();
         hasher.write(rule.as_bytes());
@@ -210,7 +210,8 @@ mod tests {
     #[test]
     fn what_is_frequent_is_held_with_its_count_between_its_bounds() {
         for (entries_max, seed) in [(16, 1), (64, 2), (1_024, 3), (1_024, 0x9e37_79b9)] {
-            let (mut sketch, mut exact) = (Sketch::<u64>::new(entries_max), HashMap::new());
+            let (mut sketch, mut exact) =
+                (SpaceSavingSketch::<u64>::new(entries_max), HashMap::new());
             let (mut state, n) = (seed, 200_000_u64);
             for _ in 0..n {
                 let name = zipf(&mut state);
@@ -218,10 +219,10 @@ mod tests {
                 sketch.count(name.wrapping_mul(0x9e37_79b9_7f4a_7c15), |held| *held = name);
             }
             let share = n / u64::from(entries_max);
-            assert!(sketch.held().count() <= entries_max.into());
+            assert!(sketch.entries().count() <= entries_max.into());
             assert!(sketch.floor() <= share);
-            assert_eq!(sketch.held().map(|held| held.count).sum::<u64>(), n);
-            for held in sketch.held() {
+            assert_eq!(sketch.entries().map(|held| held.count).sum::<u64>(), n);
+            for held in sketch.entries() {
                 let truly = exact[held.name];
                 assert!(held.count - held.error <= truly && truly <= held.count, "{held:?}");
                 assert!(held.error <= share, "{held:?}");
@@ -236,14 +237,17 @@ mod tests {
 
     #[test]
     fn a_flood_of_new_names_takes_no_more_room() {
-        let mut sketch = Sketch::<u64>::new(8);
+        let mut sketch = SpaceSavingSketch::<u64>::new(8);
         for name in 0..100_000 {
             sketch.count(name, |held| *held = name);
         }
-        assert_eq!((sketch.held().count(), sketch.by_hash.len(), sketch.at.len()), (8, 8, 8));
+        assert_eq!(
+            (sketch.entries().count(), sketch.by_hash.len(), sketch.heap_positions.len()),
+            (8, 8, 8)
+        );
         assert_eq!(sketch.floor(), 12_500);
         sketch.clear();
-        assert_eq!((sketch.held().count(), sketch.floor()), (0, 0));
+        assert_eq!((sketch.entries().count(), sketch.floor()), (0, 0));
         sketch.count(1, |held| *held = 1);
         assert_eq!(sketch.get(1).map(|held| (held.count, held.error)), Some((1, 0)));
     }

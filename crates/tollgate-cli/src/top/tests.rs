@@ -1,11 +1,11 @@
-//! `Top` against exact counts, its windows and its bounds; and what it costs.
+//! `TopCallers` against exact counts, its windows and its bounds; and what it costs.
 
 use std::thread;
 
 use super::*;
 
-fn top() -> Top {
-    Top::new(Arc::new(KeyNames::random().unwrap()))
+fn top() -> TopCallers {
+    TopCallers::new(Arc::new(KeyNames::random().unwrap()))
 }
 
 fn user(name: impl ToString) -> KeyBuf {
@@ -13,13 +13,13 @@ fn user(name: impl ToString) -> KeyBuf {
 }
 
 /// Key, requests, refusals.
-fn listed(top: &Top, by: By, at_s: u64) -> Vec<(String, u64, u64)> {
+fn listed(top: &TopCallers, by: TopOrder, at_s: u64) -> Vec<(String, u64, u64)> {
     let entries = top.hottest(10, by, Micros::new(at_s * 1_000_000));
     entries.into_iter().map(|one| (one.key, one.requests.count, one.refusals.count)).collect()
 }
 
 /// One request under one rule.
-fn count(top: &Top, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
+fn count(top: &TopCallers, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
     top.count(now, std::iter::once((rule, key, refused)));
 }
 
@@ -30,13 +30,13 @@ fn one_request_shows_up_and_is_forgotten_after_its_minutes() {
     count(&top, &rule, &user(2), false, Micros::new(121_000_000));
     count(&top, &rule, &user(2), false, Micros::new(119_999_999));
     let both = vec![("user=2".to_string(), 2, 0), ("user=1".to_string(), 1, 1)];
-    assert_eq!(listed(&top, By::Requests, 121), both);
-    assert_eq!(listed(&top, By::Refusals, 121), both[1..]);
-    assert_eq!(listed(&top, By::Requests, 180), both[..1], "the first minute is over");
-    assert_eq!(listed(&top, By::Requests, 240), []);
+    assert_eq!(listed(&top, TopOrder::Requests, 121), both);
+    assert_eq!(listed(&top, TopOrder::Refusals, 121), both[1..]);
+    assert_eq!(listed(&top, TopOrder::Requests, 180), both[..1], "the first minute is over");
+    assert_eq!(listed(&top, TopOrder::Requests, 240), []);
     // A clock that was set back.
     count(&top, &rule, &user(3), false, Micros::new(5_000_000));
-    assert_eq!(listed(&top, By::Requests, 5), [("user=3".to_string(), 1, 0)]);
+    assert_eq!(listed(&top, TopOrder::Requests, 5), [("user=3".to_string(), 1, 0)]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn callers_of_two_rules_are_two() {
     for rule in ["a", "b", "b"] {
         count(&top, &rule.into(), &user(1), false, now);
     }
-    let entries = top.hottest(10, By::Requests, now);
+    let entries = top.hottest(10, TopOrder::Requests, now);
     let told: Vec<_> = entries.iter().map(|one| (&*one.rule, one.requests.count)).collect();
     assert_eq!(told, [("b", 2), ("a", 1)]);
     assert_eq!(entries[0].hash, top.names.hash(&user(1)));
@@ -58,7 +58,7 @@ fn long_keys_are_cut_and_stay_apart() {
     for end in ["a", "b", "b"] {
         count(&top, &rule, &user(format!("{long}{end}")), false, now);
     }
-    let entries = top.hottest(10, By::Requests, now);
+    let entries = top.hottest(10, TopOrder::Requests, now);
     assert_eq!(entries.iter().map(|one| one.requests.count).collect::<Vec<_>>(), [2, 1]);
     for entry in &entries {
         assert!(entry.key.len() <= KEY_BYTES_MAX, "{}", entry.key.len());
@@ -88,7 +88,7 @@ fn the_heavy_ones_are_found_over_threads_and_windows() {
         }
     });
     // The others share windows that they have come to after their minute; nothing is lost.
-    let entries = top.hottest(40, By::Requests, Micros::new(WINDOW_US));
+    let entries = top.hottest(40, TopOrder::Requests, Micros::new(WINDOW_US));
     assert_eq!(entries.len(), 40);
     for entry in entries {
         let name: u64 = entry.key.strip_prefix("user=").unwrap().parse().unwrap();

@@ -10,20 +10,24 @@ use serde_json::Value;
 
 /// What a run left behind.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ran {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl From<Output> for Ran {
-    fn from(output: Output) -> Ran {
+impl From<Output> for CommandOutput {
+    fn from(output: Output) -> CommandOutput {
         let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        CommandOutput {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 }
 
-impl Ran {
+impl CommandOutput {
     /// The answers of a run in which nothing was wrong.
     pub(crate) fn answers(&self, what: &str) -> Vec<Value> {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{what}");
@@ -45,7 +49,7 @@ pub(crate) fn tollgate() -> Command {
 }
 
 /// Runs it with these arguments.
-pub(crate) fn run<'a>(args: impl IntoIterator<Item = &'a str>) -> Ran {
+pub(crate) fn run<'a>(args: impl IntoIterator<Item = &'a str>) -> CommandOutput {
     tollgate().args(args).output().expect("tollgate runs").into()
 }
 
@@ -53,14 +57,14 @@ pub(crate) fn run<'a>(args: impl IntoIterator<Item = &'a str>) -> Ran {
 pub(crate) fn run_with<'a>(
     args: impl IntoIterator<Item = &'a str>,
     input: impl AsRef<[u8]> + Send,
-) -> Ran {
+) -> CommandOutput {
     let mut command = tollgate();
     command.args(args);
     feed(command, input)
 }
 
 /// Runs a command with this on its standard input.
-pub(crate) fn feed(mut command: Command, input: impl AsRef<[u8]> + Send) -> Ran {
+pub(crate) fn feed(mut command: Command, input: impl AsRef<[u8]> + Send) -> CommandOutput {
     let mut child = command.spawn().expect("tollgate runs");
     let mut stdin = child.stdin.take().expect("a pipe");
     std::thread::scope(|scope| {
@@ -80,7 +84,7 @@ pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
 
 /// What a shell makes of it that finds `tollgate`.
 #[cfg(unix)]
-pub(crate) fn paste(command: &str) -> Ran {
+pub(crate) fn paste(command: &str) -> CommandOutput {
     let binary = Path::new(env!("CARGO_BIN_EXE_tollgate"));
     let directory = binary.parent().expect("a directory").to_str().expect("text");
     let path = format!("{directory}:{}", std::env::var("PATH").unwrap_or_default());

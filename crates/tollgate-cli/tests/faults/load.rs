@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use testkit::history::{self, Bound, Call};
+use testkit::history::{self, BucketBound, ObservedCall};
 use testkit::wait;
 
-use crate::harness::{Client, Server};
+use crate::harness::{TestHttpClient, TollgateProcess};
 
 /// What a decision may wait for the store, as the tests set it.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(10);
@@ -36,31 +36,32 @@ pub(crate) const RULES: &str = "rules:
 
 /// What a rule does while the store does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(crate) enum FaultPolicy {
     Local,
     Open,
     Closed,
     /// No rule, so the store is not asked: the ruler that the others are measured by.
-    NotAsked,
+    NoStore,
 }
 
-impl Policy {
-    pub(crate) const ALL: [Policy; 3] = [Policy::Local, Policy::Open, Policy::Closed];
+impl FaultPolicy {
+    pub(crate) const ALL: [FaultPolicy; 3] =
+        [FaultPolicy::Local, FaultPolicy::Open, FaultPolicy::Closed];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Policy::Local => "local",
-            Policy::Open => "open",
-            Policy::Closed => "closed",
-            Policy::NotAsked => "not-asked",
+            FaultPolicy::Local => "local",
+            FaultPolicy::Open => "open",
+            FaultPolicy::Closed => "closed",
+            FaultPolicy::NoStore => "not-asked",
         }
     }
 }
 
 /// One question and its answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) policy: Policy,
+pub(crate) struct ObservedAnswer {
+    pub(crate) policy: FaultPolicy,
     pub(crate) user: usize,
     pub(crate) asked: Duration,
     pub(crate) answered: Duration,
@@ -68,7 +69,7 @@ pub(crate) struct Seen {
     pub(crate) decided_by: String,
 }
 
-impl Seen {
+impl ObservedAnswer {
     /// Whether the store was there for it, now or a moment ago.
     pub(crate) fn by_store(&self) -> bool {
         matches!(&*self.decided_by, "redis" | "refusal_cache")
@@ -82,25 +83,25 @@ pub(crate) fn phase() -> Duration {
 }
 
 /// Callers at work.
-pub(crate) struct Load {
+pub(crate) struct FaultLoad {
     began: Instant,
     stop: Arc<AtomicBool>,
-    callers: Vec<JoinHandle<Vec<Seen>>>,
+    callers: Vec<JoinHandle<Vec<ObservedAnswer>>>,
 }
 
-impl Load {
+impl FaultLoad {
     /// Callers of these servers in turn: `users` for each policy.
-    pub(crate) fn start(servers: &[&Server], users: usize) -> Load {
+    pub(crate) fn start(servers: &[&TollgateProcess], users: usize) -> FaultLoad {
         let (began, stop) = (wait::now(), Arc::new(AtomicBool::new(false)));
         let mut callers = Vec::new();
-        for policy in Policy::ALL.into_iter().chain([Policy::NotAsked]) {
+        for policy in FaultPolicy::ALL.into_iter().chain([FaultPolicy::NoStore]) {
             for user in 0..users {
                 let address = servers[user % servers.len()].http();
                 let stop = stop.clone();
                 callers.push(thread::spawn(move || call(address, (policy, user), began, &stop)));
             }
         }
-        Load { began, stop, callers }
+        FaultLoad { began, stop, callers }
     }
 
     /// Lets time pass until so long after the start.
@@ -113,22 +114,22 @@ impl Load {
     }
 
     /// Ends the callers; all they saw.
-    pub(crate) fn end(self, broken: Duration, mended: Duration) -> Faulted {
+    pub(crate) fn end(self, broken: Duration, mended: Duration) -> FaultRun {
         self.stop.store(true, Ordering::Relaxed);
         let seen = self.callers.into_iter().map(|caller| caller.join().expect("a caller"));
-        let (ruler, seen) = seen.flatten().partition(|one| one.policy == Policy::NotAsked);
-        Faulted { seen, ruler, broken, mended }
+        let (ruler, seen) = seen.flatten().partition(|one| one.policy == FaultPolicy::NoStore);
+        FaultRun { answers: seen, baseline: ruler, broken, mended }
     }
 }
 
 /// Asks at an even pace, whatever the answers take: who is late asks at once.
 fn call(
     address: SocketAddr,
-    (policy, user): (Policy, usize),
+    (policy, user): (FaultPolicy, usize),
     began: Instant,
     stop: &AtomicBool,
-) -> Vec<Seen> {
-    let mut client = Client::connect(address);
+) -> Vec<ObservedAnswer> {
+    let mut client = TestHttpClient::connect(address);
     let body = format!(r#"{{"path":"/{}","user":"{user}"}}"#, policy.name());
     let pace = Duration::from_secs(1) / ASKED_PER_SECOND;
     // Not all at the same instant.
@@ -141,7 +142,7 @@ fn call(
         let answered = wait::now();
         let json = answer.json();
         let decided_by = json["decided_by"].as_str().unwrap_or("nobody").to_string();
-        seen.push(Seen {
+        seen.push(ObservedAnswer {
             policy,
             user,
             asked: asked - began,
@@ -156,7 +157,7 @@ fn call(
 
 /// What a fault is expected to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum FaultEffect {
     /// The store cannot be asked: policies decide.
     Degrades,
     /// It can, perhaps with a short interruption.
@@ -164,26 +165,30 @@ pub(crate) enum Effect {
 }
 
 /// A fault under load: what was seen, and when it began and ended.
-pub(crate) struct Faulted {
-    pub(crate) seen: Vec<Seen>,
+pub(crate) struct FaultRun {
+    pub(crate) answers: Vec<ObservedAnswer>,
     /// What they saw whom the store has nothing to do with.
-    ruler: Vec<Seen>,
+    baseline: Vec<ObservedAnswer>,
     pub(crate) broken: Duration,
     pub(crate) mended: Duration,
 }
 
 /// Breaks something under load and mends it.
-pub(crate) fn fault(server: &Server, break_it: impl FnOnce(), mend_it: impl FnOnce()) -> Faulted {
+pub(crate) fn fault(
+    server: &TollgateProcess,
+    break_it: impl FnOnce(),
+    mend_it: impl FnOnce(),
+) -> FaultRun {
     fault_on(&[server], break_it, mend_it)
 }
 
 /// The same with several servers.
 pub(crate) fn fault_on(
-    servers: &[&Server],
+    servers: &[&TollgateProcess],
     break_it: impl FnOnce(),
     mend_it: impl FnOnce(),
-) -> Faulted {
-    let load = Load::start(servers, 4);
+) -> FaultRun {
+    let load = FaultLoad::start(servers, 4);
     load.until(phase());
     let broken = load.now();
     break_it();
@@ -194,22 +199,22 @@ pub(crate) fn fault_on(
     load.end(broken, mended)
 }
 
-impl Faulted {
+impl FaultRun {
     /// Everything that holds for every fault.
-    pub(crate) fn check(&self, effect: Effect) {
-        self.no_errors();
-        self.in_time();
-        self.well_before();
-        if effect == Effect::Degrades {
-            self.degrades();
+    pub(crate) fn check(&self, effect: FaultEffect) {
+        self.check_no_errors();
+        self.check_in_time();
+        self.check_before_fault();
+        if effect == FaultEffect::Degrades {
+            self.check_degrades();
         }
-        self.recovers(RECOVERY);
-        self.keeps_bounds(effect);
+        self.check_recovers(RECOVERY);
+        self.check_bounds(effect);
     }
 
     /// Nobody gets anything but an answer; who refuses when in doubt, says so.
-    pub(crate) fn no_errors(&self) {
-        for one in &self.seen {
+    pub(crate) fn check_no_errors(&self) {
+        for one in &self.answers {
             let refused = if one.decided_by == "closed" { 503 } else { 429 };
             assert!([200, refused].contains(&one.status), "{one:?}");
             let known = ["redis", "refusal_cache", one.policy.name()];
@@ -219,9 +224,9 @@ impl Faulted {
 
     /// Answers come within the deadline, and what the machine itself needs for one: that is what they
     /// take whom the store has nothing to do with, in the same run.
-    pub(crate) fn in_time(&self) {
-        let (p99, max) = took(&self.seen);
-        let (ruler_p99, ruler_max) = took(&self.ruler);
+    pub(crate) fn check_in_time(&self) {
+        let (p99, max) = took(&self.answers);
+        let (ruler_p99, ruler_max) = took(&self.baseline);
         eprintln!(
             "p99 {p99:?}, max {max:?}; without the store p99 {ruler_p99:?}, max {ruler_max:?}\n{self}"
         );
@@ -229,18 +234,19 @@ impl Faulted {
         assert!(max <= DEADLINE + LATE_MAX + ruler_max, "max {max:?}, ruler {ruler_max:?}");
     }
 
-    fn well_before(&self) {
-        let before = self.seen.iter().filter(|one| one.answered < self.broken);
-        let (by_store, others): (Vec<&Seen>, Vec<&Seen>) = before.partition(|one| one.by_store());
+    fn check_before_fault(&self) {
+        let before = self.answers.iter().filter(|one| one.answered < self.broken);
+        let (by_store, others): (Vec<&ObservedAnswer>, Vec<&ObservedAnswer>) =
+            before.partition(|one| one.by_store());
         assert!(others.len() * 50 <= by_store.len(), "{} of {}", others.len(), by_store.len());
     }
 
     /// A second after the fault began nobody asks the store any more, and every policy acts.
-    fn degrades(&self) {
+    fn check_degrades(&self) {
         let from = self.broken + Duration::from_secs(1);
-        for policy in Policy::ALL {
-            let during: Vec<&Seen> = self
-                .seen
+        for policy in FaultPolicy::ALL {
+            let during: Vec<&ObservedAnswer> = self
+                .answers
                 .iter()
                 .filter(|one| {
                     one.policy == policy && one.asked > from && one.answered < self.mended
@@ -254,18 +260,19 @@ impl Faulted {
             }
             let admitted = during.iter().filter(|one| one.status == 200).count();
             match policy {
-                Policy::Closed => assert_eq!(admitted, 0),
-                Policy::Open => assert_eq!(admitted, during.len()),
-                Policy::Local => assert!((1..during.len()).contains(&admitted)),
-                Policy::NotAsked => unreachable!("it has no rule"),
+                FaultPolicy::Closed => assert_eq!(admitted, 0),
+                FaultPolicy::Open => assert_eq!(admitted, during.len()),
+                FaultPolicy::Local => assert!((1..during.len()).contains(&admitted)),
+                FaultPolicy::NoStore => unreachable!("it has no rule"),
             }
         }
     }
 
-    pub(crate) fn recovers(&self, within: Duration) {
-        for policy in Policy::ALL {
-            let of = |one: &&Seen| one.policy == policy && one.asked > self.mended + within;
-            let after: Vec<&Seen> = self.seen.iter().filter(of).collect();
+    pub(crate) fn check_recovers(&self, within: Duration) {
+        for policy in FaultPolicy::ALL {
+            let of =
+                |one: &&ObservedAnswer| one.policy == policy && one.asked > self.mended + within;
+            let after: Vec<&ObservedAnswer> = self.answers.iter().filter(of).collect();
             assert!(!after.is_empty());
             // One in fifty may be late on a busy machine.
             let wrong: Vec<_> = after.iter().filter(|one| !one.by_store()).collect();
@@ -275,13 +282,15 @@ impl Faulted {
 
     /// What a user of the policies `local` and `closed` got is what the limit gives, and one burst
     /// more for each time that somebody else began to decide.
-    fn keeps_bounds(&self, effect: Effect) {
-        let switches = if effect == Effect::Degrades { 2 } else { 1 };
-        let bound = Bound { burst: UNITS * (1 + switches), units: UNITS, period_us: 1_000_000 };
-        for policy in [Policy::Local, Policy::Closed] {
+    fn check_bounds(&self, effect: FaultEffect) {
+        let switches = if effect == FaultEffect::Degrades { 2 } else { 1 };
+        let bound =
+            BucketBound { burst: UNITS * (1 + switches), units: UNITS, period_us: 1_000_000 };
+        for policy in [FaultPolicy::Local, FaultPolicy::Closed] {
             for user in 0..4 {
-                let of = |one: &&Seen| one.policy == policy && one.user == user;
-                let calls: Vec<Call> = self.seen.iter().filter(of).map(as_call).collect();
+                let of = |one: &&ObservedAnswer| one.policy == policy && one.user == user;
+                let calls: Vec<ObservedCall> =
+                    self.answers.iter().filter(of).map(as_call).collect();
                 if let Err(over) = history::never_above(bound, &calls) {
                     panic!("{policy:?} user {user}: {over}");
                 }
@@ -291,14 +300,14 @@ impl Faulted {
 }
 
 /// What answers took: 99 of 100 at most, and the longest.
-fn took(answers: &[Seen]) -> (Duration, Duration) {
+fn took(answers: &[ObservedAnswer]) -> (Duration, Duration) {
     let mut took: Vec<Duration> = answers.iter().map(|one| one.answered - one.asked).collect();
     took.sort_unstable();
     (took[took.len() * 99 / 100], took[took.len() - 1])
 }
 
-pub(crate) fn as_call(one: &Seen) -> Call {
-    Call {
+pub(crate) fn as_call(one: &ObservedAnswer) -> ObservedCall {
+    ObservedCall {
         asked_us: one.asked.as_micros() as u64,
         answered_us: one.answered.as_micros() as u64,
         cost: 1,
@@ -307,14 +316,14 @@ pub(crate) fn as_call(one: &Seen) -> Call {
 }
 
 /// Who decided, in each quarter of a second.
-impl fmt::Display for Faulted {
+impl fmt::Display for FaultRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "broken at {:?}, mended at {:?}", self.broken, self.mended)?;
-        let end = self.seen.iter().map(|one| one.answered).max().unwrap_or_default();
+        let end = self.answers.iter().map(|one| one.answered).max().unwrap_or_default();
         for quarter in 0..=(end.as_millis() / 250) {
-            let at = |one: &&Seen| one.answered.as_millis() / 250 == quarter;
+            let at = |one: &&ObservedAnswer| one.answered.as_millis() / 250 == quarter;
             let mut words: Vec<(&str, usize)> = Vec::new();
-            for one in self.seen.iter().filter(at) {
+            for one in self.answers.iter().filter(at) {
                 match words.iter_mut().find(|(word, _)| *word == one.decided_by) {
                     Some((_, count)) => *count += 1,
                     None => words.push((&one.decided_by, 1)),

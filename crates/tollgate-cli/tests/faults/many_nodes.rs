@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use testkit::redis::{Cluster, Sentinels};
+use testkit::redis::{TestRedisCluster, TestRedisSentinels};
 
-use crate::load::{Effect, fault};
+use crate::load::{FaultEffect, fault};
 use crate::one_node::server_on;
 
 /// A failover takes the sentinels or the cluster a second or two; then the new primary decides.
@@ -12,44 +12,44 @@ const FAILOVER: Duration = Duration::from_secs(5);
 
 #[test]
 fn c12_sentinels_elect_another_primary() {
-    let mut sentinels = Sentinels::start();
+    let mut sentinels = TestRedisSentinels::start();
     let server = server_on(&sentinels.url());
     let primary = primary_of(&sentinels);
     let mut run = fault(&server, || sentinels.data_mut(primary).kill(), || ());
-    run.no_errors();
-    run.in_time();
+    run.check_no_errors();
+    run.check_in_time();
     // Nobody mends it: the sentinels do.
     run.mended = run.broken;
-    run.recovers(FAILOVER.min(
-        run.seen.iter().map(|one| one.asked).max().unwrap_or_default()
+    run.check_recovers(FAILOVER.min(
+        run.answers.iter().map(|one| one.asked).max().unwrap_or_default()
             - run.broken
             - Duration::from_millis(300),
     ));
 }
 
-fn primary_of(sentinels: &Sentinels) -> usize {
+fn primary_of(sentinels: &TestRedisSentinels) -> usize {
     let port = sentinels.primary_port(0).expect("a primary");
     sentinels.data().iter().position(|one| one.port() == port).expect("one of ours")
 }
 
 #[test]
 fn c13_a_primary_of_the_cluster_dies() {
-    let mut cluster = Cluster::start();
+    let mut cluster = TestRedisCluster::start();
     let server = server_on(&cluster.url());
     let run = fault(&server, || cluster.node_mut(0).kill(), || ());
-    run.no_errors();
-    run.in_time();
-    let during = run.seen.iter().filter(|one| one.asked > run.broken);
+    run.check_no_errors();
+    run.check_in_time();
+    let during = run.answers.iter().filter(|one| one.asked > run.broken);
     let by_store = during.clone().filter(|one| one.by_store()).count();
     assert!(by_store * 2 > during.count(), "two thirds of the keys are elsewhere");
-    let settled = run.seen.iter().filter(|one| one.asked > run.broken + Duration::from_secs(4));
+    let settled = run.answers.iter().filter(|one| one.asked > run.broken + Duration::from_secs(4));
     let wrong = settled.clone().find(|one| !one.by_store());
     assert!(settled.count() > 0 && wrong.is_none(), "{wrong:?}");
 }
 
 #[test]
 fn c14_slots_move_under_load() {
-    let cluster = Cluster::of(3, false);
+    let cluster = TestRedisCluster::with_primaries(3, false);
     let server = server_on(&cluster.url());
     let (from, to) = (cluster.id_of(0), cluster.id_of(1));
     let move_slots = || {
@@ -70,23 +70,23 @@ fn c14_slots_move_under_load() {
         assert!(!said.contains("[ERR]"), "{said}");
     };
     let run = fault(&server, move_slots, || ());
-    run.check(Effect::Passes);
-    let by_policy = run.seen.iter().filter(|one| !one.by_store()).count();
-    assert!(by_policy * 100 <= run.seen.len(), "{by_policy} of {}", run.seen.len());
+    run.check(FaultEffect::Passes);
+    let by_policy = run.answers.iter().filter(|one| !one.by_store()).count();
+    assert!(by_policy * 100 <= run.answers.len(), "{by_policy} of {}", run.answers.len());
 }
 
 #[test]
 fn c14_a_replica_takes_over_on_request() {
-    let cluster = Cluster::start();
+    let cluster = TestRedisCluster::start();
     let server = server_on(&cluster.url());
     let replica = cluster.primaries();
     let run = fault(&server, || cluster.node(replica).tell(&["CLUSTER", "FAILOVER"]), || ());
-    run.check(Effect::Passes);
+    run.check(FaultEffect::Passes);
 }
 
 #[test]
 fn c15_a_minority_of_the_cluster() {
-    let cluster = Cluster::of(3, false);
+    let cluster = TestRedisCluster::with_primaries(3, false);
     let server = server_on(&cluster.url());
     let others = [1, 2];
     let run = fault(
@@ -94,9 +94,9 @@ fn c15_a_minority_of_the_cluster() {
         || others.iter().for_each(|&node| cluster.node(node).freeze()),
         || others.iter().for_each(|&node| cluster.node(node).thaw()),
     );
-    run.no_errors();
-    run.in_time();
-    run.recovers(Duration::from_secs(2));
-    let degraded = run.seen.iter().any(|one| one.decided_by == "closed");
+    run.check_no_errors();
+    run.check_in_time();
+    run.check_recovers(Duration::from_secs(2));
+    let degraded = run.answers.iter().any(|one| one.decided_by == "closed");
     assert!(degraded, "two thirds of the slots have nobody");
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 use testkit::redis;
 use testkit::wait;
 
-use crate::harness::{Server, file, text};
+use crate::harness::{TollgateProcess, file, text};
 use crate::one_node::{errors, server_on, wait_until_up};
 
 /// Killed under load and started again: what the store has counted is there, and it is ready at once.
 #[test]
 fn c19_killed_and_started_again() {
-    let redis = redis::Server::start();
+    let redis = redis::TestRedis::start();
     let folder = tempfile::tempdir().expect("a folder");
     let rules = "rules: [{ name: day, key: '{user}', limits: [{ rate: 50/day, algorithm: fixed_window }] }]";
     let rules = file(folder.path(), "rules.yaml", rules);
     let url = redis.url();
-    let start = || Server::start(&["--rules", text(&rules), "--store", &url]);
+    let start = || TollgateProcess::start(&["--rules", text(&rules), "--store", &url]);
     let server = start();
     wait::until_true("a decision by the store", || {
         server.check(r#"{"user":"first"}"#)["decided_by"] == "redis"
@@ -43,12 +43,12 @@ fn c19_killed_and_started_again() {
 /// Redis is not there when the server starts: it serves at once, and finds Redis when it comes.
 #[test]
 fn starts_without_redis() {
-    let mut redis = redis::Server::start();
+    let mut redis = redis::TestRedis::start();
     redis.kill();
     let folder = tempfile::tempdir().expect("a folder");
     let rules = file(folder.path(), "rules.yaml", crate::load::RULES);
-    let server = Server::start(&["--rules", text(&rules), "--store", &redis.url()]);
-    for policy in crate::load::Policy::ALL {
+    let server = TollgateProcess::start(&["--rules", text(&rules), "--store", &redis.url()]);
+    for policy in crate::load::FaultPolicy::ALL {
         let body = format!(r#"{{"path":"/{}","user":"anna"}}"#, policy.name());
         assert_eq!(server.check(&body)["decided_by"], policy.name());
     }
@@ -61,10 +61,10 @@ fn starts_without_redis() {
 /// A password that is missing or wrong is told as such, not as a connection that ended.
 #[test]
 fn a_wrong_password_is_told() {
-    let redis = redis::Server::with(&["--requirepass", "open"]);
+    let redis = redis::TestRedis::with(&["--requirepass", "open"]);
     for login in ["", "u:wrong@", ":wrong@"] {
         let url = format!("redis://{login}{}", redis.address());
-        let server = Server::start(&["--limit", "5/minute", "--store", &url]);
+        let server = TollgateProcess::start(&["--limit", "5/minute", "--store", &url]);
         wait::until_true("noauth", || errors(&server, "noauth") > 0.0);
         assert_eq!(server.check(r#"{"user":"anna"}"#)["decided_by"], "local");
         let logged = server.stop().stderr;
@@ -78,7 +78,7 @@ fn c18_clocks_of_instances_do_not_matter() {
     // The servers take the time of the store; a clock of their own that differs cannot be given to a
     // process without a library in its way, so it is given to the stores in tollgate-redis. Here: two
     // processes admit exactly the limit together.
-    let redis = redis::Server::start();
+    let redis = redis::TestRedis::start();
     let servers = [server_on(&redis.url()), server_on(&redis.url())];
     let mut admitted = 0;
     for turn in 0..60 {

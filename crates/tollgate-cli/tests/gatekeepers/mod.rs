@@ -9,13 +9,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use testkit::random::Random;
-use testkit::redis::Server as Redis;
+use testkit::random::SplitMix64;
+use testkit::redis::TestRedis as Redis;
 use tollgate::{DecidedBy, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Outcome};
-use tollgate_redis::{Options, RedisStore, Shared, StoreUrl, TimeOf};
+use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
 use tollgate_rules::{
-    Answer, Answering, Ask, Descriptor, DescriptorAsk, Entry, Facts, Gatekeeper, Hits,
-    ReservationId, RuleSet, Source, StatedLimit, Unit, compile,
+    Answer, Ask, Descriptor, DescriptorAsk, DescriptorEntry, Facts, Gatekeeper, Hits,
+    InfallibleStore, ReservationId, RuleSet, Source, StatedLimit, Unit, compile,
 };
 
 /// 2026-11-15 12:00:00 UTC, in microseconds.
@@ -27,21 +27,21 @@ const STEPS: usize = 250;
 const OPEN_MAX: usize = 6;
 
 /// One set of rules under one stream of requests, decided twice.
-struct World {
+struct ComparedGatekeepers {
     seed: u64,
-    random: Random,
+    random: SplitMix64,
     rules: String,
     now: u64,
     memory: Gatekeeper<MemoryStore, ManualClock>,
-    redis: Gatekeeper<Shared<RedisStore>, ManualClock>,
+    redis: Gatekeeper<SharedStore<RedisStore>, ManualClock>,
     open: Vec<(ReservationId, ReservationId)>,
     /// How often something was refused, given back, reserved, stated.
-    seen: Seen,
+    coverage: TrafficCoverage,
 }
 
 /// What a run has covered: a test in which nothing is refused shows nothing.
 #[derive(Debug, Default)]
-struct Seen {
+struct TrafficCoverage {
     refused: u64,
     blocked: u64,
     refunded: u64,
@@ -52,27 +52,27 @@ struct Seen {
 #[tokio::test]
 async fn rules_answer_the_same_in_memory_and_in_redis() {
     let server = Redis::start();
-    let mut seen = Seen::default();
+    let mut seen = TrafficCoverage::default();
     for seed in 0..WORLDS {
-        let mut world = World::new(&server, seed).await;
+        let mut world = ComparedGatekeepers::new(&server, seed).await;
         for step in 0..STEPS {
             world.tick();
             world.step(step).await;
         }
-        let one = world.seen;
+        let one = world.coverage;
         seen.refused += one.refused;
         seen.blocked += one.blocked;
         seen.refunded += one.refunded;
         seen.committed += one.committed;
         seen.stated_over += one.stated_over;
     }
-    let Seen { refused, blocked, refunded, committed, stated_over } = seen;
+    let TrafficCoverage { refused, blocked, refunded, committed, stated_over } = seen;
     let least = [refused, blocked, refunded, committed, stated_over].into_iter().min();
     assert!(least > Some(50), "too little happened to show anything: {seen:?}");
 }
 
 /// A limit in the notation of a rules file.
-fn limit(random: &mut Random) -> String {
+fn limit(random: &mut SplitMix64) -> String {
     let rate = random.pick(&["3/second", "5/2s", "4/second", "7/3s"]);
     let algorithm = *random.pick(&[
         "token_bucket, burst: 3",
@@ -87,7 +87,7 @@ fn limit(random: &mut Random) -> String {
 }
 
 /// Three rules that meet in most requests.
-fn rules(random: &mut Random) -> String {
+fn rules(random: &mut SplitMix64) -> String {
     let mut text = String::from(
         "version: 1\ntiers: { free: 1, pro: 2, vip: { users: [{ rate: 6/second, algorithm: fixed_window }] } }\nrules:\n",
     );
@@ -126,12 +126,12 @@ fn compiled(text: &str) -> RuleSet {
 }
 
 /// A store under a prefix of this world's own, connected.
-async fn shared(server: &Redis, seed: u64) -> Shared<RedisStore> {
-    let options = Options {
+async fn shared(server: &Redis, seed: u64) -> SharedStore<RedisStore> {
+    let options = RedisOptions {
         prefix: format!("world-{seed}").parse().expect("a prefix"),
-        time: TimeOf::Caller,
+        time: TimeSource::Caller,
         timeout: Duration::from_secs(20),
-        ..Options::default()
+        ..RedisOptions::default()
     };
     let url = StoreUrl::parse(&server.url()).expect("an address");
     let store = RedisStore::at(&url, &options);
@@ -142,11 +142,11 @@ async fn shared(server: &Redis, seed: u64) -> Shared<RedisStore> {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), connected).await.expect("a connection");
-    Shared::start(vec![store], 10_000, TimeOf::Caller)
+    SharedStore::start(vec![store], 10_000, TimeSource::Caller)
 }
 
 /// What an answer says beside who decided.
-fn said(answer: &Answer) -> String {
+fn answer_text(answer: &Answer) -> String {
     let told = |outcome: &Outcome| Outcome { decided_by: DecidedBy::Memory, ..*outcome };
     let binding = answer.binding().map(|one| (one.rule.to_owned(), one.limit.to_owned()));
     let limits: Vec<_> = answer
@@ -157,14 +157,14 @@ fn said(answer: &Answer) -> String {
     format!("{whole:?} {:?} {binding:?} {limits:#?}", answer.reset_after())
 }
 
-impl World {
-    async fn new(server: &Redis, seed: u64) -> World {
-        let mut random = Random::seeded(seed);
+impl ComparedGatekeepers {
+    async fn new(server: &Redis, seed: u64) -> ComparedGatekeepers {
+        let mut random = SplitMix64::seeded(seed);
         let rules = rules(&mut random);
         let clock = || ManualClock::new(Micros::ZERO);
         let memory = Limiter::new(MemoryStore::new(10_000), clock());
         let redis = Limiter::new(shared(server, seed).await, clock());
-        World {
+        ComparedGatekeepers {
             seed,
             random,
             now: NOON,
@@ -172,7 +172,7 @@ impl World {
             redis: Gatekeeper::new(compiled(&rules), redis),
             rules,
             open: Vec::new(),
-            seen: Seen::default(),
+            coverage: TrafficCoverage::default(),
         }
     }
 
@@ -216,15 +216,15 @@ impl World {
     }
 
     fn same(&mut self, memory: &Answer, redis: &Answer, what: &str) {
-        let (here, there) = (said(memory), said(redis));
+        let (here, there) = (answer_text(memory), answer_text(redis));
         assert!(
             here == there,
             "seed {}, {what}\nmemory {here}\nredis {there}\n{}",
             self.seed,
             self.rules
         );
-        self.seen.refused += u64::from(!memory.allowed());
-        self.seen.blocked += u64::from(memory.decided_by() == DecidedBy::Block);
+        self.coverage.refused += u64::from(!memory.allowed());
+        self.coverage.blocked += u64::from(memory.decided_by() == DecidedBy::Block);
     }
 
     async fn decide(&mut self, ask: &Ask<'_>, what: &str) {
@@ -246,7 +246,7 @@ impl World {
         let here = self.memory.refund_at(ask, now);
         let there = self.redis.refund_by(self.redis.rules(), ask, now).await;
         self.same(&here, &there, &format!("refund, {what}"));
-        self.seen.refunded += 1;
+        self.coverage.refunded += 1;
     }
 
     async fn reserve(&mut self, ask: &Ask<'_>, what: &str) {
@@ -276,7 +276,7 @@ impl World {
             ),
         };
         assert_eq!(here, there, "seed {}, settle, {what}", self.seed);
-        self.seen.committed += 1;
+        self.coverage.committed += 1;
     }
 
     /// Limits that the asker states with numbers that change from one request to the next.
@@ -284,18 +284,18 @@ impl World {
         let units = *self.random.pick(&[2, 5, 9]);
         let unit = *self.random.pick(&[Unit::Second, Unit::Second, Unit::Minute]);
         let hits = Hits::Take(self.random.below(4));
-        let entries = [Entry { name: "caller", value: user }];
+        let entries = [DescriptorEntry { name: "caller", value: user }];
         let limit = Some(StatedLimit { units, unit });
         let descriptors = [Descriptor { entries: &entries, hits: Some(hits), limit }];
         let ask = DescriptorAsk { domain: "edge", descriptors: &descriptors };
         let here = described(&self.memory, &ask, self.now).await;
         let there = described(&self.redis, &ask, self.now).await;
         assert_eq!(here, there, "seed {}, {units}/{unit:?}, {hits:?}, {what}", self.seed);
-        self.seen.stated_over += u64::from(here.contains("over: true"));
+        self.coverage.stated_over += u64::from(here.contains("over: true"));
     }
 }
 
-async fn described<S: Answering>(
+async fn described<S: InfallibleStore>(
     gatekeeper: &Gatekeeper<S, ManualClock>,
     ask: &DescriptorAsk<'_>,
     now: u64,

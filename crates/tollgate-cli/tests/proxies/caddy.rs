@@ -1,18 +1,19 @@
 //! Caddy: `forward_auth` written out, with `examples/caddy`.
 
 use testkit::net::free_address;
-use testkit::peers::{Example, Proxy};
+use testkit::peers::{ExampleFiles, ProxyProcess};
 
 use crate::scenarios;
-use crate::setup::{Kind, Places, Setup};
+use crate::setup::{ProxyAddresses, ProxyKind, ProxySetup};
 
-const CADDY: Kind = Kind { folder: "caddy", start, tells_what_is_left: true, closed: &[503] };
+const CADDY: ProxyKind =
+    ProxyKind { folder: "caddy", start, tells_what_is_left: true, closed: &[503] };
 
-fn start(places: &Places) -> Proxy {
-    let example = places.put_into(Example::read("caddy", &["Caddyfile"]));
-    let example = example.put("127.0.0.1:2019", free_address());
-    Proxy::caddy(
-        &example.put("http://:8000", format!("http://:{}", places.proxy.port())),
+fn start(places: &ProxyAddresses) -> ProxyProcess {
+    let example = places.put_into(ExampleFiles::read("caddy", &["Caddyfile"]));
+    let example = example.replace("127.0.0.1:2019", free_address());
+    ProxyProcess::caddy(
+        &example.replace("http://:8000", format!("http://:{}", places.proxy.port())),
         places.proxy,
     )
 }
@@ -69,7 +70,7 @@ fn connections_to_tollgate_are_kept() {
 
 #[test]
 fn two_keys_are_none() {
-    let setup = Setup::start(&CADDY);
+    let setup = ProxySetup::start(&CADDY);
     let keys = [("x-api-key", "first"), ("x-api-key", "second")];
     assert_eq!(setup.ask(2, "GET", "/page", &keys).expect("an answer").status, 400);
     assert_eq!(setup.reached(), []);
@@ -78,7 +79,7 @@ fn two_keys_are_none() {
 /// An application that fails is not asked twice, as if Tollgate had not answered.
 #[test]
 fn an_application_that_is_gone_is_not_taken_for_tollgate() {
-    let mut setup = Setup::start(&CADDY);
+    let mut setup = ProxySetup::start(&CADDY);
     let gone = std::mem::replace(&mut setup.application, testkit::peers::Upstream::start());
     drop(gone);
     assert_eq!(setup.status(2, "GET", "/page"), 502);

@@ -3,21 +3,21 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tempfile::TempDir;
+use testkit::fault_proxy::{FaultMode, FaultProxy};
 use testkit::net::{connect_from, free_address};
-use testkit::peers::{BODY, Example, Proxy, Upstream};
-use testkit::proxy::{FaultProxy, Mode};
+use testkit::peers::{ExampleFiles, ProxyProcess, UPSTREAM_BODY, Upstream};
 use testkit::wait::until_true;
 
-use crate::harness::{Client, DEADLINE, Response, Server, file, text};
+use crate::harness::{DEADLINE, TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
 
 /// Envoy, with Tollgate beside it and an application behind it; between the first two something that
 /// breaks things when it is told to.
-struct Setup {
+struct EnvoySetup {
     // In the order in which they end: whoever asks before whom they ask.
-    _envoy: Proxy,
+    _envoy: ProxyProcess,
     faults: FaultProxy,
     application: Upstream,
-    server: Option<Server>,
+    server: Option<TollgateProcess>,
     rules: TempDir,
     /// Of the listeners edge, vault and classic, and of Envoy's own admin.
     listeners: [SocketAddr; 4],
@@ -28,48 +28,56 @@ const VAULT: usize = 1;
 const CLASSIC: usize = 2;
 const ADMIN: usize = 3;
 
-impl Setup {
+impl EnvoySetup {
     /// The example; Envoy waits as long as it takes, or as long as the example says.
-    fn start(patient: bool) -> Setup {
+    fn start(patient: bool) -> EnvoySetup {
         let rules = tempfile::tempdir().expect("a temporary folder");
         // Long periods, so that no slow run outlives them, and little to download.
-        let own = Example::read("envoy", &["rules.yaml"])
-            .put("5/minute", "5/hour")
-            .put("[10/second, 100/minute]", "[10/hour, 100/day]")
-            .put("1000000000/day", "20/day");
+        let own = ExampleFiles::read("envoy", &["rules.yaml"])
+            .replace("5/minute", "5/hour")
+            .replace("[10/second, 100/minute]", "[10/hour, 100/day]")
+            .replace("1000000000/day", "20/day");
         file(rules.path(), "rules.yaml", own.text());
-        let classic = Example::read("envoy", &["ratelimit.yaml"]).put("unit: minute", "unit: year");
+        let classic =
+            ExampleFiles::read("envoy", &["ratelimit.yaml"]).replace("unit: minute", "unit: year");
         file(rules.path(), "ratelimit.yaml", classic.text());
         let server = serve(&rules);
         let faults = FaultProxy::start(server.grpc());
         let application = Upstream::start();
         let listeners = [(); 4].map(|()| free_address());
-        let mut example = Example::read("envoy", &["envoy.yaml"])
-            .put("port_value: 8081", port(faults.address()))
-            .put("port_value: 3000", port(application.address()));
+        let mut example = ExampleFiles::read("envoy", &["envoy.yaml"])
+            .replace("port_value: 8081", port(faults.address()))
+            .replace("port_value: 3000", port(application.address()));
         if patient {
-            example =
-                example.put("timeout: 0.05s", "timeout: 30s").put("timeout: 1s", "timeout: 30s");
+            example = example
+                .replace("timeout: 0.05s", "timeout: 30s")
+                .replace("timeout: 1s", "timeout: 30s");
         }
         for (known, here) in [10_000, 10_001, 10_002, 9_901].into_iter().zip(listeners) {
-            example = example.put(&format!("port_value: {known}"), port(here));
+            example = example.replace(&format!("port_value: {known}"), port(here));
         }
-        let envoy = Proxy::envoy(&example, listeners[EDGE]);
-        Setup { _envoy: envoy, faults, application, server: Some(server), rules, listeners }
+        let envoy = ProxyProcess::envoy(&example, listeners[EDGE]);
+        EnvoySetup { _envoy: envoy, faults, application, server: Some(server), rules, listeners }
     }
 
     /// One request of the client at 127.0.0.N.
-    fn ask(&self, listener: usize, n: u8, target: &str, headers: &[(&str, &str)]) -> Response {
+    fn ask(
+        &self,
+        listener: usize,
+        n: u8,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> TestHttpResponse {
         let (method, path) = target.split_once(' ').unwrap_or(("GET", target));
         let from = Ipv4Addr::new(127, 0, 0, n);
         let stream = connect_from(from, self.listeners[listener]).expect("Envoy listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-        Client::over(stream).request(method, path, headers, "")
+        TestHttpClient::over(stream).request(method, path, headers, "")
     }
 
     /// A figure of Envoy's.
     fn figure(&self, name: &str) -> u64 {
-        let mut admin = Client::connect(self.listeners[ADMIN]);
+        let mut admin = TestHttpClient::connect(self.listeners[ADMIN]);
         let request = format!("GET /stats?filter=^{name}$ HTTP/1.1\r\nhost: envoy\r\n");
         let request = format!("{request}connection: close\r\n\r\n");
         admin.send(request.as_bytes()).expect("Envoy listens");
@@ -84,19 +92,19 @@ fn port(address: SocketAddr) -> String {
     format!("port_value: {}", address.port())
 }
 
-fn serve(rules: &TempDir) -> Server {
+fn serve(rules: &TempDir) -> TollgateProcess {
     let path = |name: &str| rules.path().join(name);
     let (own, classic) = (path("rules.yaml"), path("ratelimit.yaml"));
-    Server::start(&["--rules", text(&own), "--rules", text(&classic)])
+    TollgateProcess::start(&["--rules", text(&own), "--rules", text(&classic)])
 }
 
 #[test]
 fn envoy_asks_and_obeys() {
-    let setup = Setup::start(true);
+    let setup = EnvoySetup::start(true);
     for (listener, client) in [(EDGE, 2), (VAULT, 3)] {
         // Envoy's own fields and ours, beside each other.
         let answer = setup.ask(listener, client, "/api/hello?a=b", &[]);
-        assert_eq!((answer.status, answer.body.as_str()), (200, BODY), "{answer:?}");
+        assert_eq!((answer.status, answer.body.as_str()), (200, UPSTREAM_BODY), "{answer:?}");
         let limit = r#"10, 10;w=3600;name="api""#;
         assert_eq!(answer.header("x-ratelimit-limit"), Some(limit), "{answer:?}");
         assert_eq!(answer.header("x-ratelimit-remaining"), Some("9"), "{answer:?}");
@@ -106,16 +114,16 @@ fn envoy_asks_and_obeys() {
         assert_eq!(answer.header("ratelimit-policy"), Some(policies), "{answer:?}");
         assert!(answer.header("ratelimit").unwrap().starts_with("\"api-1h\";r=9"), "{answer:?}");
         assert_eq!(answer.header("retry-after"), None);
-        let _ = setup.application.take();
+        let _ = setup.application.take_requests();
 
         for left in (0..9).rev() {
             let answer = setup.ask(listener, client, "/api/other", &[]);
             assert_eq!(answer.header("x-ratelimit-remaining"), Some(&*left.to_string()));
         }
-        assert_eq!(setup.application.take().len(), 9);
+        assert_eq!(setup.application.take_requests().len(), 9);
         let answer = setup.ask(listener, client, "/api/hello", &[]);
         assert_refused(&answer, "api-1h");
-        assert_eq!(setup.application.take(), [], "a refusal goes no further");
+        assert_eq!(setup.application.take_requests(), [], "a refusal goes no further");
         // Others have their own: another address, another path.
         assert_eq!(setup.ask(listener, client + 10, "/api/hello", &[]).status, 200);
         assert_eq!(setup.ask(listener, client, "/elsewhere", &[]).status, 200);
@@ -137,7 +145,7 @@ fn envoy_asks_and_obeys() {
     assert_eq!(setup.figure("cluster.tollgate.health_check.failure"), 0);
 }
 
-fn assert_refused(answer: &Response, policy: &str) {
+fn assert_refused(answer: &TestHttpResponse, policy: &str) {
     assert_eq!(answer.status, 429, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer:?}");
@@ -152,7 +160,7 @@ fn assert_refused(answer: &Response, policy: &str) {
 }
 
 /// `ratelimit.yaml` as it stands, and what its server would say.
-fn files_of_the_reference_server(setup: &Setup) {
+fn files_of_the_reference_server(setup: &EnvoySetup) {
     for left in ["2", "1", "0"] {
         let answer = setup.ask(CLASSIC, 5, "/any", &[]);
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -174,25 +182,25 @@ fn files_of_the_reference_server(setup: &Setup) {
 }
 
 /// Whoever is refused does not reach the application by writing the path in another way.
-fn no_spelling_is_free(setup: &Setup, listener: usize, client: u8, spellings: &[&str]) {
-    let _ = setup.application.take();
+fn no_spelling_is_free(setup: &EnvoySetup, listener: usize, client: u8, spellings: &[&str]) {
+    let _ = setup.application.take_requests();
     for target in spellings {
         let answer = setup.ask(listener, client, target, &[]);
         assert!(matches!(answer.status, 307 | 429), "{target}: {answer:?}");
-        assert_eq!(setup.application.take(), [], "{target}");
+        assert_eq!(setup.application.take_requests(), [], "{target}");
     }
 }
 
 /// The application sends 16 bytes, and 20 are allowed: the second download makes debt.
-fn paid_for_afterwards(setup: &Setup) {
-    let _ = setup.application.take();
+fn paid_for_afterwards(setup: &EnvoySetup) {
+    let _ = setup.application.take_requests();
     // Envoy tells Tollgate after it has answered.
     until_true("the debt of downloads to be known", || {
         let answer = setup.ask(EDGE, 7, "/downloads/a", &[]);
         assert!(matches!(answer.status, 200 | 429), "{answer:?}");
         answer.status == 429
     });
-    assert!(setup.application.take().len() >= 2, "what fits passes, and what makes debt");
+    assert!(setup.application.take_requests().len() >= 2, "what fits passes, and what makes debt");
     for listener in [EDGE, VAULT] {
         assert_eq!(setup.ask(listener, 7, "/downloads/b", &[]).status, 429);
         let path = ["//downloads/a", "/x/..//downloads/a", "/downloads//a", "/./downloads/a"];
@@ -208,58 +216,58 @@ fn paid_for_afterwards(setup: &Setup) {
 /// somebody who says nothing. When Tollgate is back it is asked again.
 #[test]
 fn without_an_answer_edge_passes_and_vault_refuses() {
-    let mut setup = Setup::start(false);
-    let is_open = |setup: &Setup| {
+    let mut setup = EnvoySetup::start(false);
+    let is_open = |setup: &EnvoySetup| {
         let answer = setup.ask(EDGE, 2, "/elsewhere", &[]);
-        assert_eq!((answer.status, answer.body.as_str()), (200, BODY), "{answer:?}");
+        assert_eq!((answer.status, answer.body.as_str()), (200, UPSTREAM_BODY), "{answer:?}");
         assert_eq!(answer.header("ratelimit"), None, "{answer:?}");
         assert_eq!(setup.ask(VAULT, 2, "/elsewhere", &[]).status, 500);
     };
-    let works = |setup: &Setup| {
+    let works = |setup: &EnvoySetup| {
         until_true("Tollgate to be asked again", || {
             let answer = setup.ask(EDGE, 3, "/api/hello", &[]);
             answer.header("ratelimit").is_some() && setup.ask(VAULT, 4, "/other", &[]).status == 200
         });
     };
     works(&setup);
-    setup.faults.set(Mode::BlackHole);
+    setup.faults.set_mode(FaultMode::BlackHole);
     is_open(&setup);
-    setup.faults.set(Mode::Pass);
+    setup.faults.set_mode(FaultMode::Pass);
     works(&setup);
     setup.server = None;
     is_open(&setup);
-    setup.faults.set(Mode::Refuse);
+    setup.faults.set_mode(FaultMode::Refuse);
     is_open(&setup);
     let server = serve(&setup.rules);
     setup.faults.retarget(server.grpc());
     setup.server = Some(server);
-    setup.faults.set(Mode::Pass);
+    setup.faults.set_mode(FaultMode::Pass);
     works(&setup);
     assert!(setup.figure("cluster.application.ratelimit.failure_mode_allowed") >= 3);
 }
 
 /// Envoy with descriptors of many kinds in the domain `hits`, in front of rules.
-struct Hits {
-    envoy: Proxy,
-    _server: Server,
+struct EnvoyHits {
+    envoy: ProxyProcess,
+    _server: TollgateProcess,
     _application: Upstream,
     _rules: TempDir,
 }
 
-impl Hits {
-    fn start(text_of_rules: &str) -> Hits {
+impl EnvoyHits {
+    fn start(text_of_rules: &str) -> EnvoyHits {
         let rules = tempfile::tempdir().unwrap();
         let path = file(rules.path(), "rules.yaml", text_of_rules);
-        let server = Server::start(&["--rules", text(&path)]);
+        let server = TollgateProcess::start(&["--rules", text(&path)]);
         let application = Upstream::start();
         let address = free_address();
         let folder = "../crates/tollgate-cli/tests/proxies";
-        let example = Example::read(folder, &["envoy_hits.yaml"])
-            .put("port_value: 10000", port(address))
-            .put("port_value: 8081", port(server.grpc()))
-            .put("port_value: 3000", port(application.address()));
-        let envoy = Proxy::envoy(&example, address);
-        Hits { envoy, _server: server, _application: application, _rules: rules }
+        let example = ExampleFiles::read(folder, &["envoy_hits.yaml"])
+            .replace("port_value: 10000", port(address))
+            .replace("port_value: 8081", port(server.grpc()))
+            .replace("port_value: 3000", port(application.address()));
+        let envoy = ProxyProcess::envoy(&example, address);
+        EnvoyHits { envoy, _server: server, _application: application, _rules: rules }
     }
 }
 
@@ -267,11 +275,11 @@ impl Hits {
 #[test]
 fn odd_values_are_counted() {
     let rules = "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [2/day] }]";
-    let hits = Hits::start(rules);
+    let hits = EnvoyHits::start(rules);
     let address = hits.envoy.address();
     for value in [&b"\xff"[..], b"\xfe\xff", &[b'x'; 5_000], &[b'x'; 50_000]] {
         for status in [200, 200, 429] {
-            let mut client = Client::connect(address);
+            let mut client = TestHttpClient::connect(address);
             let head = b"GET /by-header HTTP/1.1\r\nhost: a\r\nx-user-id: ";
             client.send(&[&head[..], value, b"\r\n\r\n"].concat()).expect("Envoy listens");
             let answer = client.receive(true).expect("an answer");
@@ -284,7 +292,7 @@ fn odd_values_are_counted() {
 #[test]
 fn envoy_says_how_many_and_how_much() {
     let rules = "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [7/day] }]\nheaders: none";
-    let hits = Hits::start(rules);
+    let hits = EnvoyHits::start(rules);
     let address = hits.envoy.address();
     // path | status, limit, left
     let rows = [
@@ -301,7 +309,7 @@ fn envoy_says_how_many_and_how_much() {
         ("/stated", 429, "2", "0"),
     ];
     for (path, status, limit, left) in rows {
-        let answer = Client::connect(address).request("GET", path, &[], "");
+        let answer = TestHttpClient::connect(address).request("GET", path, &[], "");
         assert_eq!(answer.status, status, "{path}: {answer:?}");
         let said = answer.header("x-ratelimit-limit").expect("Envoy's field");
         assert!(said.starts_with(&format!("{limit}, {limit};w=")), "{path}: {answer:?}");

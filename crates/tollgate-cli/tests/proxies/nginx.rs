@@ -1,19 +1,20 @@
 //! nginx: `auth_request`, with `examples/nginx`.
 
-use testkit::peers::{Example, Proxy};
+use testkit::peers::{ExampleFiles, ProxyProcess};
 
 use crate::scenarios;
-use crate::setup::{Kind, Places, Setup};
+use crate::setup::{ProxyAddresses, ProxyKind, ProxySetup};
 
-const NGINX: Kind = Kind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };
+const NGINX: ProxyKind =
+    ProxyKind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };
 
-fn start(places: &Places) -> Proxy {
-    Proxy::nginx(example(places), places.proxy)
+fn start(places: &ProxyAddresses) -> ProxyProcess {
+    ProxyProcess::nginx(example(places), places.proxy)
 }
 
-fn example(places: &Places) -> Example {
-    let example = places.put_into(Example::read("nginx", &["nginx.conf"]));
-    example.put("127.0.0.1:8000", places.proxy)
+fn example(places: &ProxyAddresses) -> ExampleFiles {
+    let example = places.put_into(ExampleFiles::read("nginx", &["nginx.conf"]));
+    example.replace("127.0.0.1:8000", places.proxy)
 }
 
 #[test]
@@ -69,11 +70,11 @@ fn connections_to_tollgate_are_kept() {
 /// nginx asks with one of two keys: the application must not read the other.
 #[test]
 fn the_application_gets_the_key_that_was_counted() {
-    let setup = Setup::start(&NGINX);
+    let setup = ProxySetup::start(&NGINX);
     let keys = [("x-api-key", "first"), ("x-api-key", "second")];
     assert_eq!(setup.ask(2, "GET", "/page", &keys).expect("an answer").status, 200);
     let reached = setup.reached();
-    let [key] = reached[0].all("x-api-key")[..] else { panic!("one key: {reached:?}") };
+    let [key] = reached[0].header_values("x-api-key")[..] else { panic!("one key: {reached:?}") };
     let ask = |key| setup.ask(2, "GET", "/page", &[("x-api-key", key)]).expect("an answer");
     let left = ask(key).header("ratelimit").expect("the field RateLimit").to_owned();
     assert!(left.starts_with("\"api-1h\";r=98;"), "{key} was counted: {left}");
@@ -82,7 +83,7 @@ fn the_application_gets_the_key_that_was_counted() {
 /// Tollgate's answer to a question that is malformed is one, on closed paths too.
 #[test]
 fn a_malformed_question_is_the_clients_fault() {
-    let setup = Setup::start(&NGINX);
+    let setup = ProxySetup::start(&NGINX);
     for target in ["/page", "/login"] {
         let answer = setup.ask(2, "POST", target, &[("x-api-key", "a\u{1}b")]);
         let answer = answer.expect("an answer");
@@ -94,11 +95,11 @@ fn a_malformed_question_is_the_clients_fault() {
 /// Where nobody is counted because Tollgate is not where the configuration says, nobody gets in.
 #[test]
 fn a_mistyped_address_is_no_open_listener() {
-    let mistyped = |places: &Places| {
-        let example = example(places).put("/v1/forward-auth/nginx", "/v1/forward-auth/ngin");
-        Proxy::nginx(example, places.proxy)
+    let mistyped = |places: &ProxyAddresses| {
+        let example = example(places).replace("/v1/forward-auth/nginx", "/v1/forward-auth/ngin");
+        ProxyProcess::nginx(example, places.proxy)
     };
-    let setup = Setup::start(&Kind { start: mistyped, ..NGINX });
+    let setup = ProxySetup::start(&ProxyKind { start: mistyped, ..NGINX });
     assert_eq!([setup.status(2, "GET", "/page"), setup.status(2, "GET", "/login")], [500, 503]);
     assert_eq!(setup.reached(), []);
 }

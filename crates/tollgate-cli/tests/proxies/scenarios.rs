@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use testkit::peers::BODY;
-use testkit::proxy::Mode;
+use testkit::fault_proxy::FaultMode;
+use testkit::peers::UPSTREAM_BODY;
 use testkit::wait;
 
-use crate::setup::{ADDRESS, Kind, LIMIT, LOGINS, Setup};
+use crate::setup::{ADDRESS, LIMIT, LOGINS, ProxyKind, ProxySetup};
 
 /// A request passes as it is, and where the proxy can say so the client is told what is left.
-pub(crate) fn let_in(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn let_in(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let mut client = setup.client(2);
     // A name with dots, as clients have: a proxy that passes it on to Tollgate is refused there.
     let page = client.request("GET", "/some/page?x=1&y", &[("host", "www.example.com")], "");
-    assert_eq!((page.status, page.body.as_str()), (200, BODY));
+    assert_eq!((page.status, page.body.as_str()), (200, UPSTREAM_BODY));
     assert_eq!(page.header("x-application"), Some("yes"), "the application's own header");
     assert_eq!(page.header("retry-after"), None);
     if kind.tells_what_is_left {
@@ -27,7 +27,7 @@ pub(crate) fn let_in(kind: &Kind) {
     let [page, form] = &reached[..] else { panic!("two requests: {reached:?}") };
     if !kind.tells_what_is_left {
         // The application is told, and could pass it on.
-        assert_told(&|name| page.all(name).first().copied());
+        assert_told(&|name| page.header_values(name).first().copied());
     }
     assert_eq!((page.method.as_str(), page.target.as_str()), ("GET", "/some/page?x=1&y"));
     assert_eq!((form.method.as_str(), form.body.as_slice()), ("POST", &b"a body"[..]));
@@ -46,8 +46,8 @@ fn assert_told<'a>(header: &dyn Fn(&str) -> Option<&'a str>) {
 }
 
 /// Over the limit: 429 with everything a client needs, and the application hears nothing of it.
-pub(crate) fn refused(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn refused(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let statuses: Vec<u16> = (0..LOGINS).map(|_| setup.status(2, "POST", "/login")).collect();
     assert_eq!(statuses, [200; LOGINS]);
     assert_eq!(setup.reached().len(), LOGINS);
@@ -78,8 +78,8 @@ pub(crate) fn refused(kind: &Kind) {
 }
 
 /// Whoever shows a key is counted by it and not by address.
-pub(crate) fn counted_by_key(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn counted_by_key(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let ask = |n: u8, key: &str| {
         setup.ask(n, "GET", "/page", &[("x-api-key", key)]).expect("an answer").status
     };
@@ -91,8 +91,8 @@ pub(crate) fn counted_by_key(kind: &Kind) {
 }
 
 /// A new key with each request is a new caller each time, but an address has a limit too.
-pub(crate) fn made_up_keys_run_out(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn made_up_keys_run_out(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let mut client = setup.client(2);
     let mut ask = |key: usize| {
         client.request("GET", "/page", &[("x-api-key", &format!("made-up-{key}"))], "").status
@@ -106,15 +106,15 @@ pub(crate) fn made_up_keys_run_out(kind: &Kind) {
 
 /// Whoever is refused stays refused whatever they send: nothing that a client writes chooses a fact,
 /// and nothing makes the question fail in a way that lets the request pass.
-pub(crate) fn refused_whatever_they_send(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn refused_whatever_they_send(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let mut client = setup.client(2);
     for _ in 0..LIMIT {
         assert_eq!(client.request("GET", "/page", &[], "").status, 200);
     }
     assert_eq!(setup.reached().len(), LIMIT);
     let long = long();
-    let mut tricks: Vec<Trick<'_>> = Vec::new();
+    let mut tricks: Vec<ProxyTrick<'_>> = Vec::new();
     for headers in FORGED {
         tricks.push(("GET", "/page".into(), headers.to_vec()));
     }
@@ -162,7 +162,7 @@ pub(crate) fn long() -> Vec<String> {
 }
 
 /// A method, a target and headers.
-type Trick<'a> = (&'a str, String, Vec<(&'a str, &'a str)>);
+type ProxyTrick<'a> = (&'a str, String, Vec<(&'a str, &'a str)>);
 
 /// What clients write who would like to be somebody else.
 const FORGED: [&[(&str, &str)]; 15] = [
@@ -184,15 +184,17 @@ const FORGED: [&[(&str, &str)]; 15] = [
 ];
 
 /// Tollgate is gone, or breaks off: open paths pass with their bodies, closed ones do not.
-pub(crate) fn nobody_answers(kind: &Kind) {
-    let mut setup = Setup::start(kind);
-    for (mode, n) in [(Mode::Refuse, 10), (Mode::ResetMidReply, 20), (Mode::Truncate, 30)] {
-        setup.faults.set(mode);
+pub(crate) fn nobody_answers(kind: &ProxyKind) {
+    let mut setup = ProxySetup::start(kind);
+    for (mode, n) in
+        [(FaultMode::Refuse, 10), (FaultMode::ResetMidReply, 20), (FaultMode::Truncate, 30)]
+    {
+        setup.faults.set_mode(mode);
         passes_or_not(kind, &setup, mode, n);
     }
-    setup.faults.set(Mode::Pass);
+    setup.faults.set_mode(FaultMode::Pass);
     setup.server = None;
-    passes_or_not(kind, &setup, Mode::Pass, 40);
+    passes_or_not(kind, &setup, FaultMode::Pass, 40);
     // When it is back, it counts again: kept connections that broke do not let anybody slip.
     setup.restart_server();
     let statuses: Vec<u16> = (0..=LOGINS).map(|_| setup.status(2, "POST", "/login")).collect();
@@ -201,8 +203,8 @@ pub(crate) fn nobody_answers(kind: &Kind) {
 
 /// Tollgate answers, but not its store, and a rule is closed: 503 from Tollgate itself. A path that is open
 /// when Tollgate does not answer stays closed, because the rule says so.
-pub(crate) fn store_does_not_answer(kind: &Kind) {
-    let mut setup = Setup::start(kind);
+pub(crate) fn store_does_not_answer(kind: &ProxyKind) {
+    let mut setup = ProxySetup::start(kind);
     setup.restart_without_its_store();
     for (target, n) in ["/page", "/login"].into_iter().zip(2..) {
         let refused = setup.ask(n, "POST", target, &[]).expect("an answer");
@@ -218,9 +220,9 @@ pub(crate) fn store_does_not_answer(kind: &Kind) {
 
 /// Asks as nine callers from 127.0.0.N on: where an answer is lost the question was counted, and a
 /// refusal would be another story.
-fn passes_or_not(kind: &Kind, setup: &Setup, mode: Mode, n: u8) {
+fn passes_or_not(kind: &ProxyKind, setup: &ProxySetup, mode: FaultMode, n: u8) {
     let open = setup.client(n).request("POST", "/form", &[], "a body");
-    assert_eq!((open.status, open.body.as_str()), (200, BODY), "{mode:?}");
+    assert_eq!((open.status, open.body.as_str()), (200, UPSTREAM_BODY), "{mode:?}");
     assert_eq!(open.header("ratelimit"), None, "nobody knows what is left");
     let reached = setup.reached();
     assert_eq!(reached.len(), 1, "{mode:?}");
@@ -238,8 +240,8 @@ fn passes_or_not(kind: &Kind, setup: &Setup, mode: Mode, n: u8) {
 
 /// What applications read differently, they do not get: a path is passed on as the proxy has read it, or
 /// it is refused.
-pub(crate) fn passes_on_what_it_read(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn passes_on_what_it_read(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let targets =
         ["/search/shoes/../../y", "/a/%2e%2E/b?x=/../y", "/a/./b", "/a/..%2Fb", "/login/../b"];
     for target in targets {
@@ -262,27 +264,27 @@ pub(crate) fn passes_on_what_it_read(kind: &Kind) {
 /// Tollgate takes questions and does not answer, or not in words that a proxy understands: clients
 /// wait for as long as the example says, which is a small part of what the proxies would wait by
 /// themselves.
-pub(crate) fn slow(kind: &Kind) {
-    let setup = Setup::in_a_hurry(kind);
+pub(crate) fn slow(kind: &ProxyKind) {
+    let setup = ProxySetup::in_a_hurry(kind);
     wait::until_true("Tollgate to count", || {
         let _ = setup.status(2, "POST", "/login");
         setup.status(2, "POST", "/login") == 429
     });
     let _ = setup.reached();
-    for (mode, n) in [(Mode::BlackHole, 10), (Mode::Garbage, 20)] {
-        setup.faults.set(mode);
+    for (mode, n) in [(FaultMode::BlackHole, 10), (FaultMode::Garbage, 20)] {
+        setup.faults.set_mode(mode);
         let began = wait::now();
         passes_or_not(kind, &setup, mode, n);
         let took = wait::now() - began;
         assert!(took < Duration::from_secs(20), "{mode:?}: nine requests took {took:?}");
     }
-    setup.faults.set(Mode::Pass);
+    setup.faults.set_mode(FaultMode::Pass);
     wait::until_true("Tollgate to be asked again", || setup.status(2, "POST", "/login") == 429);
 }
 
 /// One client after the other, one connection to Tollgate.
-pub(crate) fn connections_are_kept(kind: &Kind) {
-    let setup = Setup::start(kind);
+pub(crate) fn connections_are_kept(kind: &ProxyKind) {
+    let setup = ProxySetup::start(kind);
     let before = setup.faults.connections();
     for n in 0..50 {
         assert_eq!(setup.status(2 + n, "GET", "/page"), 200);

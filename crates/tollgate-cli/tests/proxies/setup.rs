@@ -7,11 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use testkit::fault_proxy::FaultProxy;
 use testkit::net::connect_from;
-use testkit::peers::{Example, Proxy, Request, Upstream};
-use testkit::proxy::FaultProxy;
+use testkit::peers::{ExampleFiles, ProxyProcess, Upstream, UpstreamRequest};
 
-use crate::harness::{Client, Response, Server, file, text};
+use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
 
 /// What the rules of a test allow a caller. An hour, so that no slow run outlives it.
 pub(crate) const LIMIT: usize = 100;
@@ -23,11 +23,11 @@ pub(crate) const ADDRESS: usize = 500;
 pub(crate) const LOGINS: usize = 5;
 
 /// How a proxy is started, and what differs between proxies.
-pub(crate) struct Kind {
+pub(crate) struct ProxyKind {
     /// The folder in `examples/`.
     pub(crate) folder: &'static str,
     /// Starts it with the example that has these addresses.
-    pub(crate) start: fn(&Places) -> Proxy,
+    pub(crate) start: fn(&ProxyAddresses) -> ProxyProcess,
     /// Whether clients that are let in are told what is left.
     pub(crate) tells_what_is_left: bool,
     /// What a client gets at a path that is closed while Tollgate does not answer.
@@ -35,68 +35,69 @@ pub(crate) struct Kind {
 }
 
 /// Where everything is.
-pub(crate) struct Places {
+pub(crate) struct ProxyAddresses {
     pub(crate) proxy: SocketAddr,
     pub(crate) tollgate: SocketAddr,
     pub(crate) application: SocketAddr,
     /// How long the proxy waits for Tollgate: as the example has it, unless the test is about
     /// something else and the machine may be slow.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
-impl Places {
+impl ProxyAddresses {
     /// The example, if it has the addresses that all of them have.
-    pub(crate) fn put_into(&self, example: Example) -> Example {
-        let example =
-            example.put("127.0.0.1:8080", self.tollgate).put("127.0.0.1:3000", self.application);
-        match self.patience {
+    pub(crate) fn put_into(&self, example: ExampleFiles) -> ExampleFiles {
+        let example = example
+            .replace("127.0.0.1:8080", self.tollgate)
+            .replace("127.0.0.1:3000", self.application);
+        match self.timeout {
             None => example,
-            Some(time) => example.put("100ms", format!("{}s", time.as_secs())),
+            Some(time) => example.replace("100ms", format!("{}s", time.as_secs())),
         }
     }
 }
 
 /// All of it, running.
-pub(crate) struct Setup {
+pub(crate) struct ProxySetup {
     // In the order in which they end: whoever asks before whom they ask.
-    pub(crate) proxy: Proxy,
+    pub(crate) proxy: ProxyProcess,
     pub(crate) faults: FaultProxy,
     pub(crate) application: Upstream,
-    pub(crate) server: Option<Server>,
+    pub(crate) server: Option<TollgateProcess>,
     rules: TempDir,
 }
 
-impl Setup {
+impl ProxySetup {
     /// With a proxy that waits as long as it takes.
-    pub(crate) fn start(kind: &Kind) -> Setup {
-        Setup::with(kind, Some(Duration::from_secs(30)))
+    pub(crate) fn start(kind: &ProxyKind) -> ProxySetup {
+        ProxySetup::with(kind, Some(Duration::from_secs(30)))
     }
 
     /// With a proxy that waits as long as the example says.
-    pub(crate) fn in_a_hurry(kind: &Kind) -> Setup {
-        Setup::with(kind, None)
+    pub(crate) fn in_a_hurry(kind: &ProxyKind) -> ProxySetup {
+        ProxySetup::with(kind, None)
     }
 
-    fn with(kind: &Kind, patience: Option<Duration>) -> Setup {
+    fn with(kind: &ProxyKind, patience: Option<Duration>) -> ProxySetup {
         let rules = tempfile::tempdir().expect("a temporary folder");
-        let example = Example::read(kind.folder, &["rules.yaml"])
-            .put("[100/minute]", "[{ rate: 100/hour, algorithm: sliding_window_log }]")
-            .put("[500/minute]", "[{ rate: 500/hour, algorithm: sliding_window_log }]")
-            .put("5/minute", "5/hour");
+        let example = ExampleFiles::read(kind.folder, &["rules.yaml"])
+            .replace("[100/minute]", "[{ rate: 100/hour, algorithm: sliding_window_log }]")
+            .replace("[500/minute]", "[{ rate: 500/hour, algorithm: sliding_window_log }]")
+            .replace("5/minute", "5/hour");
         file(rules.path(), "rules.yaml", example.text());
         let server = serve(&rules);
         let faults = FaultProxy::start(server.http());
         let application = Upstream::start();
-        let places = Places {
+        let places = ProxyAddresses {
             proxy: testkit::net::free_address(),
             tollgate: faults.address(),
             application: application.address(),
-            patience,
+            timeout: patience,
         };
         let proxy = (kind.start)(&places);
         // What was asked to find out whether it is ready.
-        let _ = application.take();
-        Setup { proxy, faults, application, server: Some(server), rules }
+        let _ = application.take_requests();
+        ProxySetup { proxy, faults, application, server: Some(server), rules }
     }
 
     /// Ends Tollgate and starts it anew, with nothing in memory.
@@ -115,18 +116,18 @@ impl Setup {
         file(self.rules.path(), "rules.yaml", rules);
         let rules = self.rules.path().join("rules.yaml");
         let store = format!("redis://{}", testkit::net::free_address());
-        let server = Server::start(&["--rules", text(&rules), "--store", &store]);
+        let server = TollgateProcess::start(&["--rules", text(&rules), "--store", &store]);
         self.faults.retarget(server.http());
         self.server = Some(server);
     }
 
     /// A client at 127.0.0.N, connected to the proxy. Tollgate trusts 127.0.0.1 only.
-    pub(crate) fn client(&self, n: u8) -> Client {
+    pub(crate) fn client(&self, n: u8) -> TestHttpClient {
         assert_ne!(n, 1, "that is the proxy's own address");
         let stream = connect_from(Ipv4Addr::new(127, 0, 0, n), self.proxy.address());
         let stream = stream.expect("the proxy listens");
         stream.set_read_timeout(Some(crate::harness::DEADLINE)).expect("a timeout");
-        Client::over(stream)
+        TestHttpClient::over(stream)
     }
 
     /// One request of a client, on a connection of its own.
@@ -136,7 +137,7 @@ impl Setup {
         method: &str,
         target: &str,
         headers: &[(&str, &str)],
-    ) -> io::Result<Response> {
+    ) -> io::Result<TestHttpResponse> {
         self.client(n).try_request(method, target, headers, "")
     }
 
@@ -146,11 +147,11 @@ impl Setup {
     }
 
     /// What the application was asked since the last look.
-    pub(crate) fn reached(&self) -> Vec<Request> {
-        self.application.take()
+    pub(crate) fn reached(&self) -> Vec<UpstreamRequest> {
+        self.application.take_requests()
     }
 }
 
-fn serve(rules: &TempDir) -> Server {
-    Server::start(&["--rules", text(&rules.path().join("rules.yaml"))])
+fn serve(rules: &TempDir) -> TollgateProcess {
+    TollgateProcess::start(&["--rules", text(&rules.path().join("rules.yaml"))])
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::net::free_address;
-use testkit::peers::{self, Proxy};
+use testkit::peers::{self, ProxyProcess};
 use testkit::wait;
 use tollgate::{Limiter, MemoryStore};
 use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile};
@@ -99,7 +99,7 @@ fn applying(gatekeeper: &Gatekeeper<MemoryStore>, target: &str) -> Vec<String> {
 /// The route that a server serves a target by; `None` if it refuses it or sends the client elsewhere.
 fn served(address: SocketAddr, target: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(wait::PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(wait::WAIT_TIMEOUT)).expect("a socket");
     let head = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("it reads");
     let mut answer = Vec::new();
@@ -147,7 +147,7 @@ fn beside(name: &str) -> PathBuf {
 #[test]
 fn uvicorn_and_starlette() {
     let address = free_address();
-    let app = Proxy::program("uvicorn", address, |_| {
+    let app = ProxyProcess::program("uvicorn", address, |_| {
         let mut command = Command::new("python3");
         command.env("PYTHONPATH", peers::applications_path()).env("PYTHONDONTWRITEBYTECODE", "1");
         command.arg(beside("spellings_app.py")).arg(address.port().to_string());
@@ -159,7 +159,7 @@ fn uvicorn_and_starlette() {
 #[test]
 fn node_by_url_and_by_target() {
     let (by_url, by_target) = (free_address(), free_address());
-    let app = Proxy::program("node", by_target, |_| {
+    let app = ProxyProcess::program("node", by_target, |_| {
         let mut command = Command::new("node");
         command.arg(beside("spellings_app.js"));
         command.args([by_url, by_target].map(|address| address.port().to_string()));
@@ -172,7 +172,7 @@ fn node_by_url_and_by_target() {
 #[test]
 fn nginx_by_location() {
     let address = free_address();
-    let app = Proxy::program("nginx", address, |folder| {
+    let app = ProxyProcess::program("nginx", address, |folder| {
         let route = |place: &str, name: &str| {
             format!("location {place} {{ default_type text/plain; return 200 '<{name}>'; }}\n")
         };
@@ -214,7 +214,7 @@ fn tomcat_however_it_takes_slashes() {
     };
     let addresses = [free_address(), free_address(), free_address()];
     let ways = ["reject", "decode", "passthrough"];
-    let app = Proxy::program("tomcat", addresses[2], |folder| {
+    let app = ProxyProcess::program("tomcat", addresses[2], |folder| {
         let mut command = Command::new("java");
         command.args(["-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp"]).arg(&classes);
         command.arg(beside("SpellingsApp.java")).arg(folder);

@@ -1,19 +1,19 @@
 //! Traefik: `forwardAuth`, by way of a router of its own, with `examples/traefik`.
 
 use testkit::net::free_address;
-use testkit::peers::{Example, Proxy};
+use testkit::peers::{ExampleFiles, ProxyProcess};
 
 use crate::scenarios;
-use crate::setup::{Kind, Places, Setup};
+use crate::setup::{ProxyAddresses, ProxyKind, ProxySetup};
 
 /// Traefik adds nothing to the answers of an application.
-const TRAEFIK: Kind =
-    Kind { folder: "traefik", start, tells_what_is_left: false, closed: &[500, 502, 504] };
+const TRAEFIK: ProxyKind =
+    ProxyKind { folder: "traefik", start, tells_what_is_left: false, closed: &[500, 502, 504] };
 
-fn start(places: &Places) -> Proxy {
-    let example = places.put_into(Example::read("traefik", &["traefik.yaml", "routes.yaml"]));
-    let example = example.put("127.0.0.1:8090", free_address());
-    Proxy::traefik(&example.put("127.0.0.1:8000", places.proxy), places.proxy)
+fn start(places: &ProxyAddresses) -> ProxyProcess {
+    let example = places.put_into(ExampleFiles::read("traefik", &["traefik.yaml", "routes.yaml"]));
+    let example = example.replace("127.0.0.1:8090", free_address());
+    ProxyProcess::traefik(&example.replace("127.0.0.1:8000", places.proxy), places.proxy)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn connections_to_tollgate_are_kept() {
 
 #[test]
 fn two_keys_are_none() {
-    let setup = Setup::start(&TRAEFIK);
+    let setup = ProxySetup::start(&TRAEFIK);
     let keys = [("x-api-key", "first"), ("x-api-key", "second")];
     assert_eq!(setup.ask(2, "GET", "/page", &keys).expect("an answer").status, 400);
     assert_eq!(setup.reached(), []);
@@ -78,7 +78,7 @@ fn two_keys_are_none() {
 /// or counted by how it is spelt.
 #[test]
 fn encoded_slashes_are_refused() {
-    let setup = Setup::start(&TRAEFIK);
+    let setup = ProxySetup::start(&TRAEFIK);
     for target in ["/%2Flogin", "/a%2f..%2flogin", "/%5Clogin", "/a%5c..%5clogin"] {
         assert_eq!(setup.status(2, "POST", target), 400, "{target}");
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use testkit::wait::until_true;
 
-use crate::harness::{DEADLINE, Server};
-use crate::wire::{Redis, Reply, command, command_of};
+use crate::harness::{DEADLINE, TollgateProcess};
+use crate::resp_client::{RespReply, RespTestClient, command, command_of};
 
 #[test]
 fn every_cap_ends_the_connection_and_says_why() {
-    let server = Server::start(&[]);
+    let server = TollgateProcess::start(&[]);
     let line = [&[b'x'; (16 << 10) + 2][..], b"\r\n"].concat();
     let big = [&b"*2\r\n$65536\r\n"[..], &[b'x'; 65_536], b"\r\n$65536\r\n"].concat();
     let rows: [(Vec<u8>, &str); 8] = [
@@ -25,7 +25,7 @@ fn every_cap_ends_the_connection_and_says_why() {
         (big, "too big command"),
     ];
     for (bytes, want) in rows {
-        let mut redis = Redis::connect(&server);
+        let mut redis = RespTestClient::connect(&server);
         // What came before is answered, what comes after is heard out: to close with bytes unread would
         // be a reset, which takes the reply back.
         redis.send(&[b"PING\r\n", &bytes[..], &[b'x'; 500_000]].concat());
@@ -33,20 +33,20 @@ fn every_cap_ends_the_connection_and_says_why() {
         assert_eq!(told, format!("+PONG\r\n-ERR Protocol error: {want}\r\n"));
     }
     // But not without end.
-    let mut endless = Redis::connect(&server);
+    let mut endless = RespTestClient::connect(&server);
     endless.send(b"*1025\r\n");
     until_true("what never ends to be closed", || endless.try_send(&[b'x'; 60_000]).is_err());
     // Just below the caps.
-    let mut redis = Redis::connect(&server);
+    let mut redis = RespTestClient::connect(&server);
     let most: Vec<&[u8]> = vec![b"x"; 1_024];
     redis.send(&command_of(&most));
     assert!(redis.receive().error().starts_with("ERR unknown command 'x'"));
     redis.send(&command_of(&[b"ECHO", &[b'x'; 65_536]]));
-    assert_eq!(redis.receive(), Reply::Bulk(vec![b'x'; 65_536]));
+    assert_eq!(redis.receive(), RespReply::Bulk(vec![b'x'; 65_536]));
 }
 
 /// Memory that the process has, in bytes.
-fn resident(server: &Server) -> u64 {
+fn resident(server: &TollgateProcess) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
@@ -67,9 +67,9 @@ fn send_without_reading(stream: &mut TcpStream) -> io::Error {
 
 #[test]
 fn clients_that_never_read_are_not_buffered_without_bound() {
-    let server = Server::start(&[]);
-    let mut witness = Redis::connect(&server);
-    assert_eq!(witness.say("PING"), Reply::Simple("PONG".into()));
+    let server = TollgateProcess::start(&[]);
+    let mut witness = RespTestClient::connect(&server);
+    assert_eq!(witness.say("PING"), RespReply::Simple("PONG".into()));
     let before = resident(&server);
     let greedy: Vec<TcpStream> = (0..12)
         .map(|_| {
@@ -84,18 +84,18 @@ fn clients_that_never_read_are_not_buffered_without_bound() {
     let grown = resident(&server).saturating_sub(before);
     // 64 MiB of all, 64 KiB and what is read for each, twice that at most.
     assert!(grown < 150 << 20, "{grown} bytes for {} clients", greedy.len());
-    assert_eq!(witness.say("PING"), Reply::Simple("PONG".into()), "others are served");
+    assert_eq!(witness.say("PING"), RespReply::Simple("PONG".into()), "others are served");
     drop(greedy);
-    let mut one = Redis::connect(&server);
+    let mut one = RespTestClient::connect(&server);
     one.send(&command_of(&[b"ECHO", &[b'x'; 60_000]]).repeat(100));
     for _ in 0..100 {
-        assert!(matches!(one.receive(), Reply::Bulk(_)), "there is room again");
+        assert!(matches!(one.receive(), RespReply::Bulk(_)), "there is room again");
     }
 }
 
 #[test]
 fn a_client_that_never_reads_is_closed() {
-    let server = Server::start(&["--header-timeout", "1s"]);
+    let server = TollgateProcess::start(&["--header-timeout", "1s"]);
     let mut stream = TcpStream::connect(server.resp()).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
     let closed = send_without_reading(&mut stream);
@@ -105,8 +105,8 @@ fn a_client_that_never_reads_is_closed() {
 
 #[test]
 fn empty_lines_do_not_keep_a_client_that_never_reads() {
-    let server = Server::start(&["--header-timeout", "1s"]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&["--header-timeout", "1s"]);
+    let mut redis = RespTestClient::connect(&server);
     // More than the kernel keeps for both, less than a client may leave unread.
     redis.send(&command_of(&[b"ECHO", &[b'x'; 60_000]]).repeat(150));
     until_true("it to be closed", || redis.try_send(b"\r\n").is_err());
@@ -114,13 +114,13 @@ fn empty_lines_do_not_keep_a_client_that_never_reads() {
 
 #[test]
 fn half_a_command_is_not_waited_for_but_silence_is() {
-    let server = Server::start(&["--header-timeout", "300ms", "--idle-timeout", "300ms"]);
-    let mut idle = Redis::connect(&server);
-    let mut used = Redis::connect(&server);
-    assert_eq!(used.say("PING"), Reply::Simple("PONG".into()));
+    let server = TollgateProcess::start(&["--header-timeout", "300ms", "--idle-timeout", "300ms"]);
+    let mut idle = RespTestClient::connect(&server);
+    let mut used = RespTestClient::connect(&server);
+    assert_eq!(used.say("PING"), RespReply::Simple("PONG".into()));
     // An empty line is no part of a command.
-    let [mut blank, mut blank_later] = [(); 2].map(|()| Redis::connect(&server));
-    assert_eq!(blank_later.say("PING"), Reply::Simple("PONG".into()));
+    let [mut blank, mut blank_later] = [(); 2].map(|()| RespTestClient::connect(&server));
+    assert_eq!(blank_later.say("PING"), RespReply::Simple("PONG".into()));
     blank.send(b"\r\n");
     blank_later.send(b"\n*0\r\n");
     for begun in [
@@ -134,13 +134,13 @@ fn half_a_command_is_not_waited_for_but_silence_is() {
         b"*1\r\n$4\r\nPING\r\n*1\r\n$",
         b"\r\n\r\n*1",
     ] {
-        let mut redis = Redis::connect(&server);
+        let mut redis = RespTestClient::connect(&server);
         redis.send(begun);
         let told = redis.until_closed();
         assert!(told.is_empty() || told == "+PONG\r\n", "{told}");
     }
     // Drop by drop does not help.
-    let mut redis = Redis::connect(&server);
+    let mut redis = RespTestClient::connect(&server);
     redis.send(b"*1000\r\n");
     let dripping = command(&["x"]);
     let mut drops = dripping[4..].iter().cycle();
@@ -149,31 +149,31 @@ fn half_a_command_is_not_waited_for_but_silence_is() {
     });
     // By now either has been silent for longer than any half command may take.
     for redis in [&mut idle, &mut used, &mut blank, &mut blank_later] {
-        assert_eq!(redis.say("PING"), Reply::Simple("PONG".into()));
+        assert_eq!(redis.say("PING"), RespReply::Simple("PONG".into()));
     }
 }
 
 #[test]
 fn a_connection_too_many_is_told() {
-    let server = Server::start(&["--max-connections-per-ip", "3"]);
-    let mut kept: Vec<Redis> = (0..3).map(|_| Redis::connect(&server)).collect();
+    let server = TollgateProcess::start(&["--max-connections-per-ip", "3"]);
+    let mut kept: Vec<RespTestClient> = (0..3).map(|_| RespTestClient::connect(&server)).collect();
     for redis in &mut kept {
-        assert_eq!(redis.say("PING"), Reply::Simple("PONG".into()));
+        assert_eq!(redis.say("PING"), RespReply::Simple("PONG".into()));
     }
-    let mut more = Redis::connect(&server);
+    let mut more = RespTestClient::connect(&server);
     assert_eq!(more.until_closed(), "-ERR max number of clients reached\r\n");
     kept.pop();
     until_true("a place to become free", || {
-        let mut redis = Redis::connect(&server);
+        let mut redis = RespTestClient::connect(&server);
         let _ = redis.try_send(b"PING\r\n");
-        redis.try_receive().is_ok_and(|reply| reply == Reply::Simple("PONG".into()))
+        redis.try_receive().is_ok_and(|reply| reply == RespReply::Simple("PONG".into()))
     });
 }
 
 #[test]
 fn many_connections_ask_at_once() {
-    let server = Server::start(&["--max-connections-per-ip", "600"]);
-    let mut all: Vec<Redis> = (0..500).map(|_| Redis::connect(&server)).collect();
+    let server = TollgateProcess::start(&["--max-connections-per-ip", "600"]);
+    let mut all: Vec<RespTestClient> = (0..500).map(|_| RespTestClient::connect(&server)).collect();
     let call = command(&["CL.THROTTLE", "k", "4999", "1", "86400"]);
     for redis in &mut all {
         redis.send(&call.repeat(12));
@@ -181,8 +181,8 @@ fn many_connections_ask_at_once() {
     let mut limited = 0;
     for redis in &mut all {
         for _ in 0..12 {
-            let Reply::Array(numbers) = redis.receive() else { panic!("no array") };
-            limited += i64::from(numbers[0] == Reply::Integer(1));
+            let RespReply::Array(numbers) = redis.receive() else { panic!("no array") };
+            limited += i64::from(numbers[0] == RespReply::Integer(1));
         }
     }
     assert_eq!(limited, 1_000, "of 6,000 calls 5,000 pass, whoever makes them");
@@ -190,15 +190,15 @@ fn many_connections_ask_at_once() {
 
 #[test]
 fn what_has_arrived_is_answered_when_the_server_stops() {
-    let server = Server::start(&[]);
-    let mut idle = Redis::connect(&server);
-    let mut busy = Redis::connect(&server);
-    assert_eq!(idle.say("PING"), Reply::Simple("PONG".into()));
+    let server = TollgateProcess::start(&[]);
+    let mut idle = RespTestClient::connect(&server);
+    let mut busy = RespTestClient::connect(&server);
+    assert_eq!(idle.say("PING"), RespReply::Simple("PONG".into()));
     let calls = 20_000;
     busy.send(&command(&["CL.THROTTLE", "k", "4", "5", "60"]).repeat(calls));
     server.signal("TERM");
     for _ in 0..calls {
-        assert!(matches!(busy.receive(), Reply::Array(_)));
+        assert!(matches!(busy.receive(), RespReply::Array(_)));
     }
     assert_eq!(busy.until_closed(), "");
     assert_eq!(idle.until_closed(), "");
@@ -208,8 +208,8 @@ fn what_has_arrived_is_answered_when_the_server_stops() {
 
 #[test]
 fn a_client_that_never_stops_does_not_keep_the_server_from_stopping() {
-    let server = Server::start(&[]);
-    let mut endless = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut endless = RespTestClient::connect(&server);
     let mut reading = endless.socket().try_clone().unwrap();
     let reading = std::thread::spawn(move || io::copy(&mut reading, &mut io::sink()));
     let mut socket = endless.socket().try_clone().unwrap();
@@ -232,10 +232,10 @@ fn a_client_that_never_stops_does_not_keep_the_server_from_stopping() {
 #[test]
 fn a_client_with_many_commands_does_not_keep_others_waiting() {
     // One worker: both are served by the same thread.
-    let server = Server::start(&["--workers", "1"]);
-    let mut greedy = Redis::connect(&server);
-    let mut other = Redis::connect(&server);
-    assert_eq!(other.say("PING"), Reply::Simple("PONG".into()));
+    let server = TollgateProcess::start(&["--workers", "1"]);
+    let mut greedy = RespTestClient::connect(&server);
+    let mut other = RespTestClient::connect(&server);
+    assert_eq!(other.say("PING"), RespReply::Simple("PONG".into()));
     let calls = 200_000;
     let sending = {
         let mut socket = greedy.socket().try_clone().unwrap();
@@ -244,10 +244,10 @@ fn a_client_with_many_commands_does_not_keep_others_waiting() {
     };
     let mut turns = 0;
     for call in 0..calls {
-        assert!(matches!(greedy.receive(), Reply::Array(_)), "call {call}");
+        assert!(matches!(greedy.receive(), RespReply::Array(_)), "call {call}");
         if call % 20_000 == 0 {
             other.socket().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            assert_eq!(other.say("PING"), Reply::Simple("PONG".into()));
+            assert_eq!(other.say("PING"), RespReply::Simple("PONG".into()));
             turns += 1;
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testkit::peers;
 
-use crate::harness::{Server, file, text};
+use crate::harness::{TollgateProcess, file, text};
 
 /// Runs a program to its end; its standard output.
 fn run(command: &mut Command) -> String {
@@ -22,14 +22,14 @@ fn bounded(program: &str) -> Command {
     command
 }
 
-fn redis_cli(server: &Server, args: &[&str]) -> String {
+fn redis_cli(server: &TollgateProcess, args: &[&str]) -> String {
     let port = server.resp().port().to_string();
     run(bounded("redis-cli").args(["-h", "127.0.0.1", "-p", &port]).args(args))
 }
 
 #[test]
 fn redis_cli_asks() {
-    let server = Server::start(&["--limit", "5/hour"]);
+    let server = TollgateProcess::start(&["--limit", "5/hour"]);
     let calls = |times: &str, args: &[&str]| {
         let all = [&["-r", times, "CL.THROTTLE"], args].concat();
         redis_cli(&server, &all)
@@ -47,7 +47,7 @@ fn redis_cli_asks() {
     assert_eq!(unknown.trim_end(), "ERR unknown command 'GET', with args beginning with: 'a'");
     // Many at once, as its `--pipe` sends them.
     let directory = tempfile::tempdir().unwrap();
-    let one = crate::wire::command(&["CL.THROTTLE", "piped", "99", "100", "60"]);
+    let one = crate::resp_client::command(&["CL.THROTTLE", "piped", "99", "100", "60"]);
     let commands = file(directory.path(), "commands", one.repeat(10_000));
     let piped = std::fs::File::open(commands).unwrap();
     let port = server.resp().port().to_string();
@@ -59,7 +59,7 @@ fn redis_cli_asks() {
 fn redis_cli_shows_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = file(directory.path(), "tokens", "0123456789abcdef\n");
-    let server = Server::start(&["--auth-token-file", text(&tokens)]);
+    let server = TollgateProcess::start(&["--auth-token-file", text(&tokens)]);
     let ask = |args: &[&str]| redis_cli(&server, &[args, &["PING"]].concat());
     assert_eq!(ask(&["--no-auth-warning", "-a", "0123456789abcdef"]), "PONG\n");
     let both = ["--no-auth-warning", "--user", "app", "--pass", "0123456789abcdef", "-3"];
@@ -72,8 +72,8 @@ fn redis_cli_shows_a_token() {
 fn script(program: &str, name: &str, variable: (&str, std::path::PathBuf)) {
     let directory = tempfile::tempdir().unwrap();
     let tokens = file(directory.path(), "tokens", "0123456789abcdef\n");
-    let server = Server::start(&["--limit", "5/hour"]);
-    let guarded = Server::start(&["--auth-token-file", text(&tokens)]);
+    let server = TollgateProcess::start(&["--limit", "5/hour"]);
+    let guarded = TollgateProcess::start(&["--auth-token-file", text(&tokens)]);
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/resp").join(name);
     let told = run(bounded(program)
         .arg(path)

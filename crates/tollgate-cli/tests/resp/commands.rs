@@ -1,44 +1,44 @@
 //! What clients send beside their questions, in both dialects and as lines.
 
-use crate::harness::Server;
-use crate::wire::{Redis, Reply, command};
+use crate::harness::TollgateProcess;
+use crate::resp_client::{RespReply, RespTestClient, command};
 
 /// Replies that do not depend on anything.
-fn check(redis: &mut Redis, rows: &[(&str, Reply)]) {
+fn check(redis: &mut RespTestClient, rows: &[(&str, RespReply)]) {
     for (line, want) in rows {
         assert_eq!(redis.say(line), *want, "{line}");
     }
 }
 
-fn error(text: &str) -> Reply {
-    Reply::Error(text.into())
+fn error(text: &str) -> RespReply {
+    RespReply::Error(text.into())
 }
 
 #[test]
 fn simple_commands_in_any_letters() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     let disabled = "ERR This instance has cluster support disabled";
     check(
         &mut redis,
         &[
-            ("PING", Reply::Simple("PONG".into())),
-            ("ping hello", Reply::text("hello")),
+            ("PING", RespReply::Simple("PONG".into())),
+            ("ping hello", RespReply::text("hello")),
             ("pInG a b", error("ERR wrong number of arguments for 'ping' command")),
-            ("ECHO x", Reply::text("x")),
+            ("ECHO x", RespReply::text("x")),
             ("ECHO", error("ERR wrong number of arguments for 'echo' command")),
-            ("SELECT 0", Reply::ok()),
+            ("SELECT 0", RespReply::ok()),
             ("SELECT 1", error("ERR DB index is out of range")),
             ("SELECT +0", error("ERR value is not an integer or out of range")),
             ("SELECT 00", error("ERR value is not an integer or out of range")),
             ("SELECT x", error("ERR value is not an integer or out of range")),
-            ("CONFIG GET save", Reply::Array(Vec::new())),
+            ("CONFIG GET save", RespReply::Array(Vec::new())),
             ("CONFIG SET save x", error("ERR unknown subcommand 'SET'. Try CONFIG HELP.")),
             ("CLUSTER SLOTS", error(disabled)),
             ("READONLY", error(disabled)),
             ("READWRITE", error(disabled)),
-            ("COMMAND COUNT", Reply::Integer(22)),
-            ("COMMAND DOCS ping", Reply::Array(Vec::new())),
+            ("COMMAND COUNT", RespReply::Integer(22)),
+            ("COMMAND DOCS ping", RespReply::Array(Vec::new())),
             ("COMMAND COUNT x", error("ERR wrong number of arguments for 'command|count' command")),
             ("COMMAND X", error("ERR unknown subcommand 'X'. Try COMMAND HELP.")),
             ("GET a b", error("ERR unknown command 'GET', with args beginning with: 'a' 'b' ")),
@@ -46,13 +46,15 @@ fn simple_commands_in_any_letters() {
             ("DISCARD", error("ERR DISCARD without MULTI")),
         ],
     );
-    let Reply::Array(all) = redis.say("COMMAND") else { panic!("no array") };
+    let RespReply::Array(all) = redis.say("COMMAND") else { panic!("no array") };
     assert_eq!(all.len(), 22);
-    let Reply::Array(one) = redis.say("COMMAND INFO cl.throttle get") else { panic!("no array") };
-    let Reply::Array(described) = &one[0] else { panic!("no array") };
-    assert_eq!(described[..2], [Reply::text("cl.throttle"), Reply::Integer(-1)]);
-    assert_eq!(described[3..6], [1, 1, 1].map(Reply::Integer), "where its key is");
-    assert_eq!(one[1], Reply::Null);
+    let RespReply::Array(one) = redis.say("COMMAND INFO cl.throttle get") else {
+        panic!("no array")
+    };
+    let RespReply::Array(described) = &one[0] else { panic!("no array") };
+    assert_eq!(described[..2], [RespReply::text("cl.throttle"), RespReply::Integer(-1)]);
+    assert_eq!(described[3..6], [1, 1, 1].map(RespReply::Integer), "where its key is");
+    assert_eq!(one[1], RespReply::Null);
     let long = "x".repeat(50_000);
     let told = redis.ask(&[&long, &long, &long]);
     assert!(told.error().len() < 400, "{told:?}");
@@ -60,44 +62,47 @@ fn simple_commands_in_any_letters() {
 
 #[test]
 fn a_client_says_who_it_is() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
-    let bad = "ERR Client names cannot contain spaces, newlines or special characters, and at most \
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
+    let bad = "ERR TestHttpClient names cannot contain spaces, newlines or special characters, and at most \
                256 bytes.";
     check(
         &mut redis,
         &[
-            ("CLIENT GETNAME", Reply::Null),
-            ("CLIENT SETNAME worker-7", Reply::ok()),
-            ("CLIENT GETNAME", Reply::text("worker-7")),
-            ("CLIENT SETINFO LIB-NAME redis-py", Reply::ok()),
-            ("CLIENT SETINFO lib-ver 7.0", Reply::ok()),
+            ("CLIENT GETNAME", RespReply::Null),
+            ("CLIENT SETNAME worker-7", RespReply::ok()),
+            ("CLIENT GETNAME", RespReply::text("worker-7")),
+            ("CLIENT SETINFO LIB-NAME redis-py", RespReply::ok()),
+            ("CLIENT SETINFO lib-ver 7.0", RespReply::ok()),
             ("CLIENT SETINFO other x", error("ERR Unrecognized option 'other'")),
-            ("CLIENT NO-EVICT on", Reply::ok()),
-            ("CLIENT NO-TOUCH OFF", Reply::ok()),
+            ("CLIENT NO-EVICT on", RespReply::ok()),
+            ("CLIENT NO-TOUCH OFF", RespReply::ok()),
             ("CLIENT NO-TOUCH maybe", error("ERR syntax error")),
-            ("CLIENT REPLY ON", Reply::ok()),
+            ("CLIENT REPLY ON", RespReply::ok()),
             ("CLIENT KILL x", error("ERR unknown subcommand 'KILL'. Try CLIENT HELP.")),
             ("CLIENT ID x", error("ERR wrong number of arguments for 'client|id' command")),
         ],
     );
     assert_eq!(redis.ask(&["CLIENT", "SETNAME", "a b"]).error(), bad);
     assert_eq!(redis.ask(&["CLIENT", "SETNAME", &"x".repeat(257)]).error(), bad);
-    let Reply::Bulk(info) = redis.say("CLIENT INFO") else { panic!("no text") };
+    let RespReply::Bulk(info) = redis.say("CLIENT INFO") else { panic!("no text") };
     let info = String::from_utf8(info).unwrap();
-    let Reply::Integer(id) = redis.say("CLIENT ID") else { panic!("no number") };
+    let RespReply::Integer(id) = redis.say("CLIENT ID") else { panic!("no number") };
     for part in [&format!("id={id} "), " name=worker-7 ", " lib-name=redis-py ", " lib-ver=7.0\n"] {
         assert!(info.contains(part), "{info}");
     }
-    assert_ne!(Redis::connect(&server).say("CLIENT ID"), Reply::Integer(id));
-    assert_eq!(redis.say("RESET"), Reply::Simple("RESET".into()));
-    check(&mut redis, &[("CLIENT GETNAME", Reply::Null), ("CLIENT ID", Reply::Integer(id))]);
+    assert_ne!(RespTestClient::connect(&server).say("CLIENT ID"), RespReply::Integer(id));
+    assert_eq!(redis.say("RESET"), RespReply::Simple("RESET".into()));
+    check(
+        &mut redis,
+        &[("CLIENT GETNAME", RespReply::Null), ("CLIENT ID", RespReply::Integer(id))],
+    );
 }
 
 #[test]
 fn replies_can_be_switched_off_as_in_redis() {
-    let server = Server::start(&[]);
-    let peer = testkit::redis::Server::start();
+    let server = TollgateProcess::start(&[]);
+    let peer = testkit::redis::TestRedis::start();
     let rows = [
         ("CLIENT REPLY ON\nPING", "+OK\r\n+PONG\r\n"),
         ("CLIENT REPLY OFF\nPING\nNOPE\nECHO\nCLIENT REPLY ON\nPING", "+OK\r\n+PONG\r\n"),
@@ -119,14 +124,14 @@ fn replies_can_be_switched_off_as_in_redis() {
     ];
     for (lines, told) in rows {
         for address in [peer.address(), server.resp()] {
-            let mut client = Redis::connect_to(address);
+            let mut client = RespTestClient::connect_to(address);
             client.send(format!("{lines}\n").as_bytes());
             client.socket().shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(client.until_closed(), told, "{lines:?} at {address}");
         }
     }
     // What is not told is done: calls that would have been decided together, too.
-    let mut redis = Redis::connect(&server);
+    let mut redis = RespTestClient::connect(&server);
     let mut sent = command(&["CLIENT", "REPLY", "OFF"]);
     for _ in 0..3 {
         sent.extend(command(&["CL.THROTTLE", "k", "4", "5", "3600"]));
@@ -134,31 +139,34 @@ fn replies_can_be_switched_off_as_in_redis() {
     sent.extend(command(&["CLIENT", "REPLY", "ON"]));
     sent.extend(command(&["CL.THROTTLE", "k", "4", "5", "3600"]));
     redis.send(&sent);
-    assert_eq!(redis.receive(), Reply::ok());
-    assert_eq!(redis.receive(), Reply::integers(&[0, 5, 1, -1, 2880]));
+    assert_eq!(redis.receive(), RespReply::ok());
+    assert_eq!(redis.receive(), RespReply::integers(&[0, 5, 1, -1, 2880]));
 }
 
 #[test]
 fn hello_chooses_the_dialect() {
-    let server = Server::start(&["--limit", "5/hour"]);
-    let mut redis = Redis::connect(&server);
-    let Reply::Array(flat) = redis.say("HELLO") else { panic!("RESP2 has no maps") };
+    let server = TollgateProcess::start(&["--limit", "5/hour"]);
+    let mut redis = RespTestClient::connect(&server);
+    let RespReply::Array(flat) = redis.say("HELLO") else { panic!("RESP2 has no maps") };
     assert_eq!(flat.len(), 14);
-    assert_eq!(flat[4..6], [Reply::text("proto"), Reply::Integer(2)]);
-    let Reply::Map(pairs) = redis.say("HELLO 3 SETNAME x") else { panic!("RESP3 has maps") };
+    assert_eq!(flat[4..6], [RespReply::text("proto"), RespReply::Integer(2)]);
+    let RespReply::Map(pairs) = redis.say("HELLO 3 SETNAME x") else { panic!("RESP3 has maps") };
     let find = |name: &str| {
-        let found = pairs.iter().find(|(field, _)| *field == Reply::text(name));
+        let found = pairs.iter().find(|(field, _)| *field == RespReply::text(name));
         found.map(|(_, value)| value.clone()).unwrap_or_else(|| panic!("no {name}"))
     };
-    assert_eq!((find("proto"), find("role")), (Reply::Integer(3), Reply::text("master")));
-    assert_eq!((find("server"), find("mode")), (Reply::text("redis"), Reply::text("standalone")));
-    assert_eq!(redis.say("CLIENT GETNAME"), Reply::text("x"));
-    assert_eq!(redis.say("CONFIG GET save"), Reply::Map(Vec::new()));
-    let Reply::Verbatim(info) = redis.say("INFO server") else { panic!("no verbatim text") };
-    assert!(info.starts_with("# Server\r\nredis_version:7."), "{info}");
+    assert_eq!((find("proto"), find("role")), (RespReply::Integer(3), RespReply::text("master")));
+    assert_eq!(
+        (find("server"), find("mode")),
+        (RespReply::text("redis"), RespReply::text("standalone"))
+    );
+    assert_eq!(redis.say("CLIENT GETNAME"), RespReply::text("x"));
+    assert_eq!(redis.say("CONFIG GET save"), RespReply::Map(Vec::new()));
+    let RespReply::Verbatim(info) = redis.say("INFO server") else { panic!("no verbatim text") };
+    assert!(info.starts_with("# TollgateProcess\r\nredis_version:7."), "{info}");
     assert!(!info.contains("# Replication"), "{info}");
-    let Reply::Array(told) = redis.say("TG.CHECK user 1") else { panic!("no array") };
-    assert_eq!(told[5], Reply::text("default"), "{told:?}");
+    let RespReply::Array(told) = redis.say("TG.CHECK user 1") else { panic!("no array") };
+    assert_eq!(told[5], RespReply::text("default"), "{told:?}");
     assert_eq!(
         redis.say("CLIENT INFO NO"),
         error("ERR wrong number of arguments for 'client|info' command")
@@ -174,9 +182,9 @@ fn hello_chooses_the_dialect() {
             ("HELLO 2 AUTH u", error("ERR Syntax error in HELLO option 'AUTH'")),
         ],
     );
-    assert!(matches!(redis.say("HELLO"), Reply::Map(_)), "an error changes nothing");
-    assert!(matches!(redis.say("HELLO 2"), Reply::Array(_)));
-    let Reply::Bulk(info) = redis.say("INFO") else { panic!("no text") };
+    assert!(matches!(redis.say("HELLO"), RespReply::Map(_)), "an error changes nothing");
+    assert!(matches!(redis.say("HELLO 2"), RespReply::Array(_)));
+    let RespReply::Bulk(info) = redis.say("INFO") else { panic!("no text") };
     let info = String::from_utf8(info).unwrap();
     for line in ["redis_mode:standalone", "tollgate_version:", "loading:0", "role:master"] {
         assert!(info.contains(&format!("\r\n{line}")), "{info}");
@@ -185,16 +193,16 @@ fn hello_chooses_the_dialect() {
 
 #[test]
 fn people_type_lines() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     redis.send(b"ping\r\n\r\n   \nECHO \"a \\x41\"\nCL.THROTTLE 'a b' 4 5 3600\n");
-    assert_eq!(redis.receive(), Reply::Simple("PONG".into()));
-    assert_eq!(redis.receive(), Reply::text("a A"));
-    assert_eq!(redis.receive(), Reply::integers(&[0, 5, 4, -1, 720]));
-    let Reply::Array(again) = redis.ask(&["CL.THROTTLE", "a b", "4", "5", "3600", "0"]) else {
+    assert_eq!(redis.receive(), RespReply::Simple("PONG".into()));
+    assert_eq!(redis.receive(), RespReply::text("a A"));
+    assert_eq!(redis.receive(), RespReply::integers(&[0, 5, 4, -1, 720]));
+    let RespReply::Array(again) = redis.ask(&["CL.THROTTLE", "a b", "4", "5", "3600", "0"]) else {
         panic!("no array")
     };
-    assert_eq!(again[2], Reply::Integer(4), "the same key");
+    assert_eq!(again[2], RespReply::Integer(4), "the same key");
     redis.send(b"echo \"a\n");
     assert_eq!(redis.receive(), error("ERR Protocol error: unbalanced quotes in request"));
     assert_eq!(redis.until_closed(), "");
@@ -202,47 +210,47 @@ fn people_type_lines() {
 
 #[test]
 fn what_go_redis_sends_on_connecting_is_answered() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     // Two pipelines, as it sends them.
     redis.send(&command(&["hello", "3"]));
-    assert!(matches!(redis.receive(), Reply::Map(_)));
+    assert!(matches!(redis.receive(), RespReply::Map(_)));
     let mut sent = command(&["client", "setinfo", "LIB-NAME", "go-redis(,go1.24.1)"]);
     sent.extend(command(&["client", "setinfo", "LIB-VER", "9.12.0"]));
     sent.extend(command(&["client", "maint_notifications", "on"]));
     sent.extend(command(&["cl.throttle", "k", "4", "5", "60"]));
     redis.send(&sent);
-    assert_eq!((redis.receive(), redis.receive()), (Reply::ok(), Reply::ok()));
+    assert_eq!((redis.receive(), redis.receive()), (RespReply::ok(), RespReply::ok()));
     // It tries, and goes on without.
     assert!(redis.receive().error().starts_with("ERR unknown subcommand"));
-    assert_eq!(redis.receive(), Reply::integers(&[0, 5, 4, -1, 12]));
+    assert_eq!(redis.receive(), RespReply::integers(&[0, 5, 4, -1, 12]));
 }
 
 #[test]
 fn goodbye() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     redis.send(b"PING\r\nQUIT\r\nPING\r\n");
     assert_eq!(redis.until_closed(), "+PONG\r\n+OK\r\n", "nothing behind it is obeyed");
     // Whoever sends everything and closes their side is still answered.
-    let mut redis = Redis::connect(&server);
+    let mut redis = RespTestClient::connect(&server);
     redis.send(b"PING\r\nPING\r\nPIN");
     redis.socket().shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(redis.until_closed(), "+PONG\r\n+PONG\r\n");
     // A browser that was made to send a form is not obeyed.
-    let mut redis = Redis::connect(&server);
+    let mut redis = RespTestClient::connect(&server);
     redis.send(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nCL.THROTTLE k 4 5 60\r\n");
     assert_eq!(redis.until_closed(), "");
     assert_eq!(
-        Redis::connect(&server).say("CL.THROTTLE k 4 5 60"),
-        Reply::integers(&[0, 5, 4, -1, 12])
+        RespTestClient::connect(&server).say("CL.THROTTLE k 4 5 60"),
+        RespReply::integers(&[0, 5, 4, -1, 12])
     );
 }
 
 #[test]
 fn what_comes_in_is_counted() {
-    let server = Server::start(&["--limit", "2/hour"]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&["--limit", "2/hour"]);
+    let mut redis = RespTestClient::connect(&server);
     for line in ["PING", "CL.THROTTLE k 0 1 60", "CL.THROTTLE k 0 1 60", "NOPE", "TG.CHECK usr 1"] {
         redis.say(line);
     }
@@ -268,13 +276,13 @@ fn what_comes_in_is_counted() {
 
 #[test]
 fn help_is_what_is_promised() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     for (line, word) in
         [("CLIENT HELP", "SETNAME"), ("command help", "COUNT"), ("CONFIG HELP", "GET")]
     {
-        let Reply::Array(lines) = redis.say(line) else { panic!("{line}") };
-        let has = |reply: &Reply| matches!(reply, Reply::Bulk(text) if String::from_utf8_lossy(text).contains(word));
+        let RespReply::Array(lines) = redis.say(line) else { panic!("{line}") };
+        let has = |reply: &RespReply| matches!(reply, RespReply::Bulk(text) if String::from_utf8_lossy(text).contains(word));
         assert!(lines.len() > 1 && lines.iter().any(has), "{line}: {lines:?}");
     }
 }
@@ -283,8 +291,8 @@ fn help_is_what_is_promised() {
 /// refused whole, and nothing of it counts.
 #[test]
 fn a_transaction_is_refused_whole() {
-    let server = Server::start(&["--limit", "9/hour"]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
+    let mut redis = RespTestClient::connect(&server);
     let throttle = "CL.THROTTLE k 4 5 86400";
     let refused = [
         throttle,
@@ -297,7 +305,7 @@ fn a_transaction_is_refused_whole() {
         "CLIENT REPLY OFF",
         "HELLO 3",
     ];
-    assert_eq!(redis.say("MULTI"), Reply::ok());
+    assert_eq!(redis.say("MULTI"), RespReply::ok());
     assert_eq!(redis.say("MULTI"), error("ERR MULTI calls can not be nested"));
     for line in refused {
         let told = redis.say(line);
@@ -305,32 +313,34 @@ fn a_transaction_is_refused_whole() {
     }
     let aborted = "EXECABORT Transaction discarded because of previous errors.";
     assert_eq!(redis.say("EXEC"), error(aborted));
-    let one_left = |redis: &mut Redis, left: i64| {
-        let Reply::Array(reply) = redis.say("CL.THROTTLE k 4 5 86400") else { panic!("no array") };
-        assert_eq!(reply[..3], [0, 5, left].map(Reply::Integer));
+    let one_left = |redis: &mut RespTestClient, left: i64| {
+        let RespReply::Array(reply) = redis.say("CL.THROTTLE k 4 5 86400") else {
+            panic!("no array")
+        };
+        assert_eq!(reply[..3], [0, 5, left].map(RespReply::Integer));
     };
     one_left(&mut redis, 4);
-    let Reply::Array(peek) = redis.say("TG.PEEK user 42") else { panic!("no array") };
-    assert_eq!(peek[2], Reply::Integer(9), "nothing was charged");
+    let RespReply::Array(peek) = redis.say("TG.PEEK user 42") else { panic!("no array") };
+    assert_eq!(peek[2], RespReply::Integer(9), "nothing was charged");
     // In one piece, as clients send it: what came before and after is decided, what is between is not.
     let words: Vec<u8> = [throttle, "MULTI", throttle, throttle, "EXEC", throttle]
         .iter()
         .flat_map(|line| command(&line.split(' ').collect::<Vec<_>>()))
         .collect();
     redis.send(&words);
-    let replies: Vec<Reply> = (0..6).map(|_| redis.receive()).collect();
-    let allowed: Vec<bool> = replies.iter().map(|one| matches!(one, Reply::Array(_))).collect();
+    let replies: Vec<RespReply> = (0..6).map(|_| redis.receive()).collect();
+    let allowed: Vec<bool> = replies.iter().map(|one| matches!(one, RespReply::Array(_))).collect();
     assert_eq!(allowed, [true, false, false, false, false, true], "{replies:?}");
     one_left(&mut redis, 1);
     // It ends otherwise, too, and an empty one does nothing.
     for end in ["DISCARD", "RESET"] {
-        assert_eq!(redis.say("MULTI"), Reply::ok());
-        assert!(matches!(redis.say(throttle), Reply::Error(_)));
-        assert!(!matches!(redis.say(end), Reply::Error(_)), "{end}");
-        assert!(matches!(redis.say("PING"), Reply::Simple(_)), "{end}");
+        assert_eq!(redis.say("MULTI"), RespReply::ok());
+        assert!(matches!(redis.say(throttle), RespReply::Error(_)));
+        assert!(!matches!(redis.say(end), RespReply::Error(_)), "{end}");
+        assert!(matches!(redis.say("PING"), RespReply::Simple(_)), "{end}");
     }
-    assert_eq!(redis.say("MULTI"), Reply::ok());
-    assert_eq!(redis.say("EXEC"), Reply::Array(Vec::new()));
+    assert_eq!(redis.say("MULTI"), RespReply::ok());
+    assert_eq!(redis.say("EXEC"), RespReply::Array(Vec::new()));
     one_left(&mut redis, 0);
 }
 
@@ -338,13 +348,13 @@ fn a_transaction_is_refused_whole() {
 #[test]
 fn a_flood_of_resets_is_few_lines_that_say_how_many_there_were() {
     const RESETS: u64 = 20_000;
-    let server = Server::start(&["--limit", "9/hour", "--log-format", "json"]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--log-format", "json"]);
+    let mut redis = RespTestClient::connect(&server);
     let one = command(&["TG.RESET", "default", "user=42"]);
     for _ in 0..RESETS / 1_000 {
         redis.send(&one.repeat(1_000));
         for _ in 0..1_000 {
-            assert!(matches!(redis.receive(), Reply::Integer(_) | Reply::Simple(_)));
+            assert!(matches!(redis.receive(), RespReply::Integer(_) | RespReply::Simple(_)));
         }
     }
     let log = server.stop().stderr;

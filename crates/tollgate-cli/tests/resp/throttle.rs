@@ -2,28 +2,28 @@
 
 use testkit::wait::until_true;
 
-use crate::harness::Server;
-use crate::wire::{Redis, Reply, command, command_of};
+use crate::harness::TollgateProcess;
+use crate::resp_client::{RespReply, RespTestClient, command, command_of};
 
 /// What a row of recorded calls is answered, on a key of its own. They are sent together, so that they
 /// are decided at one instant however busy the machine is.
-fn check(redis: &mut Redis, row: usize, calls: &[(&str, [i64; 5])]) {
+fn check(redis: &mut RespTestClient, row: usize, calls: &[(&str, [i64; 5])]) {
     let calls_sent = calls.iter().flat_map(|(args, _)| {
         let line = format!("CL.THROTTLE row{row} {args}");
         command(&line.split(' ').collect::<Vec<_>>())
     });
     redis.send(&calls_sent.collect::<Vec<u8>>());
     for (args, want) in calls {
-        assert_eq!(redis.receive(), Reply::integers(want), "row {row}: {args}");
+        assert_eq!(redis.receive(), RespReply::integers(want), "row {row}: {args}");
     }
 }
 
 /// Limited, limit and remaining of the next reply.
-fn verdict(redis: &mut Redis) -> [i64; 3] {
-    let Reply::Array(numbers) = redis.receive() else { panic!("no array") };
+fn verdict(redis: &mut RespTestClient) -> [i64; 3] {
+    let RespReply::Array(numbers) = redis.receive() else { panic!("no array") };
     assert_eq!(numbers.len(), 5);
     let number = |index: usize| match numbers[index] {
-        Reply::Integer(number) => number,
+        RespReply::Integer(number) => number,
         ref other => panic!("no number: {other:?}"),
     };
     [number(0), number(1), number(2)]
@@ -31,8 +31,8 @@ fn verdict(redis: &mut Redis) -> [i64; 3] {
 
 #[test]
 fn replies_are_those_that_were_recorded() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     let rows: [&[(&str, [i64; 5])]; 8] = [
         &[("15 30 60", [0, 16, 15, -1, 2]), ("15 30 60", [0, 16, 14, -1, 4])],
         &[
@@ -85,14 +85,14 @@ fn replies_are_those_that_were_recorded() {
         assert_eq!(redis.say(&format!("cl.throttle {args}")).error(), want, "{args}");
     }
     assert_eq!(redis.say("CL.THROTTLE").error(), format!("{error} {usage}"));
-    let fresh = Reply::integers(&[0, 5, 5, -1, 0]);
+    let fresh = RespReply::integers(&[0, 5, 5, -1, 0]);
     assert_eq!(redis.say("CL.THROTTLE k 4 5 60 0"), fresh, "no error was charged");
 }
 
 #[test]
 fn a_second_later_there_is_one_again() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     check(&mut redis, 0, &[("0 1 1", [0, 1, 0, -1, 1]), ("0 1 1", [1, 1, 0, 1, 1])]);
     until_true("a unit to come back", || {
         redis.send(&command(&["CL.THROTTLE", "row0", "0", "1", "1"]));
@@ -104,8 +104,8 @@ fn a_second_later_there_is_one_again() {
 
 #[test]
 fn keys_are_any_bytes_and_changed_numbers_keep_what_is_used() {
-    let server = Server::start(&["--limit", "5/hour"]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&["--limit", "5/hour"]);
+    let mut redis = RespTestClient::connect(&server);
     let keys: [&[u8]; 5] = [b"a", b"a\0", b"\xff\xfe", b"a\r\n", &[b'x'; 60_000]];
     for key in keys {
         redis.send(&command_of(&[b"CL.THROTTLE", key, b"4", b"5", b"3600"]));
@@ -129,8 +129,8 @@ fn keys_are_any_bytes_and_changed_numbers_keep_what_is_used() {
 
 #[test]
 fn a_pipeline_is_decided_in_order_whatever_stands_between() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     let mut sent = Vec::new();
     for turn in 0..200 {
         sent.extend(command(&["CL.THROTTLE", "k", "149", "15", "86400"]));
@@ -147,10 +147,10 @@ fn a_pipeline_is_decided_in_order_whatever_stands_between() {
         let left = (149 - turn).max(0);
         assert_eq!(verdict(&mut redis), [i64::from(turn >= 150), 150, left], "turn {turn}");
         match turn % 50 {
-            7 => assert_eq!(redis.receive(), Reply::Simple("PONG".into())),
+            7 => assert_eq!(redis.receive(), RespReply::Simple("PONG".into())),
             8 => assert_eq!(verdict(&mut redis), [0, 150, left]),
             9 => assert!(redis.receive().error().contains("Couldn't parse as integer: nine")),
-            10 => assert_eq!(redis.receive(), Reply::integers(&[1, 0, 0, -1, 0])),
+            10 => assert_eq!(redis.receive(), RespReply::integers(&[1, 0, 0, -1, 0])),
             _ => {}
         }
     }
@@ -158,8 +158,8 @@ fn a_pipeline_is_decided_in_order_whatever_stands_between() {
 
 #[test]
 fn a_hundred_thousand_commands_are_sent_before_the_first_reply_is_read() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     let one = command(&["CL.THROTTLE", "k", "99999", "100", "86400"]);
     redis.send(&one.repeat(100_001));
     for turn in 0..=100_000 {
@@ -170,8 +170,8 @@ fn a_hundred_thousand_commands_are_sent_before_the_first_reply_is_read() {
 
 #[test]
 fn many_sets_of_numbers_on_one_connection() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     // More than a connection remembers, in one pipeline, twice.
     let sets: Vec<String> = (1..=40).chain(1..=40).map(|burst| burst.to_string()).collect();
     let calls = sets.iter().map(|burst| command(&["CL.THROTTLE", burst, burst, "5", "3600"]));
@@ -185,8 +185,8 @@ fn many_sets_of_numbers_on_one_connection() {
 
 #[test]
 fn nobody_shuts_others_out_by_making_up_numbers() {
-    let server = Server::start(&["--limit", "2/hour"]);
-    let mut greedy = Redis::connect(&server);
+    let server = TollgateProcess::start(&["--limit", "2/hour"]);
+    let mut greedy = RespTestClient::connect(&server);
     let century = 3_155_760_000_u64;
     for quantity in ["0", "1"] {
         for first in (0..17_000).step_by(1_000) {
@@ -198,19 +198,19 @@ fn nobody_shuts_others_out_by_making_up_numbers() {
                 .collect();
             greedy.send(&calls);
             for _ in 0..1_000 {
-                assert!(matches!(greedy.receive(), Reply::Array(_)));
+                assert!(matches!(greedy.receive(), RespReply::Array(_)));
             }
         }
         // With numbers that nobody has used, before and after there are too many.
-        let mut redis = Redis::connect(&server);
+        let mut redis = RespTestClient::connect(&server);
         let call = format!("CL.THROTTLE q{quantity} 1 2 86{quantity}00");
         for want in [[0, 2, 1], [0, 2, 0], [1, 2, 0], [1, 2, 0]] {
-            let Reply::Array(told) = redis.say(&call) else { panic!("{call}") };
-            assert_eq!(told[..3], want.map(Reply::Integer), "{call}");
+            let RespReply::Array(told) = redis.say(&call) else { panic!("{call}") };
+            assert_eq!(told[..3], want.map(RespReply::Integer), "{call}");
         }
         let peek = redis.say(&format!("{call} 0"));
-        let Reply::Array(told) = peek else { panic!("{peek:?}") };
-        assert_eq!(told[2], Reply::Integer(0));
+        let RespReply::Array(told) = peek else { panic!("{peek:?}") };
+        assert_eq!(told[2], RespReply::Integer(0));
     }
     // Rules have numbers of their own.
     for allowed in [true, true, false] {
@@ -220,10 +220,10 @@ fn nobody_shuts_others_out_by_making_up_numbers() {
 
 #[test]
 fn nobody_passes_again_by_making_up_numbers_and_keys() {
-    let server = Server::start(&[]);
-    let mut redis = Redis::connect(&server);
+    let server = TollgateProcess::start(&[]);
+    let mut redis = RespTestClient::connect(&server);
     let century = 3_155_760_000_u64;
-    let thousand = |redis: &mut Redis, call: &dyn Fn(u64) -> Vec<u8>| {
+    let thousand = |redis: &mut RespTestClient, call: &dyn Fn(u64) -> Vec<u8>| {
         let sent: Vec<u8> = (0..1_000).flat_map(call).collect();
         redis.send(&sent);
         for _ in 0..1_000 {

@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::tempdir;
 
-use crate::harness::{Client, DEADLINE, Server, file, text};
+use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, text};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
@@ -17,7 +17,7 @@ const OTHER: &str = "fedcba9876543210fedcba9876543210";
 fn the_data_listener_takes_tokens() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "token", format!("{TOKEN}\n{OTHER}\n"));
-    let server = Server::start(&["--limit", "9/hour", "--auth-token-file", text(&tokens)]);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--auth-token-file", text(&tokens)]);
     let rows = [
         (None, 401),
         (Some(format!("Bearer {TOKEN}")), 200),
@@ -55,7 +55,8 @@ fn the_data_listener_takes_tokens() {
 fn the_admin_listener_takes_its_own_tokens() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "token", TOKEN);
-    let server = Server::start(&["--limit", "9/hour", "--admin-token-file", text(&tokens)]);
+    let server =
+        TollgateProcess::start(&["--limit", "9/hour", "--admin-token-file", text(&tokens)]);
     let bearer = format!("Bearer {TOKEN}");
     let rows = [
         ("/livez", None, 200),
@@ -74,7 +75,7 @@ fn the_admin_listener_takes_its_own_tokens() {
 
 #[test]
 fn without_a_token_the_admin_listener_answers_to_loopback_names_only() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let rows = [
         ("localhost", 200),
         ("127.0.0.1:9190", 200),
@@ -90,7 +91,7 @@ fn without_a_token_the_admin_listener_answers_to_loopback_names_only() {
         assert_eq!(server.admin_get("/livez", &[("host", host)]).status, status, "{host}");
     }
     // The first line says one name and the field another.
-    let mut client = Client::connect(server.admin());
+    let mut client = TestHttpClient::connect(server.admin());
     client.send(b"GET http://localhost/livez HTTP/1.1\r\nhost: evil.com\r\n\r\n").unwrap();
     assert_eq!(client.receive(true).unwrap().status, 403);
 }
@@ -102,13 +103,13 @@ fn the_admin_listener_takes_no_field_twice() {
     let bearer = format!("Bearer {TOKEN}");
     let tokened = ["--limit", "9/hour", "--admin-token-file", text(&tokens)];
     for (flags, authorization) in [(&tokened[..2], None), (&tokened, Some(bearer.as_str()))] {
-        let server = Server::start(flags);
+        let server = TollgateProcess::start(flags);
         let send = |fields: &[(&str, &str)], body: &str| {
             let mut headers = vec![("x-tollgate-admin", "1")];
             headers.extend(authorization.map(|value| ("authorization", value)));
             headers.extend_from_slice(fields);
             let path = "/api/keys/default/user=42";
-            Client::connect(server.admin()).request("POST", path, &headers, body)
+            TestHttpClient::connect(server.admin()).request("POST", path, &headers, body)
         };
         assert_eq!(send(&[], r#"{"block":"1m"}"#).status, 200);
         // Of two, the second would be overlooked.
@@ -145,13 +146,13 @@ fn listeners_off_loopback_need_a_token() {
         (["--admin", "[::]:0"], "--admin-token-file token", ["--admin-token-file", text(&tokens)]),
     ];
     for (listener, hint, remedy) in rows {
-        let Err(ended) = Server::try_start(&listener, |_| {}) else {
+        let Err(ended) = TollgateProcess::try_start(&listener, |_| {}) else {
             panic!("{listener:?} is open")
         };
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(ended.stderr.contains("would be open to every machine"), "{ended:?}");
         assert!(ended.stderr.contains(hint), "{ended:?}");
-        Server::start(&[&listener[..], &remedy[..]].concat());
+        TollgateProcess::start(&[&listener[..], &remedy[..]].concat());
     }
 }
 
@@ -165,13 +166,17 @@ fn weak_token_files_are_refused() {
     for (name, content, want) in rows {
         let tokens = file(directory.path(), name, content);
         let flags = ["--auth-token-file", text(&tokens)];
-        let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("{name} is taken") };
+        let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else {
+            panic!("{name} is taken")
+        };
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stderr.contains(want) && !ended.stderr.contains("hunter2"), "{ended:?}");
     }
     let missing = directory.path().join("missing");
     let flags = ["--auth-token-file", text(&missing)];
-    let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("a file that is not there") };
+    let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else {
+        panic!("a file that is not there")
+    };
     assert!(ended.stderr.contains("cannot read the token file"), "{ended:?}");
     assert!(ended.stderr.contains("openssl rand"), "{ended:?}");
 }
@@ -207,7 +212,7 @@ fn checks_work_over_tls() {
     let directory = tempdir().unwrap();
     let (root, [cert, key]) = certificate(directory.path());
     let flags = ["--limit", "9/hour", "--tls-cert", text(&cert), "--tls-key", text(&key)];
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     let connect_to = |address: SocketAddr, protocols: &[&str]| {
         let name = ServerName::try_from("localhost").unwrap();
         let session = ClientConnection::new(client_config(root.clone(), protocols), name).unwrap();
@@ -216,7 +221,7 @@ fn checks_work_over_tls() {
         StreamOwned::new(session, stream)
     };
     let connect = |protocols: &[&str]| connect_to(server.http(), protocols);
-    let mut client = Client::over(connect(&["http/1.1"]));
+    let mut client = TestHttpClient::over(connect(&["http/1.1"]));
     for left in [8, 7] {
         let answer = client.request("POST", "/v1/check", &[], r#"{"user":"42"}"#);
         assert_eq!(answer.json()["remaining"], left);
@@ -227,8 +232,8 @@ fn checks_work_over_tls() {
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
     // Listener, what is offered, and whether there is a connection, which agrees on that
-    type Row<'a> = (SocketAddr, &'a [&'a str], Option<Option<&'a str>>);
-    let rows: [Row<'_>; 6] = [
+    type AlpnRow<'a> = (SocketAddr, &'a [&'a str], Option<Option<&'a str>>);
+    let rows: [AlpnRow<'_>; 6] = [
         (server.grpc(), &["http/1.1", "h2"], Some(Some("h2"))),
         (server.grpc(), &["http/1.1"], None),
         (server.http(), &["http/1.1"], Some(Some("http/1.1"))),
@@ -255,7 +260,7 @@ fn checks_work_over_tls() {
     redis.read_to_string(&mut told).expect("an end that is said");
     assert_eq!(told, "+PONG\r\n+OK\r\n");
     // Plain text on this listener is no request.
-    let mut plain = Client::connect(server.http());
+    let mut plain = TestHttpClient::connect(server.http());
     plain.send(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     assert!(!plain.until_closed().contains("HTTP/1.1 200"));
 }
@@ -271,7 +276,7 @@ fn the_demo_suggests_what_works_at_this_listener() {
     for (flags, with_tls, with_token) in
         [(&tls[..], true, false), (&token, false, true), (&[&tls[..], &token].concat(), true, true)]
     {
-        let server = Server::start(flags);
+        let server = TollgateProcess::start(flags);
         let http = server.http().to_string();
         let told = server.stop().stderr;
         assert_eq!(told.contains(&format!("--insecure https://{http}/")), with_tls, "{told}");
@@ -295,23 +300,23 @@ fn broken_certificates_are_told() {
     ];
     for (cert, key, want) in rows {
         let flags = ["--tls-cert", text(cert), "--tls-key", text(key)];
-        let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("{want}") };
+        let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else { panic!("{want}") };
         assert_eq!(ended.code, Some(1));
         assert!(ended.stderr.contains(want), "{ended:?}");
     }
-    let Err(ended) = Server::try_start(&["--tls-cert", text(&cert)], |_| {}) else {
+    let Err(ended) = TollgateProcess::try_start(&["--tls-cert", text(&cert)], |_| {}) else {
         panic!("a certificate without a key")
     };
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("both a certificate and its key"), "{ended:?}");
     // Each may come from another place.
     let config = file(directory.path(), "tollgate.yaml", format!("tls_key: {}\n", text(&key)));
-    Server::start(&["--tls-cert", text(&cert), "--config", text(&config)]);
+    TollgateProcess::start(&["--tls-cert", text(&cert), "--config", text(&config)]);
 }
 
 #[test]
 fn pages_in_browsers_cannot_spend_or_give_back() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let page = [("origin", "https://evil.example"), ("content-type", "text/plain")];
     for path in ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/refund"] {
         assert_eq!(server.request("POST", path, &page, r#"{"user":"42"}"#).status, 403, "{path}");

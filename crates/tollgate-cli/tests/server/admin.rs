@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
-use crate::harness::{Client, Response, Server, file, text};
+use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
@@ -23,23 +23,29 @@ overrides:
 ";
 
 /// What a write carries where no token is needed.
-const MARK: (&str, &str) = ("x-tollgate-admin", "1");
+const ADMIN_HEADER: (&str, &str) = ("x-tollgate-admin", "1");
 
-struct Admin {
-    server: Server,
+struct AdminFixture {
+    server: TollgateProcess,
     directory: TempDir,
 }
 
-impl Admin {
-    fn start(flags: &[&str]) -> Admin {
+impl AdminFixture {
+    fn start(flags: &[&str]) -> AdminFixture {
         let directory = tempdir().unwrap();
         let rules = file(directory.path(), "rules.yaml", RULES);
-        let server = Server::start(&[&["--rules", text(&rules)], flags].concat());
-        Admin { server, directory }
+        let server = TollgateProcess::start(&[&["--rules", text(&rules)], flags].concat());
+        AdminFixture { server, directory }
     }
 
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
-        Client::connect(self.server.admin()).request(method, path, headers, body)
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> TestHttpResponse {
+        TestHttpClient::connect(self.server.admin()).request(method, path, headers, body)
     }
 
     /// What has to be answered with 200.
@@ -51,7 +57,7 @@ impl Admin {
 
     /// A change that has to succeed.
     fn change(&self, method: &str, path: &str, body: &str) -> Value {
-        let answer = self.send(method, path, &[MARK], body);
+        let answer = self.send(method, path, &[ADMIN_HEADER], body);
         assert_eq!(answer.status, 200, "{method} {path} {body} {answer:?}");
         answer.json()
     }
@@ -65,7 +71,7 @@ impl Admin {
 
 #[test]
 fn a_status_tells_how_it_stands() {
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     assert_eq!(admin.admitted("/api/x", "42", 6), 4);
     let status = admin.get("/api/status");
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
@@ -88,7 +94,7 @@ fn a_status_tells_how_it_stands() {
 
 #[test]
 fn rules_are_listed_with_what_they_said() {
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     assert_eq!(admin.admitted("/api/x", "42", 6), 4);
     let listed = admin.get("/api/rules");
     assert_eq!((&listed["version"], &listed["tiers"]), (&json!(1), &json!(["free", "pro"])));
@@ -117,7 +123,7 @@ fn rules_are_listed_with_what_they_said() {
 
 #[test]
 fn callers_are_looked_at_and_changed() {
-    let mut admin = Admin::start(&[]);
+    let mut admin = AdminFixture::start(&[]);
     assert_eq!(admin.admitted("/api/x", "42", 6), 4);
     let path = "/api/keys/api/user=42";
     let report = admin.get(path);
@@ -186,7 +192,7 @@ fn callers_are_looked_at_and_changed() {
 
 #[test]
 fn wrong_changes_change_nothing_and_say_why() {
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     assert_eq!(admin.admitted("/api/x", "42", 1), 1);
     let key = "/api/keys/api/user=42";
     let rows = [
@@ -233,21 +239,22 @@ fn wrong_changes_change_nothing_and_say_why() {
         ("GET", "/nothing", "", 404, "/api/status"),
     ];
     for (method, path, body, status, want) in rows {
-        let answer = admin.send(method, path, &[MARK], body);
+        let answer = admin.send(method, path, &[ADMIN_HEADER], body);
         assert_eq!(answer.status, status, "{method} {path} {body} {answer:?}");
         assert!(answer.message().contains(want), "{method} {path} {body} {answer:?}");
     }
     let report = admin.get(key);
     assert_eq!((&report["limits"][0]["remaining"], &report["override"]), (&json!(3), &Value::Null));
     let large = "x".repeat(70_000);
-    assert_eq!(admin.send("POST", key, &[MARK], &large).status, 413);
+    assert_eq!(admin.send("POST", key, &[ADMIN_HEADER], &large).status, 413);
 }
 
 #[test]
 fn rules_are_put_and_go_with_the_next_reload() {
-    let mut admin = Admin::start(&[]);
+    let mut admin = AdminFixture::start(&[]);
     assert_eq!(admin.admitted("/api/x", "42", 3), 3);
-    let wrong = admin.send("PUT", "/api/rules", &[MARK], "rules: [{ name: api, limit: [1/hour] }]");
+    let wrong =
+        admin.send("PUT", "/api/rules", &[ADMIN_HEADER], "rules: [{ name: api, limit: [1/hour] }]");
     assert_eq!(wrong.status, 400, "{wrong:?}");
     assert!(wrong.message().contains("those in force stay"), "{wrong:?}");
     let diagnostics = wrong.json()["diagnostics"].as_str().unwrap().to_string();
@@ -272,7 +279,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
     assert_eq!(admin.change("POST", "/api/reload", "")["result"], "unchanged");
 
     file(admin.directory.path(), "rules.yaml", "rules: 7");
-    let broken = admin.send("POST", "/api/reload", &[MARK], "");
+    let broken = admin.send("POST", "/api/reload", &[ADMIN_HEADER], "");
     assert_eq!(broken.status, 400, "{broken:?}");
     assert!(
         broken.json()["diagnostics"].as_str().unwrap().contains("rules.yaml:1:8"),
@@ -285,7 +292,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
 
 #[test]
 fn whoever_is_not_refused_is_told_apart() {
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     let seen = |path: &str| {
         let report = admin.get(path);
         let flag = |name: &str| report[name].as_bool().unwrap();
@@ -306,7 +313,7 @@ fn whoever_is_not_refused_is_told_apart() {
 
 #[test]
 fn overrides_that_ended_or_lost_their_rule_are_shown_as_such() {
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     let set = |key: &str, fields: &str| {
         admin.change(
             "POST",
@@ -334,7 +341,7 @@ fn overrides_that_ended_or_lost_their_rule_are_shown_as_such() {
 fn nobody_alone_can_shut_the_admin_listener() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "token", TOKEN);
-    let admin = Admin::start(&["--admin-token-file", text(&tokens)]);
+    let admin = AdminFixture::start(&["--admin-token-file", text(&tokens)]);
     // From one address more connections than it may have; they say nothing.
     let silent: Vec<_> = (0..40)
         .map(|_| std::net::TcpStream::connect(admin.server.admin()).expect("the listener is open"))
@@ -352,7 +359,7 @@ fn nobody_alone_can_shut_the_admin_listener() {
 
 #[test]
 fn the_heaviest_callers_are_listed() {
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     for (user, requests) in [("rare", 1), ("heavy", 9), ("some", 5)] {
         admin.admitted("/plans", user, requests);
     }
@@ -389,9 +396,9 @@ fn whoever_may_not_is_refused_with_a_reason() {
     ];
     let open = [("GET", "/livez"), ("GET", "/readyz"), ("GET", "/metrics")];
 
-    let admin = Admin::start(&[]);
+    let admin = AdminFixture::start(&[]);
     assert_eq!(admin.admitted("/api/x", "42", 1), 1);
-    let refuse = |admin: &Admin,
+    let refuse = |admin: &AdminFixture,
                   (method, path): (&str, &str),
                   headers: &[(&str, &str)],
                   status: u16,
@@ -403,7 +410,13 @@ fn whoever_may_not_is_refused_with_a_reason() {
     for listener in read.iter().chain(&write).chain(&open) {
         // A name that resolves to this machine, and one that only begins like it.
         for host in ["rebound.example.com", "localhost.example.com", "192.0.2.1:9190", ""] {
-            refuse(&admin, *listener, &[("host", host), MARK], 403, "loopback addresses only");
+            refuse(
+                &admin,
+                *listener,
+                &[("host", host), ADMIN_HEADER],
+                403,
+                "loopback addresses only",
+            );
         }
     }
     for listener in write {
@@ -419,7 +432,7 @@ fn whoever_may_not_is_refused_with_a_reason() {
             ("sec-fetch-site", "cross-site"),
             ("sec-fetch-site", "same-site"),
         ] {
-            refuse(&admin, *listener, &[sender, MARK], 403, "another site");
+            refuse(&admin, *listener, &[sender, ADMIN_HEADER], 403, "another site");
         }
     }
     // Whoever is at the wrong listener is told so, not how to knock.
@@ -436,12 +449,12 @@ fn whoever_may_not_is_refused_with_a_reason() {
 
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "token", format!("{OTHER}\n{TOKEN}\n"));
-    let mut admin = Admin::start(&["--admin-token-file", text(&tokens)]);
+    let mut admin = AdminFixture::start(&["--admin-token-file", text(&tokens)]);
     let wrong = format!("Bearer {}", &TOKEN[1..]);
     for listener in read.iter().chain(&write) {
         for headers in [
             &[][..],
-            &[MARK],
+            &[ADMIN_HEADER],
             &[("authorization", wrong.as_str())],
             &[("authorization", TOKEN)],
             &[("authorization", "Bearer ")],
@@ -484,7 +497,7 @@ rules:
 ",
     );
     for format in ["text", "json"] {
-        let server = Server::start(&[
+        let server = TollgateProcess::start(&[
             "--rules",
             text(&rules),
             "--log-format",
@@ -517,7 +530,7 @@ rules:
         }
         let admin = format!("Bearer {admin_token}");
         let admin = [("authorization", admin.as_str())];
-        let mut client = Client::connect(server.admin());
+        let mut client = TestHttpClient::connect(server.admin());
         for path in [
             "/api/keys/user/canary-user",
             "/api/keys/key/canary-api-key",

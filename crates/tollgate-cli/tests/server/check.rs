@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::harness::{Client, Server, file, text};
+use crate::harness::{TestHttpClient, TollgateProcess, file, text};
 
 #[test]
 fn a_decision_has_its_fields_in_order_and_its_headers() {
-    let server = Server::start(&["--limit", "2/hour burst 2"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour burst 2"]);
     let first = server.post("/v1/check", r#"{"user":"42"}"#);
     assert_eq!(first.status, 200);
     assert_eq!(first.header("x-ratelimit-limit"), Some("2"));
@@ -40,7 +40,7 @@ fn a_decision_has_its_fields_in_order_and_its_headers() {
 
 #[test]
 fn no_wait_helps_a_cost_above_the_limit() {
-    let server = Server::start(&["--limit", "2/hour"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour"]);
     let refused = server.post("/v1/check", r#"{"user":"42","cost":3}"#);
     assert_eq!((refused.status, refused.header("retry-after")), (429, None));
     let decision = refused.json();
@@ -57,7 +57,7 @@ fn without_a_rule_there_are_no_headers() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "rules: [{ name: api, match: { path: /api }, key: '{user}', limits: [2/hour] }]";
     let rules = file(directory.path(), "rules.yaml", rules);
-    let server = Server::start(&["--rules", text(&rules)]);
+    let server = TollgateProcess::start(&["--rules", text(&rules)]);
     for body in ["", "{}", r#"{"path":"/"}"#] {
         let answer = server.post("/v1/check", body);
         assert_eq!(answer.status, 200);
@@ -72,7 +72,7 @@ fn without_a_rule_there_are_no_headers() {
 
 #[test]
 fn wrong_bodies_are_told_what_is_wrong() {
-    let server = Server::start(&["--limit", "2/hour"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour"]);
     // path, body | status, message
     let rows = [
         ("/v1/check", "x", 400, "Line 1, column 1: expected an object with any of method"),
@@ -107,7 +107,7 @@ fn wrong_bodies_are_told_what_is_wrong() {
         assert_eq!(answer.header("content-type"), Some("application/json"));
     }
     let binary = {
-        let mut client = Client::connect(server.http());
+        let mut client = TestHttpClient::connect(server.http());
         client.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 14\r\n\r\n{\"user\":\"\xff\xfe\"} ").unwrap();
         client.receive(true).unwrap()
     };
@@ -121,7 +121,7 @@ fn wrong_bodies_are_told_what_is_wrong() {
 
 #[test]
 fn long_messages_are_cut() {
-    let server = Server::start(&["--limit", "2/hour"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour"]);
     let answer = server.post("/v1/check", &format!(r#"{{"{}":1}}"#, "x".repeat(60_000)));
     assert_eq!(answer.status, 400);
     assert!(answer.body.len() < 600, "{} bytes", answer.body.len());
@@ -129,7 +129,7 @@ fn long_messages_are_cut() {
 
 #[test]
 fn bodies_have_a_cap() {
-    let server = Server::start(&["--limit", "2/hour"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour"]);
     let spaces = |bytes: usize| " ".repeat(bytes - 12) + r#"{"user":"1"}"#;
     assert_eq!(server.post("/v1/check", &spaces(65_536)).status, 200);
     let answer = server.post("/v1/check", &spaces(65_537));
@@ -138,7 +138,7 @@ fn bodies_have_a_cap() {
     let batch = |bytes: usize| " ".repeat(bytes - 2) + "[]";
     assert_eq!(server.post("/v1/check/batch", &batch(1 << 20)).status, 200);
     let headers = [("content-length", "1048577")];
-    let mut client = Client::connect(server.http());
+    let mut client = TestHttpClient::connect(server.http());
     let head = format!(
         "POST /v1/check/batch HTTP/1.1\r\nhost: a\r\n{}: {}\r\n\r\n",
         headers[0].0, headers[0].1
@@ -147,7 +147,7 @@ fn bodies_have_a_cap() {
     assert_eq!(client.receive(true).unwrap().status, 413, "before any of it is sent");
 
     // Without a length the server counts.
-    let mut client = Client::connect(server.http());
+    let mut client = TestHttpClient::connect(server.http());
     client
         .send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
         .unwrap();
@@ -161,7 +161,7 @@ fn bodies_have_a_cap() {
 
 #[test]
 fn a_batch_is_decided_in_order_at_one_instant() {
-    let server = Server::start(&["--limit", "2/hour burst 2"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour burst 2"]);
     let answer = server
         .post("/v1/check/batch", r#"[{"user":"1"},{"user":"1"},{"user":"2"},{"user":"1"},{}]"#);
     assert_eq!(answer.status, 200);
@@ -182,8 +182,8 @@ fn a_batch_is_decided_in_order_at_one_instant() {
 
 #[test]
 fn one_connection_serves_many_requests() {
-    let server = Server::start(&["--limit", "1000/hour"]);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--limit", "1000/hour"]);
+    let mut client = TestHttpClient::connect(server.http());
     for left in (900..1_000).rev() {
         let answer = client.request("POST", "/v1/check", &[], r#"{"user":"42"}"#);
         assert_eq!(answer.json()["remaining"], left);
@@ -198,7 +198,7 @@ fn one_connection_serves_many_requests() {
 
 #[test]
 fn the_openapi_document_is_served() {
-    let server = Server::start(&["--limit", "1/hour"]);
+    let server = TollgateProcess::start(&["--limit", "1/hour"]);
     let document = server.get("/openapi.json");
     assert_eq!(document.status, 200);
     assert_eq!(document.json()["openapi"], "3.1.0");

@@ -2,15 +2,15 @@
 
 use tempfile::tempdir;
 
-use crate::fake_listener::{answering, answering_json};
-use crate::harness::{Server, file, run, text, tollgate};
+use crate::fake_listener::{answer_json_once, answer_once};
+use crate::harness::{TollgateProcess, file, run, text, tollgate};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
 
 #[test]
 fn ask_prints_and_exits_by_the_answer() {
-    let server = Server::start(&["--limit", "2/hour burst 2"]);
+    let server = TollgateProcess::start(&["--limit", "2/hour burst 2"]);
     let url = format!("http://{}", server.http());
     let ask = |more: &[&str]| run(&[&["ask", "--server", &url, "--user", "42"], more].concat());
 
@@ -54,7 +54,7 @@ fn ask_takes_the_token_of_a_file() {
     let wrong = file(directory.path(), "wrong", "wrong-but-long-enough-to-be-one\n");
     let empty = file(directory.path(), "empty", "\n");
     let missing = directory.path().join("missing");
-    let server = Server::start(&["--limit", "9/hour", "--auth-token-file", text(&tokens)]);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--auth-token-file", text(&tokens)]);
     let url = format!("http://{}", server.http());
     // options, exit code, what standard error says
     let rows: [(&[&str], i32, &[&str]); 8] = [
@@ -107,7 +107,7 @@ fn ask_speaks_tls() {
     let ((cert, key), (other, _)) = (made("localhost"), made("example.com"));
     let tokens = file(directory.path(), "tokens", TOKEN);
     let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
-    let server = Server::start(
+    let server = TollgateProcess::start(
         &[&["--limit", "9/hour", "--auth-token-file", text(&tokens)], &tls[..]].concat(),
     );
     let port = server.http().port();
@@ -138,7 +138,7 @@ fn the_wrong_listener_is_told() {
     // A server without tokens, and one with them.
     let tokened = ["--auth-token-file", text(&tokens), "--admin-token-file", text(&other)];
     for flags in [&[][..], &tokened] {
-        let server = Server::start(&[&["--limit", "9/hour"], flags].concat());
+        let server = TollgateProcess::start(&[&["--limit", "9/hour"], flags].concat());
         let (data, admin) =
             (format!("http://{}", server.http()), format!("http://{}", server.admin()));
         let at_admin =
@@ -180,20 +180,20 @@ fn answers_of_others_are_told_and_harmless() {
         (b"", "what answers is not HTTP"),
     ];
     for (bytes, told) in rows {
-        let (address, listener) = answering(bytes);
+        let (address, listener) = answer_once(bytes);
         let asked = run(&["ask", "--server", &format!("http://{address}")]);
         assert_eq!(asked.code, Some(1), "{asked:?}");
         assert!(asked.stderr.contains(told), "{asked:?}");
         assert_eq!(listener.join().unwrap().line, "POST /v1/check HTTP/1.1");
     }
     // A proxy before a server may send its answer in chunks.
-    let (address, _) = answering(
+    let (address, _) = answer_once(
         "HTTP/1.1 400 X\r\ntransfer-encoding: chunked\r\n\r\n\
          8\r\n{\"messag\r\n7\r\ne\":\"x\"}\r\n0\r\n\r\n",
     );
     let asked = run(&["ask", "--server", &format!("http://{address}")]);
     assert_eq!(asked.stderr, "error: the server answers 400: x\n");
-    let (address, _) = answering_json(400, r#"{"message":"no\u001b[2J\nnot this"}"#);
+    let (address, _) = answer_json_once(400, r#"{"message":"no\u001b[2J\nnot this"}"#);
     let asked = run(&["ask", "--server", &format!("http://{address}")]);
     assert_eq!(asked.stderr, "error: the server answers 400: no\\u{1b}[2J\\nnot this\n");
 }
@@ -228,7 +228,7 @@ fn ask_believes_the_usual_certificates() {
     ];
     for ((cert, key), (trusted, _), code, told) in rows {
         let tls = ["--tls-cert", text(cert), "--tls-key", text(key)];
-        let server = Server::start(&[&["--limit", "9/hour"], &tls[..]].concat());
+        let server = TollgateProcess::start(&[&["--limit", "9/hour"], &tls[..]].concat());
         let url = format!("https://localhost:{}", server.http().port());
         let asked = run(&["ask", "--server", &url, "--user", "42", "--ca-file", text(trusted)]);
         assert_eq!(asked.code, Some(code), "{asked:?}");
@@ -239,7 +239,7 @@ fn ask_believes_the_usual_certificates() {
     let cert = file(directory.path(), "cert", made.cert.pem());
     let key = file(directory.path(), "key", made.signing_key.serialize_pem());
     let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
-    let server = Server::start(&[&["--limit", "9/hour"], &tls[..]].concat());
+    let server = TollgateProcess::start(&[&["--limit", "9/hour"], &tls[..]].concat());
     let url = format!("https://localhost:{}", server.http().port());
     let mut ask = tollgate();
     let asked = ask.args(["ask", "--server", &url, "--user", "42"]).env("SSL_CERT_FILE", &cert);

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
-use crate::fake_listener::answering_json;
-use crate::harness::{Ended, Server, file, run, text, tollgate};
+use crate::fake_listener::answer_json_once;
+use crate::harness::{ProcessExit, TollgateProcess, file, run, text, tollgate};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -26,22 +26,22 @@ overrides:
 ";
 
 /// A server with rules and the means to run `tollgate keys` on it.
-struct Operated {
-    server: Server,
+struct KeysCommandFixture {
+    server: TollgateProcess,
     directory: TempDir,
     options: Vec<String>,
 }
 
-impl Operated {
-    fn start(flags: &[&str]) -> Operated {
+impl KeysCommandFixture {
+    fn start(flags: &[&str]) -> KeysCommandFixture {
         let directory = tempdir().unwrap();
         let rules = file(directory.path(), "rules.yaml", RULES);
-        let server = Server::start(&[&["--rules", text(&rules)], flags].concat());
+        let server = TollgateProcess::start(&[&["--rules", text(&rules)], flags].concat());
         let options = vec!["--admin".into(), format!("http://{}", server.admin())];
-        Operated { server, directory, options }
+        KeysCommandFixture { server, directory, options }
     }
 
-    fn keys(&self, args: &[&str]) -> Ended {
+    fn keys(&self, args: &[&str]) -> ProcessExit {
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
         run(&[&["keys"], args, &options].concat())
     }
@@ -90,7 +90,7 @@ fn each_command_asks_its_question() {
         (&["show", "--server", "http://x"], "GET /api/keys/api/user=42", Value::Null),
     ];
     for (command, line, body) in rows {
-        let (address, listener) = answering_json(200, REPORT);
+        let (address, listener) = answer_json_once(200, REPORT);
         let url = format!("http://{address}");
         // The units of `grant` come after the caller.
         let args = [&["keys", command[0]], &caller[..], &command[1..], &["--admin", &url]].concat();
@@ -111,7 +111,7 @@ fn each_command_asks_its_question() {
 
 #[test]
 fn names_and_keys_are_encoded() {
-    let (address, listener) = answering_json(200, REPORT);
+    let (address, listener) = answer_json_once(200, REPORT);
     let url = format!("http://{address}");
     // Options may stand before the command, too.
     let key = "user=a b,path=/x?y#z%\r\nx: y";
@@ -123,7 +123,7 @@ fn names_and_keys_are_encoded() {
     assert_eq!(sent.line, want);
     assert_eq!(sent.field("x"), None);
 
-    let (address, listener) = answering_json(200, r#"{"by":"refusals","window_s":60,"top":[]}"#);
+    let (address, listener) = answer_json_once(200, r#"{"by":"refusals","window_s":60,"top":[]}"#);
     let url = format!("http://{address}");
     let ended = run(&["keys", "top", "--by", "refusals", "-n", "5", "--admin", &url]);
     assert_eq!((ended.code, &*ended.stdout), (Some(0), "No refusals in the last 30 to 60 s.\n"));
@@ -134,7 +134,7 @@ fn names_and_keys_are_encoded() {
 fn the_token_is_sent_and_never_shown() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "tokens", format!("{TOKEN}\n"));
-    let (address, listener) = answering_json(200, REPORT);
+    let (address, listener) = answer_json_once(200, REPORT);
     let mut command = tollgate();
     command.args(["keys", "show", "api", "user=42"]);
     command.env("TOLLGATE_ADMIN_URL", format!("http://{address}"));
@@ -145,7 +145,7 @@ fn the_token_is_sent_and_never_shown() {
     assert_eq!(listener.join().unwrap().field("authorization"), Some(&*bearer));
 
     for status in [400, 401, 403, 404, 409, 413, 500, 503] {
-        let (address, listener) = answering_json(status, r#"{"error":"X","message":"Do this."}"#);
+        let (address, listener) = answer_json_once(status, r#"{"error":"X","message":"Do this."}"#);
         let url = format!("http://{address}");
         let options = ["--admin", &url, "--admin-token-file", text(&tokens)];
         let ended = run(&[&["keys", "reset", "api", "user=42"], &options[..]].concat());
@@ -205,7 +205,7 @@ fn help_teaches_with_examples() {
 
 #[test]
 fn a_refused_caller_is_shown_and_reset() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     for allowed in [true, true, true, true, false] {
         assert_eq!(operated.allowed("42"), allowed);
     }
@@ -232,7 +232,7 @@ fn a_refused_caller_is_shown_and_reset() {
 
 #[test]
 fn units_are_granted() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     for _ in 0..4 {
         assert!(operated.allowed("42"));
     }
@@ -248,7 +248,7 @@ fn units_are_granted() {
 
 #[test]
 fn callers_are_blocked_and_let_in_again() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     let blocked = operated.json(&["block", "api", "user=42", "--for", "1h"]);
     let left_ms = blocked["blocked_for_ms"].as_u64().expect("blocked");
     assert!((1..=3_600_000).contains(&left_ms), "{left_ms}");
@@ -264,7 +264,7 @@ fn callers_are_blocked_and_let_in_again() {
 
 #[test]
 fn callers_get_limits_of_their_own() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     let set = operated.json(&["override", "api", "user=42", "--limit", "50/hour", "--for", "2h"]);
     assert_eq!(
         (&set["override"]["run_time"], &set["limits"][0]["max"]),
@@ -292,7 +292,7 @@ fn callers_get_limits_of_their_own() {
 
 #[test]
 fn keys_with_odd_characters_arrive() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     let user = "a/b ü%?#&=,;";
     assert!(operated.allowed(user));
     let report = operated.json(&["show", "api", &format!("user={user}")]);
@@ -306,7 +306,7 @@ fn keys_with_odd_characters_arrive() {
 
 #[test]
 fn who_is_not_there_is_told() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     let told = operated.failure(&["show", "apo", "user=42"]);
     assert!(told.contains("the server answers 404") && told.contains("`api`"), "{told}");
     let told = operated.failure(&["show", "api", "ip=192.0.2.1"]);
@@ -318,7 +318,7 @@ fn who_is_not_there_is_told() {
 
 #[test]
 fn the_heaviest_callers_are_listed() {
-    let operated = Operated::start(&[]);
+    let operated = KeysCommandFixture::start(&[]);
     for user in ["1", "2", "2", "3", "3", "3", "3", "3", "3"] {
         operated.allowed(user);
     }
@@ -339,7 +339,7 @@ fn a_protected_admin_listener_wants_its_token() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "tokens", TOKEN);
     let wrong = file(directory.path(), "wrong", "not-the-token-that-it-knows");
-    let mut operated = Operated::start(&["--admin-token-file", text(&tokens)]);
+    let mut operated = KeysCommandFixture::start(&["--admin-token-file", text(&tokens)]);
     let told = operated.failure(&["reset", "api", "user=42"]);
     assert!(told.contains("hint: name a file with the token: --admin-token-file FILE"), "{told}");
     let told = operated.failure(&["reset", "api", "user=42", "--admin-token-file", text(&wrong)]);

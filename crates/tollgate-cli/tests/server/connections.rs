@@ -6,16 +6,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::harness::{Client, DEADLINE, Server};
+use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess};
 
 #[test]
 fn slow_heads_are_closed() {
     // Enough for the heads that are to arrive, also from a client that has to wait for its turn.
-    let server = Server::start(&["--limit", "9/hour", "--header-timeout", "2s"]);
-    let mut silent = Client::connect(server.http());
-    let mut slow = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--header-timeout", "2s"]);
+    let mut silent = TestHttpClient::connect(server.http());
+    let mut slow = TestHttpClient::connect(server.http());
     slow.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
-    let mut second = Client::connect(server.http());
+    let mut second = TestHttpClient::connect(server.http());
     second.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#);
     second.send(b"POST").unwrap();
     for (name, client) in [("silent", &mut silent), ("slow", &mut slow), ("second", &mut second)] {
@@ -30,8 +30,8 @@ fn slow_heads_are_closed() {
 
 #[test]
 fn slow_bodies_are_told_and_closed() {
-    let server = Server::start(&["--limit", "9/hour", "--body-timeout", "100ms"]);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--body-timeout", "100ms"]);
+    let mut client = TestHttpClient::connect(server.http());
     client.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{").unwrap();
     let answer = client.receive(true).unwrap();
     assert_eq!((answer.status, answer.message()), (408, "The body took too long.".into()));
@@ -41,20 +41,20 @@ fn slow_bodies_are_told_and_closed() {
 #[test]
 fn idle_connections_are_closed() {
     let flags = ["--limit", "9/hour", "--header-timeout", "1h", "--idle-timeout", "2s"];
-    let server = Server::start(&flags);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&flags);
+    let mut client = TestHttpClient::connect(server.http());
     assert_eq!(client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status, 200);
     assert_eq!(client.until_closed(), "");
 }
 
 #[test]
 fn heads_have_a_cap() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let long = "x".repeat(20_000);
     let many: Vec<_> = (0..101).map(|n| (format!("h{n}"), "1")).collect();
     let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     for headers in [&[("x-long", long.as_str())][..], &many] {
-        let mut client = Client::connect(server.http());
+        let mut client = TestHttpClient::connect(server.http());
         let answer = client.try_request("POST", "/v1/check", headers, r#"{"user":"1","cost":0}"#);
         assert_eq!(answer.expect("an answer").status, 431);
     }
@@ -63,11 +63,11 @@ fn heads_have_a_cap() {
 
 #[test]
 fn what_follows_a_request_does_not_withhold_its_answer() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let request =
         "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 12\r\n\r\n{\"user\":\"1\"}";
     for after in ["\r\n", "POST /v1/ch", "\u{0}garbage\r\n\r\n"] {
-        let mut client = Client::connect(server.http());
+        let mut client = TestHttpClient::connect(server.http());
         client.send(format!("{request}{after}").as_bytes()).unwrap();
         assert_eq!(client.receive(true).unwrap().status, 200, "{after:?}");
     }
@@ -76,16 +76,16 @@ fn what_follows_a_request_does_not_withhold_its_answer() {
 #[test]
 fn one_connection_too_many_is_turned_away() {
     for flag in ["--max-connections", "--max-connections-per-ip"] {
-        let server = Server::start(&["--limit", "9/hour", flag, "2"]);
-        let mut first = Client::connect(server.http());
-        let mut second = Client::connect(server.http());
+        let server = TollgateProcess::start(&["--limit", "9/hour", flag, "2"]);
+        let mut first = TestHttpClient::connect(server.http());
+        let mut second = TestHttpClient::connect(server.http());
         for client in [&mut first, &mut second] {
             assert_eq!(
                 client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
                 200
             );
         }
-        let mut third = Client::connect(server.http());
+        let mut third = TestHttpClient::connect(server.http());
         let answer = third.receive(true).unwrap();
         assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
         assert_eq!(answer.message(), "Too many connections are open.");
@@ -93,7 +93,7 @@ fn one_connection_too_many_is_turned_away() {
         drop(second);
         // Room comes when the server has noticed; until then newcomers are turned away.
         let served = |_| {
-            let mut client = Client::connect(server.http());
+            let mut client = TestHttpClient::connect(server.http());
             client
                 .try_request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#)
                 .is_ok_and(|one| one.status == 200)
@@ -110,8 +110,8 @@ fn a_server_without_descriptors_recovers() {
     command.args(["serve", "--limit", "9/hour", "--workers", "1", "--max-keys", "1000"]);
     command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut server = Server::spawn(command).expect("it starts");
-    let clients: Vec<_> = (0..64).map(|_| Client::connect(server.http())).collect();
+    let mut server = TollgateProcess::spawn(command).expect("it starts");
+    let clients: Vec<_> = (0..64).map(|_| TestHttpClient::connect(server.http())).collect();
     server.wait_for_log("cannot accept connections");
     drop(clients);
     assert_eq!(server.post("/v1/check", r#"{"user":"1","cost":0}"#).status, 200);
@@ -123,7 +123,7 @@ fn a_server_without_descriptors_recovers() {
 
 #[test]
 fn who_has_closed_its_side_is_still_answered() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let mut stream = TcpStream::connect(server.http()).unwrap();
     stream
         .write_all(
@@ -132,12 +132,12 @@ fn who_has_closed_its_side_is_still_answered() {
         .unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    assert_eq!(Client::over(stream).receive(true).unwrap().status, 200);
+    assert_eq!(TestHttpClient::over(stream).receive(true).unwrap().status, 200);
 }
 
 #[test]
 fn what_is_not_http_does_not_disturb() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let junk: [&[u8]; 5] = [
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"\0\0\0\0\r\n\r\n",
@@ -146,7 +146,7 @@ fn what_is_not_http_does_not_disturb() {
         b"POST /v1/check HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
     ];
     for bytes in junk {
-        let mut client = Client::connect(server.http());
+        let mut client = TestHttpClient::connect(server.http());
         client.send(bytes).unwrap();
         let said = client.until_closed();
         assert!(!said.contains(" 200 "), "{said:?}");
@@ -159,14 +159,14 @@ fn what_is_not_http_does_not_disturb() {
 #[test]
 fn a_stop_loses_no_request() {
     const CLIENTS: usize = 8;
-    let server = Server::start(&["--limit", "1000000/hour"]);
+    let server = TollgateProcess::start(&["--limit", "1000000/hour"]);
     let (address, stopping) = (server.http(), AtomicBool::new(false));
     let answered = AtomicUsize::new(0);
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut client = Client::connect(address);
+                    let mut client = TestHttpClient::connect(address);
                     loop {
                         let answer =
                             client.try_request("POST", "/v1/check", &[], r#"{"user":"1"}"#);
@@ -197,10 +197,10 @@ fn a_stop_loses_no_request() {
 
 #[test]
 fn a_request_that_has_begun_is_finished() {
-    let server = Server::start(&["--limit", "9/hour"]);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
+    let mut client = TestHttpClient::connect(server.http());
     client.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n\r\n").unwrap();
-    let mut other = Client::connect(server.http());
+    let mut other = TestHttpClient::connect(server.http());
     assert_eq!(other.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status, 200);
     server.signal("TERM");
     // Idle connections are closed, and the listener: then the stop has certainly begun.
@@ -213,10 +213,10 @@ fn a_request_that_has_begun_is_finished() {
 
 #[test]
 fn while_it_stops_it_is_not_ready_and_a_second_signal_does_not_wait() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     assert_eq!(server.admin_get("/readyz", &[]).status, 200);
-    let mut admin = Client::connect(server.admin());
-    let mut stuck = Client::connect(server.http());
+    let mut admin = TestHttpClient::connect(server.admin());
+    let mut stuck = TestHttpClient::connect(server.http());
     stuck.send(b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n\r\n").unwrap();
     server.signal("TERM");
     let ready = loop {
@@ -251,7 +251,7 @@ fn timers(listener: SocketAddr) -> Vec<(String, u64)> {
 #[test]
 #[cfg(target_os = "linux")]
 fn the_kernel_asks_for_peers_that_vanished() {
-    let server = Server::start(&[]);
+    let server = TollgateProcess::start(&[]);
     for listener in [server.http(), server.grpc(), server.resp(), server.admin()] {
         let _silent = TcpStream::connect(listener).unwrap();
         // 02 is a timer that keeps a connection alive: due within 300 s, not the 2 hours of a system.
@@ -267,9 +267,9 @@ fn the_kernel_asks_for_peers_that_vanished() {
 /// the same.
 #[test]
 fn idle_connections_at_the_admin_listener_make_room() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     for kind in ["silent", "half a head", "half a body", "used"] {
-        let mut held: Vec<_> = (0..40).map(|_| Client::connect(server.admin())).collect();
+        let mut held: Vec<_> = (0..40).map(|_| TestHttpClient::connect(server.admin())).collect();
         for client in &mut held {
             // Those that came first may have been closed for those that came last.
             let _ = match kind {
@@ -301,8 +301,8 @@ const HALF_A_BODY: &[u8] = b"PUT /api/rules HTTP/1.1\r\nhost: localhost\r\nx-tol
 /// Requests that have begun do not make room while anybody else can: theirs would be lost.
 #[test]
 fn begun_requests_at_the_admin_listener_make_room_last() {
-    let server = Server::start(&["--limit", "9/hour"]);
-    let mut begun: Vec<_> = (0..31).map(|_| Client::connect(server.admin())).collect();
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
+    let mut begun: Vec<_> = (0..31).map(|_| TestHttpClient::connect(server.admin())).collect();
     for client in &mut begun {
         client.send(HALF_A_BODY).unwrap();
         assert_eq!(client.receive(false).unwrap().status, 100);

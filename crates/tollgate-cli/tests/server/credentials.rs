@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::access::{certificate, client_config};
-use crate::harness::{Client, DEADLINE, Response, Server, file, text};
+use crate::harness::{DEADLINE, TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
 
 const OLD: &str = "0123456789abcdef-the-old-one";
 const NEW: &str = "fedcba9876543210-the-new-one";
@@ -22,10 +22,10 @@ const NEW_CERTIFICATE: &str = "a new certificate is in force";
 const WRONG_CERTIFICATE: &str = "the new certificate is wrong, the old one stays in force";
 const SAME_RULES: &str = "the rules are the ones in force";
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+type TlsClientStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A connection to whoever shows this certificate; `None` if another is shown.
-fn connect(listener: SocketAddr, trusted: &CertificateDer<'static>) -> Option<Tls> {
+fn connect(listener: SocketAddr, trusted: &CertificateDer<'static>) -> Option<TlsClientStream> {
     let name = ServerName::try_from("localhost").unwrap();
     let config = client_config(trusted.clone(), &["h2", "http/1.1"]);
     let stream = TcpStream::connect(listener).unwrap();
@@ -41,26 +41,29 @@ fn connect(listener: SocketAddr, trusted: &CertificateDer<'static>) -> Option<Tl
 }
 
 /// The same, for HTTP/1.1.
-fn client(server: &Server, trusted: &CertificateDer<'static>) -> Client<Tls> {
+fn client(
+    server: &TollgateProcess,
+    trusted: &CertificateDer<'static>,
+) -> TestHttpClient<TlsClientStream> {
     let name = ServerName::try_from("localhost").unwrap();
     let config = client_config(trusted.clone(), &["http/1.1"]);
     let stream = TcpStream::connect(server.http()).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    Client::over(StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream))
+    TestHttpClient::over(StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream))
 }
 
-fn reload(server: &Server) -> Response {
-    let mut admin = Client::connect(server.admin());
+fn reload(server: &TollgateProcess) -> TestHttpResponse {
+    let mut admin = TestHttpClient::connect(server.admin());
     admin.request("POST", "/api/reload", &[("x-tollgate-admin", "1")], "")
 }
 
 /// What `/api/status` says is wrong with tokens or certificate.
-fn failed(server: &Server) -> Value {
+fn failed(server: &TollgateProcess) -> Value {
     server.admin_get("/api/status", &[]).json()["credentials"]["failed"].clone()
 }
 
 /// What the gauge says.
-fn is_right(server: &Server) -> bool {
+fn is_right(server: &TollgateProcess) -> bool {
     let page = server.admin_get("/metrics", &[]).body;
     page.contains("\ntollgate_credentials_last_reload_successful 1\n")
 }
@@ -76,10 +79,10 @@ fn new_connections_are_shown_the_new_certificate() {
     let directory = tempdir().unwrap();
     let (first, [cert, key]) = certificate(directory.path());
     let flags = ["--limit", "9/hour", "--tls-cert", text(&cert), "--tls-key", text(&key)];
-    let mut server = Server::start(&flags);
+    let mut server = TollgateProcess::start(&flags);
     let mut old = client(&server, &first);
     let mut left = 9;
-    let mut check = |client: &mut Client<Tls>| {
+    let mut check = |client: &mut TestHttpClient<TlsClientStream>| {
         left -= 1;
         let answer = client.request("POST", "/v1/check", &[], r#"{"user":"42"}"#);
         assert_eq!(answer.json()["remaining"], left);
@@ -121,7 +124,7 @@ fn a_wrong_certificate_replaces_nothing() {
     let other_key = fs::read(other_key).unwrap();
     let rules = file(root, "rules.yaml", rules(10));
     let flags = ["--rules", text(&rules), "--tls-cert", text(&cert), "--tls-key", text(&key)];
-    let mut server = Server::start(&[&flags[..], &["--rules-watch", "off"]].concat());
+    let mut server = TollgateProcess::start(&[&flags[..], &["--rules-watch", "off"]].concat());
     let (good_cert, good_key) = (fs::read(&cert).unwrap(), fs::read(&key).unwrap());
     let long = vec![b'x'; (1 << 20) + 1];
     // Which file has what now | what is said
@@ -189,14 +192,14 @@ fn rules(per_day: u64) -> String {
 }
 
 /// A server with tokens at the data listeners.
-fn with_tokens(directory: &Path) -> (Server, PathBuf) {
+fn with_tokens(directory: &Path) -> (TollgateProcess, PathBuf) {
     let tokens = file(directory, "token", OLD);
     let flags = ["--limit", "99/hour", "--auth-token-file", text(&tokens)];
-    (Server::start(&flags), tokens)
+    (TollgateProcess::start(&flags), tokens)
 }
 
 /// The status of a check with this token.
-fn check(client: &mut Client, token: &str) -> u16 {
+fn check(client: &mut TestHttpClient, token: &str) -> u16 {
     let bearer = format!("Bearer {token}");
     client
         .request("POST", "/v1/check", &[("authorization", &bearer)], r#"{"user":"1","cost":0}"#)
@@ -207,8 +210,8 @@ fn check(client: &mut Client, token: &str) -> u16 {
 fn new_tokens_work_and_old_ones_no_longer() {
     let directory = tempdir().unwrap();
     let (mut server, tokens) = with_tokens(directory.path());
-    let mut http = Client::connect(server.http());
-    let mut redis = Client::connect(server.resp());
+    let mut http = TestHttpClient::connect(server.http());
+    let mut redis = TestHttpClient::connect(server.resp());
     redis.send(format!("AUTH {OLD}\r\nPING\r\n").as_bytes()).unwrap();
     // What is in the file | who is let in
     let rows = [
@@ -231,7 +234,7 @@ fn new_tokens_work_and_old_ones_no_longer() {
     redis.send(b"PING\r\nQUIT\r\n").unwrap();
     assert_eq!(redis.until_closed(), "+OK\r\n+PONG\r\n+PONG\r\n+OK\r\n");
     for (token, want) in [(OLD, "-WRONGPASS"), (NEW, "+OK\r\n+OK\r\n")] {
-        let mut redis = Client::connect(server.resp());
+        let mut redis = TestHttpClient::connect(server.resp());
         redis.send(format!("AUTH {token}\r\nQUIT\r\n").as_bytes()).unwrap();
         let told = redis.until_closed();
         assert!(told.starts_with(want), "{told}");
@@ -244,7 +247,7 @@ fn new_tokens_work_and_old_ones_no_longer() {
 fn wrong_tokens_replace_nothing() {
     let directory = tempdir().unwrap();
     let (mut server, tokens) = with_tokens(directory.path());
-    let mut http = Client::connect(server.http());
+    let mut http = TestHttpClient::connect(server.http());
     let long = "\n".repeat(1 << 20);
     // What is in the file | what is said
     let rows: [(Option<&[u8]>, &str); 6] = [
@@ -300,10 +303,10 @@ fn each_file_is_taken_for_itself() {
         ["--auth-token-file", text(&tokens)],
         ["--admin-token-file", text(&admin_tokens)],
     ];
-    let server = Server::start(&flags.concat());
+    let server = TollgateProcess::start(&flags.concat());
     let reload = |token: &str| {
         let bearer = format!("Bearer {token}");
-        let mut admin = Client::connect(server.admin());
+        let mut admin = TestHttpClient::connect(server.admin());
         admin.request("POST", "/api/reload", &[("authorization", &bearer)], "")
     };
     let (second, _) = certificate(root);

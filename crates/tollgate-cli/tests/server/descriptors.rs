@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::harness::Server;
+use crate::harness::TollgateProcess;
 
 const TOO_FEW: &str = "more connections than this process may have open files";
 
 /// A server that is started with a soft and a hard limit of open files.
-fn start(soft: u64, hard: u64, flags: &[&str]) -> Server {
+fn start(soft: u64, hard: u64, flags: &[&str]) -> TollgateProcess {
     let mut command = Command::new("sh");
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$@\"");
     command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tollgate")]);
@@ -16,11 +16,11 @@ fn start(soft: u64, hard: u64, flags: &[&str]) -> Server {
     command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--resp", "none"]);
     command.args(["--grpc", "none"]).args(flags);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Server::spawn(command).expect("it starts")
+    TollgateProcess::spawn(command).expect("it starts")
 }
 
 /// The limit that holds for a process.
-fn soft_limit(server: &Server) -> u64 {
+fn soft_limit(server: &TollgateProcess) -> u64 {
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
     line.split_whitespace().nth(3).and_then(|soft| soft.parse().ok()).expect("a number")
@@ -84,7 +84,7 @@ fn by_default_connections_fit_into_the_files_there_are() {
     // What fits is let in, and no more.
     let server = start(200, beside + 3, &["--max-connections-per-ip", "3"]);
     let mut clients: Vec<_> =
-        (0..4).map(|_| crate::harness::Client::connect(server.http())).collect();
+        (0..4).map(|_| crate::harness::TestHttpClient::connect(server.http())).collect();
     for client in &mut clients[..3] {
         assert_eq!(
             client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,

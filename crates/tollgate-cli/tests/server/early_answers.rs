@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 
-use crate::harness::{DEADLINE, Server};
+use crate::harness::{DEADLINE, TollgateProcess};
 
 /// A proxy whose question is refused while it is still writing must not see a connection that breaks: it
 /// would take that for no answer.
 #[test]
 fn who_is_still_sending_gets_the_answer() {
-    let server = Server::start(&["--limit", "9/hour", "--header-timeout", "30s"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--header-timeout", "30s"]);
     let long_path = format!("GET /{}", "a".repeat(20_000));
     let long_body = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 9999999\r\n\r\n";
     for (begin, want) in [(long_path.as_str(), "HTTP/1.1 431 "), (long_body, "HTTP/1.1 413 ")] {

@@ -19,21 +19,22 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::harness::DEADLINE;
 
-pub(crate) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(crate) const SHOULD_RATE_LIMIT: &str =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The usual client, on a connection of its own.
-pub(crate) struct Caller {
+pub(crate) struct RlsTestClient {
     pub(crate) runtime: Runtime,
     pub(crate) client: RateLimitServiceClient<Channel>,
 }
 
-impl Caller {
-    pub(crate) fn connect(address: SocketAddr) -> Caller {
-        let runtime = on_this_thread();
+impl RlsTestClient {
+    pub(crate) fn connect(address: SocketAddr) -> RlsTestClient {
+        let runtime = current_thread_runtime();
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = runtime.block_on(endpoint.timeout(DEADLINE).connect());
         let client = RateLimitServiceClient::new(channel.expect("the listener is open"));
-        Caller { runtime, client }
+        RlsTestClient { runtime, client }
     }
 
     /// One call.
@@ -46,13 +47,13 @@ impl Caller {
     }
 
     /// One call that has to be answered.
-    pub(crate) fn ask(&mut self, request: RateLimitRequest) -> Told {
-        Told(self.call(request).expect("an answer"))
+    pub(crate) fn ask(&mut self, request: RateLimitRequest) -> RlsAnswer {
+        RlsAnswer(self.call(request).expect("an answer"))
     }
 }
 
 /// A request: each descriptor is a list of entries.
-pub(crate) fn asks(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
+pub(crate) fn rls_request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
     let descriptors = descriptors.iter().map(|entries| descriptor(entries)).collect();
     RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
 }
@@ -67,13 +68,13 @@ pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
 
 /// What was answered.
 #[derive(Debug)]
-pub(crate) struct Told(pub(crate) RateLimitResponse);
+pub(crate) struct RlsAnswer(pub(crate) RateLimitResponse);
 
-impl Told {
+impl RlsAnswer {
     /// `OK` or `OVER`, of the whole and of each descriptor, with what is left: `OVER: OK 9, OVER 0`.
     pub(crate) fn short(&self) -> String {
         let each: Vec<_> = self.0.statuses.iter().map(short).collect();
-        format!("{}: {}", word(self.0.overall_code), each.join(", "))
+        format!("{}: {}", code_word(self.0.overall_code), each.join(", "))
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -87,10 +88,10 @@ impl Told {
 fn short(status: &DescriptorStatus) -> String {
     let limit = status.current_limit.is_some() || status.limit_remaining > 0;
     let left = if limit { format!(" {}", status.limit_remaining) } else { String::new() };
-    format!("{}{left}", word(status.code))
+    format!("{}{left}", code_word(status.code))
 }
 
-fn word(code: i32) -> &'static str {
+fn code_word(code: i32) -> &'static str {
     match code {
         1 => "OK",
         2 => "OVER",
@@ -98,24 +99,24 @@ fn word(code: i32) -> &'static str {
     }
 }
 
-pub(crate) fn on_this_thread() -> Runtime {
+pub(crate) fn current_thread_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// A connection of HTTP/2 that sends what it is told.
-pub(crate) struct Raw {
+pub(crate) struct RawGrpcClient {
     sender: SendRequest<Bytes>,
 }
 
 /// What came back, with trailers and headers in one.
 #[derive(Debug)]
-pub(crate) struct RawAnswer {
+pub(crate) struct RawGrpcAnswer {
     pub(crate) status: u16,
     pub(crate) fields: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl RawAnswer {
+impl RawGrpcAnswer {
     pub(crate) fn code(&self) -> &str {
         self.field("grpc-status")
     }
@@ -126,15 +127,15 @@ impl RawAnswer {
     }
 }
 
-impl Raw {
-    pub(crate) async fn connect(address: SocketAddr) -> Raw {
+impl RawGrpcClient {
+    pub(crate) async fn connect(address: SocketAddr) -> RawGrpcClient {
         let stream = TcpStream::connect(address).await.expect("the listener is open");
         // Room for the answers to a thousand calls at once.
         let mut builder = client::Builder::new();
         builder.initial_connection_window_size(1 << 20);
         let (sender, connection) = builder.handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
-        Raw { sender: sender.ready().await.expect("a connection") }
+        RawGrpcClient { sender: sender.ready().await.expect("a connection") }
     }
 
     /// How many calls the server lets this connection have at once.
@@ -148,7 +149,7 @@ impl Raw {
         path: &str,
         fields: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Result<RawAnswer, h2::Error> {
+    ) -> Result<RawGrpcAnswer, h2::Error> {
         let request = call_to(path, fields);
         timeout(DEADLINE, self.send(request, body)).await.expect("an answer in time")
     }
@@ -157,11 +158,11 @@ impl Raw {
         &self,
         request: Request<()>,
         body: Vec<u8>,
-    ) -> Result<RawAnswer, h2::Error> {
+    ) -> Result<RawGrpcAnswer, h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
         let (response, mut sending) = sender.send_request(request, false)?;
         sending.send_data(body.into(), true)?;
-        whole(response).await
+        read_whole_answer(response).await
     }
 
     /// A call whose body begins like this, and is never ended.
@@ -170,11 +171,11 @@ impl Raw {
         path: &str,
         fields: &[(&str, &str)],
         begun: Vec<u8>,
-    ) -> Result<RawAnswer, h2::Error> {
+    ) -> Result<RawGrpcAnswer, h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
         let (response, mut sending) = sender.send_request(call_to(path, fields), false)?;
         sending.send_data(begun.into(), false)?;
-        whole(response).await
+        read_whole_answer(response).await
     }
 }
 
@@ -193,10 +194,10 @@ fn call_to(path: &str, fields: &[(&str, &str)]) -> Request<()> {
 }
 
 /// All of an answer.
-async fn whole(response: client::ResponseFuture) -> Result<RawAnswer, h2::Error> {
+async fn read_whole_answer(response: client::ResponseFuture) -> Result<RawGrpcAnswer, h2::Error> {
     let (head, mut coming) = response.await?.into_parts();
     let mut answer =
-        RawAnswer { status: head.status.as_u16(), fields: head.headers, body: Vec::new() };
+        RawGrpcAnswer { status: head.status.as_u16(), fields: head.headers, body: Vec::new() };
     while let Some(data) = coming.data().await {
         let data = data?;
         coming.flow_control().release_capacity(data.len())?;

@@ -7,40 +7,49 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use http::{Method, Request};
 use prost::Message;
 use tempfile::tempdir;
-use testkit::random::Random;
+use testkit::random::SplitMix64;
 use testkit::wait::until_true;
 use tokio::time::timeout;
 
-use crate::envoy_client::{Caller, METHOD, Raw, Told, asks, framed, on_this_thread};
-use crate::harness::{Client, DEADLINE, Server, file, text};
+use crate::envoy_client::{
+    RawGrpcClient, RlsAnswer, RlsTestClient, SHOULD_RATE_LIMIT, current_thread_runtime, framed,
+    rls_request,
+};
+use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, text};
 use crate::shared::metric;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 fn good() -> Vec<u8> {
-    framed(&asks("d", &[&[("k", "v")]]).encode_to_vec())
+    framed(&rls_request("d", &[&[("k", "v")]]).encode_to_vec())
 }
 
 #[test]
 fn every_mistake_has_its_code() {
-    let server = Server::start(&["--limit", "99999/hour"]);
-    let many = asks("d", &vec![&[("k", "v")] as &[_]; 65]);
-    let entries = asks("d", &[&vec![("k", "v"); 65]]);
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
+    let many = rls_request("d", &vec![&[("k", "v")] as &[_]; 65]);
+    let entries = rls_request("d", &[&vec![("k", "v"); 65]]);
     let frame_of = |request: &dyn Fn() -> Vec<u8>| framed(&request());
-    let mut no_unit = asks("d", &[&[("k", "v")]]);
+    let mut no_unit = rls_request("d", &[&[("k", "v")]]);
     no_unit.descriptors[0].limit = Some(Default::default());
     // path, field, body | code, part of the message
     let rows = [
-        (METHOD, ("x", "y"), good(), "0", ""),
+        (SHOULD_RATE_LIMIT, ("x", "y"), good(), "0", ""),
         ("/a.B/C", ("x", "y"), good(), "12", "There is no such method"),
         ("/", ("x", "y"), good(), "12", "There is no such method"),
         ("/grpc.health.v1.Health/Watch", ("x", "y"), good(), "12", "There is no such method"),
-        (METHOD, ("x", "y"), Vec::new(), "13", "broke off"),
-        (METHOD, ("x", "y"), vec![0, 0, 0, 0], "13", "broke off"),
-        (METHOD, ("x", "y"), good()[..7].to_vec(), "13", "broke off"),
-        (METHOD, ("x", "y"), [good(), good()].concat(), "13", "send one"),
-        (METHOD, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "no frame"),
-        (METHOD, ("grpc-encoding", "gzip"), [&[1], &good()[1..]].concat(), "12", "identity"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), Vec::new(), "13", "broke off"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), vec![0, 0, 0, 0], "13", "broke off"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), good()[..7].to_vec(), "13", "broke off"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), [good(), good()].concat(), "13", "send one"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "no frame"),
+        (
+            SHOULD_RATE_LIMIT,
+            ("grpc-encoding", "gzip"),
+            [&[1], &good()[1..]].concat(),
+            "12",
+            "identity",
+        ),
         ("/grpc.health.v1.Health/Check", ("x", "y"), vec![0, 0, 16, 0, 1], "8", "1048576"),
         (
             "/grpc.health.v1.Health/Check",
@@ -50,34 +59,46 @@ fn every_mistake_has_its_code() {
             "1048576",
         ),
         ("/grpc.health.v1.Health/Check", ("x", "y"), vec![0; 1_100_000], "8", "1048576"),
-        (METHOD, ("x", "y"), framed(&[0xff; 30]), "13", "cannot be read"),
-        (METHOD, ("x", "y"), framed(&[10, 200, 1]), "13", "cannot be read"),
-        (METHOD, ("x", "y"), framed(&[0x0b; 2_000]), "13", "cannot be read"),
-        (METHOD, ("grpc-timeout", "20"), good(), "3", "20m"),
-        (METHOD, ("grpc-timeout", "1H"), good(), "0", ""),
-        (METHOD, ("x", "y"), framed(b""), "3", "domain"),
-        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[]).encode_to_vec()), "3", "no descriptors"),
-        (METHOD, ("x", "y"), frame_of(&|| asks("d", &[&[]]).encode_to_vec()), "3", "no entries"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(&[0xff; 30]), "13", "cannot be read"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(&[10, 200, 1]), "13", "cannot be read"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(&[0x0b; 2_000]), "13", "cannot be read"),
+        (SHOULD_RATE_LIMIT, ("grpc-timeout", "20"), good(), "3", "20m"),
+        (SHOULD_RATE_LIMIT, ("grpc-timeout", "1H"), good(), "0", ""),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(b""), "3", "domain"),
         (
-            METHOD,
+            SHOULD_RATE_LIMIT,
             ("x", "y"),
-            frame_of(&|| asks("d", &[&[("", "v")]]).encode_to_vec()),
+            frame_of(&|| rls_request("d", &[]).encode_to_vec()),
+            "3",
+            "no descriptors",
+        ),
+        (
+            SHOULD_RATE_LIMIT,
+            ("x", "y"),
+            frame_of(&|| rls_request("d", &[&[]]).encode_to_vec()),
+            "3",
+            "no entries",
+        ),
+        (
+            SHOULD_RATE_LIMIT,
+            ("x", "y"),
+            frame_of(&|| rls_request("d", &[&[("", "v")]]).encode_to_vec()),
             "3",
             "empty",
         ),
-        (METHOD, ("x", "y"), framed(&many.encode_to_vec()), "3", "64 descriptors"),
-        (METHOD, ("x", "y"), framed(&entries.encode_to_vec()), "3", "64 entries"),
-        (METHOD, ("x", "y"), framed(&no_unit.encode_to_vec()), "3", "MINUTE"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(&many.encode_to_vec()), "3", "64 descriptors"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(&entries.encode_to_vec()), "3", "64 entries"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), framed(&no_unit.encode_to_vec()), "3", "MINUTE"),
         (
-            METHOD,
+            SHOULD_RATE_LIMIT,
             ("x", "y"),
-            frame_of(&|| asks("d", &[&[("k", "v"), ("tollgate.act", "x")]]).encode_to_vec()),
+            frame_of(&|| rls_request("d", &[&[("k", "v"), ("tollgate.act", "x")]]).encode_to_vec()),
             "3",
             "tollgate.act",
         ),
     ];
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for (path, field, body, code, text) in rows {
             let shown = format!("{path} {field:?} {:?}", &body[..body.len().min(99)]);
             let answer = caller.call(path, &[field], body).await.expect(&shown);
@@ -105,7 +126,7 @@ rules:
   - { name: many, match: { domain: many }, key: '{ip}', limits: [1/1s, 1/2s, 1/3s, 1/4s, 1/5s, 1/6s] }
 ";
     let path = file(directory.path(), "rules.yaml", rules);
-    let server = Server::start(&["--rules", text(&path)]);
+    let server = TollgateProcess::start(&["--rules", text(&path)]);
     let with_value = |value: &[u8]| {
         let length = |bytes: &[u8], outer: usize| {
             let mut out = Vec::new();
@@ -120,7 +141,7 @@ rules:
     };
     let three: &[&[(&str, &str)]] =
         &[&[("ip", "192.0.2.1")], &[("ip", "192.0.2.2")], &[("ip", "192.0.2.3")]];
-    let many = framed(&asks("many", three).encode_to_vec());
+    let many = framed(&rls_request("many", three).encode_to_vec());
     let announced = [&[0, 0, 16, 0, 1], &[0; 20][..]].concat();
     // body | the answers to three calls
     let rows: [(&str, Vec<u8>, [&str; 3]); 8] = [
@@ -133,14 +154,14 @@ rules:
         ("by its own word", announced, ["OVER: "; 3]),
         ("18 limits", many, ["OVER: OVER, OVER, OVER"; 3]),
     ];
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for (what, body, wants) in rows {
             for want in wants {
-                let answer = caller.call(METHOD, &[], body.clone()).await.expect(what);
+                let answer = caller.call(SHOULD_RATE_LIMIT, &[], body.clone()).await.expect(what);
                 assert_eq!(answer.code(), "0", "{what}: {answer:?}");
                 let response = RateLimitResponse::decode(&answer.body[5..]).expect(what);
-                assert_eq!(Told(response).short(), want, "{what}");
+                assert_eq!(RlsAnswer(response).short(), want, "{what}");
             }
         }
     });
@@ -157,22 +178,24 @@ fn json_of(domain: &str, key: &str, value: &str, descriptors: usize) -> String {
 /// Whoever does not speak gRPC is told so in words of HTTP.
 #[test]
 fn what_is_no_call_is_answered_in_http() {
-    let server = Server::start(&["--limit", "99999/hour"]);
-    let answer = Client::connect(server.grpc()).request("POST", METHOD, &[], "{}");
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
+    let answer =
+        TestHttpClient::connect(server.grpc()).request("POST", SHOULD_RATE_LIMIT, &[], "{}");
     assert_eq!(answer.status, 505, "{answer:?}");
     assert!(answer.message().contains("POST /json"), "{answer:?}");
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for kind in ["", "application/json", "application/grpc-web+proto", "application/grpc+json"]
         {
-            let answer = caller.call(METHOD, &[("content-type", kind)], good()).await.unwrap();
+            let answer =
+                caller.call(SHOULD_RATE_LIMIT, &[("content-type", kind)], good()).await.unwrap();
             assert_eq!(answer.status, 415, "{answer:?}");
         }
         let request = Request::builder().method(Method::GET).uri("http://localhost/").body(());
         let answer = caller.send(request.unwrap(), Vec::new()).await.unwrap();
         assert_eq!((answer.status, answer.field("allow")), (405, "POST"));
         // The connection is still good.
-        assert_eq!(caller.call(METHOD, &[], good()).await.unwrap().code(), "0");
+        assert_eq!(caller.call(SHOULD_RATE_LIMIT, &[], good()).await.unwrap().code(), "0");
     });
 }
 
@@ -180,7 +203,8 @@ fn what_is_no_call_is_answered_in_http() {
 fn the_listener_wants_the_token_of_the_data_listeners() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "token", TOKEN);
-    let server = Server::start(&["--limit", "99999/hour", "--auth-token-file", text(&tokens)]);
+    let server =
+        TollgateProcess::start(&["--limit", "99999/hour", "--auth-token-file", text(&tokens)]);
     let bearer = format!("Bearer {TOKEN}");
     // field | code
     let rows: [(&[(&str, &str)], &str); 5] = [
@@ -190,11 +214,11 @@ fn the_listener_wants_the_token_of_the_data_listeners() {
         (&[("authorization", "Bearer 0123456789abcdef0123456789abcdeF")], "16"),
         (&[("authorization", TOKEN)], "16"),
     ];
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for (fields, code) in rows {
-            for path in [METHOD, "/grpc.health.v1.Health/Check"] {
-                let body = if path == METHOD { good() } else { framed(b"") };
+            for path in [SHOULD_RATE_LIMIT, "/grpc.health.v1.Health/Check"] {
+                let body = if path == SHOULD_RATE_LIMIT { good() } else { framed(b"") };
                 let answer = caller.call(path, fields, body).await.unwrap();
                 assert_eq!(answer.code(), code, "{fields:?}: {answer:?}");
             }
@@ -206,7 +230,7 @@ fn the_listener_wants_the_token_of_the_data_listeners() {
 
 #[test]
 fn health_knows_its_services() {
-    let server = Server::start(&["--limit", "99999/hour"]);
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
     let name = |name: &str| framed(&[&[10, name.len() as u8], name.as_bytes()].concat());
     // body | code
     let rows = [
@@ -215,8 +239,8 @@ fn health_knows_its_services() {
         (name("envoy.service.ratelimit.v3.RateLimitService"), "0"),
         (name("other"), "5"),
     ];
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for (body, code) in rows {
             let answer = caller.call("/grpc.health.v1.Health/Check", &[], body).await.unwrap();
             assert_eq!(answer.code(), code, "{answer:?}");
@@ -231,10 +255,10 @@ fn health_knows_its_services() {
 /// answers the next caller.
 #[test]
 fn noise_is_answered() {
-    let server = Server::start(&["--limit", "99999/hour"]);
-    let mut random = Random::seeded(7);
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
+    let mut random = SplitMix64::seeded(7);
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for round in 0..3_000 {
             let mut body = good();
             if round % 3 == 0 {
@@ -248,24 +272,24 @@ fn noise_is_answered() {
             if random.below(8) == 0 {
                 body.truncate(random.below(body.len() as u64) as usize);
             }
-            let answer = caller.call(METHOD, &[], body).await.unwrap();
+            let answer = caller.call(SHOULD_RATE_LIMIT, &[], body).await.unwrap();
             assert!(["0", "3", "8", "12", "13"].contains(&answer.code()), "{answer:?}");
             assert_eq!(answer.code() == "0", !answer.body.is_empty(), "{answer:?}");
         }
     });
-    Caller::connect(server.grpc()).ask(asks("d", &[&[("k", "v")]]));
+    RlsTestClient::connect(server.grpc()).ask(rls_request("d", &[&[("k", "v")]]));
 }
 
 /// One connection may carry many calls at once; all are answered.
 #[test]
 fn many_calls_share_a_connection() {
-    let server = Server::start(&["--limit", "99999/hour"]);
-    on_this_thread().block_on(async {
-        let caller = Arc::new(Raw::connect(server.grpc()).await);
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
+    current_thread_runtime().block_on(async {
+        let caller = Arc::new(RawGrpcClient::connect(server.grpc()).await);
         let calls: Vec<_> = (0..1_000)
             .map(|_| {
                 let caller = caller.clone();
-                tokio::spawn(async move { caller.call(METHOD, &[], good()).await })
+                tokio::spawn(async move { caller.call(SHOULD_RATE_LIMIT, &[], good()).await })
             })
             .collect();
         for call in calls {
@@ -281,7 +305,7 @@ fn many_calls_share_a_connection() {
 /// Frames that break the rules of HTTP/2 end their connection, and nobody else's.
 #[test]
 fn broken_frames_end_the_connection() {
-    let server = Server::start(&["--limit", "99999/hour"]);
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
     let frame = |length: u32, kind: u8, flags: u8, stream: u32, payload: &[u8]| {
         let head = [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes()].concat();
         [&head, payload].concat()
@@ -297,27 +321,27 @@ fn broken_frames_end_the_connection() {
         ("a window of nothing", frame(4, 8, 0, 0, &[0; 4])),
     ];
     for (what, bytes) in rows {
-        let mut client = Client::connect(server.grpc());
+        let mut client = TestHttpClient::connect(server.grpc());
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         client.send(&[preface, frame(0, 4, 0, 0, b""), bytes].concat()).expect(what);
         client.until_closed();
     }
-    Caller::connect(server.grpc()).ask(asks("d", &[&[("k", "v")]]));
+    RlsTestClient::connect(server.grpc()).ask(rls_request("d", &[&[("k", "v")]]));
 }
 
 /// A call whose body does not end is answered when its time is over, and one that is no call at once:
 /// whatever the server would have waited for the body.
 #[test]
 fn answers_do_not_wait_for_bodies_that_do_not_end() {
-    let server = Server::start(&["--limit", "99999/hour", "--body-timeout", "1h"]);
+    let server = TollgateProcess::start(&["--limit", "99999/hour", "--body-timeout", "1h"]);
     // path, field | status, code
     let rows = [
-        (METHOD, ("grpc-timeout", "20m"), 200, "4"),
+        (SHOULD_RATE_LIMIT, ("grpc-timeout", "20m"), 200, "4"),
         ("/a.B/C", ("x", "y"), 200, "12"),
-        (METHOD, ("content-type", "application/json"), 415, ""),
+        (SHOULD_RATE_LIMIT, ("content-type", "application/json"), 415, ""),
     ];
-    on_this_thread().block_on(async {
-        let caller = Raw::connect(server.grpc()).await;
+    current_thread_runtime().block_on(async {
+        let caller = RawGrpcClient::connect(server.grpc()).await;
         for (path, field, status, code) in rows {
             for begun in [&b""[..], &good()[..7]] {
                 let fields = [field];
@@ -328,7 +352,7 @@ fn answers_do_not_wait_for_bodies_that_do_not_end() {
                 assert_eq!((answer.status, got), (status, code), "{path}: {answer:?}");
             }
         }
-        assert_eq!(caller.call(METHOD, &[], good()).await.unwrap().code(), "0");
+        assert_eq!(caller.call(SHOULD_RATE_LIMIT, &[], good()).await.unwrap().code(), "0");
     });
 }
 
@@ -336,16 +360,16 @@ fn answers_do_not_wait_for_bodies_that_do_not_end() {
 /// all of them; beyond that they are told so, and others are answered as ever.
 #[test]
 fn bodies_that_do_not_end_are_bounded_together() {
-    let server = Server::start(&["--limit", "99999/hour", "--body-timeout", "1h"]);
+    let server = TollgateProcess::start(&["--limit", "99999/hour", "--body-timeout", "1h"]);
     // A message of 1 MiB, and nearly all of it.
     let begun = [&[0, 0, 16, 0, 0], &vec![0; (1 << 20) - 5][..]].concat();
-    on_this_thread().block_on(async {
-        let caller = Arc::new(Raw::connect(server.grpc()).await);
+    current_thread_runtime().block_on(async {
+        let caller = Arc::new(RawGrpcClient::connect(server.grpc()).await);
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..100 {
             let (caller, begun, tell) = (caller.clone(), begun.clone(), tell.clone());
             tokio::spawn(async move {
-                let answer = caller.call_without_end(METHOD, &[], begun).await;
+                let answer = caller.call_without_end(SHOULD_RATE_LIMIT, &[], begun).await;
                 let _ = tell.send(answer);
             });
         }
@@ -355,28 +379,28 @@ fn bodies_that_do_not_end_are_bounded_together() {
             assert_eq!(answer.code(), "8", "{answer:?}");
             assert!(answer.field("grpc-message").contains("call again"), "{answer:?}");
         }
-        let answer = caller.call(METHOD, &[], good()).await.unwrap();
+        let answer = caller.call(SHOULD_RATE_LIMIT, &[], good()).await.unwrap();
         assert_eq!(answer.code(), "0", "short ones need no room");
     });
     // All have left, and there is room again.
-    let mut caller = Caller::connect(server.grpc());
+    let mut caller = RlsTestClient::connect(server.grpc());
     let value = "x".repeat(1_000_000);
-    until_true("room", || caller.call(asks("d", &[&[("k", &value)]])).is_ok());
+    until_true("room", || caller.call(rls_request("d", &[&[("k", &value)]])).is_ok());
 }
 
 /// Callers that give up at once, again and again, harm nobody else.
 #[test]
 fn calls_that_are_given_up_leave_nothing_behind() {
-    let server = Server::start(&["--limit", "99999/hour"]);
-    on_this_thread().block_on(async {
+    let server = TollgateProcess::start(&["--limit", "99999/hour"]);
+    current_thread_runtime().block_on(async {
         for _ in 0..20 {
-            let impatient = Raw::connect(server.grpc()).await;
+            let impatient = RawGrpcClient::connect(server.grpc()).await;
             for _ in 0..50 {
-                let call = impatient.call(METHOD, &[], good());
+                let call = impatient.call(SHOULD_RATE_LIMIT, &[], good());
                 let _ = timeout(std::time::Duration::ZERO, call).await;
             }
         }
-        let caller = Raw::connect(server.grpc()).await;
-        assert_eq!(caller.call(METHOD, &[], good()).await.unwrap().code(), "0");
+        let caller = RawGrpcClient::connect(server.grpc()).await;
+        assert_eq!(caller.call(SHOULD_RATE_LIMIT, &[], good()).await.unwrap().code(), "0");
     });
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::harness::{Client, Server, file, text};
+use crate::harness::{TestHttpClient, TollgateProcess, file, text};
 
 const RULES: &str = "
 domain: classic
@@ -16,7 +16,7 @@ descriptors:
 fn questions_and_answers_are_those_of_the_reference_server() {
     let directory = tempdir().unwrap();
     let path = file(directory.path(), "rules.yaml", RULES);
-    let server = Server::start(&["--rules", text(&path)]);
+    let server = TollgateProcess::start(&["--rules", text(&path)]);
     let two = r#"{"domain":"classic","descriptors":[{"entries":[{"key":"two","value":"a"}]}]}"#;
     let both = r#"{"domain":"classic","descriptors":[{"entries":[{"key":"free","value":"a"}]},
         {"entries":[{"key":"two","value":"b"}],"hits_addend":"2"},{"entries":[{"key":"x"}]}]}"#;
@@ -79,7 +79,7 @@ fn questions_and_answers_are_those_of_the_reference_server() {
 fn any_bytes_are_counted() {
     let directory = tempdir().unwrap();
     let path = file(directory.path(), "rules.yaml", RULES);
-    let server = Server::start(&["--rules", text(&path)]);
+    let server = TollgateProcess::start(&["--rules", text(&path)]);
     let long = [b'x'; 900_000];
     for value in [&b"\xff"[..], b"\xfe\\\"\xff", &long] {
         for status in [200, 200, 429] {
@@ -87,7 +87,7 @@ fn any_bytes_are_counted() {
             let body = [before.as_bytes(), value, b"\"}]}]}"].concat();
             let head =
                 format!("POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
-            let mut client = Client::connect(server.http());
+            let mut client = TestHttpClient::connect(server.http());
             client.send(&[head.as_bytes(), &body].concat()).unwrap();
             let answer = client.receive(true).unwrap();
             assert_eq!(answer.status, status, "{answer:?}");

@@ -5,42 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A page that was read: families in order.
 #[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) families: Vec<Family>,
+pub(crate) struct ParsedExposition {
+    pub(crate) families: Vec<ParsedFamily>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Family {
+pub(crate) struct ParsedFamily {
     /// As its `TYPE` line has it.
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) unit: Option<String>,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<ParsedSample>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct ParsedSample {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) value: f64,
 }
 
-impl Page {
+impl ParsedExposition {
     /// Prometheus text 0.0.4.
-    pub(crate) fn of_text(text: &str) -> Page {
+    pub(crate) fn of_text(text: &str) -> ParsedExposition {
         assert!(text.ends_with('\n') && !text.contains("# EOF") && !text.contains("# UNIT"));
-        Page::read(text, false)
+        ParsedExposition::read(text, false)
     }
 
     /// OpenMetrics 1.0.
-    pub(crate) fn of_open_metrics(text: &str) -> Page {
+    pub(crate) fn of_open_metrics(text: &str) -> ParsedExposition {
         let body = text.strip_suffix("# EOF\n").expect("the page ends with its end");
         assert!(!body.contains("# EOF"));
-        Page::read(body, true)
+        ParsedExposition::read(body, true)
     }
 
-    fn read(text: &str, open: bool) -> Page {
-        let mut families: Vec<Family> = Vec::new();
+    fn read(text: &str, open: bool) -> ParsedExposition {
+        let mut families: Vec<ParsedFamily> = Vec::new();
         let mut series = BTreeSet::new();
         for line in text.lines() {
             if let Some(comment) = line.strip_prefix("# ") {
@@ -58,11 +58,11 @@ impl Page {
         for family in &families {
             family.check_whole();
         }
-        Page { families }
+        ParsedExposition { families }
     }
 
     /// All samples.
-    pub(crate) fn samples(&self) -> impl Iterator<Item = &Sample> {
+    pub(crate) fn samples(&self) -> impl Iterator<Item = &ParsedSample> {
         self.families.iter().flat_map(|family| &family.samples)
     }
 
@@ -75,8 +75,8 @@ impl Page {
     }
 }
 
-impl Family {
-    fn check(&self, sample: &Sample, open: bool) {
+impl ParsedFamily {
+    fn check(&self, sample: &ParsedSample, open: bool) {
         let suffix = sample.name.strip_prefix(&*self.name);
         let suffix = suffix.unwrap_or_else(|| panic!("{sample:?} is not of {}", self.name));
         let fits = match &*self.kind {
@@ -130,12 +130,12 @@ impl Family {
 }
 
 /// `HELP`, `TYPE` and `UNIT` lines: each once, before the samples, all of one family together.
-fn describe(families: &mut Vec<Family>, comment: &str) {
+fn describe(families: &mut Vec<ParsedFamily>, comment: &str) {
     let mut words = comment.splitn(3, ' ');
     let [what, name, rest] = [(); 3].map(|()| words.next().expect("three words"));
     assert!(is_name(name) && !rest.is_empty(), "{comment}");
     if families.last().is_none_or(|family| family.name != name) {
-        families.push(Family { name: name.into(), ..Family::default() });
+        families.push(ParsedFamily { name: name.into(), ..ParsedFamily::default() });
     }
     let family = families.last_mut().expect("one was pushed");
     assert!(family.samples.is_empty(), "{comment} comes too late");
@@ -150,7 +150,7 @@ fn describe(families: &mut Vec<Family>, comment: &str) {
     }
 }
 
-fn read_sample(line: &str) -> Sample {
+fn read_sample(line: &str) -> ParsedSample {
     let end = line.find(['{', ' ']).expect("a name");
     let (name, mut rest) = line.split_at(end);
     assert!(is_name(name), "{line}");
@@ -172,7 +172,7 @@ fn read_sample(line: &str) -> Sample {
         }
     }
     let value = rest.strip_prefix(' ').expect("one space before the value");
-    Sample { name: name.into(), labels, value: read_number(value) }
+    ParsedSample { name: name.into(), labels, value: read_number(value) }
 }
 
 /// The value of a label up to its closing quote, and what follows.
@@ -207,9 +207,9 @@ fn is_name(text: &str) -> bool {
 #[test]
 fn the_reader_refuses_what_is_wrong() {
     let good = "# HELP a_total b\n# TYPE a_total counter\na_total{x=\"\\\\y\\\"\\n\"} 1\n";
-    let page = Page::of_text(good);
+    let page = ParsedExposition::of_text(good);
     assert_eq!(page.value("a_total", &[("x", "\\y\"\n")]), 1.0);
-    Page::of_open_metrics("# HELP a b\n# TYPE a counter\na_total 1\n# EOF\n");
+    ParsedExposition::of_open_metrics("# HELP a b\n# TYPE a counter\na_total 1\n# EOF\n");
     let wrong = [
         "a_total 1\n",
         "# HELP a_total b\n# TYPE a_total counter\na_total 1\na_total 1\n",
@@ -222,10 +222,13 @@ fn the_reader_refuses_what_is_wrong() {
         "# HELP a b\n# TYPE a gauge\n",
     ];
     for text in wrong {
-        assert!(std::panic::catch_unwind(|| Page::of_text(text)).is_err(), "{text}");
+        assert!(std::panic::catch_unwind(|| ParsedExposition::of_text(text)).is_err(), "{text}");
     }
     for text in ["# HELP a b\n# TYPE a counter\na 1\n# EOF\n", "# HELP a b\n# TYPE a gauge\na 1\n"]
     {
-        assert!(std::panic::catch_unwind(|| Page::of_open_metrics(text)).is_err(), "{text}");
+        assert!(
+            std::panic::catch_unwind(|| ParsedExposition::of_open_metrics(text)).is_err(),
+            "{text}"
+        );
     }
 }

@@ -9,7 +9,7 @@ use crate::harness::DEADLINE;
 
 /// What a command sent.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct RecordedRequest {
     /// Such as `GET /api/keys/api/user=42 HTTP/1.1`.
     pub(crate) line: String,
     /// Fields of the head, names in small letters.
@@ -17,7 +17,7 @@ pub(crate) struct Sent {
     pub(crate) body: String,
 }
 
-impl Sent {
+impl RecordedRequest {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(field, _)| field == name);
         let (_, value) = found.next()?;
@@ -27,7 +27,7 @@ impl Sent {
 }
 
 /// Answers one connection with these bytes and closes it.
-pub(crate) fn answering(bytes: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<Sent>) {
+pub(crate) fn answer_once(bytes: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<RecordedRequest>) {
     let bytes = bytes.into();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -44,12 +44,15 @@ pub(crate) fn answering(bytes: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<Se
 }
 
 /// The same, as JSON with a status.
-pub(crate) fn answering_json(status: u16, body: &str) -> (SocketAddr, JoinHandle<Sent>) {
+pub(crate) fn answer_json_once(
+    status: u16,
+    body: &str,
+) -> (SocketAddr, JoinHandle<RecordedRequest>) {
     let length = body.len();
-    answering(format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}"))
+    answer_once(format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}"))
 }
 
-fn read(stream: &mut impl BufRead) -> Sent {
+fn read(stream: &mut impl BufRead) -> RecordedRequest {
     let mut lines = std::iter::from_fn(|| {
         let mut line = String::new();
         stream.read_line(&mut line).expect("a line");
@@ -60,7 +63,8 @@ fn read(stream: &mut impl BufRead) -> Sent {
         let (name, value) = line.split_once(": ").expect("a field");
         (name.to_ascii_lowercase(), value.to_string())
     };
-    let mut sent = Sent { line, fields: lines.map(field).collect(), body: String::new() };
+    let mut sent =
+        RecordedRequest { line, fields: lines.map(field).collect(), body: String::new() };
     let length = sent.field("content-length").map_or(0, |length| length.parse().expect("a number"));
     let mut body = vec![0; length];
     stream.read_exact(&mut body).expect("a body");

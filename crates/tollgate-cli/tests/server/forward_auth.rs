@@ -2,11 +2,11 @@
 
 use tempfile::tempdir;
 
-use crate::harness::{Client, Server, file, text};
+use crate::harness::{TestHttpClient, TollgateProcess, file, text};
 
 #[test]
 fn a_proxy_asks_for_its_client() {
-    let server = Server::start(&["--limit", "1/hour"]);
+    let server = TollgateProcess::start(&["--limit", "1/hour"]);
     let ask = |method: &str, path: &str, client: &str| {
         let headers = [
             ("x-forwarded-method", "GET"),
@@ -37,7 +37,7 @@ fn a_proxy_asks_for_its_client() {
 
 #[test]
 fn nothing_is_taken_from_the_query() {
-    let server = Server::start(&["--limit", "1/hour"]);
+    let server = TollgateProcess::start(&["--limit", "1/hour"]);
     for (query, status) in [("", 200), ("?user=2", 429), ("?deny=403&ip=192.0.2.9", 429)] {
         let path = format!("/v1/forward-auth{query}");
         let headers = [("x-forwarded-for", "192.0.2.1")];
@@ -51,8 +51,8 @@ fn a_user_whose_name_is_no_text_is_a_user() {
     let rules = "identify: { user: { header: x-user }, tier: { header: x-tier } }\n\
         rules: [{ name: users, key: '{user}', limits: [2/hour] }]";
     let rules = file(directory.path(), "rules.yaml", rules);
-    let server = Server::start(&["--rules", text(&rules)]);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--rules", text(&rules)]);
+    let mut client = TestHttpClient::connect(server.http());
     let mut ask = |user: &[u8]| {
         let head = b"GET /v1/forward-auth HTTP/1.1\r\nhost: a\r\nx-tier: \xfc\r\nx-user: ";
         client.send(&[head, user, b"\r\n\r\n"].concat()).unwrap();
@@ -68,8 +68,8 @@ fn a_user_whose_name_is_no_text_is_a_user() {
 #[test]
 fn odd_bytes_and_second_values_do_not_escape() {
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/rules/login.yaml");
-    let server = Server::start(&["--rules", rules]);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--rules", rules]);
+    let mut client = TestHttpClient::connect(server.http());
     let mut ask = |uri: &[u8]| {
         let mut bytes =
             b"GET /v1/forward-auth HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.1\r\n\
@@ -93,7 +93,8 @@ fn a_page_under_a_name_of_its_own_asks_for_nobody() {
     let token = "0123456789abcdef0123456789abcdef";
     let tokens = file(directory.path(), "token", token);
     let flags = ["--limit", "1000/hour burst 1000", "--auth-token-file", text(&tokens)];
-    let (mut server, guarded) = (Server::start(&flags[..2]), Server::start(&flags));
+    let (mut server, guarded) =
+        (TollgateProcess::start(&flags[..2]), TollgateProcess::start(&flags));
     // Host | whether a page may have it
     let rows = [
         ("127.0.0.1:8080", false),
@@ -123,7 +124,7 @@ fn a_page_under_a_name_of_its_own_asks_for_nobody() {
     assert!(line.contains("host=evil.example:8080"), "{line}");
     // Browsers let no page send Via, and no page has a token.
     let page = [victim, ("host", "www.example.com")];
-    let with = |server: &Server, field| {
+    let with = |server: &TollgateProcess, field| {
         server.request("GET", "/v1/forward-auth", &[&page[..], &[field]].concat(), "").status
     };
     assert_eq!(with(&server, ("via", "1.1 proxy")), 200);

@@ -25,7 +25,7 @@ use serde_json::Value;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A running server; dropping it ends the process.
-pub(crate) struct Server {
+pub(crate) struct TollgateProcess {
     child: Child,
     /// Lines of standard output.
     lines: Receiver<String>,
@@ -40,21 +40,21 @@ pub(crate) struct Server {
 
 /// What a server that has ended left behind.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ProcessExit {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Server {
+impl TollgateProcess {
     /// Starts `tollgate serve` with these flags on free ports, and waits until it is ready.
-    pub(crate) fn start(flags: &[&str]) -> Server {
-        Server::start_with(flags, |_| {})
+    pub(crate) fn start(flags: &[&str]) -> TollgateProcess {
+        TollgateProcess::start_with(flags, |_| {})
     }
 
     /// The same, after a change of the command, such as its environment.
-    pub(crate) fn start_with(flags: &[&str], change: impl FnOnce(&mut Command)) -> Server {
-        match Server::try_start(flags, change) {
+    pub(crate) fn start_with(flags: &[&str], change: impl FnOnce(&mut Command)) -> TollgateProcess {
+        match TollgateProcess::try_start(flags, change) {
             Ok(server) => server,
             Err(ended) => panic!("the server did not start: {ended:?}"),
         }
@@ -64,7 +64,7 @@ impl Server {
     pub(crate) fn try_start(
         flags: &[&str],
         change: impl FnOnce(&mut Command),
-    ) -> Result<Server, Ended> {
+    ) -> Result<TollgateProcess, ProcessExit> {
         let mut command = tollgate();
         command.arg("serve").args(flags);
         // Listeners that the test does not choose get free ports; a small table is made faster.
@@ -76,11 +76,11 @@ impl Server {
             }
         }
         change(&mut command);
-        Server::spawn(command)
+        TollgateProcess::spawn(command)
     }
 
     /// Runs exactly this command as a server.
-    pub(crate) fn spawn(mut command: Command) -> Result<Server, Ended> {
+    pub(crate) fn spawn(mut command: Command) -> Result<TollgateProcess, ProcessExit> {
         let mut child = command.spawn().expect("tollgate runs");
         // A test may send it elsewhere.
         let logs = child.stderr.take().map_or_else(|| channel().1, lines_of);
@@ -88,11 +88,11 @@ impl Server {
         let logged = String::new();
         let listeners: [Option<SocketAddr>; 4] = [None; 4];
         let [http, grpc, resp, admin] = listeners;
-        let mut server = Server { child, lines, logs, logged, http, grpc, resp, admin };
+        let mut server = TollgateProcess { child, lines, logs, logged, http, grpc, resp, admin };
         let mut told = String::new();
         loop {
             let Ok(line) = server.lines.recv_timeout(DEADLINE) else {
-                return Err(server.ended(told));
+                return Err(server.collect_exit(told));
             };
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["listening", "http", address] => server.http = address.parse().ok(),
@@ -123,11 +123,11 @@ impl Server {
         self.admin.expect("the admin listener is open")
     }
 
-    pub(crate) fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> TestHttpResponse {
         self.request("GET", path, &[], "")
     }
 
-    pub(crate) fn post(&self, path: &str, body: &str) -> Response {
+    pub(crate) fn post(&self, path: &str, body: &str) -> TestHttpResponse {
         self.request("POST", path, &[], body)
     }
 
@@ -145,13 +145,13 @@ impl Server {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Response {
-        Client::connect(self.http()).request(method, path, headers, body)
+    ) -> TestHttpResponse {
+        TestHttpClient::connect(self.http()).request(method, path, headers, body)
     }
 
     /// The same to the admin listener.
-    pub(crate) fn admin_get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
-        Client::connect(self.admin()).request("GET", path, headers, "")
+    pub(crate) fn admin_get(&self, path: &str, headers: &[(&str, &str)]) -> TestHttpResponse {
+        TestHttpClient::connect(self.admin()).request("GET", path, headers, "")
     }
 
     /// The process.
@@ -179,27 +179,27 @@ impl Server {
     }
 
     /// Asks it to stop and waits until it has.
-    pub(crate) fn stop(self) -> Ended {
+    pub(crate) fn stop(self) -> ProcessExit {
         self.signal("TERM");
         self.wait()
     }
 
     /// Waits until it ends.
-    pub(crate) fn wait(mut self) -> Ended {
-        self.ended(String::new())
+    pub(crate) fn wait(mut self) -> ProcessExit {
+        self.collect_exit(String::new())
     }
 
-    fn ended(&mut self, mut stdout: String) -> Ended {
+    fn collect_exit(&mut self, mut stdout: String) -> ProcessExit {
         // Both are closed when the process ends.
-        stdout += &rest_of(&self.lines);
-        let stderr = std::mem::take(&mut self.logged) + &rest_of(&self.logs);
+        stdout += &drain_lines(&self.lines);
+        let stderr = std::mem::take(&mut self.logged) + &drain_lines(&self.logs);
         let code = self.child.wait().expect("it has ended").code();
-        Ended { code, stdout, stderr }
+        ProcessExit { code, stdout, stderr }
     }
 }
 
 /// All lines until the end.
-fn rest_of(lines: &Receiver<String>) -> String {
+fn drain_lines(lines: &Receiver<String>) -> String {
     let mut text = String::new();
     loop {
         match lines.recv_timeout(DEADLINE) {
@@ -210,7 +210,7 @@ fn rest_of(lines: &Receiver<String>) -> String {
     }
 }
 
-impl Drop for Server {
+impl Drop for TollgateProcess {
     fn drop(&mut self) {
         // Nothing is left to end if a test has stopped it.
         let _ = self.child.kill();
@@ -231,10 +231,14 @@ pub(crate) fn tollgate() -> Command {
 }
 
 /// Runs the program to its end.
-pub(crate) fn run(args: &[&str]) -> Ended {
+pub(crate) fn run(args: &[&str]) -> ProcessExit {
     let output = tollgate().args(args).output().expect("tollgate runs");
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    ProcessExit {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 /// A file for one test, in a directory that is the test's own.
@@ -263,13 +267,13 @@ fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
 
 /// What a server answered.
 #[derive(Debug)]
-pub(crate) struct Response {
+pub(crate) struct TestHttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Response {
+impl TestHttpResponse {
     /// A header field, if there is exactly one of this name.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
@@ -289,24 +293,24 @@ impl Response {
 }
 
 /// A connection that stays open.
-pub(crate) struct Client<S = TcpStream> {
+pub(crate) struct TestHttpClient<S = TcpStream> {
     stream: BufReader<S>,
 }
 
-impl Client {
-    pub(crate) fn connect(address: SocketAddr) -> Client {
+impl TestHttpClient {
+    pub(crate) fn connect(address: SocketAddr) -> TestHttpClient {
         let stream = TcpStream::connect(address).expect("the listener is open");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
         stream.set_nodelay(true).expect("a socket");
-        Client::over(stream)
+        TestHttpClient::over(stream)
     }
 }
 
-impl<S: Read + Write> Client<S> {
+impl<S: Read + Write> TestHttpClient<S> {
     /// Over any stream, such as one with TLS.
-    pub(crate) fn over(stream: S) -> Client<S> {
-        Client { stream: BufReader::new(stream) }
+    pub(crate) fn over(stream: S) -> TestHttpClient<S> {
+        TestHttpClient { stream: BufReader::new(stream) }
     }
 
     /// One request, one response.
@@ -316,7 +320,7 @@ impl<S: Read + Write> Client<S> {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Response {
+    ) -> TestHttpResponse {
         self.try_request(method, path, headers, body).expect("an answer")
     }
 
@@ -327,7 +331,7 @@ impl<S: Read + Write> Client<S> {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> io::Result<Response> {
+    ) -> io::Result<TestHttpResponse> {
         let host = headers.iter().all(|(name, _)| !name.eq_ignore_ascii_case("host"));
         let host = if host { "host: localhost\r\n" } else { "" };
         let fields: String =
@@ -348,7 +352,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// Reads a response.
-    pub(crate) fn receive(&mut self, has_body: bool) -> io::Result<Response> {
+    pub(crate) fn receive(&mut self, has_body: bool) -> io::Result<TestHttpResponse> {
         let mut head = Vec::new();
         loop {
             let mut line = String::new();
@@ -365,7 +369,7 @@ impl<S: Read + Write> Client<S> {
         let headers: Vec<_> =
             headers.map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let mut response =
-            Response { status: status.expect("a status"), headers, body: String::new() };
+            TestHttpResponse { status: status.expect("a status"), headers, body: String::new() };
         let length = response.header("content-length").and_then(|length| length.parse().ok());
         let mut body = vec![0; if has_body { length.unwrap_or(0) } else { 0 }];
         self.stream.read_exact(&mut body)?;
@@ -375,6 +379,6 @@ impl<S: Read + Write> Client<S> {
 
     /// Reads until the server closes; what it still said. Fails the test if it does not close.
     pub(crate) fn until_closed(&mut self) -> String {
-        testkit::net::until_closed(&mut self.stream)
+        testkit::net::read_until_closed(&mut self.stream)
     }
 }

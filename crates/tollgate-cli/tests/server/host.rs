@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use crate::harness::{Client, Server};
+use crate::harness::{TestHttpClient, TollgateProcess};
 
 /// The status of the answer to one request with these lines after the first.
 fn status(listener: SocketAddr, first: &str, fields: &str) -> u16 {
-    let mut client = Client::connect(listener);
+    let mut client = TestHttpClient::connect(listener);
     let request = format!("{first}\r\n{fields}content-length: 12\r\n\r\n{{\"user\":\"1\"}}");
     client.send(request.as_bytes()).unwrap();
     client.receive(true).expect("an answer").status
@@ -16,7 +16,7 @@ fn status(listener: SocketAddr, first: &str, fields: &str) -> u16 {
 fn a_request_says_once_whom_it_is_for() {
     const ONE: &str = "host: localhost\r\n";
     const TWO: &str = "host: localhost\r\nHost: localhost\r\n";
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let (http, grpc, admin) = (server.http(), server.grpc(), server.admin());
     let check = |version: &str| format!("POST /v1/check HTTP/{version}");
     let live = |version: &str| format!("GET /livez HTTP/{version}");
@@ -49,8 +49,8 @@ fn a_request_says_once_whom_it_is_for() {
 /// What was refused has taken nothing, and the connection goes on.
 #[test]
 fn a_request_without_a_host_takes_nothing() {
-    let server = Server::start(&["--limit", "9/hour"]);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
+    let mut client = TestHttpClient::connect(server.http());
     for _ in 0..3 {
         let request = "POST /v1/check HTTP/1.1\r\ncontent-length: 13\r\n\r\n{\"user\":\"42\"}";
         client.send(request.as_bytes()).unwrap();

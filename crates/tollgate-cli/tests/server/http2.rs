@@ -10,7 +10,7 @@ use tempfile::tempdir;
 use tokio::net::TcpStream;
 use tokio::runtime;
 
-use crate::harness::{DEADLINE, Server, file, text};
+use crate::harness::{DEADLINE, TollgateProcess, file, text};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -20,7 +20,8 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 fn answers_that_need_no_body_are_not_lost() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "token", TOKEN);
-    let server = Server::start(&["--limit", "99999/hour", "--auth-token-file", text(&tokens)]);
+    let server =
+        TollgateProcess::start(&["--limit", "99999/hour", "--auth-token-file", text(&tokens)]);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bearer = format!("Bearer {TOKEN}");
     let body = |bytes| Bytes::from(vec![b' '; bytes]);
@@ -46,7 +47,7 @@ fn answers_that_need_no_body_are_not_lost() {
 }
 
 /// The status of the answer, on a connection of its own; `Err` if the stream is reset.
-async fn ask(server: &Server, request: Request<()>, body: Bytes) -> Result<u16, String> {
+async fn ask(server: &TollgateProcess, request: Request<()>, body: Bytes) -> Result<u16, String> {
     let stream = TcpStream::connect(server.http()).await.expect("the listener is open");
     let (sender, mut connection) = client::handshake(stream).await.expect("HTTP/2");
     let mut pings = connection.ping_pong().expect("the first use");
@@ -70,7 +71,7 @@ async fn ask(server: &Server, request: Request<()>, body: Bytes) -> Result<u16, 
 }
 
 /// A client that asks and takes nothing of the answers: it lets heads pass, and no bytes of bodies.
-async fn ask_only(server: &Server) -> SendRequest<Bytes> {
+async fn ask_only(server: &TollgateProcess) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(server.http()).await.expect("the listener is open");
     stream.set_nodelay(true).expect("a socket");
     let mut builder = client::Builder::new();
@@ -99,7 +100,7 @@ async fn head_of(
 fn answers_that_nobody_reads_are_bounded() {
     const WAITING_BYTES_MAX: usize = 64 << 20;
     // So patient that nobody is closed meanwhile.
-    let server = Server::start(&["--limit", "9000000/hour", "--idle-timeout", "10m"]);
+    let server = TollgateProcess::start(&["--limit", "9000000/hour", "--idle-timeout", "10m"]);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let batch = format!("[{}]", vec![r#"{"ip":"192.0.2.1"}"#; 1_000].join(","));
     let look = r#"{"ip":"192.0.2.1","cost":0}"#;
@@ -138,7 +139,7 @@ fn answers_that_nobody_reads_are_bounded() {
 #[test]
 fn who_does_not_read_is_closed() {
     let flags = ["--limit", "99999/hour", "--header-timeout", "100ms", "--idle-timeout", "200ms"];
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let closed = async {
         let mut sender = ask_only(&server).await;

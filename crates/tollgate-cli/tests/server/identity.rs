@@ -4,7 +4,7 @@ use std::fs;
 
 use tempfile::{TempDir, tempdir};
 
-use crate::harness::{Server, file, text};
+use crate::harness::{TollgateProcess, file, text};
 
 const SECRET: &str = "a secret of at least 32 bytes, one";
 const OTHER_SECRET: &str = "a secret of at least 32 bytes, two";
@@ -26,12 +26,12 @@ rules:
 ";
 
 /// A server with these rules and a secret below the directory of the rules file.
-fn serve(rules: &str) -> (Server, TempDir) {
+fn serve(rules: &str) -> (TollgateProcess, TempDir) {
     let directory = tempdir().unwrap();
     fs::create_dir(directory.path().join("keys")).unwrap();
     file(&directory.path().join("keys"), "secret", SECRET);
     let rules = file(directory.path(), "rules.yaml", rules);
-    (Server::start(&["--rules", text(&rules)]), directory)
+    (TollgateProcess::start(&["--rules", text(&rules)]), directory)
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_token_names_its_user_from_any_peer_and_no_other_does() {
 #[test]
 fn a_changed_key_counts_without_a_restart() {
     let (mut server, directory) = serve(RULES);
-    let most = |server: &Server, token: &str| {
+    let most = |server: &TollgateProcess, token: &str| {
         let body = format!(
             r#"{{"ip":"192.0.2.1","cost":0,"headers":{{"Authorization":"Bearer {token}"}}}}"#
         );

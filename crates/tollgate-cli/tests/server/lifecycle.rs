@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::tempdir;
 
-use crate::harness::{Client, DEADLINE, Server, file, run, text};
+use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, run, text};
 
 #[test]
 fn health_is_on_the_admin_listener() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     for (path, status, want) in
         [("/livez", 200, "live"), ("/readyz", 200, "ready"), ("/x", 404, "/livez")]
     {
@@ -24,14 +24,14 @@ fn health_is_on_the_admin_listener() {
 
 #[test]
 fn listeners_can_be_switched_off() {
-    let server = Server::start(&["--limit", "9/hour", "--admin", "none"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--admin", "none"]);
     assert_eq!(
         (server.admin, server.post("/v1/check", r#"{"user":"1","cost":0}"#).status),
         (None, 200)
     );
-    let server = Server::start(&["--limit", "9/hour", "--http", "none"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--http", "none"]);
     assert_eq!((server.http, server.admin_get("/livez", &[]).status), (None, 200));
-    let Err(ended) = Server::try_start(
+    let Err(ended) = TollgateProcess::try_start(
         &["--http", "none", "--grpc", "none", "--resp", "none", "--admin", "none"],
         |_| {},
     ) else {
@@ -43,9 +43,9 @@ fn listeners_can_be_switched_off() {
 
 #[test]
 fn a_port_in_use_is_told_with_a_way_out() {
-    let first = Server::start(&["--limit", "9/hour"]);
+    let first = TollgateProcess::start(&["--limit", "9/hour"]);
     let address = first.http().to_string();
-    let Err(ended) = Server::try_start(&["--http", &address], |_| {}) else {
+    let Err(ended) = TollgateProcess::try_start(&["--http", &address], |_| {}) else {
         panic!("two servers on one port")
     };
     assert_eq!(ended.code, Some(1));
@@ -60,7 +60,7 @@ fn a_port_in_use_is_told_with_a_way_out() {
 fn the_port_that_is_proposed_is_nobodys() {
     // Two ports in a row; somebody else may take the second meanwhile, so it is tried again.
     for _ in 0..20 {
-        let first = Server::start(&["--limit", "9/hour"]);
+        let first = TollgateProcess::start(&["--limit", "9/hour"]);
         let taken = first.http();
         let Some(port) = taken.port().checked_add(1) else { continue };
         let grpc = SocketAddr::new(taken.ip(), port);
@@ -68,7 +68,9 @@ fn the_port_that_is_proposed_is_nobodys() {
             continue;
         }
         let flags = ["--http", &taken.to_string(), "--grpc", &grpc.to_string()];
-        let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("two on one port") };
+        let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else {
+            panic!("two on one port")
+        };
         let (_, after) = ended.stderr.split_once("such as --http ").expect(&ended.stderr);
         let proposed: SocketAddr = after.split(' ').next().unwrap().parse().unwrap();
         assert!(![taken, grpc].contains(&proposed), "{ended:?}");
@@ -88,10 +90,10 @@ fn one_line_says_what_serves() {
         env!("CARGO_PKG_VERSION"),
         " rules=2 limits=3 store=memory"
     );
-    let ended = Server::start(&["--rules", text(&rules)]).stop();
+    let ended = TollgateProcess::start(&["--rules", text(&rules)]).stop();
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(want)).collect();
     assert_eq!(lines.len(), 1, "{ended:?}");
-    let ended = Server::start(&["--rules", text(&rules), "--log-format", "json"]).stop();
+    let ended = TollgateProcess::start(&["--rules", text(&rules), "--log-format", "json"]).stop();
     let line = ended.stderr.lines().find(|line| line.contains("tollgate serves")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["rules"], &line["limits"]), (&2.into(), &3.into()));
@@ -101,7 +103,7 @@ fn one_line_says_what_serves() {
 #[cfg(unix)]
 #[test]
 fn a_hangup_ends_nothing() {
-    let mut server = Server::start(&["--limit", "5/day burst 5"]);
+    let mut server = TollgateProcess::start(&["--limit", "5/day burst 5"]);
     assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 4);
     for _ in 0..2 {
         server.signal("HUP");
@@ -116,13 +118,13 @@ fn counters_outlive_a_restart() {
     let directory = tempdir().unwrap();
     let snapshot = directory.path().join("quotas");
     let flags = ["--limit", "5/day burst 5", "--snapshot", text(&snapshot)];
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     assert_eq!(server.check(r#"{"user":"42","cost":3}"#)["remaining"], 2);
     let ended = server.stop();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("there is no snapshot yet"), "{ended:?}");
 
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 1);
     assert!(server.stop().stderr.contains("counters are back from the snapshot"));
 }
@@ -132,7 +134,7 @@ fn a_snapshot_is_also_written_in_between() {
     let directory = tempdir().unwrap();
     let snapshot = directory.path().join("quotas");
     let flags = ["--limit", "5/day", "--snapshot", text(&snapshot), "--snapshot-interval", "10ms"];
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     // A write is a new file under the old name: wait for the first.
     while !snapshot.exists() {
         assert_eq!(server.check(r#"{"user":"42","cost":0}"#)["remaining"], 5);
@@ -141,7 +143,7 @@ fn a_snapshot_is_also_written_in_between() {
 
 /// Which file a snapshot is at the moment.
 #[cfg(unix)]
-fn which(snapshot: &Path) -> Option<(u64, SystemTime)> {
+fn file_identity(snapshot: &Path) -> Option<(u64, SystemTime)> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(snapshot).ok()?;
     Some((metadata.ino(), metadata.modified().ok()?))
@@ -159,18 +161,18 @@ fn a_kill_loses_at_most_one_interval() {
     let rules = file(directory.path(), "rules.yaml", rules);
     let flags =
         ["--rules", text(&rules), "--snapshot", text(&snapshot), "--snapshot-interval", "20ms"];
-    let server = Server::start(&flags);
-    let mut client = Client::connect(server.http());
+    let server = TollgateProcess::start(&flags);
+    let mut client = TestHttpClient::connect(server.http());
     let mut charge = || {
         assert_eq!(client.request("POST", "/v1/check", &[], r#"{"user":"42"}"#).status, 200);
     };
     // What was charged when a snapshot was not there yet, the next one holds: it had not begun.
-    let (mut charged, mut at_last_change, mut kept, mut last) = (0, 0, 0, which(&snapshot));
+    let (mut charged, mut at_last_change, mut kept, mut last) = (0, 0, 0, file_identity(&snapshot));
     for _ in 0..5 {
         loop {
             charge();
             charged += 1;
-            let now = which(&snapshot);
+            let now = file_identity(&snapshot);
             if now != last {
                 (kept, at_last_change, last) = (at_last_change, charged - 1, now);
                 break;
@@ -180,7 +182,7 @@ fn a_kill_loses_at_most_one_interval() {
     server.signal("KILL");
     assert_eq!(server.wait().code, None);
 
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     let left = server.check(r#"{"user":"42","cost":0}"#)["remaining"].as_u64().unwrap();
     let used = QUOTA - left;
     eprintln!("{charged} were charged, {kept} were certain, {used} are known");
@@ -193,7 +195,7 @@ fn a_restart_with_a_hundred_thousand_keys_is_ready_soon() {
     let directory = tempdir().unwrap();
     let snapshot = directory.path().join("quotas");
     let flags = ["--limit", "5/day", "--snapshot", text(&snapshot), "--max-keys", "200000"];
-    let server = Server::start(&flags);
+    let server = TollgateProcess::start(&flags);
     for batch in 0..100 {
         let questions: Vec<String> =
             (0..1_000).map(|n| format!(r#"{{"user":"{}"}}"#, batch * 1_000 + n)).collect();
@@ -203,7 +205,7 @@ fn a_restart_with_a_hundred_thousand_keys_is_ready_soon() {
     assert_eq!(server.stop().code, Some(0));
     #[expect(clippy::disallowed_methods, reason = "how long a start takes is the question")]
     let started = std::time::Instant::now();
-    let mut server = Server::start(&flags);
+    let mut server = TollgateProcess::start(&flags);
     #[expect(clippy::disallowed_methods, reason = "how long a start takes is the question")]
     let took = started.elapsed();
     let line = server.wait_for_log("counters are back from the snapshot");
@@ -220,22 +222,28 @@ fn two_servers_do_not_share_a_snapshot() {
     let directory = tempdir().unwrap();
     let snapshot = directory.path().join("quotas");
     let flags = ["--limit", "5/day", "--snapshot", text(&snapshot)];
-    let first = Server::start(&flags);
-    let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("two servers, one file") };
+    let first = TollgateProcess::start(&flags);
+    let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else {
+        panic!("two servers, one file")
+    };
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("another server uses the snapshot"), "{ended:?}");
     assert!(ended.stderr.contains("--snapshot of its own"), "{ended:?}");
     #[cfg(unix)]
     first.signal("KILL");
     drop(first);
-    assert_eq!(Server::start(&flags).stop().code, Some(0), "whoever has ended holds nothing");
+    assert_eq!(
+        TollgateProcess::start(&flags).stop().code,
+        Some(0),
+        "whoever has ended holds nothing"
+    );
 }
 
 #[test]
 fn a_broken_snapshot_is_not_thrown_away() {
     let directory = tempdir().unwrap();
     let snapshot = file(directory.path(), "quotas", "this is no snapshot");
-    let Err(ended) = Server::try_start(&["--snapshot", text(&snapshot)], |_| {}) else {
+    let Err(ended) = TollgateProcess::try_start(&["--snapshot", text(&snapshot)], |_| {}) else {
         panic!("it starts with a broken snapshot")
     };
     assert_eq!(ended.code, Some(1));
@@ -243,7 +251,7 @@ fn a_broken_snapshot_is_not_thrown_away() {
     assert!(ended.stderr.contains("mv "), "{ended:?}");
     assert_eq!(std::fs::read_to_string(&snapshot).unwrap(), "this is no snapshot");
     let nowhere = directory.path().join("no/such/quotas");
-    let Err(ended) = Server::try_start(&["--snapshot", text(&nowhere)], |_| {}) else {
+    let Err(ended) = TollgateProcess::try_start(&["--snapshot", text(&nowhere)], |_| {}) else {
         panic!("it starts without a place for its snapshot")
     };
     assert!(ended.stderr.contains("cannot be a snapshot file"), "{ended:?}");
@@ -303,7 +311,9 @@ fn a_lock_follows_no_link() {
     let snapshot = directory.path().join("counters");
     std::os::unix::fs::symlink(&victim, directory.path().join("counters.lock")).unwrap();
     let flags = ["--limit", "9/hour", "--snapshot", text(&snapshot)];
-    let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("it follows the link") };
+    let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else {
+        panic!("it follows the link")
+    };
     assert!(ended.stderr.contains("no ordinary file"), "{ended:?}");
     assert_eq!(std::fs::read_to_string(victim).unwrap(), "precious");
 }

@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::exposition::Page;
-use crate::harness::{Client, Server, file, text, tollgate};
+use crate::exposition::ParsedExposition;
+use crate::harness::{TestHttpClient, TollgateProcess, file, text, tollgate};
 
 const REFUSED: &str = "a request was refused";
 
 /// A server with one rule for each user, and these lines beside it.
-fn serve(settings: &str, flags: &[&str]) -> (Server, TempDir) {
+fn serve(settings: &str, flags: &[&str]) -> (TollgateProcess, TempDir) {
     let directory = tempdir().unwrap();
     let rules =
         format!("{settings}rules:\n  - {{ name: api, key: '{{user|ip}}', limits: [1/hour] }}\n");
     let rules = file(directory.path(), "rules.yaml", rules);
-    (Server::start(&[&["--rules", text(&rules)], flags].concat()), directory)
+    (TollgateProcess::start(&[&["--rules", text(&rules)], flags].concat()), directory)
 }
 
 /// The lines of a log in JSON that tell of this event.
@@ -27,8 +27,8 @@ fn events(log: &str, event: &str) -> Vec<Value> {
     log.lines().map(read).filter(|line| line["event"] == event).collect()
 }
 
-fn dropped(server: &Server) -> f64 {
-    let page = Page::of_text(&server.admin_get("/metrics", &[]).body);
+fn dropped(server: &TollgateProcess) -> f64 {
+    let page = ParsedExposition::of_text(&server.admin_get("/metrics", &[]).body);
     page.value("tollgate_log_lines_dropped_total", &[])
 }
 
@@ -100,7 +100,7 @@ fn what_does_not_refuse_is_told_less_loudly() {
   - { name: advice, key: '{user}', limits: [1/day], soft: true }
 ";
     let rules = file(directory.path(), "rules.yaml", rules);
-    let server = Server::start(&["--rules", text(&rules), "--log-format", "json"]);
+    let server = TollgateProcess::start(&["--rules", text(&rules), "--log-format", "json"]);
     for _ in 0..2 {
         assert_eq!(server.check(r#"{"user":"42"}"#)["allowed"], true);
     }
@@ -154,7 +154,7 @@ fn hostile_keys_stay_in_their_line() {
     let rules = format!("log_keys: plain\nrules:\n{rules}");
     let rules = file(directory.path(), "rules.yaml", rules);
     for format in ["text", "json"] {
-        let server = Server::start(&["--rules", text(&rules), "--log-format", format]);
+        let server = TollgateProcess::start(&["--rules", text(&rules), "--log-format", format]);
         for (index, name) in names.iter().enumerate().flat_map(|one| [one, one]) {
             server.check(&format!(r#"{{"user":"{name}","path":"/{index}"}}"#));
         }
@@ -182,7 +182,7 @@ fn header_fields_that_are_no_text_reach_the_log_escaped() {
     let settings =
         "log_keys: plain\nidentify:\n  trusted_peers: [127.0.0.1]\n  user: { header: x-user-id }\n";
     let (server, _rules) = serve(settings, &["--log-format", "json"]);
-    let mut client = Client::connect(server.http());
+    let mut client = TestHttpClient::connect(server.http());
     for _ in 0..2 {
         let request = b"GET /v1/forward-auth HTTP/1.1\r\nhost: localhost\r\n\
             x-forwarded-uri: /\xff\xfe\r\nx-forwarded-method: GET\r\nx-user-id: \xff\xfe\x80\r\n\r\n";
@@ -211,10 +211,10 @@ fn a_log_that_nobody_reads_stops_nobody() {
     // The pipe is full before the server begins.
     writer.write_all(&[b'x'; 64 << 10]).unwrap();
     let flags = ["--rules", text(&rules), "--log-lines-waiting", "4"];
-    let server = Server::start_with(&flags, |command| {
+    let server = TollgateProcess::start_with(&flags, |command| {
         command.stderr(writer);
     });
-    let mut client = Client::connect(server.http());
+    let mut client = TestHttpClient::connect(server.http());
     let mut refused = 0;
     for turn in 0..2_000 {
         let body = format!(r#"{{"user":"42","path":"/{}"}}"#, turn % 40);
@@ -233,7 +233,7 @@ fn a_log_that_cannot_be_written_stops_nobody() {
     let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let gone = || Stdio::from(std::io::pipe().unwrap().1);
     for sink in [full as fn() -> Stdio, gone] {
-        let server = Server::start_with(&["--limit", "1/hour"], |command| {
+        let server = TollgateProcess::start_with(&["--limit", "1/hour"], |command| {
             command.stderr(sink());
         });
         for _ in 0..3 {
@@ -259,7 +259,7 @@ fn a_closed_standard_error_stops_nobody() {
     let flags = format!("serve --limit 1/hour {listeners} --max-keys 10000");
     command.arg("-c").arg(format!("exec \"$0\" {flags} 2>&-")).arg(program.get_program());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let server = Server::spawn(command).unwrap();
+    let server = TollgateProcess::spawn(command).unwrap();
     for _ in 0..3 {
         server.check(r#"{"user":"42"}"#);
     }

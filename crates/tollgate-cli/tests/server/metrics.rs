@@ -5,19 +5,19 @@ use std::fmt::Write;
 
 use tempfile::{TempDir, tempdir};
 
-use crate::exposition::Page;
-use crate::harness::{Client, Server, file, text};
+use crate::exposition::ParsedExposition;
+use crate::harness::{TestHttpClient, TollgateProcess, file, text};
 
 const OPEN_METRICS: (&str, &str) = ("accept", "application/openmetrics-text; version=1.0.0");
 
-fn serve(rules: &str, more: &[&str]) -> (Server, TempDir) {
+fn serve(rules: &str, more: &[&str]) -> (TollgateProcess, TempDir) {
     let directory = tempdir().unwrap();
     let rules = file(directory.path(), "rules.yaml", rules);
-    (Server::start(&[&["--rules", text(&rules)], more].concat()), directory)
+    (TollgateProcess::start(&[&["--rules", text(&rules)], more].concat()), directory)
 }
 
-fn metrics(server: &Server) -> Page {
-    Page::of_text(&server.admin_get("/metrics", &[]).body)
+fn metrics(server: &TollgateProcess) -> ParsedExposition {
+    ParsedExposition::of_text(&server.admin_get("/metrics", &[]).body)
 }
 
 const RULES: &str = "rules:
@@ -53,17 +53,20 @@ fn both_formats_are_well_formed_and_say_the_same() {
     let open = server.admin_get("/metrics", &[OPEN_METRICS]);
     let want = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(open.header("content-type"), Some(want));
-    let (plain, open) = (Page::of_text(&plain.body), Page::of_open_metrics(&open.body));
+    let (plain, open) =
+        (ParsedExposition::of_text(&plain.body), ParsedExposition::of_open_metrics(&open.body));
     // What changes because it is asked for.
     let moves = ["process_", "tollgate_connections", "tollgate_http_responses_total"];
-    let steady = |page: &Page| {
+    let steady = |page: &ParsedExposition| {
         let samples =
             page.samples().filter(|one| !moves.iter().any(|name| one.name.starts_with(name)));
         samples.cloned().collect::<Vec<_>>()
     };
     assert!(steady(&plain).len() > 60);
     assert_eq!(steady(&plain), steady(&open));
-    let kinds = |page: &Page| page.families.iter().map(|one| one.sample_name().into()).collect();
+    let kinds = |page: &ParsedExposition| {
+        page.families.iter().map(|one| one.sample_name().into()).collect()
+    };
     let (of_plain, of_open): (Vec<String>, Vec<String>) = (kinds(&plain), kinds(&open));
     assert_eq!(of_plain, of_open);
     let units = open.families.iter().filter(|family| family.unit.is_some()).count();
@@ -74,10 +77,10 @@ fn both_formats_are_well_formed_and_say_the_same() {
 #[test]
 fn the_reference_lists_every_family() {
     // With a shared store there are all of them.
-    let redis = testkit::redis::Server::start();
+    let redis = testkit::redis::TestRedis::start();
     let (server, _rules) = serve(RULES, &["--store", &redis.url()]);
     let page = server.admin_get("/metrics", &[OPEN_METRICS]);
-    let page = Page::of_open_metrics(&page.body);
+    let page = ParsedExposition::of_open_metrics(&page.body);
     // Name, kind, labels.
     let told: BTreeSet<(String, String, BTreeSet<String>)> = page
         .families
@@ -195,14 +198,14 @@ fn more_than_sixteen_limits_are_a_reason_of_their_own() {
 fn connections_are_counted_by_listener() {
     let (server, _rules) =
         serve(RULES, &["--max-connections", "2", "--max-connections-per-ip", "2"]);
-    let mut held = [Client::connect(server.http()), Client::connect(server.http())];
+    let mut held = [TestHttpClient::connect(server.http()), TestHttpClient::connect(server.http())];
     for client in &mut held {
         assert_eq!(
             client.request("POST", "/v1/check", &[], r#"{"user":"1","cost":0}"#).status,
             200
         );
     }
-    assert!(Client::connect(server.http()).until_closed().contains("503"));
+    assert!(TestHttpClient::connect(server.http()).until_closed().contains("503"));
     let page = metrics(&server);
     let value = |name, listener| page.value(name, &[("listener", listener)]);
     assert_eq!(value("tollgate_connections", "http"), 2.0);
@@ -218,13 +221,13 @@ fn connections_are_counted_by_listener() {
 #[test]
 fn a_million_callers_are_no_more_series_than_one() {
     let flags = ["--limit", "1/hour", "--max-keys", "1000000"];
-    let server = Server::start(&flags);
-    let series = |page: &Page| -> BTreeSet<(String, BTreeMap<String, String>)> {
+    let server = TollgateProcess::start(&flags);
+    let series = |page: &ParsedExposition| -> BTreeSet<(String, BTreeMap<String, String>)> {
         page.samples().map(|one| (one.name.clone(), one.labels.clone())).collect()
     };
     server.check(r#"{"user":"first"}"#);
     let before = metrics(&server);
-    let mut client = Client::connect(server.http());
+    let mut client = TestHttpClient::connect(server.http());
     let mut body = String::new();
     for batch in 0..1_000 {
         body.clear();
@@ -237,7 +240,8 @@ fn a_million_callers_are_no_more_series_than_one() {
     }
     let after = metrics(&server);
     assert_eq!(series(&before), series(&after));
-    let allowed = |page: &Page| page.value("tollgate_requests_total", &[("outcome", "allowed")]);
+    let allowed =
+        |page: &ParsedExposition| page.value("tollgate_requests_total", &[("outcome", "allowed")]);
     assert_eq!(allowed(&after) - allowed(&before), 1_000_000.0);
 }
 
@@ -267,12 +271,12 @@ fn rules_beyond_the_thousandth_are_one_series() {
 fn whoever_may_look_at_health_may_look_at_metrics() {
     let directory = tempdir().unwrap();
     let token = file(directory.path(), "token", "0123456789abcdef\n");
-    let server = Server::start(&["--limit", "9/hour", "--admin-token-file", text(&token)]);
+    let server = TollgateProcess::start(&["--limit", "9/hour", "--admin-token-file", text(&token)]);
     assert_eq!(server.admin_get("/metrics", &[]).status, 200);
     assert_eq!(server.admin_get("/metrics", &[("host", "example.com")]).status, 200);
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     assert_eq!(server.admin_get("/metrics", &[("host", "example.com")]).status, 403);
-    let mut client = Client::connect(server.admin());
+    let mut client = TestHttpClient::connect(server.admin());
     assert_eq!(client.request("POST", "/metrics", &[], "").status, 405);
     assert_eq!(client.request("HEAD", "/metrics", &[], "").status, 200);
     assert_eq!(server.get("/metrics").status, 404, "not on the data listener");
@@ -286,9 +290,9 @@ fn reloads_are_counted_by_what_came_of_them() {
         file(directory.path(), "rules.yaml", rules)
     };
     let path = rules("1/hour");
-    let server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let server = TollgateProcess::start(&["--rules", text(&path), "--rules-watch", "off"]);
     let reload = || {
-        let mut admin = Client::connect(server.admin());
+        let mut admin = TestHttpClient::connect(server.admin());
         admin.request("POST", "/api/reload", &[("x-tollgate-admin", "1")], "").status
     };
     // limit of the file | status, version, loaded, failed, unchanged, successful

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
-use crate::harness::{Server, file, run, text};
+use crate::harness::{TollgateProcess, file, run, text};
 use crate::shared::metric;
 
 const RULES: &str = "
@@ -14,10 +14,10 @@ rules:
   - { name: open, match: { path: /open }, key: global, limits: [1000/hour] }
 ";
 
-fn serve(flags: &[&str]) -> (Server, TempDir) {
+fn serve(flags: &[&str]) -> (TollgateProcess, TempDir) {
     let directory = tempdir().unwrap();
     let rules = file(directory.path(), "rules.yaml", RULES);
-    (Server::start(&[&["--rules", text(&rules)], flags].concat()), directory)
+    (TollgateProcess::start(&[&["--rules", text(&rules)], flags].concat()), directory)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! The look from time to time is switched off where events are to be shown, by making it rare:
 //! then nothing but an event can be the reason.
 
-mod tricks;
+mod file_scenarios;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::thread;
 
 use tempfile::tempdir;
 
-use crate::harness::{Client, Server, file, text, tollgate};
+use crate::harness::{TestHttpClient, TollgateProcess, file, text, tollgate};
 
 const IN_FORCE: &str = "new rules are in force";
 const WRONG: &str = "the new rules are wrong, the old ones stay in force";
@@ -42,7 +42,7 @@ fn rule(name: &str, per_day: u64) -> String {
 }
 
 /// The limit in force.
-fn in_force(server: &Server) -> u64 {
+fn in_force(server: &TollgateProcess) -> u64 {
     server.check(r#"{"user":"1","cost":0}"#)["max"].as_u64().expect("a limit")
 }
 
@@ -67,7 +67,7 @@ fn broken_rules_replace_nothing_and_are_told_of() {
     let root = directory.path();
     plain(root);
     let path = root.join("rules.yaml");
-    let mut server = Server::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
+    let mut server = TollgateProcess::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
     server.check(r#"{"user":"1","cost":4}"#);
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tollgate-rules/tests/broken");
     let mut broken: Vec<PathBuf> =
@@ -122,7 +122,7 @@ fn changed_numbers_follow_on_change() {
             )
         };
         let path = file(directory.path(), "rules.yaml", rules("100/day", 1));
-        let mut server = Server::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
+        let mut server = TollgateProcess::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
         let spent = server.check(r#"{"user":"1","path":"/api","cost":40}"#);
         assert_eq!(spent["remaining"], 60);
         replace(directory.path(), "rules.yaml", rules(new, 2));
@@ -161,7 +161,7 @@ fn a_file_that_may_not_be_read_changes_nothing() {
     if Command::new("id").arg("-u").output().unwrap().stdout == b"0\n" {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let mut server = Server::spawn(command).expect("it starts");
+    let mut server = TollgateProcess::spawn(command).expect("it starts");
     mode("rules.yaml", 0o000);
     let line = server.wait_for_log(WRONG);
     assert!(line.contains("permission denied"), "{line}");
@@ -194,7 +194,7 @@ fn a_system_without_watches_is_told_of_once() {
     command.args(["--rules", text(&path)]).args(EVENTS);
     command.stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut server = match Server::spawn(command) {
+    let mut server = match TollgateProcess::spawn(command) {
         Ok(server) => server,
         // Not every machine lets users make namespaces; a unit test has a fake in any case.
         Err(ended) if ended.code != Some(0) && !ended.stderr.contains("tollgate") => return,
@@ -215,7 +215,7 @@ fn a_system_without_watches_is_told_of_once() {
 fn a_hangup_reads_the_rules_again() {
     let directory = tempdir().unwrap();
     let path = file(directory.path(), "rules.yaml", rules(10));
-    let mut server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let mut server = TollgateProcess::start(&["--rules", text(&path), "--rules-watch", "off"]);
     server.signal("HUP");
     assert!(server.wait_for_log(SAME).contains("cause=SIGHUP"));
     write(directory.path(), "rules.yaml", rules(20));
@@ -240,14 +240,14 @@ fn files_and_what_was_put_are_told_apart() {
     let root = directory.path();
     let path = file(root, "rules.yaml", rules(10));
     write(root, "keys", SECRET);
-    let mut server = Server::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
-    let put = |server: &Server, text: &str| {
-        let mut admin = Client::connect(server.admin());
+    let mut server = TollgateProcess::start(&[&["--rules", text(&path)], &EVENTS[..]].concat());
+    let put = |server: &TollgateProcess, text: &str| {
+        let mut admin = TestHttpClient::connect(server.admin());
         admin.request("PUT", "/api/rules", &[("x-tollgate-admin", "1")], text).status
     };
     // Whether the files are wrong, whether what was put last is, and what the gauge says.
-    let told = |server: &Server| {
-        let mut admin = Client::connect(server.admin());
+    let told = |server: &TollgateProcess| {
+        let mut admin = TestHttpClient::connect(server.admin());
         let status = admin.request("GET", "/api/status", &[], "").json();
         let page = admin.request("GET", "/metrics", &[], "").body;
         let is_wrong = |field: &str| !status["rules"][field].is_null();
@@ -282,7 +282,7 @@ fn files_and_what_was_put_are_told_apart() {
 fn a_look_that_was_asked_for_is_no_warning() {
     let directory = tempdir().unwrap();
     let path = file(directory.path(), "rules.yaml", rules(10));
-    let mut server = Server::start(&["--rules", text(&path), "--rules-watch", "poll"]);
+    let mut server = TollgateProcess::start(&["--rules", text(&path), "--rules-watch", "poll"]);
     let line = server.wait_for_log("rules files are looked at every second, not watched");
     assert!(line.contains(" info "), "{line}");
 }
@@ -297,11 +297,11 @@ fn too_many_who_ask_are_told_to_ask_again() {
     // Large, so that reading it takes a while.
     let comment = format!("# {}\n", "x".repeat(3 << 20));
     let path = file(directory.path(), "rules.yaml", comment + &rules(10));
-    let server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let server = TollgateProcess::start(&["--rules", text(&path), "--rules-watch", "off"]);
     let listener = server.admin();
     let seen = AtomicBool::new(false);
     let ask = || {
-        let mut admin = Client::connect(listener);
+        let mut admin = TestHttpClient::connect(listener);
         for _ in 0..TRIES {
             if seen.load(Ordering::Relaxed) {
                 break;

@@ -10,7 +10,7 @@ use std::thread;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::harness::{Client, Server, text};
+use crate::harness::{TestHttpClient, TollgateProcess, text};
 
 const RULES: u64 = 1_000;
 const RELOADS: u64 = 200;
@@ -48,7 +48,7 @@ fn ask(listener: SocketAddr, client: usize, stop: &AtomicBool, asked: &AtomicU64
     let body = format!(
         r#"{{"path":"/api","ip":"192.0.2.{client}","headers":{{"x-a":"alice","x-b":"bob"}}}}"#
     );
-    let mut connection = Client::connect(listener);
+    let mut connection = TestHttpClient::connect(listener);
     let mut allowed = 0;
     while !stop.load(Ordering::Relaxed) {
         let answer = connection.request("POST", "/v1/check", &[], &body);
@@ -73,7 +73,7 @@ fn ask_in_batches(
         r#"{{"path":"/api","ip":"192.0.2.{client}","headers":{{"x-a":"alice","x-b":"bob"}}}}"#
     );
     let body = format!("[{}]", vec![entry; ENTRIES].join(","));
-    let mut connection = Client::connect(listener);
+    let mut connection = TestHttpClient::connect(listener);
     let mut allowed = 0;
     while !stop.load(Ordering::Relaxed) {
         let answer = connection.request("POST", "/v1/check/batch", &[], &body).json();
@@ -99,7 +99,7 @@ fn check_is_of_one_version(answer: &Value) {
 
 /// The memory of the process that is not in a file, in KiB.
 #[cfg(target_os = "linux")]
-fn memory_kib(server: &Server) -> u64 {
+fn memory_kib(server: &TollgateProcess) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("a line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
@@ -127,7 +127,7 @@ fn two_hundred_versions_under_load_lose_nothing() {
     // Few connections: not every machine has the descriptors for as many as are usual, and a start says so.
     let few = ["--max-connections", "100"];
     let flags = ["--rules", text(&path), "--rules-look-interval", "1h"];
-    let mut server = Server::start(&[&flags[..], &few].concat());
+    let mut server = TollgateProcess::start(&[&flags[..], &few].concat());
     let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut memory = (0, 0);
     let allowed: Vec<u64> = thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn a_storm_of_hangups_is_harmless() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("rules.yaml");
     fs::write(&path, version(0)).unwrap();
-    let mut server = Server::start(&["--rules", text(&path), "--rules-watch", "off"]);
+    let mut server = TollgateProcess::start(&["--rules", text(&path), "--rules-watch", "off"]);
     let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
     let allowed: Vec<u64> = thread::scope(|scope| {
         let (listener, stop, asked) = (server.http(), &stop, &asked);

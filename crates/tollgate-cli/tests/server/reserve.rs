@@ -1,10 +1,10 @@
 //! Reservations: estimates that are settled, given back, or expire.
 
-use crate::harness::{Client, Server};
+use crate::harness::{TestHttpClient, TollgateProcess};
 
 #[test]
 fn a_reservation_is_settled_once() {
-    let server = Server::start(&["--limit", "100/day burst 100"]);
+    let server = TollgateProcess::start(&["--limit", "100/day burst 100"]);
     let left = || server.check(r#"{"user":"1","cost":0}"#)["remaining"].as_u64().unwrap();
 
     let reserved = server.post("/v1/reserve", r#"{"user":"1","cost":40}"#);
@@ -34,7 +34,7 @@ fn a_reservation_is_settled_once() {
 
 #[test]
 fn an_expired_reservation_stays_charged() {
-    let server = Server::start(&["--limit", "100/day burst 100"]);
+    let server = TollgateProcess::start(&["--limit", "100/day burst 100"]);
     // Whoever is refused is told how long to wait: a clock that shows the server's milliseconds.
     server.check(r#"{"user":"clock","cost":100}"#);
     let clock = || server.check(r#"{"user":"clock"}"#)["retry_after_ms"].as_u64().unwrap();
@@ -52,11 +52,11 @@ fn an_expired_reservation_stays_charged() {
 
 #[test]
 fn nothing_cannot_be_reserved_and_one_caller_does_not_hold_out_others() {
-    let server = Server::start(&["--limit", "1000000/day burst 1000000"]);
+    let server = TollgateProcess::start(&["--limit", "1000000/day burst 1000000"]);
     let nothing = server.post("/v1/reserve", r#"{"user":"1","cost":0}"#);
     assert_eq!(nothing.status, 400);
     assert!(nothing.message().contains("write \"cost\":1"), "{nothing:?}");
-    let mut client = Client::connect(server.http());
+    let mut client = TestHttpClient::connect(server.http());
     let mut reserve = |user: &str, path: usize| {
         let body = format!(r#"{{"user":"{user}","path":"/{path}","expires_in_ms":86400000}}"#);
         client.request("POST", "/v1/reserve", &[], &body)
@@ -72,7 +72,7 @@ fn nothing_cannot_be_reserved_and_one_caller_does_not_hold_out_others() {
 
 #[test]
 fn a_refund_says_of_what() {
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     for body in ["", "{}", r#"{"reservation":null}"#] {
         assert_eq!(server.post("/v1/refund", body).status, 400, "{body}");
     }

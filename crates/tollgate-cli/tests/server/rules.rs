@@ -3,13 +3,13 @@
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
-use crate::harness::{Server, file, text};
+use crate::harness::{TollgateProcess, file, text};
 
 /// A server with these rules; the directory lives as long as the test needs it.
-fn serve(rules: &str) -> (Server, TempDir) {
+fn serve(rules: &str) -> (TollgateProcess, TempDir) {
     let directory = tempdir().unwrap();
     let rules = file(directory.path(), "rules.yaml", rules);
-    (Server::start(&["--rules", text(&rules)]), directory)
+    (TollgateProcess::start(&["--rules", text(&rules)]), directory)
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn a_store_that_a_rule_names_is_not_used_by_memory_and_the_log_says_so() {
     let rules = "rules: [{ name: api, key: '{user}', limits: [5/hour], store: big }]\n";
     let rules = file(directory.path(), "rules.yaml", rules);
     let flags = ["--rules", text(&rules), "--log-format", "json"];
-    let mut server = Server::start(&flags);
+    let mut server = TollgateProcess::start(&flags);
     let line = server.wait_for_log("the rules have a weakness");
     assert!(line.contains("big") && line.contains("memory"), "{line}");
 }
@@ -150,7 +150,7 @@ fn broken_rules_are_shown_and_nothing_is_served() {
     let broken = file(directory.path(), "rules.yaml", "rules:\n  - name: a\n    limit: [1/s]\n");
     let missing = directory.path().join("missing.yaml");
     for (path, want) in [(&broken, "rules.yaml:3:5"), (&missing, "missing.yaml")] {
-        let Err(ended) = Server::try_start(&["--rules", text(path)], |_| {}) else {
+        let Err(ended) = TollgateProcess::try_start(&["--rules", text(path)], |_| {}) else {
             panic!("{want} is served")
         };
         assert_eq!(ended.code, Some(1));
@@ -168,20 +168,23 @@ fn directories_and_lists_of_files_are_read() {
     let one = file(directory.path(), "one.yaml", rule("one"));
     let two = file(directory.path(), "two.yaml", rule("two"));
     let both = format!("{},{}", text(&one), text(&two));
-    let rules_of = |server: Server| {
+    let rules_of = |server: TollgateProcess| {
         let limits = server.check(r#"{"user":"1"}"#)["limits"].clone();
         limits.as_array().unwrap().iter().map(|one| one["rule"].to_string()).collect::<String>()
     };
     let want = r#""one""two""#;
-    assert_eq!(rules_of(Server::start(&["--rules", text(directory.path())])), want);
-    assert_eq!(rules_of(Server::start(&["--rules", text(&one), "--rules", text(&two)])), want);
-    let listed = Server::start_with(&[], |command| {
+    assert_eq!(rules_of(TollgateProcess::start(&["--rules", text(directory.path())])), want);
+    assert_eq!(
+        rules_of(TollgateProcess::start(&["--rules", text(&one), "--rules", text(&two)])),
+        want
+    );
+    let listed = TollgateProcess::start_with(&[], |command| {
         command.env("TOLLGATE_RULES", &both);
     });
     assert_eq!(rules_of(listed), want);
     let config = format!("rules: [{}, {}]\n", text(&one), text(&two));
     let config = file(directory.path(), "settings.txt", config);
-    assert_eq!(rules_of(Server::start(&["--config", text(&config)])), want);
+    assert_eq!(rules_of(TollgateProcess::start(&["--config", text(&config)])), want);
 }
 
 #[test]

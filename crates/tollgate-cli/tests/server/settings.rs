@@ -2,10 +2,10 @@
 
 use tempfile::tempdir;
 
-use crate::harness::{Server, file, run, text, tollgate};
+use crate::harness::{TollgateProcess, file, run, text, tollgate};
 
 /// The limit that a server has, as `X-RateLimit-Limit` tells it.
-fn limit_of(server: &Server) -> String {
+fn limit_of(server: &TollgateProcess) -> String {
     let answer = server.post("/v1/check", r#"{"user":"42"}"#);
     answer.header("x-ratelimit-limit").expect("a limit").to_string()
 }
@@ -25,14 +25,14 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
         (&flag[..], None, "3"),
     ];
     for (flags, environment, want) in rows {
-        let server = Server::start_with(flags, |command| {
+        let server = TollgateProcess::start_with(flags, |command| {
             if let Some(limit) = environment {
                 command.env("TOLLGATE_LIMIT", limit);
             }
         });
         assert_eq!(limit_of(&server), want, "{flags:?} {environment:?}");
     }
-    let server = Server::start_with(&[], |command| {
+    let server = TollgateProcess::start_with(&[], |command| {
         command.env("TOLLGATE_CONFIG", config[1]);
     });
     assert_eq!(limit_of(&server), "1");
@@ -57,7 +57,9 @@ fn wrong_settings_are_told_with_their_line() {
     for (content, want, hint) in rows {
         let config = file(directory.path(), "tollgate.yaml", content);
         let flags = ["--config", text(&config)];
-        let Err(ended) = Server::try_start(&flags, |_| {}) else { panic!("{content} is taken") };
+        let Err(ended) = TollgateProcess::try_start(&flags, |_| {}) else {
+            panic!("{content} is taken")
+        };
         assert_eq!(ended.code, Some(1), "{content}: {ended:?}");
         assert!(ended.stderr.contains(&format!("tollgate.yaml{want}")), "{content}: {ended:?}");
         assert!(ended.stderr.contains(hint), "{content}: {ended:?}");
@@ -103,8 +105,8 @@ fn passwords_of_urls_are_not_repeated() {
     const SERVER: &str = "http://u:canary@h:6379";
     let config = file(directory.path(), "tollgate.yaml", format!("store: {STORE}\n"));
     // command, environment, exit code
-    type Row<'a> = (&'a [&'a str], Option<(&'a str, &'a str)>, i32);
-    let rows: [Row<'_>; 6] = [
+    type PasswordRow<'a> = (&'a [&'a str], Option<(&'a str, &'a str)>, i32);
+    let rows: [PasswordRow<'_>; 6] = [
         (&["serve", "--store", STORE], None, 2),
         (&["serve"], Some(("TOLLGATE_STORE", STORE)), 2),
         (&["serve", "--config", text(&config)], None, 1),
@@ -125,7 +127,7 @@ fn passwords_of_urls_are_not_repeated() {
 #[test]
 fn accepted_as_they_are() {
     let flags = ["--grpc", "none", "--resp", "none", "--store", "memory", "--workers", "1"];
-    let server = Server::start(&[&flags[..], &["--limit", "7/hour"]].concat());
+    let server = TollgateProcess::start(&[&flags[..], &["--limit", "7/hour"]].concat());
     assert_eq!(limit_of(&server), "7");
 }
 
@@ -166,7 +168,7 @@ fn prometheus_scrapes_the_server_of_the_guide() {
 
 #[test]
 fn logs_can_be_json() {
-    let server = Server::start(&["--limit", "7/hour", "--log-format", "json"]);
+    let server = TollgateProcess::start(&["--limit", "7/hour", "--log-format", "json"]);
     let ended = server.stop();
     assert!(!ended.stderr.is_empty());
     for line in ended.stderr.lines() {
@@ -179,7 +181,7 @@ fn logs_can_be_json() {
 
 #[test]
 fn without_flags_there_is_a_demo() {
-    let server = Server::start(&[]);
+    let server = TollgateProcess::start(&[]);
     // facts | rule's limit
     let rows = [
         (r#"{"path":"/api/search","user":"42"}"#, 30),
@@ -218,7 +220,7 @@ fn wrong_variables_are_blamed_and_not_their_flags() {
 
 #[test]
 fn misspelt_variables_are_told() {
-    let server = Server::start_with(&["--limit", "7/hour"], |command| {
+    let server = TollgateProcess::start_with(&["--limit", "7/hour"], |command| {
         command.env("TOLLGATE_LMIT", "1/hour").env("TOLLGATE_PORT_8080_TCP", "tcp://10.0.0.1:8080");
     });
     let told = server.stop().stderr;
@@ -234,7 +236,7 @@ fn the_guide_shows_the_lines_of_a_start() {
     let guide = include_str!("../../../../docs/guides/running.md");
     let (_, after) = guide.split_once("On standard output:\n\n```text\n").expect("the lines");
     let (shown, _) = after.split_once("```").expect("their end");
-    let server = Server::start(&["--limit", "9/hour"]);
+    let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let listeners = [
         ("http", server.http()),
         ("grpc", server.grpc()),
@@ -272,7 +274,7 @@ fn the_reference_has_everybody_who_decides() {
     let reference = include_str!("../../../../docs/reference/http.md");
     let (_, section) = reference.split_once("### Who decided\n").expect("the section");
     let (section, _) = section.split_once("\n## ").expect("its end");
-    let document = Server::start(&["--limit", "9/hour"]).get("/openapi.json").json();
+    let document = TollgateProcess::start(&["--limit", "9/hour"]).get("/openapi.json").json();
     let schemas = document["components"]["schemas"].as_object().expect("schemas");
     let words = schemas
         .values()

@@ -3,11 +3,11 @@
 use serde_json::Value;
 use testkit::wait::until_true;
 
-use crate::harness::{Client, Response, Server, file, text};
+use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
 
 /// Servers on one store, each with a rules file of its own that says the same.
 pub(crate) struct Fleet {
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<TollgateProcess>,
     flags: Vec<String>,
     _directory: tempfile::TempDir,
     pub(crate) rules: Vec<std::path::PathBuf>,
@@ -39,14 +39,14 @@ impl Fleet {
         self.servers = self.rules.iter().map(|rules| self.start_one(text(rules))).collect();
     }
 
-    fn start_one(&self, rules: &str) -> Server {
+    fn start_one(&self, rules: &str) -> TollgateProcess {
         let mut flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         flags.extend(["--rules", rules]);
-        Server::start(&flags)
+        TollgateProcess::start(&flags)
     }
 
     /// Waits until all of them know of each other.
-    pub(crate) fn until_acquainted(&self) {
+    pub(crate) fn wait_until_peers_known(&self) {
         for server in &self.servers {
             until_true("instances to know of each other", || {
                 status(server)["store"]["instances"] == self.servers.len()
@@ -55,18 +55,23 @@ impl Fleet {
     }
 }
 
-pub(crate) fn status(server: &Server) -> Value {
+pub(crate) fn status(server: &TollgateProcess) -> Value {
     server.admin_get("/api/status", &[]).json()
 }
 
 /// A change over the admin listener.
-pub(crate) fn change(server: &Server, method: &str, path: &str, body: &str) -> Response {
+pub(crate) fn change(
+    server: &TollgateProcess,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> TestHttpResponse {
     let mark = [("x-tollgate-admin", "1")];
-    Client::connect(server.admin()).request(method, path, &mark, body)
+    TestHttpClient::connect(server.admin()).request(method, path, &mark, body)
 }
 
 /// The value of a sample, by its name and labels.
-pub(crate) fn metric(server: &Server, name: &str) -> f64 {
+pub(crate) fn metric(server: &TollgateProcess, name: &str) -> f64 {
     let page = server.admin_get("/metrics", &[]).body;
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::redis::Server as Redis;
+use testkit::redis::TestRedis as Redis;
 use testkit::wait::{now, until_true};
 
-use crate::harness::Server;
+use crate::harness::TollgateProcess;
 use crate::shared::{Fleet, change, status};
 
 /// Others know within this time.
@@ -23,22 +23,22 @@ fn soon(what: &str, look: impl FnMut() -> bool) {
     assert!(took <= SOON, "{what} took {took:?}");
 }
 
-fn key(server: &Server, key: &str) -> Value {
+fn key(server: &TollgateProcess, key: &str) -> Value {
     server.admin_get(&format!("/api/keys/api/user={key}"), &[]).json()
 }
 
-fn is_blocked(server: &Server, user: &str) -> bool {
+fn is_blocked(server: &TollgateProcess, user: &str) -> bool {
     let answer = server.check(&format!(r#"{{"user":"{user}"}}"#));
     answer["decided_by"] == "block"
 }
 
 /// The limit of the only rule.
-fn limit(server: &Server) -> String {
+fn limit(server: &TollgateProcess) -> String {
     let rules = server.admin_get("/api/rules", &[]).json();
     rules["rules"][0]["limits"][0].as_str().expect("a limit").into()
 }
 
-fn post(server: &Server, user: &str, body: &str) -> Value {
+fn post(server: &TollgateProcess, user: &str, body: &str) -> Value {
     let answer = change(server, "POST", &format!("/api/keys/api/user={user}"), body);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -48,7 +48,7 @@ fn post(server: &Server, user: &str, body: &str) -> Value {
 fn what_is_done_at_one_server_reaches_all_within_two_seconds_and_outlives_them() {
     let redis = Redis::start();
     let mut fleet = Fleet::start(3, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let [one, two, three] = &fleet.servers[..] else { unreachable!("three were started") };
 
     assert_eq!(post(one, "1", r#"{"block":"15m"}"#)["shared"], "yes");
@@ -61,7 +61,7 @@ fn what_is_done_at_one_server_reaches_all_within_two_seconds_and_outlives_them()
     let set = r#"{"override":{"limits":[{"rate":"3/minute","algorithm":"fixed_window"}]}}"#;
     assert_eq!(post(two, "3", set)["shared"], "yes");
     let words = "3/minute fixed_window";
-    let overridden = |server: &Server| key(server, "3")["override"]["limits"][0] == words;
+    let overridden = |server: &TollgateProcess| key(server, "3")["override"]["limits"][0] == words;
     soon("an override to hold", || overridden(one) && overridden(three));
     assert_eq!(post(one, "4", r#"{"override":{"limits":["9/minute"]}}"#)["shared"], "yes");
     soon("an override to hold", || key(three, "4")["override"].is_object());
@@ -88,7 +88,7 @@ fn what_is_done_at_one_server_reaches_all_within_two_seconds_and_outlives_them()
 fn rules_that_were_put_are_for_the_files_they_were_put_over() {
     let redis = Redis::start();
     let fleet = Fleet::start(2, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
     // Another deployment at one of them.
     let newer = RULES.replace("1000", "2000");
@@ -118,7 +118,7 @@ fn rules_that_were_put_are_for_the_files_they_were_put_over() {
 fn files_that_return_to_what_rules_were_put_over_take_them_again() {
     let redis = Redis::start();
     let fleet = Fleet::start(2, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
     change(one, "PUT", "/api/rules", PUT);
     until_true("rules to be in force", || limit(two) == "7/hour");
@@ -139,7 +139,7 @@ fn files_that_return_to_what_rules_were_put_over_take_them_again() {
 fn a_reload_at_one_server_ends_at_all_what_was_put() {
     let redis = Redis::start();
     let fleet = Fleet::start(2, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
     change(one, "PUT", "/api/rules", PUT);
     soon("rules to be in force", || limit(two) == "7/hour");
@@ -162,7 +162,7 @@ fn servers_that_cannot_tell_each_other_say_so_although_the_store_answers() {
 fn without_the_store_an_operator_is_told_that_others_learn_later_and_they_do() {
     let mut redis = Redis::start();
     let fleet = Fleet::start(2, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
     redis.kill();
     for server in [one, two] {
@@ -196,7 +196,7 @@ fn a_ban_that_was_earned_at_one_server_holds_at_all() {
     let rules = "rules: [{ name: api, key: '{user}', limits: [1/hour], \
         ban: { after: 5, within: 1m, for: 15m } }]";
     let fleet = Fleet::start(2, &redis.url(), rules);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
     // Refusals count wherever they happen.
     until_true("a ban to be earned", || is_blocked(one, "1"));

@@ -6,18 +6,18 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::history::{Bound, Call, never_above, not_below};
-use testkit::proxy::{FaultProxy, Mode};
-use testkit::redis::Server as Redis;
+use testkit::fault_proxy::{FaultMode, FaultProxy};
+use testkit::history::{BucketBound, ObservedCall, never_above, not_below};
+use testkit::redis::TestRedis as Redis;
 use testkit::wait::{now, until_true};
 
-use crate::harness::{Client, Server, run};
+use crate::harness::{TestHttpClient, TollgateProcess, run};
 use crate::shared::{Fleet, change, metric, status};
 
 const RULES: &str = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/hour, \
     algorithm: sliding_window_log }] }]";
 
-fn ask(client: &mut Client, body: &str) -> (bool, String) {
+fn ask(client: &mut TestHttpClient, body: &str) -> (bool, String) {
     let answer = client.request("POST", "/v1/check", &[], body);
     assert!(matches!(answer.status, 200 | 429), "{answer:?}");
     let decided_by = answer.json()["decided_by"].as_str().expect("a word").to_string();
@@ -29,20 +29,25 @@ fn three_servers_and_sixteen_clients_admit_exactly_the_limit() {
     let redis = Redis::start();
     let rules = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/second, burst: 50 }] }]";
     let fleet = Fleet::start(3, &redis.url(), rules);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let began = now();
     let since = || began.elapsed_us();
-    let clients: Vec<Vec<Call>> = thread::scope(|scope| {
+    let clients: Vec<Vec<ObservedCall>> = thread::scope(|scope| {
         let clients: Vec<_> = (0..16)
             .map(|number| {
                 let address = fleet.servers[number % 3].http();
                 scope.spawn(move || {
-                    let mut client = Client::connect(address);
+                    let mut client = TestHttpClient::connect(address);
                     let mut calls = Vec::new();
                     while since() < 3_000_000 {
                         let asked_us = since();
                         let (admitted, _) = ask(&mut client, r#"{"user":"42"}"#);
-                        calls.push(Call { asked_us, answered_us: since(), cost: 1, admitted });
+                        calls.push(ObservedCall {
+                            asked_us,
+                            answered_us: since(),
+                            cost: 1,
+                            admitted,
+                        });
                     }
                     calls
                 })
@@ -50,8 +55,8 @@ fn three_servers_and_sixteen_clients_admit_exactly_the_limit() {
             .collect();
         clients.into_iter().map(|client| client.join().expect("a client")).collect()
     });
-    let calls: Vec<Call> = clients.concat();
-    let bound = Bound { burst: 50, units: 100, period_us: 1_000_000 };
+    let calls: Vec<ObservedCall> = clients.concat();
+    let bound = BucketBound { burst: 50, units: 100, period_us: 1_000_000 };
     never_above(bound, &calls).unwrap_or_else(|over| panic!("{over}"));
     not_below(bound, &calls, 500_000, 2_500_000).unwrap_or_else(|under| panic!("{under}"));
     let degraded = |server| metric(server, "tollgate_degraded_total{policy=\"local\"}");
@@ -73,16 +78,16 @@ impl ElapsedUs for std::time::Instant {
 fn ninety_nine_and_two_at_once_are_never_a_hundred_and_one() {
     let redis = Redis::start();
     let fleet = Fleet::start(2, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     for round in 0..20 {
         let body = format!(r#"{{"user":"{round}","cost":99}}"#);
-        assert!(ask(&mut Client::connect(fleet.servers[0].http()), &body).0);
+        assert!(ask(&mut TestHttpClient::connect(fleet.servers[0].http()), &body).0);
         let (together, admitted) = (Barrier::new(2), AtomicU64::new(0));
         thread::scope(|scope| {
             for server in &fleet.servers {
                 let (together, admitted, address) = (&together, &admitted, server.http());
                 scope.spawn(move || {
-                    let mut client = Client::connect(address);
+                    let mut client = TestHttpClient::connect(address);
                     together.wait();
                     let body = format!(r#"{{"user":"{round}"}}"#);
                     let (allowed, decided_by) = ask(&mut client, &body);
@@ -107,7 +112,7 @@ fn a_server_starts_without_its_store_serves_by_policy_and_comes_back() {
     let server = &mut fleet.servers[0];
     server.wait_for_log("the store does not answer");
     assert_eq!(server.admin_get("/readyz", &[]).status, 200, "no rule is closed");
-    let decided = |server: &Server, path: &str| {
+    let decided = |server: &TollgateProcess, path: &str| {
         let answer = server.check(&format!(r#"{{"path":"{path}","user":"1"}}"#));
         (answer["allowed"].as_bool(), answer["decided_by"].as_str().map(String::from))
     };
@@ -199,7 +204,7 @@ fn a_dead_store_is_not_blamed_on_the_caller() {
     assert_eq!((nginx.status, nginx.header("x-tollgate-status")), (403, Some("503")));
     assert_eq!(nginx.header("retry-after"), Some("1"));
 
-    let mut resp = Client::connect(server.resp());
+    let mut resp = TestHttpClient::connect(server.resp());
     resp.send(b"TG.CHECK ip 192.0.2.1\r\nQUIT\r\n").unwrap();
     let want = "*6\r\n:1\r\n:5\r\n:-1\r\n:1000\r\n:-1\r\n$5\r\nlogin\r\n+OK\r\n";
     assert_eq!(resp.until_closed(), want);
@@ -257,7 +262,7 @@ fn a_store_that_is_too_slow_for_every_decision_is_seen() {
     let mut fleet = Fleet::start_with(1, &proxy.url(), RULES, &["--store-timeout", "10ms"]);
     fleet.servers[0].wait_for_log("the store answers");
     // As much as 30 ms each way.
-    proxy.set(Mode::Delay { by: Duration::from_millis(60), jitter: Duration::ZERO });
+    proxy.set_mode(FaultMode::Delay { by: Duration::from_millis(60), jitter: Duration::ZERO });
     let server = &fleet.servers[0];
     until_true("the store not to be asked", || {
         server.check(r#"{"user":"1"}"#);
@@ -275,7 +280,7 @@ fn a_store_that_is_too_slow_for_every_decision_is_seen() {
     });
     let line = fleet.servers[0].wait_for_log("the store does not answer");
     assert!(line.contains("timeout"), "{line}");
-    proxy.set(Mode::Pass);
+    proxy.set_mode(FaultMode::Pass);
     let server = &fleet.servers[0];
     until_true("the store to decide", || server.check(r#"{"user":"2"}"#)["decided_by"] == "redis");
 }
@@ -284,13 +289,13 @@ fn a_store_that_is_too_slow_for_every_decision_is_seen() {
 fn counters_outlive_all_servers_and_a_grant_at_one_counts_at_all() {
     let redis = Redis::start();
     let mut fleet = Fleet::start(2, &redis.url(), RULES);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let full = r#"{"user":"42","cost":100}"#;
     assert_eq!(fleet.servers[0].check(full)["allowed"], true);
     assert_eq!(fleet.servers[1].check(full)["allowed"], false);
     fleet.servers.clear();
     fleet.start_all();
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let one = r#"{"user":"42"}"#;
     assert_eq!(fleet.servers[0].check(one)["allowed"], false);
     let granted = change(&fleet.servers[1], "POST", "/api/keys/api/user=42", r#"{"grant":5}"#);
@@ -315,7 +320,7 @@ fn a_reset_and_a_grant_count_at_once_where_they_are_made_whatever_the_tier() {
     let rules = "tiers: { pro: { multiplier: 5 }, max: { multiplier: 9 } }\n\
         rules: [{ name: api, key: '{user}', tiered: true, limits: [10/day] }]\n";
     let fleet = Fleet::start(1, &redis.url(), rules);
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     let server = &fleet.servers[0];
     for (tier, all) in [("pro", 50), ("max", 90)] {
         for (method, body) in [("DELETE", ""), ("POST", r#"{"grant":1}"#)] {
@@ -332,7 +337,7 @@ fn a_reset_and_a_grant_count_at_once_where_they_are_made_whatever_the_tier() {
     }
 }
 
-/// A server whose rules `usual`, of `/a`, and `heavy`, of `/b`, have a store each.
+/// A server whose rules `default_url`, of `/a`, and `heavy`, of `/b`, have a store each.
 fn with_a_second_store(redis: &Redis, other: &Redis) -> Fleet {
     let rules = "rules:\n\
         - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\
@@ -358,7 +363,7 @@ fn what_did_not_reach_the_store_of_its_rule_is_not_said_to_be_done() {
         [reset, grant]
     };
     let is_up = |number: usize| status(server)["store"]["stores"][number]["up"] == true;
-    fleet.until_acquainted();
+    fleet.wait_until_peers_known();
     assert_eq!([shared("usual"), shared("heavy")], [["yes"; 2]; 2]);
     other.kill();
     until_true("the second store to be missed", || !is_up(1));

@@ -4,27 +4,27 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Response, Server};
+use crate::harness::{TestHttpResponse, TollgateProcess};
 
-fn serve(example: &str) -> Server {
+fn serve(example: &str) -> TollgateProcess {
     let path = format!("{}/../../examples/rules/{example}", env!("CARGO_MANIFEST_DIR"));
-    Server::start(&["--rules", &path])
+    TollgateProcess::start(&["--rules", &path])
 }
 
 /// The decisions of a batch.
-fn batch(server: &Server, checks: &[Value]) -> Vec<Value> {
+fn batch(server: &TollgateProcess, checks: &[Value]) -> Vec<Value> {
     let answer = server.post("/v1/check/batch", &json!(checks).to_string());
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.json().as_array().expect("an array").clone()
 }
 
 /// How many of so many equal requests pass.
-fn passing(server: &Server, check: &Value, tries: usize) -> usize {
+fn passing(server: &TollgateProcess, check: &Value, tries: usize) -> usize {
     let decisions = batch(server, &vec![check.clone(); tries]);
     decisions.iter().filter(|decision| decision["allowed"] == true).count()
 }
 
-fn check(server: &Server, check: &Value) -> Response {
+fn check(server: &TollgateProcess, check: &Value) -> TestHttpResponse {
     server.post("/v1/check", &check.to_string())
 }
 

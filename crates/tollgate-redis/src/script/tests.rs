@@ -1,36 +1,36 @@
 //! The script by itself, at instants of our choosing, with states kept as long as by its own clock.
 
-use testkit::random::Random;
-use testkit::redis::Server;
+use testkit::random::SplitMix64;
+use testkit::redis::TestRedis;
 use tollgate::Algorithm;
 
 use super::*;
-use crate::state::{Stored, decode};
+use crate::state::{DecodedState, decode};
 
 /// Whatever is charged, forced and given back, and whenever: no call fails, and what is stored is kept
 /// for as long as it matters.
 #[test]
 fn every_state_is_kept_for_as_long_as_it_matters() {
-    let server = Server::start();
+    let server = TestRedis::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_connection().unwrap();
     for (number, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         let limit = Limit::per_second(4).algorithm(algorithm).build().unwrap();
-        let described: Arc<[u8]> = describe(&limit, TimeOf::Server, Micros::ZERO).into();
+        let described: Arc<[u8]> = describe(&limit, TimeSource::Server, Micros::ZERO).into();
         let seed = 40 + number as u64;
-        let (mut random, mut now) = (Random::seeded(seed), 1_700_000_000_000_000);
+        let (mut random, mut now) = (SplitMix64::seeded(seed), 1_700_000_000_000_000);
         for step in 0..2_000 {
             now += random.below(4_000_000);
             // Now and then the clock of another server, somewhat behind.
             let at = if random.one_in(9) { now - random.below(900_000) } else { now };
             let units = random.between(1, 40);
             let charged_at = random.one_in(2).then(|| Micros::new(at - random.below(500_000)));
-            let asked = Asked {
+            let asked = StoredCheck {
                 check: tollgate::Check::new(&limit, "k").cost(units),
                 limit: &limit,
                 twin: 0,
             };
-            let force = Asked { check: asked.check.act(Act::Force), limit: &limit, twin: 0 };
+            let force = StoredCheck { check: asked.check.act(Act::Force), limit: &limit, twin: 0 };
             let body = match random.below(4) {
                 0 => None,
                 1 => Some(decide(&[asked], &[0], 1)),
@@ -38,7 +38,7 @@ fn every_state_is_kept_for_as_long_as_it_matters() {
                 _ => Some(refund(&limit, units, charged_at)),
             };
             let (keys, limits) = (vec![b"k".to_vec()], vec![described.clone()]);
-            let call = Call { slot: 0, keys, limits, body, now: Some(at) };
+            let call = ScriptCall { slot: 0, keys, limits, body, now: Some(at) };
             let mut together = redis::pipe();
             together.atomic().add_command(eval(&[call]));
             together.cmd("GET").arg("k").cmd("PTTL").arg("k");
@@ -46,7 +46,9 @@ fn every_state_is_kept_for_as_long_as_it_matters() {
             let (_, value, left): (Value, Option<Vec<u8>>, i64) =
                 together.query(&mut connection).expect(&what);
             let Some(value) = value else { continue };
-            let Stored::ByAsked(state) = decode(&limit, &value) else { panic!("{what}: no state") };
+            let DecodedState::SameNumbers(state) = decode(&limit, &value) else {
+                panic!("{what}: no state")
+            };
             let reset = tollgate::algorithm::judge(&limit, &state, 0, Micros::new(at)).reset_after;
             let matters = reset.as_micros().unwrap().div_ceil(1_000) as i64;
             assert!(left >= matters, "{what}: kept {left} ms of {matters}");
@@ -58,30 +60,30 @@ fn every_state_is_kept_for_as_long_as_it_matters() {
 /// What somebody else wrote is not sent around, however long it is, and charged over.
 #[test]
 fn a_huge_value_of_others_stays_where_it_is() {
-    let server = Server::start();
+    let server = TestRedis::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_connection().unwrap();
     let limits =
         Algorithm::ALL.map(|algorithm| Limit::per_second(4).algorithm(algorithm).build().unwrap());
     for limit in &limits {
-        let described: Arc<[u8]> = describe(limit, TimeOf::Server, Micros::ZERO).into();
-        let asked = Asked { check: tollgate::Check::new(limit, "k").cost(2), limit, twin: 0 };
-        let swapped = [(&Found::Foreign, &Some((b"new".to_vec(), 1_000)))];
+        let described: Arc<[u8]> = describe(limit, TimeSource::Server, Micros::ZERO).into();
+        let asked = StoredCheck { check: tollgate::Check::new(limit, "k").cost(2), limit, twin: 0 };
+        let swapped = [(&StoredValue::Foreign, &Some((b"new".to_vec(), 1_000)))];
         let bodies = [
             None,
             Some(decide(&[asked], &[0], 1)),
             Some(refund(limit, 1, None)),
-            Some(look(1)),
+            Some(read_values(1)),
             Some(swap(swapped.into_iter(), None)),
         ];
         for length in [14 + 17 + 1_024 * 14 + 1, 50 << 20] {
             redis::cmd("SET").arg("k").arg(vec![b'a'; length]).exec(&mut connection).unwrap();
             for body in bodies.clone() {
                 let (keys, limits) = (vec![b"k".to_vec()], vec![described.clone()]);
-                let call = Call { slot: 0, keys, limits, body, now: None };
+                let call = ScriptCall { slot: 0, keys, limits, body, now: None };
                 let reply: Value = eval(&[call]).query(&mut connection).unwrap();
-                let reply = Reply::read(split(reply, 1).remove(0).unwrap()).unwrap();
-                assert_eq!(reply.found, [Found::Foreign], "{limit}");
+                let reply = ScriptReply::read(split(reply, 1).remove(0).unwrap()).unwrap();
+                assert_eq!(reply.stored_values, [StoredValue::Foreign], "{limit}");
             }
             let value: Vec<u8> = redis::cmd("GET").arg("k").query(&mut connection).unwrap();
             assert_eq!(value, b"new", "{limit}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::redis::{Cluster, Launch, SLOTS, Server};
+use testkit::redis::{SLOTS, TestRedis, TestRedisCluster, TestRedisLaunch};
 use testkit::wait;
 use tollgate::{Check, Limit, Micros, Outcome};
 
@@ -24,28 +24,28 @@ fn slot_of(key: &str) -> u16 {
 }
 
 /// A key of this node, by its place when all is well.
-fn key_at(cluster: &Cluster, node: usize) -> String {
+fn key_at(cluster: &TestRedisCluster, node: usize) -> String {
     let own = |key: &String| cluster.owner_of(slot_of(key)) == node;
     (0..).map(|n| format!("k{n}")).find(own).unwrap()
 }
 
-impl Store {
+impl CountingStore {
     pub(super) fn add_at(&self, key: &str) -> Result<i64, StoreError> {
         self.callers.block_on(add(&self.link, key, slot_of(key)))
     }
 }
 
 /// Callers on a thread of their own who add to many keys until told to stop.
-struct Load {
+struct ClusterLoad {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<Told>,
+    thread: JoinHandle<ClusterLoadResult>,
 }
 
 /// What each key was added, and the errors.
-type Told = (Vec<(String, i64)>, Vec<StoreError>);
+type ClusterLoadResult = (Vec<(String, i64)>, Vec<StoreError>);
 
-impl Load {
-    fn start(store: &Store, keys: usize) -> Load {
+impl ClusterLoad {
+    fn start(store: &CountingStore, keys: usize) -> ClusterLoad {
         let over = Arc::new(AtomicBool::new(false));
         let (link, stop) = (store.link.clone(), over.clone());
         let thread = std::thread::spawn(move || {
@@ -75,16 +75,16 @@ impl Load {
                 (sums, errors)
             })
         });
-        Load { over, thread }
+        ClusterLoad { over, thread }
     }
 
-    fn stop(self) -> Told {
+    fn stop(self) -> ClusterLoadResult {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 
     /// Nobody saw an error, and every key has what its caller was told.
-    fn stop_and_compare(self, store: &Store) {
+    fn stop_and_compare(self, store: &CountingStore) {
         let (sums, errors) = self.stop();
         assert_eq!(errors, []);
         for (key, sum) in sums {
@@ -95,8 +95,8 @@ impl Load {
 
 #[test]
 fn every_key_is_asked_for_where_it_is() {
-    let cluster = Cluster::of(3, false);
-    let store = Store::at(&cluster.url(), PLENTY);
+    let cluster = TestRedisCluster::with_primaries(3, false);
+    let store = CountingStore::at(&cluster.url(), PLENTY);
     for n in 0..300 {
         assert_eq!(store.add_at(&format!("k{n}")).unwrap(), 1);
     }
@@ -122,8 +122,8 @@ fn every_key_is_asked_for_where_it_is() {
 
 #[test]
 fn keys_on_their_way_are_found_on_either_side() {
-    let cluster = Cluster::of(3, false);
-    let store = Store::at(&cluster.url(), PLENTY);
+    let cluster = TestRedisCluster::with_primaries(3, false);
+    let store = CountingStore::at(&cluster.url(), PLENTY);
     let slot = slot_of("{m}");
     let from = cluster.owner_of(slot);
     let to = (from + 1) % 3;
@@ -163,12 +163,12 @@ fn keys_on_their_way_are_found_on_either_side() {
 
     // One whose keys are on neither side is told so at once, to be asked for key by key.
     let asks = store.errors(ErrorClass::Ask);
-    let fresh = Call { keys: vec!["x{m}".into(), "y{m}".into()], ..call_of("", slot) };
+    let fresh = ScriptCall { keys: vec!["x{m}".into(), "y{m}".into()], ..call_of("", slot) };
     let error = store.callers.block_on(store.link.call(fresh)).unwrap_err();
     assert_eq!((error.class, store.errors(ErrorClass::Ask)), (ErrorClass::TryAgain, asks + 1));
 
     // One call with keys on both sides can be answered by nobody, until all have arrived.
-    let both = || Call { keys: vec!["old{m}".into(), "left{m}".into()], ..call_of("", slot) };
+    let both = || ScriptCall { keys: vec!["old{m}".into(), "left{m}".into()], ..call_of("", slot) };
     let error = store.callers.block_on(store.link.call(both())).unwrap_err();
     assert_eq!(error.class, ErrorClass::TryAgain);
     migrate("old{m}");
@@ -184,14 +184,14 @@ fn keys_on_their_way_are_found_on_either_side() {
 /// asked for by itself, and what is refused leaves nothing charged.
 #[tokio::test]
 async fn several_limits_of_a_subject_are_decided_while_their_slot_moves() {
-    let cluster = Cluster::of(3, false);
-    let options = Options { timeout: PLENTY, ..Options::default() };
+    let cluster = TestRedisCluster::with_primaries(3, false);
+    let options = RedisOptions { timeout: PLENTY, ..RedisOptions::default() };
     let store = RedisStore::at(&StoreUrl::parse(&cluster.url()).unwrap(), &options);
     let limits =
         [("a", 9), ("b", 3)].map(|(name, units)| Limit::per_day(units).name(name).build().unwrap());
     let key_of = |user: &str, limit: &Limit| {
-        let subject = store.names.subject(user.as_bytes());
-        String::from_utf8(store.names.key(subject, limit, 0)).unwrap()
+        let subject = store.key_namer.subject(user.as_bytes());
+        String::from_utf8(store.key_namer.key(subject, limit, 0)).unwrap()
     };
     let slot = slot_of(&key_of("old", &limits[0]));
     let in_slot = |user: &String| slot_of(&key_of(user, &limits[0])) == slot;
@@ -224,15 +224,17 @@ async fn several_limits_of_a_subject_are_decided_while_their_slot_moves() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(wait::PATIENCE, given_back).await.expect("what was refused given back");
+    tokio::time::timeout(wait::WAIT_TIMEOUT, given_back)
+        .await
+        .expect("what was refused given back");
 }
 
 #[test]
 fn keys_of_different_slots_are_an_error_of_their_call_only() {
-    let cluster = Cluster::of(3, false);
-    let store = Store::at(&cluster.url(), PLENTY);
+    let cluster = TestRedisCluster::with_primaries(3, false);
+    let store = CountingStore::at(&cluster.url(), PLENTY);
     let (a, b) = (key_at(&cluster, 0), key_at(&cluster, 1));
-    let across = Call { keys: vec![a.clone().into(), b.into()], ..call_of("", slot_of(&a)) };
+    let across = ScriptCall { keys: vec![a.clone().into(), b.into()], ..call_of("", slot_of(&a)) };
     for _ in 0..10 {
         let error = store.callers.block_on(store.link.call(across.clone())).unwrap_err();
         assert_eq!(error.class, ErrorClass::CrossSlot);
@@ -242,9 +244,9 @@ fn keys_of_different_slots_are_an_error_of_their_call_only() {
 
 #[test]
 fn slots_are_resharded_and_primaries_replaced_under_load() {
-    let cluster = Cluster::start();
-    let store = Store::at(&cluster.url(), PLENTY);
-    let load = Load::start(&store, 60);
+    let cluster = TestRedisCluster::start();
+    let store = CountingStore::at(&cluster.url(), PLENTY);
+    let load = ClusterLoad::start(&store, 60);
     // Slots that hold the load's keys go from each primary to the next.
     for from in 0..3 {
         let words = [
@@ -284,9 +286,9 @@ fn slots_are_resharded_and_primaries_replaced_under_load() {
 #[test]
 fn a_primary_dies_and_only_its_keys_wait_for_the_replica() {
     // Otherwise Redis itself refuses all keys as soon as some have no node.
-    let partial = Launch::new().args(&["--cluster-require-full-coverage", "no"]);
-    let mut cluster = Cluster::launch(3, true, &partial);
-    let store = Store::at(&cluster.url(), Duration::from_millis(250));
+    let partial = TestRedisLaunch::new().args(&["--cluster-require-full-coverage", "no"]);
+    let mut cluster = TestRedisCluster::launch(3, true, &partial);
+    let store = CountingStore::at(&cluster.url(), Duration::from_millis(250));
     let (lost, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
     wait::until_true("all to be connected", || {
         let stats = store.link.stats();
@@ -311,8 +313,8 @@ fn a_primary_dies_and_only_its_keys_wait_for_the_replica() {
 
 #[test]
 fn a_cluster_without_a_majority_is_down_and_comes_back() {
-    let cluster = Cluster::of(3, false);
-    let store = Store::at(&cluster.url(), Duration::from_millis(250));
+    let cluster = TestRedisCluster::with_primaries(3, false);
+    let store = CountingStore::at(&cluster.url(), Duration::from_millis(250));
     let key = key_at(&cluster, 0);
     store.add_at(&key).unwrap();
     cluster.node(1).freeze();
@@ -330,8 +332,8 @@ fn a_cluster_without_a_majority_is_down_and_comes_back() {
 
 #[test]
 fn a_whole_cluster_restarts() {
-    let mut cluster = Cluster::of(3, false);
-    let store = Store::at(&cluster.url(), Duration::from_millis(250));
+    let mut cluster = TestRedisCluster::with_primaries(3, false);
+    let store = CountingStore::at(&cluster.url(), Duration::from_millis(250));
     let keys: Vec<_> = (0..3).map(|node| key_at(&cluster, node)).collect();
     keys.iter().for_each(|key| assert_eq!(store.add_at(key).unwrap(), 1));
     (0..3).for_each(|node| cluster.node_mut(node).kill());
@@ -346,10 +348,10 @@ fn a_whole_cluster_restarts() {
 
 #[test]
 fn a_server_that_is_no_cluster_is_told() {
-    let server = Server::start();
-    let store = Store::at(&format!("redis-cluster://{}", server.address()), PLENTY);
+    let server = TestRedis::start();
+    let store = CountingStore::at(&format!("redis-cluster://{}", server.address()), PLENTY);
     let error = wait::until("an error", || store.add("a").err());
     assert!(error.detail.contains("cluster support disabled"), "{error}");
-    let store = Store::at("redis-cluster://127.0.0.1:1,127.0.0.1:2", PLENTY);
+    let store = CountingStore::at("redis-cluster://127.0.0.1:1,127.0.0.1:2", PLENTY);
     store.until_class(ErrorClass::Connect);
 }

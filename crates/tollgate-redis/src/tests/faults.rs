@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::proxy::{FaultProxy, Mode};
-use testkit::redis::Server;
+use testkit::fault_proxy::{FaultMode, FaultProxy};
+use testkit::redis::TestRedis;
 use testkit::wait;
 
 use super::*;
@@ -16,7 +16,7 @@ const HEALED: Duration = Duration::from_secs(10);
 
 /// Asks for a second: whatever happens, nearly all are answered or told within the deadline; all of
 /// them but for pauses that a busy machine makes. The errors, by class.
-fn ask_through_it(store: &Store, fault: &str) -> Vec<ErrorClass> {
+fn ask_through_it(store: &CountingStore, fault: &str) -> Vec<ErrorClass> {
     let (start, mut classes, mut times) = (wait::now(), Vec::new(), Vec::new());
     while wait::now() - start < Duration::from_secs(1) {
         let asked = wait::now();
@@ -34,19 +34,19 @@ fn ask_through_it(store: &Store, fault: &str) -> Vec<ErrorClass> {
     classes
 }
 
-fn heals(store: &Store, since: Instant, fault: &str) {
+fn heals(store: &CountingStore, since: Instant, fault: &str) {
     store.until_answered("b");
     let took = wait::now() - since;
     assert!(took < HEALED, "{fault}: {took:?}");
     let stats = store.link.stats();
     let node = &stats.nodes[0];
-    assert!(node.up && node.waiting == 0 && node.on_the_way == 0, "{fault}: {node:?}");
+    assert!(node.up && node.waiting == 0 && node.in_flight == 0, "{fault}: {node:?}");
 }
 
 #[test]
 fn a_server_that_is_killed_and_starts_again() {
-    let mut server = Server::start();
-    let store = Store::at(&server.url(), DEADLINE);
+    let mut server = TestRedis::start();
+    let store = CountingStore::at(&server.url(), DEADLINE);
     store.until_answered("a");
     server.kill();
     let classes = ask_through_it(&store, "killed");
@@ -57,8 +57,8 @@ fn a_server_that_is_killed_and_starts_again() {
 
 #[test]
 fn a_server_that_freezes() {
-    let server = Server::start();
-    let store = Store::at(&server.url(), DEADLINE);
+    let server = TestRedis::start();
+    let store = CountingStore::at(&server.url(), DEADLINE);
     store.until_answered("a");
     server.freeze();
     let classes = ask_through_it(&store, "frozen");
@@ -70,40 +70,41 @@ fn a_server_that_freezes() {
 #[test]
 fn networks_that_break_in_many_ways() {
     use ErrorClass::*;
-    let server = Server::start();
+    let server = TestRedis::start();
     let proxy = FaultProxy::start(server.address());
-    let store = Store::at(&proxy.url(), DEADLINE);
-    let slow = Mode::Delay { by: Duration::from_millis(50), jitter: Duration::from_millis(20) };
+    let store = CountingStore::at(&proxy.url(), DEADLINE);
+    let slow =
+        FaultMode::Delay { by: Duration::from_millis(50), jitter: Duration::from_millis(20) };
     for (mode, expected) in [
         (slow, &[Timeout][..]),
-        (Mode::BlackHole, &[Timeout]),
-        (Mode::Refuse, &[Closed, Connect]),
-        (Mode::ResetMidReply, &[Closed]),
-        (Mode::HalfClose, &[Closed]),
-        (Mode::Garbage, &[Protocol]),
-        (Mode::Truncate, &[Closed]),
+        (FaultMode::BlackHole, &[Timeout]),
+        (FaultMode::Refuse, &[Closed, Connect]),
+        (FaultMode::ResetMidReply, &[Closed]),
+        (FaultMode::HalfClose, &[Closed]),
+        (FaultMode::Garbage, &[Protocol]),
+        (FaultMode::Truncate, &[Closed]),
     ] {
         let fault = format!("{mode:?}");
         store.until_answered("a");
-        proxy.set(mode);
+        proxy.set_mode(mode);
         let classes = ask_through_it(&store, &fault);
         assert!(expected.iter().any(|class| classes.contains(class)), "{fault}: {classes:?}");
-        proxy.set(Mode::Pass);
+        proxy.set_mode(FaultMode::Pass);
         heals(&store, wait::now(), &fault);
     }
     // One that was given up does not stay open, and the number of attempts is bounded: with pauses
     // of 50 ms and more, fewer than twenty in a second.
-    wait::until_true("old connections to end", || proxy.open() <= 1);
+    wait::until_true("old connections to end", || proxy.open_connections() <= 1);
     assert!(proxy.connections() < 7 * 20, "{} connections", proxy.connections());
 }
 
 #[test]
 fn replies_in_single_bytes_are_still_replies() {
-    let server = Server::start();
+    let server = TestRedis::start();
     let proxy = FaultProxy::start(server.address());
-    let store = Store::at(&proxy.url(), PLENTY);
+    let store = CountingStore::at(&proxy.url(), PLENTY);
     store.until_answered("a");
-    proxy.set(Mode::OneByteWrites);
+    proxy.set_mode(FaultMode::OneByteWrites);
     for sum in 2..20 {
         assert_eq!(store.add("a").unwrap(), sum);
     }
@@ -112,11 +113,11 @@ fn replies_in_single_bytes_are_still_replies() {
 
 #[test]
 fn a_delay_within_the_deadline_is_no_failure() {
-    let server = Server::start();
+    let server = TestRedis::start();
     let proxy = FaultProxy::start(server.address());
-    let store = Store::at(&proxy.url(), PLENTY);
+    let store = CountingStore::at(&proxy.url(), PLENTY);
     store.until_answered("a");
-    proxy.set(Mode::Delay { by: Duration::from_millis(5), jitter: Duration::ZERO });
+    proxy.set_mode(FaultMode::Delay { by: Duration::from_millis(5), jitter: Duration::ZERO });
     for sum in 2..20 {
         assert_eq!(store.add("a").unwrap(), sum);
     }
@@ -134,7 +135,7 @@ fn a_port_that_nobody_accepts_on_costs_no_more_than_the_deadline() {
         })
         .collect();
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let store = Store::at(&format!("redis://{address}"), DEADLINE);
+    let store = CountingStore::at(&format!("redis://{address}"), DEADLINE);
     let before = descriptors();
     let classes = ask_through_it(&store, "nobody accepts");
     assert!(!classes.is_empty());
@@ -169,14 +170,14 @@ async fn flood(link: &Link, asked: impl FnOnce()) -> (Vec<ErrorClass>, usize) {
 fn a_flood_is_bounded_and_whoever_fits_is_answered() {
     use crate::batch::{CALLS_PER_FLIGHT_MAX, FLIGHTS_MAX};
     use crate::node::CALLS_MAX;
-    let server = Server::start();
-    let store = Store::of(&server);
+    let server = TestRedis::start();
+    let store = CountingStore::of(&server);
     store.until_answered("a");
     server.freeze();
     let asked = || {
         let node = &store.link.stats().nodes[0];
-        assert_eq!(node.waiting + node.on_the_way, CALLS_MAX);
-        assert!(node.on_the_way <= FLIGHTS_MAX * CALLS_PER_FLIGHT_MAX);
+        assert_eq!(node.waiting + node.in_flight, CALLS_MAX);
+        assert!(node.in_flight <= FLIGHTS_MAX * CALLS_PER_FLIGHT_MAX);
         server.thaw();
     };
     let (classes, answered) = store.callers.block_on(flood(&store.link, asked));
@@ -192,8 +193,8 @@ fn a_flood_is_bounded_and_whoever_fits_is_answered() {
 
 #[test]
 fn a_flood_that_nobody_answers_leaves_nothing() {
-    let server = Server::start();
-    let store = Store::at(&server.url(), DEADLINE);
+    let server = TestRedis::start();
+    let store = CountingStore::at(&server.url(), DEADLINE);
     store.until_answered("a");
     server.freeze();
     let (_, answered) = store.callers.block_on(flood(&store.link, || ()));

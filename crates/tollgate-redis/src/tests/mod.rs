@@ -1,28 +1,28 @@
 //! The way to real servers, with a script that counts: each call adds one to each of its keys.
 
-mod answers;
 mod cluster;
+mod error_replies;
 mod faults;
-mod line;
+mod queueing;
 mod sentinel;
 mod single;
 mod tls;
-mod torn;
+mod torn_replies;
 
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use testkit::redis::Server;
+use testkit::redis::TestRedis;
 use testkit::wait;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use crate::batch::Script;
-use crate::call::Call;
 use crate::error::{ErrorClass, StoreError};
 use crate::link::Link;
-use crate::options::Options;
+use crate::options::RedisOptions;
+use crate::script_call::ScriptCall;
 use crate::url::StoreUrl;
 
 /// Longer than any machine needs to answer, for tests that are not about time.
@@ -46,7 +46,7 @@ pub(crate) static COUNTING: Script = Script {
     },
 };
 
-fn with_keys(mut command: Cmd, calls: &[Call]) -> Cmd {
+fn with_keys(mut command: Cmd, calls: &[ScriptCall]) -> Cmd {
     command.arg(calls.iter().map(|call| call.keys.len()).sum::<usize>());
     for key in calls.iter().flat_map(|call| &call.keys) {
         command.arg(key);
@@ -60,12 +60,12 @@ fn sha1() -> String {
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn call_of(key: &str, slot: u16) -> Call {
-    Call { slot, keys: vec![key.into()], limits: Vec::new(), body: None, now: None }
+fn call_of(key: &str, slot: u16) -> ScriptCall {
+    ScriptCall { slot, keys: vec![key.into()], limits: Vec::new(), body: None, now: None }
 }
 
 /// A store on a thread of its own, as in a server; whoever asks is on another.
-struct Store {
+struct CountingStore {
     link: Link,
     callers: Runtime,
     /// Closed when the store is to end.
@@ -73,10 +73,10 @@ struct Store {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Store {
-    fn at(url: &str, timeout: Duration) -> Store {
+impl CountingStore {
+    fn at(url: &str, timeout: Duration) -> CountingStore {
         let url = StoreUrl::parse(url).unwrap();
-        let options = Options { timeout, ..Options::default() };
+        let options = RedisOptions { timeout, ..RedisOptions::default() };
         let (over, ending) = oneshot::channel::<()>();
         let (told, started) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -86,11 +86,11 @@ impl Store {
             });
         });
         let link = started.recv().unwrap();
-        Store { link, callers: runtime(), over: Some(over), thread: Some(thread) }
+        CountingStore { link, callers: runtime(), over: Some(over), thread: Some(thread) }
     }
 
-    fn of(server: &Server) -> Store {
-        Store::at(&server.url(), PLENTY)
+    fn of(server: &TestRedis) -> CountingStore {
+        CountingStore::at(&server.url(), PLENTY)
     }
 
     /// Adds one to `key`; the sum.
@@ -124,7 +124,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for CountingStore {
     fn drop(&mut self) {
         self.over = None;
         let ended = self.thread.take().unwrap().join();

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use testkit::redis::Sentinels;
+use testkit::redis::TestRedisSentinels;
 use testkit::wait;
 
 use super::*;
 
 #[test]
 fn a_successor_is_found_and_a_former_primary_left() {
-    let mut redis = Sentinels::start();
+    let mut redis = TestRedisSentinels::start();
     // One of the sentinels is not there: the others are asked.
     redis.sentinel_mut(0).kill();
-    let store = Store::at(&redis.url(), PLENTY);
+    let store = CountingStore::at(&redis.url(), PLENTY);
     assert_eq!(store.add("a").unwrap(), 1);
     let first = redis.data()[0].address().to_string();
     assert_eq!(store.link.stats().nodes[0].address, first);
@@ -38,9 +38,9 @@ fn a_successor_is_found_and_a_former_primary_left() {
 
 #[test]
 fn a_name_that_no_sentinel_knows_is_told() {
-    let redis = Sentinels::start();
+    let redis = TestRedisSentinels::start();
     let url = redis.url().replace(testkit::redis::PRIMARY_NAME, "nobody");
-    let store = Store::at(&url, PLENTY);
+    let store = CountingStore::at(&url, PLENTY);
     let error = store.until_class(ErrorClass::Connect);
     assert!(error.detail.contains("nobody"), "{error}");
 }

@@ -5,18 +5,18 @@
 
 use std::time::Duration;
 
-use testkit::redis::Server;
+use testkit::redis::TestRedis;
 use tollgate::{Key, Limit, Micros};
-use tollgate_redis::{Options, RedisStore, StoreUrl};
+use tollgate_redis::{RedisOptions, RedisStore, StoreUrl};
 
 /// A store that is connected to `server`, patient enough for a busy machine.
-pub(crate) async fn store_at(server: &Server, options: Options) -> RedisStore {
+pub(crate) async fn store_at(server: &TestRedis, options: RedisOptions) -> RedisStore {
     connected(&StoreUrl::parse(&server.url()).expect("an address"), options).await
 }
 
 /// The same, wherever it is.
-pub(crate) async fn connected(url: &StoreUrl, options: Options) -> RedisStore {
-    let options = Options { timeout: Duration::from_secs(20), ..options };
+pub(crate) async fn connected(url: &StoreUrl, options: RedisOptions) -> RedisStore {
+    let options = RedisOptions { timeout: Duration::from_secs(20), ..options };
     let store = RedisStore::at(url, &options);
     let limit = Limit::per_second(1).build().expect("a limit");
     let connected = async {
@@ -51,13 +51,13 @@ pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// What Redis says to a script, as whole numbers.
-pub(crate) fn numbers(server: &Server, script: &str) -> Vec<i64> {
+pub(crate) fn numbers(server: &TestRedis, script: &str) -> Vec<i64> {
     let said = server.cli(&["EVAL", script, "0"]);
     said.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Fails unless there are at least `least` keys, all of them with a TTL up to `ttl_ms_most`.
-pub(crate) fn every_key_expires(server: &Server, least: i64, ttl_ms_most: u64) {
+/// Fails unless there are at least `grant_min` keys, all of them with a TTL up to `ttl_ms_most`.
+pub(crate) fn every_key_expires(server: &TestRedis, least: i64, ttl_ms_most: u64) {
     let script = format!(
         "local without, keys = 0, redis.call('KEYS', '*')
         for _, key in ipairs(keys) do

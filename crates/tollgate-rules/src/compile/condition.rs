@@ -5,16 +5,16 @@ use crate::matcher::{
     Condition, Expression, TextTest, parse_cidr, parse_entry_name, parse_header_name, parse_method,
 };
 use crate::pattern::Pattern;
-use crate::yaml::{Entry, Node, Value};
+use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 
-use super::context::Context;
+use super::context::CompileContext;
 
 /// The most conditions of one rule: each may have to be tried for each request. The values that one
 /// condition lists do not count.
 const MAX_CONDITIONS: usize = 1_000;
 
 /// Reads `match`. `None`: something in it was reported.
-pub(super) fn read_match(context: Context<'_>, node: &Node) -> Option<Condition> {
+pub(super) fn read_match(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
     let condition = read(context, node)?;
     if count(&condition) > MAX_CONDITIONS {
         let problem = format!("a rule has at most {MAX_CONDITIONS} conditions");
@@ -34,12 +34,12 @@ fn count(condition: &Condition) -> usize {
 }
 
 /// Reads the conditions of a map; all must hold. `None`: one of them could not be read.
-fn read(context: Context<'_>, node: &Node) -> Option<Condition> {
+fn read(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
     let each: Vec<Option<Condition>> = node
         .entries()
         .iter()
         .filter(|entry| !is_null(entry))
-        .map(|entry| one(context, entry))
+        .map(|entry| read_entry(context, entry))
         .collect();
     let mut all = each.into_iter().collect::<Option<Vec<_>>>()?;
     Some(match all.len() {
@@ -48,16 +48,16 @@ fn read(context: Context<'_>, node: &Node) -> Option<Condition> {
     })
 }
 
-fn is_null(entry: &Entry) -> bool {
-    matches!(entry.node.value, Value::Null)
+fn is_null(entry: &YamlEntry) -> bool {
+    matches!(entry.node.value, YamlValue::Null)
 }
 
-fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
+fn read_entry(context: CompileContext<'_>, entry: &YamlEntry) -> Option<Condition> {
     let node = &entry.node;
     Some(match &*entry.key {
         "path" => Condition::Path(context.read_each(node, Pattern::parse)?),
-        "glob" => path_text(path_expressions(context, node, Expression::glob, why_no_glob)?),
-        "regex" => path_text(path_expressions(context, node, Expression::regex, why_no_regex)?),
+        "glob" => path_text(path_expressions(context, node, Expression::glob, glob_mistake)?),
+        "regex" => path_text(path_expressions(context, node, Expression::regex, regex_mistake)?),
         "method" => Condition::Method(context.read_each(node, parse_method)?),
         "header" => headers(context, node)?,
         "user" => Condition::User(text_test(context, node)?),
@@ -67,24 +67,24 @@ fn one(context: Context<'_>, entry: &Entry) -> Option<Condition> {
         "domain" => Condition::Domain(text_test(context, node)?),
         "ip" => Condition::Ip(context.read_each(node, parse_cidr)?),
         "upgrade" => Condition::Upgrade("websocket".into()),
-        "all" => Condition::All(several(context, node)?),
-        "any" => Condition::Any(several(context, node)?),
+        "all" => Condition::All(read_list(context, node)?),
+        "any" => Condition::Any(read_list(context, node)?),
         "not" => Condition::Not(Box::new(read(context, node)?)),
         _ => return None,
     })
 }
 
-fn several(context: Context<'_>, node: &Node) -> Option<Vec<Condition>> {
+fn read_list(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<Condition>> {
     let each: Vec<_> = node.items().iter().map(|item| read(context, item)).collect();
     each.into_iter().collect()
 }
 
 /// Reads globs or regular expressions on the path; `why_not` says why one fits no path.
 fn path_expressions(
-    context: Context<'_>,
-    node: &Node,
+    context: CompileContext<'_>,
+    node: &YamlNode,
     read: fn(&str) -> Result<Expression, Problem>,
-    why_not: fn(&str) -> Option<Oddity>,
+    why_not: fn(&str) -> Option<PathMistake>,
 ) -> Option<Vec<Expression>> {
     let each: Vec<_> = node
         .each()
@@ -102,31 +102,35 @@ fn path_expressions(
 }
 
 /// Why a text is not part of any path in its one spelling, and what to write.
-type Oddity = (&'static str, &'static str);
+type PathMistake = (&'static str, &'static str);
 
-const ENDS: Oddity = ("paths are compared without a `/` at their end", "leave the last `/` out");
-const TWICE: Oddity = ("paths are compared with single slashes", "write `/` in place of `//`");
-const SPACE: Oddity = ("in a path a space is `%20`", "write `%20` in place of the space");
-const BEGINS: Oddity = ("a path begins with `/`", "write a `/` before it, or `**` for anything");
-const BEGINS_REGEX: Oddity =
+const TRAILING_SLASH: PathMistake =
+    ("paths are compared without a `/` at their end", "leave the last `/` out");
+const DOUBLE_SLASH: PathMistake =
+    ("paths are compared with single slashes", "write `/` in place of `//`");
+const UNESCAPED_SPACE: PathMistake =
+    ("in a path a space is `%20`", "write `%20` in place of the space");
+const MISSING_SLASH: PathMistake =
+    ("a path begins with `/`", "write a `/` before it, or `**` for anything");
+const MISSING_SLASH_REGEX: PathMistake =
     ("a path begins with `/`, and the whole path has to fit", "write `/` or `.*` before it");
 
 /// Why a glob fits no path. What a set such as `[ab]` has is not looked at.
-fn why_no_glob(text: &str) -> Option<Oddity> {
+fn glob_mistake(text: &str) -> Option<PathMistake> {
     let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
     match text {
         _ if text.contains('[') => None,
-        _ if text.starts_with(is_word) => Some(BEGINS),
-        _ if ends => Some(ENDS),
-        _ if text.contains("//") => Some(TWICE),
-        _ if text.contains(' ') => Some(SPACE),
+        _ if text.starts_with(is_word) => Some(MISSING_SLASH),
+        _ if ends => Some(TRAILING_SLASH),
+        _ if text.contains("//") => Some(DOUBLE_SLASH),
+        _ if text.contains(' ') => Some(UNESCAPED_SPACE),
         _ => None,
     }
 }
 
 /// Why a regular expression fits no path. Only what is plain to see: where there are alternatives,
 /// sets or flags, another part may fit.
-fn why_no_regex(text: &str) -> Option<Oddity> {
+fn regex_mistake(text: &str) -> Option<PathMistake> {
     if text.contains(['|', '[']) || text.contains("(?") {
         return None;
     }
@@ -137,10 +141,10 @@ fn why_no_regex(text: &str) -> Option<Oddity> {
     let needs = |part: &str| text.match_indices(part).any(|(at, _)| is_needed(at + part.len()));
     let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
     match text {
-        _ if text.starts_with(is_word) && is_needed(1) => Some(BEGINS_REGEX),
-        _ if ends => Some(ENDS),
-        _ if needs("//") => Some(TWICE),
-        _ if needs(" ") => Some(SPACE),
+        _ if text.starts_with(is_word) && is_needed(1) => Some(MISSING_SLASH_REGEX),
+        _ if ends => Some(TRAILING_SLASH),
+        _ if needs("//") => Some(DOUBLE_SLASH),
+        _ if needs(" ") => Some(UNESCAPED_SPACE),
         _ => None,
     }
 }
@@ -150,8 +154,8 @@ fn is_word(c: char) -> bool {
 }
 
 fn expression(
-    context: Context<'_>,
-    node: &Node,
+    context: CompileContext<'_>,
+    node: &YamlNode,
     read: fn(&str) -> Result<Expression, Problem>,
 ) -> Option<Expression> {
     context.count_expression(node.span)?;
@@ -166,18 +170,24 @@ fn path_text(mut expressions: Vec<Expression>) -> Condition {
     }
 }
 
-fn headers(context: Context<'_>, node: &Node) -> Option<Condition> {
-    named(context, node, parse_header_name, |name, value| Condition::Header { name, value })
+fn headers(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
+    read_named_tests(context, node, parse_header_name, |name, value| Condition::Header {
+        name,
+        value,
+    })
 }
 
-fn entries(context: Context<'_>, node: &Node) -> Option<Condition> {
-    named(context, node, parse_entry_name, |name, value| Condition::Entry { name, value })
+fn entries(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
+    read_named_tests(context, node, parse_entry_name, |name, value| Condition::Entry {
+        name,
+        value,
+    })
 }
 
 /// Conditions by name; all must hold.
-fn named(
-    context: Context<'_>,
-    node: &Node,
+fn read_named_tests(
+    context: CompileContext<'_>,
+    node: &YamlNode,
     read: fn(&str) -> Result<Box<str>, Problem>,
     make: fn(Box<str>, TextTest) -> Condition,
 ) -> Option<Condition> {
@@ -193,9 +203,9 @@ fn named(
     Some(if all.len() == 1 { all.remove(0) } else { Condition::All(all) })
 }
 
-fn text_test(context: Context<'_>, node: &Node) -> Option<TextTest> {
-    let Value::Map(entries) = &node.value else {
-        if matches!(&node.value, Value::Plain(text) if &**text == "present") {
+fn text_test(context: CompileContext<'_>, node: &YamlNode) -> Option<TextTest> {
+    let YamlValue::Map(entries) = &node.value else {
+        if matches!(&node.value, YamlValue::Plain(text) if &**text == "present") {
             let problem = Problem::new("this holds of the text `present` only, not of any text")
                 .hint("write `{ present: true }`; or `\"present\"` in quotes if you mean the word");
             context.warn(node.span, problem);
@@ -219,28 +229,28 @@ mod tests {
     #[test]
     fn expressions_that_fit_no_path_are_told_from_those_that_may() {
         let globs = [
-            ("/api/", Some(ENDS)),
-            ("/a b/*", Some(SPACE)),
-            ("/a//b", Some(TWICE)),
-            ("api/*", Some(BEGINS)),
+            ("/api/", Some(TRAILING_SLASH)),
+            ("/a b/*", Some(UNESCAPED_SPACE)),
+            ("/a//b", Some(DOUBLE_SLASH)),
+            ("api/*", Some(MISSING_SLASH)),
             ("/", None),
             ("**/", None),
             ("/files/*.json", None),
             ("/a[ /]b", None),
         ];
         for (text, want) in globs {
-            assert_eq!(why_no_glob(text), want, "{text}");
+            assert_eq!(glob_mistake(text), want, "{text}");
         }
         let regexes = [
-            ("/api/", Some(ENDS)),
+            ("/api/", Some(TRAILING_SLASH)),
             ("^/v[0-9]+/$", None),
-            ("^/api/$", Some(ENDS)),
+            ("^/api/$", Some(TRAILING_SLASH)),
             ("/api/?", None),
-            ("/a b", Some(SPACE)),
+            ("/a b", Some(UNESCAPED_SPACE)),
             ("/a ?b", None),
-            ("/a//b", Some(TWICE)),
+            ("/a//b", Some(DOUBLE_SLASH)),
             ("/a//?b", None),
-            ("api/.*", Some(BEGINS_REGEX)),
+            ("api/.*", Some(MISSING_SLASH_REGEX)),
             ("a?/api", None),
             ("/api/|/b", None),
             ("(?i)/api/", None),
@@ -248,7 +258,7 @@ mod tests {
             ("/", None),
         ];
         for (text, want) in regexes {
-            assert_eq!(why_no_regex(text), want, "{text}");
+            assert_eq!(regex_mistake(text), want, "{text}");
         }
     }
 }

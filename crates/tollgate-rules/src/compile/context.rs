@@ -1,4 +1,4 @@
-//! `Context`: which source is read, where what is found goes, and what may still be spent.
+//! `CompileContext`: which source is read, where what is found goes, and what may still be spent.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,7 +6,7 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
 use crate::source::{NamedFile, Source};
 use crate::suggest::suggest;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
 /// How many globs and regular expressions all files may have together. One takes up to 256 KiB and a
 /// millisecond to compile, and no index finds it: each is tried for each request.
@@ -22,7 +22,7 @@ const MAX_LIMITS_BUILT: usize = 320_000;
 
 /// The stores that rules may name beside `default`.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Stores<'a> {
+pub enum StoreNames<'a> {
     /// Nobody knows which there are: any name is right, and counts as `default`.
     #[default]
     Unknown,
@@ -34,32 +34,32 @@ pub enum Stores<'a> {
 
 /// What all files of one compilation share.
 #[derive(Default)]
-pub(crate) struct Shared<'s> {
-    pub(crate) stores: Stores<'s>,
-    pub(crate) found: RefCell<Diagnostics>,
+pub(crate) struct CompileState<'s> {
+    pub(crate) stores: StoreNames<'s>,
+    pub(crate) diagnostics: RefCell<Diagnostics>,
     /// Files that the sources name. Bound: one, since `identify` is read once.
-    pub(crate) named: RefCell<Vec<NamedFile>>,
+    pub(crate) named_files: RefCell<Vec<NamedFile>>,
     expressions: Cell<usize>,
     wildcards: Cell<usize>,
     limits: Cell<usize>,
 }
 
-impl<'s> Shared<'s> {
-    pub(crate) fn of(stores: Stores<'s>) -> Shared<'s> {
-        Shared { stores, ..Shared::default() }
+impl<'s> CompileState<'s> {
+    pub(crate) fn of(stores: StoreNames<'s>) -> CompileState<'s> {
+        CompileState { stores, ..CompileState::default() }
     }
 }
 
 /// The source that is read, and what all sources share.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct CompileContext<'a> {
     pub(crate) source: &'a Source,
-    pub(crate) shared: &'a Shared<'a>,
+    pub(crate) shared: &'a CompileState<'a>,
     /// Where `shape` has reported something in this source, sorted.
     pub(crate) reported: &'a [Span],
 }
 
-impl Context<'_> {
+impl CompileContext<'_> {
     /// Reports an error, unless it is the consequence of one that was reported: what stands around
     /// a number that is out of range cannot make sense either.
     pub(crate) fn error(&self, span: Span, problem: Problem) {
@@ -74,7 +74,7 @@ impl Context<'_> {
     }
 
     pub(crate) fn push(&self, diagnostic: Diagnostic) {
-        self.shared.found.borrow_mut().push(diagnostic);
+        self.shared.diagnostics.borrow_mut().push(diagnostic);
     }
 
     /// Counts a glob or regular expression before it is compiled; `None`: there are too many.
@@ -124,7 +124,7 @@ impl Context<'_> {
         known: impl Iterator<Item = &'n str>,
         otherwise: impl FnOnce() -> String,
     ) -> String {
-        let seen = self.shared.found.borrow().len() < MAX_SHOWN;
+        let seen = self.shared.diagnostics.borrow().len() < MAX_SHOWN;
         let name = seen.then(|| suggest(given, known)).flatten();
         name.map_or_else(otherwise, |name| format!("did you mean `{name}`?"))
     }
@@ -133,7 +133,7 @@ impl Context<'_> {
     /// `shape` has reported that.
     pub(crate) fn read<T>(
         &self,
-        node: &Node,
+        node: &YamlNode,
         read: impl FnOnce(&str) -> Result<T, Problem>,
     ) -> Option<T> {
         let result = read(node.text()?);
@@ -143,7 +143,7 @@ impl Context<'_> {
     /// The same for each of one or several texts; `None` if one is refused.
     pub(crate) fn read_each<T>(
         &self,
-        node: &Node,
+        node: &YamlNode,
         read: impl Fn(&str) -> Result<T, Problem>,
     ) -> Option<Vec<T>> {
         let all: Vec<Option<T>> = node.each().iter().map(|item| self.read(item, &read)).collect();
@@ -160,8 +160,8 @@ impl Context<'_> {
 /// What `read` makes of a field that may be left out: `Some(None)` if it is. `None`: it is there and
 /// could not be read.
 pub(crate) fn optional<T>(
-    node: Option<&Node>,
-    read: impl FnOnce(&Node) -> Option<T>,
+    node: Option<&YamlNode>,
+    read: impl FnOnce(&YamlNode) -> Option<T>,
 ) -> Option<Option<T>> {
     match node {
         Some(node) => read(node).map(Some),

@@ -2,18 +2,18 @@
 
 use crate::Problem;
 use crate::matcher::parse_header_name;
-use crate::pattern::{ByEndpoint, Endpoint};
+use crate::pattern::{Endpoint, EndpointMap};
 use crate::rule::{Cost, TierLimits};
-use crate::yaml::{Entry, Node, Value};
+use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 
-use super::context::{Context, optional};
+use super::context::{CompileContext, optional};
 
 /// The most that a cost by endpoint may have: they are all looked through when rules are loaded.
 const MAX_ENDPOINTS: usize = 1_000;
 
 /// Reads a cost. `None`: it could not be read.
-pub(super) fn read(context: Context<'_>, node: &Node) -> Option<Cost> {
-    let Value::Map(_) = node.value else {
+pub(super) fn read(context: CompileContext<'_>, node: &YamlNode) -> Option<Cost> {
+    let YamlValue::Map(_) = node.value else {
         let cost = node.whole()?;
         if cost == 0 {
             let problem = Problem::new("a cost of 0 charges nothing, so the limits never refuse")
@@ -28,7 +28,7 @@ pub(super) fn read(context: Context<'_>, node: &Node) -> Option<Cost> {
     }
 }
 
-fn reserved(context: Context<'_>, node: &Node, reserve: &Entry) -> Option<Cost> {
+fn reserved(context: CompileContext<'_>, node: &YamlNode, reserve: &YamlEntry) -> Option<Cost> {
     let actual = optional(node.get("actual"), |actual| context.read(actual, response_header));
     let other = node.entries().iter().find(|entry| !matches!(&*entry.key, "reserve" | "actual"));
     if let Some(entry) = other {
@@ -40,13 +40,13 @@ fn reserved(context: Context<'_>, node: &Node, reserve: &Entry) -> Option<Cost> 
     Some(Cost::Reserve { reserve: reserve.node.whole()?, actual: actual? })
 }
 
-fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
+fn by_endpoint(context: CompileContext<'_>, node: &YamlNode) -> Option<Cost> {
     if let Some(entry) = node.entry("actual") {
         let problem = Problem::new("`actual` needs `reserve`")
             .hint("write `cost: { reserve: 2000, actual: \"{response.header.x-tokens-used}\" }`");
         context.error(entry.key_span, problem);
     }
-    let default = node.get("default").map_or(Some(1), Node::whole);
+    let default = node.get("default").map_or(Some(1), YamlNode::whole);
     let mut endpoints = Vec::new();
     for entry in node.entries() {
         if matches!(&*entry.key, "default" | "actual") {
@@ -64,14 +64,14 @@ fn by_endpoint(context: Context<'_>, node: &Node) -> Option<Cost> {
         context.error(node.span, Problem::new(problem));
         return None;
     }
-    Some(Cost::PerEndpoint { default: default?, endpoints: ByEndpoint::new(endpoints) })
+    Some(Cost::PerEndpoint { default: default?, endpoints: EndpointMap::new(endpoints) })
 }
 
 /// A request that costs more than a limit ever has never passes. Silent where a tier has room for it:
 /// that may be what the tier is for.
-pub(super) fn check_capacity(context: Context<'_>, node: &Node, limits: &TierLimits) {
+pub(super) fn check_capacity(context: CompileContext<'_>, node: &YamlNode, limits: &TierLimits) {
     let costs = match &node.value {
-        Value::Map(entries) => entries.iter().map(|entry| &entry.node).collect(),
+        YamlValue::Map(entries) => entries.iter().map(|entry| &entry.node).collect(),
         _ => vec![node],
     };
     for node in costs {
@@ -92,7 +92,7 @@ pub(super) fn check_capacity(context: Context<'_>, node: &Node, limits: &TierLim
 }
 
 /// What has no slash is not meant to be an endpoint.
-fn unknown_field(context: Context<'_>, entry: &Entry) {
+fn unknown_field(context: CompileContext<'_>, entry: &YamlEntry) {
     let fields = ["default", "reserve", "actual"];
     let hint = context.did_you_mean(&entry.key, fields.into_iter(), || {
         "it has the fields default, reserve and actual, and endpoints such as `POST /api/upload`".into()

@@ -1,14 +1,18 @@
 //! `identify`: how callers are recognised.
 
 use crate::Problem;
-use crate::identify::{AddressFrom, Identify, UserFrom};
+use crate::identify::{AddressSource, Identify, UserSource};
 use crate::matcher::{parse_cidr, parse_header_name};
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
-use super::context::Context;
-use super::tiers::Tiers;
+use super::context::CompileContext;
+use super::tiers::WrittenTiers;
 
-pub(super) fn identify(context: Context<'_>, node: &Node, tiers: &Tiers<'_>) -> Identify {
+pub(super) fn identify(
+    context: CompileContext<'_>,
+    node: &YamlNode,
+    tiers: &WrittenTiers<'_>,
+) -> Identify {
     let mut identify = Identify::default();
     if let Some(peers) = node.get("trusted_peers") {
         identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
@@ -37,26 +41,31 @@ pub(super) fn identify(context: Context<'_>, node: &Node, tiers: &Tiers<'_>) -> 
 }
 
 /// The name of the header that an object has.
-fn header(context: Context<'_>, node: Option<&Node>) -> Option<Box<str>> {
+fn header(context: CompileContext<'_>, node: Option<&YamlNode>) -> Option<Box<str>> {
     context.read(node?.get("header")?, parse_header_name)
 }
 
 /// Who the user is. `of_user` is the header with the API key.
 fn user(
-    context: Context<'_>,
-    node: &Node,
+    context: CompileContext<'_>,
+    node: &YamlNode,
     of_user: Option<Box<str>>,
-    tier: Option<&Node>,
-) -> Option<UserFrom> {
+    tier: Option<&YamlNode>,
+) -> Option<UserSource> {
     if let Some(entry) = node.entry("jwt") {
         return super::jwt::read(context, entry, tier);
     }
-    let by_header = || header(context, Some(node)).map(UserFrom::Header);
-    of_user.map(UserFrom::ApiKey).or_else(by_header)
+    let by_header = || header(context, Some(node)).map(UserSource::Header);
+    of_user.map(UserSource::ApiKey).or_else(by_header)
 }
 
 /// A tier by a claim needs a token, and nothing beside it.
-fn tier_of(context: Context<'_>, tier: &Node, user: Option<&Node>, identify: &mut Identify) {
+fn tier_of(
+    context: CompileContext<'_>,
+    tier: &YamlNode,
+    user: Option<&YamlNode>,
+    identify: &mut Identify,
+) {
     let Some(claim) = tier.entry("claim") else { return };
     if user.and_then(|user| user.get("jwt")).is_none() {
         let problem = Problem::new("`claim` needs a signed token to be found in")
@@ -70,29 +79,34 @@ fn tier_of(context: Context<'_>, tier: &Node, user: Option<&Node>, identify: &mu
     }
 }
 
-fn tier_table(context: Context<'_>, node: &Node, tiers: &Tiers<'_>, identify: &mut Identify) {
+fn tier_table(
+    context: CompileContext<'_>,
+    node: &YamlNode,
+    tiers: &WrittenTiers<'_>,
+    identify: &mut Identify,
+) {
     if let Some((default, name)) = node.get("default").and_then(|node| Some((node, node.text()?))) {
         tiers.check_name(context, default.span, name);
         identify.default_tier = Some(name.into());
     }
-    for entry in node.get("users").map(Node::entries).unwrap_or_default() {
+    for entry in node.get("users").map(YamlNode::entries).unwrap_or_default() {
         let Some(tier) = entry.node.text() else { continue };
         tiers.check_name(context, entry.node.span, tier);
         identify.tier_of_user.insert(entry.key.clone(), tier.into());
     }
 }
 
-fn ip(context: Context<'_>, node: &Node, identify: &mut Identify) {
+fn ip(context: CompileContext<'_>, node: &YamlNode, identify: &mut Identify) {
     let header = if node.text().is_some() { Some(node) } else { node.get("header") };
     if let Some(address) = header.and_then(|node| context.read(node, address)) {
         identify.address = address;
     }
-    let small = |name| node.get(name).and_then(Node::whole).and_then(|n| u8::try_from(n).ok());
+    let small = |name| node.get(name).and_then(YamlNode::whole).and_then(|n| u8::try_from(n).ok());
     identify.ipv6_prefix = small("ipv6_prefix").unwrap_or(identify.ipv6_prefix);
-    identify.nat64 = node.get("nat64").and_then(Node::boolean).unwrap_or(false);
+    identify.nat64 = node.get("nat64").and_then(YamlNode::boolean).unwrap_or(false);
     identify.trusted_hops = small("trusted_hops");
     if let Some(hops) = node.entry("trusted_hops")
-        && matches!(identify.address, AddressFrom::Peer | AddressFrom::Header(_))
+        && matches!(identify.address, AddressSource::Peer | AddressSource::Header(_))
     {
         let problem = Problem::new("`trusted_hops` counts entries of a list, and there is none")
             .hint("write `header: x-forwarded-for` or `header: forwarded`");
@@ -100,12 +114,12 @@ fn ip(context: Context<'_>, node: &Node, identify: &mut Identify) {
     }
 }
 
-fn address(text: &str) -> Result<AddressFrom, Problem> {
+fn address(text: &str) -> Result<AddressSource, Problem> {
     let name = parse_header_name(text)?;
     Ok(match &*name {
-        "none" => AddressFrom::Peer,
-        "forwarded" => AddressFrom::Forwarded,
-        "x-forwarded-for" => AddressFrom::XForwardedFor,
-        _ => AddressFrom::Header(name),
+        "none" => AddressSource::Peer,
+        "forwarded" => AddressSource::Forwarded,
+        "x-forwarded-for" => AddressSource::XForwardedFor,
+        _ => AddressSource::Header(name),
     })
 }

@@ -7,33 +7,33 @@ use tollgate::{Algorithm, Limit, OnFailure, Terms};
 use crate::Problem;
 use crate::descriptors::{ACT, Unit};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::import::name::{Step, name};
-use crate::import::tree::{DEPTH_MAX, Tree, Written, counts_value};
+use crate::import::name::{DescriptorStep, rule_name};
+use crate::import::tree::{DEPTH_MAX, DescriptorTree, WrittenNode, counts_value};
 use crate::import::wildcard::Wildcard;
-use crate::import::{Allows, Domain, Imported};
+use crate::import::{ImportDetails, ImportedAllowance, ImportedDomain};
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::rule::{Mode, Rule, TierLimits};
 use crate::rule_set::stated_rule;
 use crate::suggest::suggest;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
-use super::context::Context;
+use super::context::CompileContext;
 use super::rule::{flag, on_failure};
 
 /// A rule of an imported file, and where it stands.
 pub(super) struct ImportedRule<'a> {
-    pub(super) context: Context<'a>,
+    pub(super) context: CompileContext<'a>,
     pub(super) span: Span,
     pub(super) rule: Rule,
 }
 
 /// Reads a file: its domain, whose tree leads to the rules that are added. `None`: reported.
 pub(super) fn read<'a>(
-    context: Context<'a>,
-    root: &Node,
+    context: CompileContext<'a>,
+    root: &YamlNode,
     (rules, first): (&mut Vec<ImportedRule<'a>>, usize),
-) -> Option<(Domain, Span)> {
+) -> Option<(ImportedDomain, Span)> {
     let domain = root.get("domain").and_then(|node| Some((node.text()?, node.span)));
     let (domain, span) = domain.or_else(|| {
         // Without the field `shape` has said so.
@@ -46,10 +46,11 @@ pub(super) fn read<'a>(
         context.error(span, problem);
         return None;
     }
-    let algorithm = root.get("algorithm").and_then(Node::text).and_then(|name| name.parse().ok());
+    let algorithm =
+        root.get("algorithm").and_then(YamlNode::text).and_then(|name| name.parse().ok());
     let algorithm = algorithm.unwrap_or(Algorithm::FixedWindow);
-    let count_denied = root.get("count_denied").and_then(Node::boolean);
-    let mut reader = Reader {
+    let count_denied = root.get("count_denied").and_then(YamlNode::boolean);
+    let mut reader = ImportReader {
         context,
         domain,
         algorithm,
@@ -57,51 +58,51 @@ pub(super) fn read<'a>(
         // for good: that has to be asked for.
         count_denied: count_denied.unwrap_or(algorithm == Algorithm::FixedWindow),
         on_failure: on_failure(root),
-        first,
+        first_rule: first,
         rules,
-        tree: Tree::new(),
+        tree: DescriptorTree::new(),
         replaced: Vec::new(),
     };
     let from = reader.rules.len();
-    reader.level(root, Tree::ROOT, &mut Path::default());
+    reader.level(root, DescriptorTree::ROOT, &mut DescriptorPath::default());
     reader.check_replaced(from);
-    if reader.rules.len() == from && !context.shared.found.borrow().has_errors() {
+    if reader.rules.len() == from && !context.shared.diagnostics.borrow().has_errors() {
         let problem = Problem::new(format!("the domain `{domain}` has no limits"))
             .hint("write `rate_limit` in at least one of its descriptors");
         context.warn(span, problem);
     }
     let stated =
         Rule { count_denied: reader.count_denied, terms: reader.terms(), ..stated_rule("stated") };
-    Some((Domain { name: domain.into(), tree: reader.tree, stated, algorithm }, span))
+    Some((ImportedDomain { name: domain.into(), tree: reader.tree, stated, algorithm }, span))
 }
 
-struct Reader<'r, 'a> {
-    context: Context<'a>,
+struct ImportReader<'r, 'a> {
+    context: CompileContext<'a>,
     domain: &'r str,
     algorithm: Algorithm,
     count_denied: bool,
     on_failure: OnFailure,
     /// The number that the first rule of all imported files will have.
-    first: usize,
+    first_rule: usize,
     rules: &'r mut Vec<ImportedRule<'a>>,
-    tree: Tree,
+    tree: DescriptorTree,
     /// Names that do not count somewhere, and where they stand.
     replaced: Vec<(Box<str>, Span)>,
 }
 
 /// Where in the tree a descriptor stands.
 #[derive(Default)]
-struct Path<'n> {
-    steps: Vec<Step<'n>>,
+struct DescriptorPath<'n> {
+    steps: Vec<DescriptorStep<'n>>,
     /// The keys whose values are counted.
     counted: Vec<&'n str>,
 }
 
-impl Reader<'_, '_> {
+impl ImportReader<'_, '_> {
     /// Reads the descriptors below a node.
-    fn level<'n>(&mut self, node: &'n Node, above: u32, path: &mut Path<'n>) {
-        let mut seen: HashMap<Step<'n>, Span> = HashMap::new();
-        for item in node.get("descriptors").map(Node::items).unwrap_or_default() {
+    fn level<'n>(&mut self, node: &'n YamlNode, above: u32, path: &mut DescriptorPath<'n>) {
+        let mut seen: HashMap<DescriptorStep<'n>, Span> = HashMap::new();
+        for item in node.get("descriptors").map(YamlNode::items).unwrap_or_default() {
             let Some((step, span)) = self.step(item) else { continue };
             if let Some(first) = seen.insert(step, span) {
                 self.report_twice(step, span, first);
@@ -117,7 +118,7 @@ impl Reader<'_, '_> {
     }
 
     /// The entry that a descriptor is about, and where its key stands.
-    fn step<'n>(&self, item: &'n Node) -> Option<(Step<'n>, Span)> {
+    fn step<'n>(&self, item: &'n YamlNode) -> Option<(DescriptorStep<'n>, Span)> {
         let entry = item.entry("key")?;
         let key = entry.node.text().unwrap_or_default();
         if key.is_empty() {
@@ -130,11 +131,11 @@ impl Reader<'_, '_> {
             let hint = "it is an instruction of whoever asks, and no entry: leave it out";
             self.context.warn(entry.node.span, Problem::new(problem).hint(hint));
         }
-        let value = item.get("value").and_then(Node::text).filter(|value| !value.is_empty());
+        let value = item.get("value").and_then(YamlNode::text).filter(|value| !value.is_empty());
         Some(((key, value), entry.node.span))
     }
 
-    fn report_twice(&self, (key, value): Step<'_>, span: Span, first: Span) {
+    fn report_twice(&self, (key, value): DescriptorStep<'_>, span: Span, first: Span) {
         let what = match value {
             Some(value) => format!("the key `{key}` and the value {value:?}"),
             None => format!("the key `{key}` and no value"),
@@ -148,10 +149,10 @@ impl Reader<'_, '_> {
 
     fn descriptor<'n>(
         &mut self,
-        item: &'n Node,
-        (step, span): (Step<'n>, Span),
+        item: &'n YamlNode,
+        (step, span): (DescriptorStep<'n>, Span),
         above: u32,
-        path: &mut Path<'n>,
+        path: &mut DescriptorPath<'n>,
     ) {
         let (key, value) = step;
         let is_wildcard = value.is_some_and(|value| Wildcard::parse(value).is_some());
@@ -171,7 +172,7 @@ impl Reader<'_, '_> {
             path.counted.push(key);
         }
         let rule = self.limited(item, span, path);
-        let node = self.tree.add(above, Written { key, value, shared, rule });
+        let node = self.tree.add(above, WrittenNode { key, value, shared, rule });
         self.level(item, node, path);
         path.steps.pop();
         if counts_value {
@@ -180,7 +181,7 @@ impl Reader<'_, '_> {
     }
 
     /// The number of the rule that the limit of a descriptor becomes.
-    fn limited(&mut self, item: &Node, span: Span, path: &Path<'_>) -> Option<u32> {
+    fn limited(&mut self, item: &YamlNode, span: Span, path: &DescriptorPath<'_>) -> Option<u32> {
         let Some(limit) = item.get("rate_limit") else {
             for field in ["shadow_mode", "quota_mode"] {
                 if let Some(entry) = item.entry(field).filter(|_| flag(item, field)) {
@@ -191,9 +192,9 @@ impl Reader<'_, '_> {
             }
             return None;
         };
-        let rule_name = name(self.domain, &path.steps);
+        let rule_name = rule_name(self.domain, &path.steps);
         let (allows, limits) = self.allows(limit, &rule_name)?;
-        let imported = Imported {
+        let imported = ImportDetails {
             domain: self.domain.into(),
             name: own_name(limit).map(Into::into),
             allows,
@@ -208,7 +209,7 @@ impl Reader<'_, '_> {
             imported: Some(Box::new(imported)),
             ..Rule::new(&rule_name, template, TierLimits::untiered(limits))
         };
-        let number = self.first + self.rules.len();
+        let number = self.first_rule + self.rules.len();
         self.rules.push(ImportedRule { context: self.context, span, rule });
         Some(number as u32)
     }
@@ -218,16 +219,16 @@ impl Reader<'_, '_> {
     }
 
     /// How much a `rate_limit` allows. `None`: reported.
-    fn allows(&self, limit: &Node, rule: &str) -> Option<(Allows, Vec<RuleLimit>)> {
+    fn allows(&self, limit: &YamlNode, rule: &str) -> Option<(ImportedAllowance, Vec<RuleLimit>)> {
         if flag(limit, "unlimited") {
             // The reference server, too, minds only what is a unit.
-            let is_unit = |node: &&Node| node.text().and_then(Unit::parse).is_some();
+            let is_unit = |node: &&YamlNode| node.text().and_then(Unit::parse).is_some();
             if let Some(node) = limit.get("unit").filter(is_unit) {
                 let problem =
                     Problem::new("`unlimited` has no `unit`").hint("leave one of them out");
                 self.context.error(node.span, problem);
             }
-            return Some((Allows::Everything, Vec::new()));
+            return Some((ImportedAllowance::Everything, Vec::new()));
         }
         let Some(unit) = limit.get("unit").map(|node| self.context.read(node, unit)) else {
             let problem = Problem::new("a `rate_limit` needs the field `unit`");
@@ -245,19 +246,19 @@ impl Reader<'_, '_> {
             }
         };
         if units == 0 {
-            return Some((Allows::Nothing(unit?), Vec::new()));
+            return Some((ImportedAllowance::Nothing(unit?), Vec::new()));
         }
         self.context.count_limit(limit.span)?;
         let built = Limit::per(units, unit?.period()).algorithm(self.algorithm).name(rule).build();
         let built = built.map_err(|error| self.context.error(limit.span, error.into())).ok()?;
-        Some((Allows::Limited, vec![RuleLimit::new(built).called(own_name(limit))]))
+        Some((ImportedAllowance::Limited, vec![RuleLimit::new(built).called(own_name(limit))]))
     }
 
     /// The names that do not count where this limit does.
-    fn replaces(&mut self, limit: &Node) -> Vec<Box<str>> {
+    fn replaces(&mut self, limit: &YamlNode) -> Vec<Box<str>> {
         let own = own_name(limit);
         let mut names = Vec::new();
-        for node in limit.get("replaces").map(Node::items).unwrap_or_default() {
+        for node in limit.get("replaces").map(YamlNode::items).unwrap_or_default() {
             let Some(name) = node.get("name") else { continue };
             match name.text() {
                 Some("") | None => {
@@ -298,8 +299,8 @@ impl Reader<'_, '_> {
 }
 
 /// The name that a file gives a limit.
-fn own_name(limit: &Node) -> Option<&str> {
-    limit.get("name").and_then(Node::text).filter(|name| !name.is_empty())
+fn own_name(limit: &YamlNode) -> Option<&str> {
+    limit.get("name").and_then(YamlNode::text).filter(|name| !name.is_empty())
 }
 
 fn unit(text: &str) -> Result<Unit, Problem> {

@@ -1,14 +1,18 @@
 //! `identify.user.jwt`: what to look for in signed tokens, and the file with the keys.
 
 use crate::Problem;
-use crate::identify::UserFrom;
-use crate::yaml::{Entry, Node};
+use crate::identify::UserSource;
+use crate::yaml::{YamlEntry, YamlNode};
 
-use super::context::Context;
+use super::context::CompileContext;
 
 /// This build has no cryptography, and says so.
 #[cfg(not(feature = "jwt"))]
-pub(super) fn read(context: Context<'_>, entry: &Entry, _: Option<&Node>) -> Option<UserFrom> {
+pub(super) fn read(
+    context: CompileContext<'_>,
+    entry: &YamlEntry,
+    _: Option<&YamlNode>,
+) -> Option<UserSource> {
     let problem = Problem::new("this build of Tollgate cannot verify signed tokens")
         .hint("build tollgate-rules with its feature `jwt`, as the server is");
     context.error(entry.key_span, problem);
@@ -25,25 +29,25 @@ mod with_keys {
     use std::sync::Arc;
 
     use super::*;
-    use crate::identify::jwt::{Jwt, JwtSettings};
+    use crate::identify::jwt::{JwtSettings, JwtVerifier};
     use crate::matcher::parse_header_name;
-    use crate::source::{NamedFile, Unread};
+    use crate::source::{NamedFile, ReadFailure};
 
     /// Reads settings and keys. The tier may be a claim of the same token.
     pub(in super::super) fn read(
-        context: Context<'_>,
-        entry: &Entry,
-        tier: Option<&Node>,
-    ) -> Option<UserFrom> {
+        context: CompileContext<'_>,
+        entry: &YamlEntry,
+        tier: Option<&YamlNode>,
+    ) -> Option<UserSource> {
         let node = &entry.node;
         let header = match node.get("header") {
             Some(header) => context.read(header, parse_header_name)?,
             None => "authorization".into(),
         };
         let file = node.get("keys_file")?;
-        let text = |node: &Node| node.text().map(Box::from);
+        let text = |node: &YamlNode| node.text().map(Box::from);
         let texts = |name: &str| -> Vec<Box<str>> {
-            let each = node.get(name).map(Node::each).unwrap_or_default();
+            let each = node.get(name).map(YamlNode::each).unwrap_or_default();
             each.iter().filter_map(text).collect()
         };
         let settings = JwtSettings {
@@ -53,14 +57,14 @@ mod with_keys {
             algorithms: texts("algorithms"),
             issuers: texts("issuer"),
             audiences: texts("audience"),
-            requires_exp: node.get("require_exp").and_then(Node::boolean).unwrap_or(true),
+            requires_exp: node.get("require_exp").and_then(YamlNode::boolean).unwrap_or(true),
             keys_file: context.source.folder().join(file.text()?),
         };
         let (named, keys) = NamedFile::read(&settings.keys_file);
-        context.shared.named.borrow_mut().push(named);
+        context.shared.named_files.borrow_mut().push(named);
         let keys = keys.map_err(|unread| cannot_read(&unread, context.source.folder()));
-        match keys.and_then(|keys| Jwt::new(settings, &keys)) {
-            Ok(jwt) => Some(UserFrom::Jwt(Arc::new(jwt))),
+        match keys.and_then(|keys| JwtVerifier::new(settings, &keys)) {
+            Ok(jwt) => Some(UserSource::Jwt(Arc::new(jwt))),
             Err(problem) => {
                 context.error(file.span, problem);
                 None
@@ -69,14 +73,14 @@ mod with_keys {
     }
 
     /// What is said about a keys file never shows what is in it.
-    fn cannot_read(unread: &Unread, folder: &Path) -> Problem {
+    fn cannot_read(unread: &ReadFailure, folder: &Path) -> Problem {
         let what_to_name = "name a file with a JSON Web Key Set or public keys in PEM";
         let error = match unread {
-            Unread::Failed(error) => error,
-            Unread::NotRegular => {
+            ReadFailure::Failed(error) => error,
+            ReadFailure::NotRegular => {
                 return Problem::new("the keys file is not a regular file").hint(what_to_name);
             }
-            Unread::TooLarge => {
+            ReadFailure::TooLarge => {
                 let most = NamedFile::BYTES_MAX >> 10;
                 return Problem::new(format!("the keys file is larger than {most} KiB"))
                     .hint(what_to_name);

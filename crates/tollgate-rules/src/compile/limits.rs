@@ -9,33 +9,33 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::limit_spec::{AlignSpec, LimitSpec, RuleLimit};
 use crate::rule::TierLimits;
 use crate::tier::Multiplier;
-use crate::yaml::{Node, Value};
+use crate::yaml::{YamlNode, YamlValue};
 
-use super::context::{Context, optional};
+use super::context::{CompileContext, optional};
 use super::quantities;
-use super::tiers::{Tier, Tiers};
+use super::tiers::{WrittenTier, WrittenTiers};
 
 /// Whose limits are read.
 #[derive(Clone, Copy)]
-pub(super) struct Owner<'a> {
+pub(super) struct LimitOwner<'a> {
     pub(super) rule: &'a str,
     pub(super) on_change: OnChange,
     pub(super) tiered: bool,
 }
 
 /// One limit as it is written, and where.
-pub(crate) struct Spec {
+pub(crate) struct WrittenLimit {
     pub(crate) spec: LimitSpec,
     pub(crate) span: Span,
 }
 
 /// The limits of a rule for all tiers. `None`: reported.
-pub(super) fn of_rule(
-    context: Context<'_>,
-    specs: &[Spec],
+pub(super) fn read_rule_limits(
+    context: CompileContext<'_>,
+    specs: &[WrittenLimit],
     blame: impl Fn(&Problem, usize) -> Span,
-    owner: Owner<'_>,
-    tiers: &Tiers<'_>,
+    owner: LimitOwner<'_>,
+    tiers: &WrittenTiers<'_>,
 ) -> Option<TierLimits> {
     let plain = build_all(context, specs, &blame, owner, Multiplier::ONE)?;
     check_shared(context, specs, &plain);
@@ -45,8 +45,10 @@ pub(super) fn of_rule(
     }
     let lists = tiers.iter().enumerate().map(|(index, tier)| {
         match owns.iter().find(|(tier, _)| *tier == index) {
-            Some((_, node)) => read(tiers.context()?, node, owner, Replaced(&plain)).map(Some),
-            None => of_tier(context, specs, &plain, owner, tier),
+            Some((_, node)) => {
+                read_replacement(tiers.context()?, node, owner, ReplacedLimits(&plain)).map(Some)
+            }
+            None => multiplied_limits(context, specs, &plain, owner, tier),
         }
     });
     // Read all before giving up, so that all are reported.
@@ -55,12 +57,12 @@ pub(super) fn of_rule(
 }
 
 /// The multiplied limits of a rule for a tier; `None` inside if nothing is multiplied.
-fn of_tier(
-    context: Context<'_>,
-    specs: &[Spec],
+fn multiplied_limits(
+    context: CompileContext<'_>,
+    specs: &[WrittenLimit],
     plain: &[RuleLimit],
-    owner: Owner<'_>,
-    tier: &Tier,
+    owner: LimitOwner<'_>,
+    tier: &WrittenTier,
 ) -> Option<Option<Vec<RuleLimit>>> {
     let Some(multiplier) = tier.multiplier.filter(|_| owner.tiered) else { return Some(None) };
     let built = specs.iter().zip(plain).map(|(one, plain)| {
@@ -80,14 +82,14 @@ fn of_tier(
 
 /// A rule's limits that others stand in for.
 #[derive(Clone, Copy)]
-pub(super) struct Replaced<'a>(pub(super) &'a [RuleLimit]);
+pub(super) struct ReplacedLimits<'a>(pub(super) &'a [RuleLimit]);
 
 /// Limits that stand in for those of a rule: of a tier, of an override.
-pub(super) fn read(
-    context: Context<'_>,
-    node: &Node,
-    owner: Owner<'_>,
-    replaced: Replaced<'_>,
+pub(super) fn read_replacement(
+    context: CompileContext<'_>,
+    node: &YamlNode,
+    owner: LimitOwner<'_>,
+    replaced: ReplacedLimits<'_>,
 ) -> Option<Vec<RuleLimit>> {
     let mut specs = specs(context, node)?;
     replaced.complete(node.each(), &mut specs);
@@ -97,10 +99,10 @@ pub(super) fn read(
     Some(built)
 }
 
-impl Replaced<'_> {
+impl ReplacedLimits<'_> {
     /// Gives limits that do not say how they count the way of the rule's limit of the same period:
     /// the same count goes on then, and nobody has a second quota when an override ends.
-    fn complete(self, nodes: &[Node], specs: &mut [Spec]) {
+    fn complete(self, nodes: &[YamlNode], specs: &mut [WrittenLimit]) {
         let algorithm_of = |index: usize| self.0[index].limit.algorithm();
         let mut free: Vec<usize> = (0..self.0.len()).collect();
         let mut take = |wanted: &dyn Fn(usize) -> bool| {
@@ -140,7 +142,7 @@ impl Replaced<'_> {
 }
 
 /// Gives a limit what `from` has and `node` does not say.
-fn inherit(from: &Limit, node: &Node, spec: &mut LimitSpec) {
+fn inherit(from: &Limit, node: &YamlNode, spec: &mut LimitSpec) {
     let is_given = |field: &str| node.get(field).is_some();
     // A month says by itself who counts.
     if !is_monthly(&spec.rate) {
@@ -173,7 +175,7 @@ fn inherit(from: &Limit, node: &Node, spec: &mut LimitSpec) {
 }
 
 /// What is written under `limits`. `None`: something was reported.
-pub(super) fn specs(context: Context<'_>, node: &Node) -> Option<Vec<Spec>> {
+pub(super) fn specs(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<WrittenLimit>> {
     let nodes = node.each();
     if nodes.is_empty() {
         let problem = Problem::new("the list of limits is empty")
@@ -189,20 +191,20 @@ pub(super) fn specs(context: Context<'_>, node: &Node) -> Option<Vec<Spec>> {
         context.error(nodes[MAX_LIMITS].span, Problem::new(problem).hint("remove some"));
         return None;
     }
-    let specs: Vec<Option<Spec>> = nodes
+    let specs: Vec<Option<WrittenLimit>> = nodes
         .iter()
-        .map(|node| Some(Spec { spec: spec(context, node)?, span: node.span }))
+        .map(|node| Some(WrittenLimit { spec: spec(context, node)?, span: node.span }))
         .collect();
     specs.into_iter().collect()
 }
 
-fn spec(context: Context<'_>, node: &Node) -> Option<LimitSpec> {
+fn spec(context: CompileContext<'_>, node: &YamlNode) -> Option<LimitSpec> {
     if let Some(rate) = node.text() {
         return Some(LimitSpec { rate: rate.into(), ..LimitSpec::default() });
     }
-    let flag = |name| node.get(name).map_or(Some(false), Node::boolean);
-    let number = |name| optional(node.get(name), Node::whole);
-    let text = |name| node.get(name).and_then(Node::text);
+    let flag = |name| node.get(name).map_or(Some(false), YamlNode::boolean);
+    let number = |name| optional(node.get(name), YamlNode::whole);
+    let text = |name| node.get(name).and_then(YamlNode::text);
     let align = node.get("align").map_or(Some(AlignSpec::Epoch), |node| context.read(node, align));
     Some(LimitSpec {
         rate: text("rate")?.into(),
@@ -230,10 +232,10 @@ fn align(text: &str) -> Result<AlignSpec, Problem> {
 }
 
 fn build_all(
-    context: Context<'_>,
-    specs: &[Spec],
+    context: CompileContext<'_>,
+    specs: &[WrittenLimit],
     blame: &dyn Fn(&Problem, usize) -> Span,
-    owner: Owner<'_>,
+    owner: LimitOwner<'_>,
     multiplier: Multiplier,
 ) -> Option<Vec<RuleLimit>> {
     let built = specs.iter().enumerate().map(|(index, one)| {
@@ -246,7 +248,7 @@ fn build_all(
 }
 
 /// The field of a limit that a problem is about: the parser of limits does not know places.
-pub(super) fn blame(problem: &Problem, node: &Node) -> Span {
+pub(super) fn blame(problem: &Problem, node: &YamlNode) -> Span {
     // What a message says, and the field it is about.
     const WORDS: [(&str, &str); 9] = [
         ("time_zone", "time_zone"),
@@ -259,7 +261,7 @@ pub(super) fn blame(problem: &Problem, node: &Node) -> Span {
         ("anchor", "align"),
         ("which only fixed_window can", "algorithm"),
     ];
-    let Value::Map(_) = node.value else { return node.span };
+    let YamlValue::Map(_) = node.value else { return node.span };
     let Some(rate) = node.get("rate") else { return node.span };
     let text = rate.text().unwrap_or_default();
     let readable = match is_monthly(text) {
@@ -272,7 +274,7 @@ pub(super) fn blame(problem: &Problem, node: &Node) -> Span {
 }
 
 /// Two limits of the same algorithm and period have one count, which both would charge.
-fn check_shared(context: Context<'_>, specs: &[Spec], built: &[RuleLimit]) {
+fn check_shared(context: CompileContext<'_>, specs: &[WrittenLimit], built: &[RuleLimit]) {
     for (index, one) in built.iter().enumerate() {
         let twin = built[..index].iter().position(|other| other.limit.id() == one.limit.id());
         let Some(first) = twin else { continue };

@@ -9,11 +9,11 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::identify::Identify;
 use crate::rule::Rule;
 use crate::rule_set::Override;
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
-use super::context::{Context, optional};
-use super::limits::{self, Owner, Replaced};
-use super::{Names, quantities};
+use super::context::{CompileContext, optional};
+use super::limits::{self, LimitOwner, ReplacedLimits};
+use super::{RuleNames, quantities};
 
 /// The most overrides of all files together: each takes about 500 bytes, and they are read again with
 /// every reload.
@@ -21,30 +21,34 @@ const MAX_OVERRIDES: usize = 20_000;
 
 /// An override and where it was written.
 pub(super) struct WrittenOverride<'a> {
-    context: Context<'a>,
+    context: CompileContext<'a>,
     span: Span,
-    pub(super) one: Override,
+    pub(super) replacement: Override,
 }
 
 /// What overrides are read against.
-pub(super) struct Known<'w> {
+pub(super) struct OverrideContext<'w> {
     pub(super) rules: HashMap<&'w str, &'w Rule>,
-    pub(super) names: &'w Names,
+    pub(super) names: &'w RuleNames,
     pub(super) identify: &'w Identify,
     pub(super) now: Option<Micros>,
 }
 
 /// Reads all overrides of a file.
 pub(super) fn read<'a>(
-    context: Context<'a>,
-    root: &Node,
-    known: &Known<'_>,
+    context: CompileContext<'a>,
+    root: &YamlNode,
+    known: &OverrideContext<'_>,
 ) -> Vec<WrittenOverride<'a>> {
-    let nodes = root.get("overrides").map(Node::items).unwrap_or_default();
-    nodes.iter().filter_map(|node| one(context, node, known)).collect()
+    let nodes = root.get("overrides").map(YamlNode::items).unwrap_or_default();
+    nodes.iter().filter_map(|node| read_one(context, node, known)).collect()
 }
 
-fn one<'a>(context: Context<'a>, node: &Node, known: &Known<'_>) -> Option<WrittenOverride<'a>> {
+fn read_one<'a>(
+    context: CompileContext<'a>,
+    node: &YamlNode,
+    known: &OverrideContext<'_>,
+) -> Option<WrittenOverride<'a>> {
     let until = optional(node.get("until"), |node| until(context, node, known.now));
     let rule_node = node.get("rule")?;
     let rule = rule_node.text()?;
@@ -59,17 +63,18 @@ fn one<'a>(context: Context<'a>, node: &Node, known: &Known<'_>) -> Option<Writt
     }
     let plain = found.map(|rule| rule.limits.plain()).unwrap_or_default();
     let on_change = plain.first().map(|limit| limit.limit.on_change()).unwrap_or_default();
-    let owner = Owner { rule, on_change, tiered: false };
-    let limits =
-        node.get("limits").and_then(|limits| limits::read(context, limits, owner, Replaced(plain)));
+    let owner = LimitOwner { rule, on_change, tiered: false };
+    let limits = node
+        .get("limits")
+        .and_then(|limits| limits::read_replacement(context, limits, owner, ReplacedLimits(plain)));
     let key_node = node.get("key")?;
     let template = &found?.key;
     let key = context.read(key_node, |text| template.parse_key(text, known.identify));
     let one = Override { rule: rule.into(), key: key?, limits: limits?, until: until? };
-    Some(WrittenOverride { context, span: key_node.span, one })
+    Some(WrittenOverride { context, span: key_node.span, replacement: one })
 }
 
-fn until(context: Context<'_>, node: &Node, now: Option<Micros>) -> Option<Micros> {
+fn until(context: CompileContext<'_>, node: &YamlNode, now: Option<Micros>) -> Option<Micros> {
     let until = context.read(node, quantities::instant)?;
     if now.is_some_and(|now| until <= now) {
         let problem = Problem::new("this override has ended").hint("remove it");
@@ -88,14 +93,14 @@ pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
 }
 
 /// Of two overrides for one caller only the last would count.
-pub(super) fn check_twice(overrides: &[WrittenOverride<'_>]) {
+pub(super) fn check_duplicates(overrides: &[WrittenOverride<'_>]) {
     let mut seen = HashMap::new();
     for written in overrides {
-        let caller = (&written.one.rule, &written.one.key);
+        let caller = (&written.replacement.rule, &written.replacement.key);
         let Some(first) = seen.insert(caller, written) else { continue };
         let problem = Problem::new(format!(
             "there are two overrides of the rule `{}` for this caller",
-            written.one.rule
+            written.replacement.rule
         ))
         .hint("keep one of them");
         let diagnostic = Diagnostic::error(written.context.source, written.span, problem);

@@ -7,19 +7,19 @@ use crate::Problem;
 use crate::diagnostic::Span;
 use crate::key_template::KeyTemplate;
 use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, TierLimits};
-use crate::yaml::Node;
+use crate::yaml::YamlNode;
 
-use super::context::{Context, Stores, optional};
-use super::limits::{self, Owner, Spec};
-use super::tiers::Tiers;
-use super::{Written, condition, cost, quantities};
+use super::context::{CompileContext, StoreNames, optional};
+use super::limits::{self, LimitOwner, WrittenLimit};
+use super::tiers::WrittenTiers;
+use super::{WrittenRule, condition, cost, quantities};
 
 /// Reads a rule. `None`: something in it was reported.
 pub(super) fn read<'a>(
-    context: Context<'a>,
-    node: &Node,
-    tiers: &Tiers<'_>,
-) -> Option<Written<'a>> {
+    context: CompileContext<'a>,
+    node: &YamlNode,
+    tiers: &WrittenTiers<'_>,
+) -> Option<WrittenRule<'a>> {
     // Everything is read before anything is given up, so that every error is reported.
     let (name_node, key_node) = (node.get("name"), node.get("key"));
     let name = name_node.and_then(|name| context.read(name, check_name));
@@ -32,10 +32,10 @@ pub(super) fn read<'a>(
     let limits = limits_of(context, node, rule_name, tiers);
     let consistency = consistency(context, node);
     let store = store(context, node);
-    check_elsewhere(context, node);
+    check_gateway_fields(context, node);
     let (name, (specs, limits)) = (name?, limits?);
     let rule = Rule {
-        when: when?,
+        condition: when?,
         fallback: flag(node, "fallback"),
         key: key?,
         limits,
@@ -50,18 +50,18 @@ pub(super) fn read<'a>(
         imported: None,
         name: name.into(),
     };
-    check_together(context, node, &rule);
+    check_combinations(context, node, &rule);
     let (name_span, key_span) = (name_node?.span, key_node?.span);
-    Some(Written { context, name_span, key_span, specs, rule })
+    Some(WrittenRule { context, name_span, key_span, specs, rule })
 }
 
 /// The limits of a rule as they are written, and what they become.
 fn limits_of(
-    context: Context<'_>,
-    node: &Node,
+    context: CompileContext<'_>,
+    node: &YamlNode,
     rule: &str,
-    tiers: &Tiers<'_>,
-) -> Option<(Vec<Spec>, TierLimits)> {
+    tiers: &WrittenTiers<'_>,
+) -> Option<(Vec<WrittenLimit>, TierLimits)> {
     let tiered = node.entry("tiered").filter(|_| flag(node, "tiered"));
     if tiers.is_empty()
         && let Some(entry) = tiered
@@ -70,16 +70,16 @@ fn limits_of(
             .hint("write `tiers: { free: 1, pro: 10 }`, or leave it out");
         context.warn(entry.key_span, problem);
     }
-    let owner = Owner { rule, on_change: on_change(node), tiered: tiered.is_some() };
+    let owner = LimitOwner { rule, on_change: on_change(node), tiered: tiered.is_some() };
     let limits = node.get("limits")?;
     let specs = limits::specs(context, limits)?;
     let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
-    let built = limits::of_rule(context, &specs, blame, owner, tiers)?;
+    let built = limits::read_rule_limits(context, &specs, blame, owner, tiers)?;
     Some((specs, built))
 }
 
 /// Values that are possible by themselves and cannot be meant together.
-fn check_together(context: Context<'_>, node: &Node, rule: &Rule) {
+fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule) {
     if rule.mode == Mode::Off {
         return;
     }
@@ -115,12 +115,12 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-pub(super) fn flag(node: &Node, field: &str) -> bool {
-    node.get(field).and_then(Node::boolean).unwrap_or(false)
+pub(super) fn flag(node: &YamlNode, field: &str) -> bool {
+    node.get(field).and_then(YamlNode::boolean).unwrap_or(false)
 }
 
-fn on_change(node: &Node) -> OnChange {
-    match node.get("on_change").and_then(Node::text) {
+fn on_change(node: &YamlNode) -> OnChange {
+    match node.get("on_change").and_then(YamlNode::text) {
         Some("reset") => OnChange::Reset,
         Some("scale") => OnChange::Scale,
         _ => OnChange::Keep,
@@ -128,17 +128,17 @@ fn on_change(node: &Node) -> OnChange {
 }
 
 /// The name of another store than the one of all rules, and where it stands.
-fn named_store(node: &Node) -> Option<(&str, Span)> {
+fn named_store(node: &YamlNode) -> Option<(&str, Span)> {
     let node = node.get("store")?;
     Some((node.text().filter(|name| *name != "default")?, node.span))
 }
 
 /// The number of the store. `None`: there is no such store, which was reported.
-fn store(context: Context<'_>, node: &Node) -> Option<u8> {
+fn store(context: CompileContext<'_>, node: &YamlNode) -> Option<u8> {
     let Some((name, span)) = named_store(node) else { return Some(0) };
     let names = match context.shared.stores {
-        Stores::Unknown => return Some(0),
-        Stores::None => {
+        StoreNames::Unknown => return Some(0),
+        StoreNames::None => {
             let problem = Problem::new(format!(
                 "the store {name:?} is not used: --store is memory, so this process counts"
             ));
@@ -147,7 +147,7 @@ fn store(context: Context<'_>, node: &Node) -> Option<u8> {
             context.warn(span, problem.hint(hint));
             return Some(0);
         }
-        Stores::Named(names) => names,
+        StoreNames::Named(names) => names,
     };
     if let Some(number) = names.iter().position(|one| **one == *name) {
         return u8::try_from(number + 1).ok();
@@ -161,8 +161,8 @@ fn store(context: Context<'_>, node: &Node) -> Option<u8> {
     None
 }
 
-pub(super) fn on_failure(node: &Node) -> OnFailure {
-    match node.get("on_store_failure").and_then(Node::text) {
+pub(super) fn on_failure(node: &YamlNode) -> OnFailure {
+    match node.get("on_store_failure").and_then(YamlNode::text) {
         Some("open") => OnFailure::Open,
         Some("closed") => OnFailure::Closed,
         _ => OnFailure::Local,
@@ -170,7 +170,7 @@ pub(super) fn on_failure(node: &Node) -> OnFailure {
 }
 
 /// How closely instances agree; what is not the word `strict` has one of two fields.
-fn consistency(context: Context<'_>, node: &Node) -> Option<Consistency> {
+fn consistency(context: CompileContext<'_>, node: &YamlNode) -> Option<Consistency> {
     let Some(node) = node.get("consistency") else { return Some(Consistency::Strict) };
     if let Some(share) = node.get("leased") {
         let parts = context.read(share, quantities::share)?;
@@ -183,12 +183,12 @@ fn consistency(context: Context<'_>, node: &Node) -> Option<Consistency> {
     Some(Consistency::Strict)
 }
 
-fn concurrency(node: &Node, name: &str) -> Option<Concurrency> {
+fn concurrency(node: &YamlNode, name: &str) -> Option<Concurrency> {
     let most = node.get("concurrency")?.whole()?;
     Some(Concurrency::new(name, u32::try_from(most).unwrap_or(u32::MAX)))
 }
 
-fn mode(context: Context<'_>, node: &Node) -> Option<Mode> {
+fn mode(context: CompileContext<'_>, node: &YamlNode) -> Option<Mode> {
     let Some(node) = node.get("mode") else { return Some(Mode::Enforce) };
     match node.text() {
         Some("enforce") => Some(Mode::Enforce),
@@ -199,7 +199,7 @@ fn mode(context: Context<'_>, node: &Node) -> Option<Mode> {
     }
 }
 
-fn ban(context: Context<'_>, node: &Node, rule: &str) -> Option<Ban> {
+fn ban(context: CompileContext<'_>, node: &YamlNode, rule: &str) -> Option<Ban> {
     let duration = |node| context.read(node, quantities::duration);
     let within = node.get("within").and_then(duration);
     let block = node.get("for").and_then(duration);
@@ -214,7 +214,7 @@ fn ban(context: Context<'_>, node: &Node, rule: &str) -> Option<Ban> {
 }
 
 /// Fields that are checked here and act elsewhere.
-fn check_elsewhere(context: Context<'_>, node: &Node) {
+fn check_gateway_fields(context: CompileContext<'_>, node: &YamlNode) {
     let gateway = "in the gateway";
     if let Some(entry) = node.entry("fair") {
         entry.node.get("wait").map(|node| context.read(node, quantities::duration));

@@ -6,22 +6,22 @@ use tollgate::headers::Dialect;
 use crate::Problem;
 use crate::matcher::parse_cidr;
 use crate::pattern::Pattern;
-use crate::rule_set::Settings;
-use crate::yaml::Node;
+use crate::rule_set::RuleSettings;
+use crate::yaml::YamlNode;
 
-use super::Files;
-use super::context::Context;
+use super::RulesFiles;
+use super::context::CompileContext;
 use super::identify::identify;
-use super::tiers::Tiers;
+use super::tiers::WrittenTiers;
 
 /// Reads all settings; what could not be read was reported.
-pub(super) fn read(files: &Files<'_, '_>, tiers: &Tiers<'_>) -> Settings {
-    let mut settings = Settings::default();
-    if let Some((context, node)) = files.only("identify") {
+pub(super) fn read(files: &RulesFiles<'_, '_>, tiers: &WrittenTiers<'_>) -> RuleSettings {
+    let mut settings = RuleSettings::default();
+    if let Some((context, node)) = files.only_section("identify") {
         settings.identify = identify(context, node, tiers);
     }
-    if let Some((context, node)) = files.only("headers") {
-        let names: Vec<&str> = node.each().iter().filter_map(Node::text).collect();
+    if let Some((context, node)) = files.only_section("headers") {
+        let names: Vec<&str> = node.each().iter().filter_map(YamlNode::text).collect();
         let known =
             |name: &&str| *name == "none" || Dialect::ALL.iter().any(|one| one.name() == *name);
         // Unknown names were reported with the shape.
@@ -32,7 +32,7 @@ pub(super) fn read(files: &Files<'_, '_>, tiers: &Tiers<'_>) -> Settings {
             }
         }
     }
-    let log_keys = files.only("log_keys").and_then(|(_, node)| node.text());
+    let log_keys = files.only_section("log_keys").and_then(|(_, node)| node.text());
     settings.log_keys_plain = log_keys == Some("plain");
     for file in &files.files {
         let context = files.context(file);
@@ -44,16 +44,16 @@ pub(super) fn read(files: &Files<'_, '_>, tiers: &Tiers<'_>) -> Settings {
     settings
 }
 
-fn exempt(context: Context<'_>, node: &Node, settings: &mut Settings) {
+fn exempt(context: CompileContext<'_>, node: &YamlNode, settings: &mut RuleSettings) {
     if let Some(networks) = node.get("ip") {
         settings.exempt_ips.extend(context.read_each(networks, parse_cidr).unwrap_or_default());
     }
-    let users = node.get("user").map(Node::each).unwrap_or_default();
-    settings.exempt_users.extend(users.iter().filter_map(Node::text).map(Box::from));
+    let users = node.get("user").map(YamlNode::each).unwrap_or_default();
+    settings.exempt_users.extend(users.iter().filter_map(YamlNode::text).map(Box::from));
 }
 
 /// Checked here, used by the gateway.
-fn gateway(context: Context<'_>, root: &Node) {
+fn gateway(context: CompileContext<'_>, root: &YamlNode) {
     let upstreams = root.entry("upstreams");
     let names = || upstreams.iter().flat_map(|entry| entry.node.entries()).map(|entry| &*entry.key);
     if let Some(upstreams) = upstreams {

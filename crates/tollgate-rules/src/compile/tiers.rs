@@ -6,41 +6,42 @@ use crate::Problem;
 use crate::diagnostic::Span;
 use crate::suggest::suggest;
 use crate::tier::Multiplier;
-use crate::yaml::{Node, Value};
+use crate::yaml::{YamlNode, YamlValue};
 
-use super::Names;
-use super::context::Context;
+use super::RuleNames;
+use super::context::CompileContext;
 
 /// The most tiers: each rule has a list of limits for each.
 const MAX_TIERS: usize = 100;
 
 /// All tiers, in the order of the file.
-pub(super) struct Tiers<'a> {
-    list: Vec<Tier>,
-    context: Option<Context<'a>>,
+pub(super) struct WrittenTiers<'a> {
+    list: Vec<WrittenTier>,
+    context: Option<CompileContext<'a>>,
     /// Own limits by rule: which tier, and what.
-    own: HashMap<&'a str, Vec<(usize, Span, &'a Node)>>,
+    own_limits: HashMap<&'a str, Vec<(usize, Span, &'a YamlNode)>>,
 }
 
 /// One tier.
-pub(super) struct Tier {
+pub(super) struct WrittenTier {
     pub(super) name: Box<str>,
     /// `None`: it has none, only own limits by rule.
     pub(super) multiplier: Option<Multiplier>,
 }
 
-impl<'a> Tiers<'a> {
+impl<'a> WrittenTiers<'a> {
     /// Reads the tiers of the full form or of the short one.
     pub(super) fn read(
-        full: Option<(Context<'a>, &'a Node)>,
-        short: Option<(Context<'a>, &'a Node)>,
-    ) -> Tiers<'a> {
+        full: Option<(CompileContext<'a>, &'a YamlNode)>,
+        short: Option<(CompileContext<'a>, &'a YamlNode)>,
+    ) -> WrittenTiers<'a> {
         if let (Some((context, node)), Some(_)) = (full, short) {
             let problem = Problem::new("there are `tiers` of the full form and of `rate_limits`")
                 .hint("keep one of them; it counts for the rules of all files");
             context.error(node.span, problem);
         }
-        let mut tiers = Tiers { list: Vec::new(), context: None, own: HashMap::new() };
+        let mut tiers =
+            WrittenTiers { list: Vec::new(), context: None, own_limits: HashMap::new() };
         let Some((context, node)) = full.or(short) else { return tiers };
         tiers.context = Some(context);
         if node.entries().len() > MAX_TIERS {
@@ -50,26 +51,26 @@ impl<'a> Tiers<'a> {
         }
         for entry in node.entries() {
             let multiplier = match &entry.node.value {
-                Value::Map(entries) => {
+                YamlValue::Map(entries) => {
                     let index = tiers.list.len();
                     for own in entries.iter().filter(|own| &*own.key != "multiplier") {
                         let found = (index, own.key_span, &own.node);
-                        tiers.own.entry(&own.key).or_default().push(found);
+                        tiers.own_limits.entry(&own.key).or_default().push(found);
                     }
                     entry.node.get("multiplier")
                 }
                 _ => Some(&entry.node),
             };
             let multiplier = multiplier.and_then(|node| context.read(node, Multiplier::parse));
-            tiers.list.push(Tier { name: entry.key.clone(), multiplier });
+            tiers.list.push(WrittenTier { name: entry.key.clone(), multiplier });
         }
         tiers
     }
 
     /// Own limits have to be those of a rule.
-    pub(super) fn check_rules(&self, names: &Names) {
+    pub(super) fn check_rules(&self, names: &RuleNames) {
         let Some(context) = self.context else { return };
-        for (rule, own) in &self.own {
+        for (rule, own) in &self.own_limits {
             if names.has(rule) {
                 continue;
             }
@@ -84,12 +85,12 @@ impl<'a> Tiers<'a> {
     }
 
     /// The own limits that tiers have for a rule, by the tier's number.
-    pub(super) fn own_limits(&self, rule: &str) -> Vec<(usize, &'a Node)> {
-        let own = self.own.get(rule).map(Vec::as_slice).unwrap_or_default();
+    pub(super) fn own_limits(&self, rule: &str) -> Vec<(usize, &'a YamlNode)> {
+        let own = self.own_limits.get(rule).map(Vec::as_slice).unwrap_or_default();
         own.iter().map(|(tier, _, node)| (*tier, *node)).collect()
     }
 
-    pub(super) fn context(&self) -> Option<Context<'a>> {
+    pub(super) fn context(&self) -> Option<CompileContext<'a>> {
         self.context
     }
 
@@ -97,7 +98,7 @@ impl<'a> Tiers<'a> {
         self.list.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Tier> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WrittenTier> {
         self.list.iter()
     }
 
@@ -106,7 +107,7 @@ impl<'a> Tiers<'a> {
     }
 
     /// Checks that a tier exists, if any do: without `tiers`, names serve conditions only.
-    pub(super) fn check_name(&self, context: Context<'_>, span: Span, name: &str) {
+    pub(super) fn check_name(&self, context: CompileContext<'_>, span: Span, name: &str) {
         if self.list.is_empty() || self.list.iter().any(|tier| &*tier.name == name) {
             return;
         }

@@ -1,4 +1,4 @@
-//! `Described`: the answer to a request of descriptors, and `Status`, what it says of each.
+//! `DescriptorAnswer`: the answer to a request of descriptors, and `Status`, what it says of each.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tollgate::headers::Dialect;
 use tollgate::{Algorithm, DecidedBy, Micros, Outcome, Wait};
 
 use super::Unit;
-use super::asked::{Asked, Deed};
 use super::deciding::end_of_window;
-use crate::answer::{Answer, Entries};
-use crate::plan::{Closed, Plan, Planned, Standing};
+use super::plans::{DescriptorOperation, DescriptorPlans};
+use crate::answer::{Answer, AnswerEntries};
+use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::Mode;
 use crate::rule_set::RuleSet;
 
@@ -18,19 +18,19 @@ const UNLIMITED: u64 = u32::MAX as u64;
 
 /// The answer to a request of descriptors.
 #[derive(Debug)]
-pub struct Described {
+pub struct DescriptorAnswer {
     answer: Answer,
     /// One for each descriptor. Bound: [`DESCRIPTORS_MAX`](super::DESCRIPTORS_MAX).
-    statuses: Vec<Said>,
+    statuses: Vec<RawStatus>,
     /// A file that was imported defines the domain.
-    of_file: bool,
+    is_imported: bool,
 }
 
 /// A status without what belongs to the rules.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct RawStatus {
     over: bool,
-    limit: Option<Counted>,
+    limit: Option<StatusLimit>,
     remaining: u64,
     reset_after: Wait,
     retry_after: Wait,
@@ -39,17 +39,17 @@ pub(super) struct Said {
 
 /// The limit that a status names.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct StatusLimit {
     rule: u32,
     units: u64,
     period: Duration,
-    standing: Standing,
+    enforcement: Enforcement,
 }
 
 /// What is said of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status<'a> {
-    /// Whether its limit has no room. The request may pass all the same: see [`Described::allowed`].
+    /// Whether its limit has no room. The request may pass all the same: see [`DescriptorAnswer::allowed`].
     pub over: bool,
     /// The limit that decided: of those without room the one with the longest wait, else the one with
     /// the least left. `None`: no limit applies, or there is none on purpose.
@@ -62,7 +62,7 @@ pub struct Status<'a> {
     /// Zero unless over.
     pub retry_after: Wait,
     /// Whether that limit refuses. `None` without one.
-    pub standing: Option<Standing>,
+    pub enforcement: Option<Enforcement>,
     /// A file says that there is no limit for this one.
     pub unlimited: bool,
 }
@@ -81,16 +81,16 @@ pub struct CurrentLimit<'a> {
     pub unit: Option<Unit>,
 }
 
-impl Described {
-    pub(super) fn new(answer: Answer, statuses: Vec<Said>, of_file: bool) -> Described {
-        Described { answer, statuses, of_file }
+impl DescriptorAnswer {
+    pub(super) fn new(answer: Answer, statuses: Vec<RawStatus>, of_file: bool) -> DescriptorAnswer {
+        DescriptorAnswer { answer, statuses, is_imported: of_file }
     }
 
     /// How clients are to be told: as the rules want it. Of a domain that an imported file defines never
     /// by `X-RateLimit`: whoever has such a file has Envoy write it, out of the statuses.
     pub fn dialects(&self) -> &[Dialect] {
         let dialects = self.answer.dialects();
-        match self.of_file {
+        match self.is_imported {
             true if dialects.contains(&Dialect::Draft) => &[Dialect::Draft],
             true => &[],
             false => dialects,
@@ -111,7 +111,7 @@ impl Described {
             remaining: said.remaining,
             reset_after: said.reset_after,
             retry_after: said.retry_after,
-            standing: said.limit.map(|limit| limit.standing),
+            enforcement: said.limit.map(|limit| limit.enforcement),
             unlimited: said.unlimited,
         })
     }
@@ -137,9 +137,9 @@ impl Described {
     }
 }
 
-impl Counted {
+impl StatusLimit {
     fn current(self, rules: &RuleSet) -> CurrentLimit<'_> {
-        let rule = rules.at(self.rule);
+        let rule = rules.rule_at(self.rule);
         let name = match &rule.imported {
             Some(imported) => imported.name.as_deref(),
             None if RuleSet::is_stated(self.rule) => None,
@@ -150,63 +150,73 @@ impl Counted {
     }
 }
 
-impl Asked<'_> {
+impl DescriptorPlans<'_> {
     /// What is said of each descriptor, by what is there of the limits of each plan.
     pub(super) fn statuses(
         &self,
-        taken: &Entries,
+        taken: &AnswerEntries,
         (given_back, forced): (&[Outcome], &[Outcome]),
         now: Micros,
-    ) -> Vec<Said> {
-        let mut statuses = vec![Said::default(); self.each.len()];
-        tell_all(&mut statuses, &self.first, taken.outcomes(), now);
-        tell_all(&mut statuses, &self.refunds, given_back.iter(), now);
-        tell_all(&mut statuses, &self.forces, forced.iter(), now);
+    ) -> Vec<RawStatus> {
+        let mut statuses = vec![RawStatus::default(); self.descriptors.len()];
+        merge_statuses(&mut statuses, &self.takes, taken.outcomes(), now);
+        merge_statuses(&mut statuses, &self.refunds, given_back.iter(), now);
+        merge_statuses(&mut statuses, &self.forces, forced.iter(), now);
         for closed in
-            [&self.first, &self.refunds, &self.forces].iter().flat_map(|plan| &plan.closed)
+            [&self.takes, &self.refunds, &self.forces].iter().flat_map(|plan| &plan.zero_limits)
         {
-            let refuses = self.each[usize::from(closed.of)].deed == Deed::Take;
-            statuses[usize::from(closed.of)] = said_of_closed(&self.first, closed, refuses, now);
+            let refuses = self.descriptors[usize::from(closed.descriptor)].operation
+                == DescriptorOperation::Take;
+            statuses[usize::from(closed.descriptor)] =
+                status_of_zero_limit(&self.takes, closed, refuses, now);
         }
-        for (said, _) in statuses.iter_mut().zip(&self.each).filter(|(_, one)| one.unlimited) {
-            *said = Said { unlimited: true, remaining: UNLIMITED, ..Said::default() };
+        for (said, _) in statuses.iter_mut().zip(&self.descriptors).filter(|(_, one)| one.unlimited)
+        {
+            *said = RawStatus { unlimited: true, remaining: UNLIMITED, ..RawStatus::default() };
         }
         statuses
     }
 }
 
 /// Says what the limits of a plan say.
-fn tell_all<'o>(
-    statuses: &mut [Said],
-    plan: &Plan<'_>,
+fn merge_statuses<'o>(
+    statuses: &mut [RawStatus],
+    plan: &RequestPlan<'_>,
     outcomes: impl Iterator<Item = &'o Outcome>,
     now: Micros,
 ) {
-    for (planned, outcome) in plan.limits.iter().zip(outcomes).filter(|(one, _)| is_told(plan, one))
+    for (planned, outcome) in
+        plan.limits.iter().zip(outcomes).filter(|(one, _)| is_reported(plan, one))
     {
-        tell(statuses, planned, said(plan, planned, outcome, now));
+        merge_status(statuses, planned, status_of_limit(plan, planned, outcome, now));
     }
 }
 
 /// Whether clients are told of a limit: of what refuses and, as the reference server does, of all that
 /// a file or the asker brings.
-fn is_told(plan: &Plan<'_>, planned: &Planned) -> bool {
-    planned.standing == Standing::Enforced || plan.is_direct(planned)
+fn is_reported(plan: &RequestPlan<'_>, planned: &PlannedLimit) -> bool {
+    planned.enforcement == Enforcement::Enforced || plan.is_direct(planned)
 }
 
 /// Of several limits of one descriptor the one that decides is told, the first of equals.
-fn tell(statuses: &mut [Said], planned: &Planned, said: Said) {
-    let before = &mut statuses[usize::from(planned.of)];
-    let weight = |said: &Said| (said.over, said.retry_after, std::cmp::Reverse(said.remaining));
+fn merge_status(statuses: &mut [RawStatus], planned: &PlannedLimit, said: RawStatus) {
+    let before = &mut statuses[usize::from(planned.descriptor)];
+    let weight =
+        |said: &RawStatus| (said.over, said.retry_after, std::cmp::Reverse(said.remaining));
     if before.limit.is_none() || weight(&said) > weight(before) {
         *before = said;
     }
 }
 
-fn said(plan: &Plan<'_>, planned: &Planned, outcome: &Outcome, now: Micros) -> Said {
+fn status_of_limit(
+    plan: &RequestPlan<'_>,
+    planned: &PlannedLimit,
+    outcome: &Outcome,
+    now: Micros,
+) -> RawStatus {
     let limit = plan.limit(planned);
     // A limit in shadow counts and says OK; one in quota mode says what it is.
-    let shadow = planned.standing != Standing::Enforced
+    let shadow = planned.enforcement != Enforcement::Enforced
         && !(planned.quota && plan.rule(planned).mode == Mode::Enforce);
     let over = !outcome.allowed && !shadow;
     let unit = Unit::of_period(limit.period());
@@ -219,10 +229,15 @@ fn said(plan: &Plan<'_>, planned: &Planned, outcome: &Outcome, now: Micros) -> S
         }
         _ => outcome.reset_after,
     };
-    let (units, period, standing) = (limit.units(), limit.period(), planned.standing);
-    Said {
+    let (units, period, standing) = (limit.units(), limit.period(), planned.enforcement);
+    RawStatus {
         over,
-        limit: Some(Counted { rule: planned.place.rule, units, period, standing }),
+        limit: Some(StatusLimit {
+            rule: planned.limit_ref.rule,
+            units,
+            period,
+            enforcement: standing,
+        }),
         remaining: outcome.remaining,
         reset_after,
         retry_after: if over { outcome.retry_after } else { Wait::ZERO },
@@ -230,14 +245,19 @@ fn said(plan: &Plan<'_>, planned: &Planned, outcome: &Outcome, now: Micros) -> S
     }
 }
 
-fn said_of_closed(plan: &Plan<'_>, closed: &Closed, refuses: bool, now: Micros) -> Said {
-    let Closed { rule, unit, standing, quota, .. } = *closed;
-    let meant =
-        standing == Standing::Enforced || (quota && plan.rules().at(rule).mode == Mode::Enforce);
+fn status_of_zero_limit(
+    plan: &RequestPlan<'_>,
+    closed: &ZeroLimit,
+    refuses: bool,
+    now: Micros,
+) -> RawStatus {
+    let ZeroLimit { rule, unit, enforcement: standing, quota, .. } = *closed;
+    let meant = standing == Enforcement::Enforced
+        || (quota && plan.rules().rule_at(rule).mode == Mode::Enforce);
     let over = refuses && meant;
-    Said {
+    RawStatus {
         over,
-        limit: Some(Counted { rule, units: 0, period: unit.period(), standing }),
+        limit: Some(StatusLimit { rule, units: 0, period: unit.period(), enforcement: standing }),
         remaining: 0,
         reset_after: end_of_window(unit, now),
         retry_after: if over { Wait::NEVER } else { Wait::ZERO },

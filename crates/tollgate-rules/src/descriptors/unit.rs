@@ -40,7 +40,7 @@ impl Unit {
     }
 
     /// A limit of nothing in this time, as people read it.
-    pub(crate) const fn of_nothing(self) -> &'static str {
+    pub(crate) const fn zero_limit_text(self) -> &'static str {
         match self {
             Unit::Second => "0/second",
             Unit::Minute => "0/minute",

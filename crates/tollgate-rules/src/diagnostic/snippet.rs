@@ -18,7 +18,7 @@ const LEAD_WIDTH: usize = 30;
 const MAX_CHARS: usize = 2 * MAX_WIDTH;
 
 /// What stands for a part that was cut.
-const CUT: &str = "...";
+const ELLIPSIS: &str = "...";
 
 /// The space left of the bars: as wide as the widest line number.
 pub(super) fn margin(spans: impl Iterator<Item = Span>) -> String {
@@ -34,22 +34,23 @@ pub(super) fn show(
     span: Span,
 ) -> fmt::Result {
     let number = span.line;
-    let Line { text, before, under } = Line::cut(source.text(), span);
-    let name = super::fit_to_show(source.name());
+    let SnippetLine { text, caret_offset: before, caret_width: under } =
+        SnippetLine::cut(source.text(), span);
+    let name = super::to_printable(source.name());
     write!(f, "\n{margin}{arrow} {name}:{}:{}", span.line, span.column)?;
     write!(f, "\n{margin} |\n{number:>width$} | {text}", width = margin.len())?;
     write!(f, "\n{margin} | {}{}", " ".repeat(before), "^".repeat(under.max(1)))
 }
 
 /// A line made fit to be shown, and where the carets go.
-struct Line {
+struct SnippetLine {
     text: String,
-    before: usize,
-    under: usize,
+    caret_offset: usize,
+    caret_width: usize,
 }
 
-impl Line {
-    fn cut(source: &str, span: Span) -> Line {
+impl SnippetLine {
+    fn cut(source: &str, span: Span) -> SnippetLine {
         let start = line_start(source, span.start);
         let end =
             source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
@@ -57,49 +58,49 @@ impl Line {
         let whole = source[start..end].trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
         let before = &source[start..span.start];
-        let before = if fits { Kept::all(before) } else { tail(before) };
-        let room = MAX_WIDTH - width(before.kept).min(MAX_WIDTH - LEAD_WIDTH);
+        let before = if fits { LinePart::all(before) } else { tail(before) };
+        let room = MAX_WIDTH - width(before.text).min(MAX_WIDTH - LEAD_WIDTH);
         let after = head(source[span.start..end].trim_end(), room);
-        let under_end = span.end.clamp(span.start, span.start + after.kept.len());
+        let under_end = span.end.clamp(span.start, span.start + after.text.len());
         let under = width(&source[span.start..under_end]);
         let (before_text, after_text) = (before.show(), after.show());
-        Line {
-            before: before_text.1,
-            under,
+        SnippetLine {
+            caret_offset: before_text.1,
+            caret_width: under,
             text: format!("{}{}", before_text.0, after_text.0).trim_end().to_owned(),
         }
     }
 }
 
 /// A part of a line that is kept, and on which side something was cut.
-struct Kept<'a> {
-    kept: &'a str,
+struct LinePart<'a> {
+    text: &'a str,
     cut_before: bool,
     cut_after: bool,
 }
 
-impl<'a> Kept<'a> {
-    fn all(kept: &'a str) -> Kept<'a> {
-        Kept { kept, cut_before: false, cut_after: false }
+impl<'a> LinePart<'a> {
+    fn all(kept: &'a str) -> LinePart<'a> {
+        LinePart { text: kept, cut_before: false, cut_after: false }
     }
 
     /// The text to show and its width.
     fn show(&self) -> (String, usize) {
         let mut text = String::new();
         if self.cut_before {
-            text.push_str(CUT);
+            text.push_str(ELLIPSIS);
         }
         let cut_width = text.len();
-        self.kept.chars().for_each(|c| push(&mut text, c));
+        self.text.chars().for_each(|c| push(&mut text, c));
         if self.cut_after {
-            text.push_str(CUT);
+            text.push_str(ELLIPSIS);
         }
-        (text, cut_width + width(self.kept))
+        (text, cut_width + width(self.text))
     }
 }
 
 /// The end of what stands before the place.
-fn tail(text: &str) -> Kept<'_> {
+fn tail(text: &str) -> LinePart<'_> {
     let mut room = MAX_WIDTH - LEAD_WIDTH;
     let fits = |c: &(usize, char)| {
         let fits = room >= width_of(c.1);
@@ -109,24 +110,24 @@ fn tail(text: &str) -> Kept<'_> {
     let near = text.char_indices().rev().take(MAX_CHARS);
     let from = near.take_while(fits).last().map_or(text.len(), |(at, _)| at);
     if from == 0 || text.is_empty() {
-        return Kept::all(text);
+        return LinePart::all(text);
     }
     // Cut: keep less of it, so that more of the place itself is seen.
     let from = text.char_indices().rev().nth(LEAD_WIDTH).map_or(from, |(at, _)| at.max(from));
-    Kept { kept: &text[from..], cut_before: true, cut_after: false }
+    LinePart { text: &text[from..], cut_before: true, cut_after: false }
 }
 
 /// The beginning of the place and of what follows.
-fn head(text: &str, mut room: usize) -> Kept<'_> {
+fn head(text: &str, mut room: usize) -> LinePart<'_> {
     let mut end = 0;
     for (count, (at, c)) in text.char_indices().enumerate() {
         if width_of(c) > room || count == MAX_CHARS {
-            return Kept { kept: &text[..at], cut_before: false, cut_after: true };
+            return LinePart { text: &text[..at], cut_before: false, cut_after: true };
         }
         room -= width_of(c);
         end = at + c.len_utf8();
     }
-    Kept::all(&text[..end])
+    LinePart::all(&text[..end])
 }
 
 fn width(text: &str) -> usize {

@@ -15,7 +15,7 @@ pub(crate) const ENTRIES_MAX: usize = 32;
 /// also why quotes are paired from the right: a quote that a client leaves open at the left would
 /// otherwise swallow the entries of the proxies, and a comma that a proxy copied into a quoted text
 /// would begin an entry of the client's choosing.
-pub(super) struct FromTheRight<'a> {
+pub(super) struct ReverseListEntries<'a> {
     /// What is not yet read.
     rest: Option<&'a str>,
     /// Whether commas in quotes belong to an entry.
@@ -26,10 +26,10 @@ pub(super) struct FromTheRight<'a> {
     entries_left: usize,
 }
 
-impl<'a> FromTheRight<'a> {
-    pub(super) fn new(list: &'a str, quotes: bool) -> FromTheRight<'a> {
+impl<'a> ReverseListEntries<'a> {
+    pub(super) fn new(list: &'a str, quotes: bool) -> ReverseListEntries<'a> {
         let (bytes_left, entries_left) = (LIST_BYTES_MAX, ENTRIES_MAX);
-        FromTheRight { rest: Some(list), quotes, bytes_left, entries_left }
+        ReverseListEntries { rest: Some(list), quotes, bytes_left, entries_left }
     }
 
     /// Where the last entry begins; `None` if that is too far away.
@@ -48,7 +48,7 @@ impl<'a> FromTheRight<'a> {
     }
 }
 
-impl<'a> Iterator for FromTheRight<'a> {
+impl<'a> Iterator for ReverseListEntries<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -160,14 +160,14 @@ mod tests {
             ("a,b\",c", true, &["c", "a,b\""]),
         ];
         for (list, quotes, want) in cases {
-            let got: Vec<&str> = FromTheRight::new(list, quotes).collect();
+            let got: Vec<&str> = ReverseListEntries::new(list, quotes).collect();
             assert_eq!(got, want, "{list}");
         }
     }
 
     #[test]
     fn only_the_end_of_a_list_is_read() {
-        let entries = |list: &str| FromTheRight::new(list, true).count();
+        let entries = |list: &str| ReverseListEntries::new(list, true).count();
         assert_eq!(entries(&"a,".repeat(100)), ENTRIES_MAX);
         // The comma before the last entry is the 2,048th byte from the end, or is too far away.
         for (bytes, want) in [(2_046, 1), (2_047, 1), (2_048, 0)] {

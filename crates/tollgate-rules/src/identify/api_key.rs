@@ -9,11 +9,11 @@ const PREFIX: &str = "sha256:";
 const DIGITS: usize = 32;
 
 /// A hashed key.
-pub(crate) type Hashed = ArrayString<39>;
+pub(crate) type HashedApiKey = ArrayString<39>;
 
 /// `sha256:` and the first half of the hash of an API key.
-pub(crate) fn hashed(api_key: &str) -> Hashed {
-    let mut text = Hashed::from(PREFIX).expect("the prefix fits");
+pub(crate) fn hash_api_key(api_key: &str) -> HashedApiKey {
+    let mut text = HashedApiKey::from(PREFIX).expect("the prefix fits");
     let digest = Sha256::digest(api_key.as_bytes());
     for byte in &digest[..DIGITS / 2] {
         for half in [byte >> 4, byte & 15] {
@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn a_hashed_key_has_one_form() {
         // `printf %s KEY | sha256sum | cut -c 1-32`
-        assert_eq!(hashed("").as_str(), "sha256:e3b0c44298fc1c149afbf4c8996fb924");
-        assert_eq!(hashed("abc").as_str(), "sha256:ba7816bf8f01cfea414140de5dae2223");
-        assert!(is_hashed(&hashed("abc")));
+        assert_eq!(hash_api_key("").as_str(), "sha256:e3b0c44298fc1c149afbf4c8996fb924");
+        assert_eq!(hash_api_key("abc").as_str(), "sha256:ba7816bf8f01cfea414140de5dae2223");
+        assert!(is_hashed(&hash_api_key("abc")));
         for text in [
             "",
             "sha256:",

@@ -1,4 +1,4 @@
-//! One element of `Forwarded` (RFC 7239): `for="[2001:db8::1]:4711";proto=https`.
+//! One element of `ForwardedRequest` (RFC 7239): `for="[2001:db8::1]:4711";proto=https`.
 //!
 //! Read strictly: an element that is not quite one was not written by a proxy that can be relied on,
 //! and where two readers could disagree about it, somebody is trying to make them.

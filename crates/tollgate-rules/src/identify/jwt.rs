@@ -24,8 +24,8 @@ use super::JwtStats;
 use crate::facts::Headers;
 use crate::problem::Problem;
 
-use cache::Cache;
-use keys::Keys;
+use cache::JwtCache;
+use keys::JwtKeys;
 
 /// The largest token. Others are not looked at.
 pub const TOKEN_BYTES_MAX: usize = 8 << 10;
@@ -56,19 +56,19 @@ pub struct JwtSettings {
 }
 
 /// Verifies tokens, and remembers those that it has verified.
-pub struct Jwt {
+pub struct JwtVerifier {
     settings: JwtSettings,
-    keys: Keys,
+    keys: JwtKeys,
     /// Of settings and keys.
     fingerprint: [u8; 32],
-    cache: Cache,
+    cache: JwtCache,
     verified: AtomicU64,
     rejected: AtomicU64,
 }
 
 /// What a verified token says, and when it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verified {
+pub(super) struct VerifiedToken {
     pub(super) user: Option<Arc<str>>,
     pub(super) tier: Option<Arc<str>>,
     /// From this instant on.
@@ -77,23 +77,23 @@ pub(super) struct Verified {
     until: Micros,
 }
 
-impl Verified {
-    fn counts_at(&self, now: Micros) -> bool {
+impl VerifiedToken {
+    fn is_valid_at(&self, now: Micros) -> bool {
         self.from <= now && now < self.until
     }
 }
 
-impl Jwt {
+impl JwtVerifier {
     /// Reads keys: a JSON Web Key Set, public keys in PEM, or a secret.
-    pub fn new(settings: JwtSettings, keys: &[u8]) -> Result<Jwt, Problem> {
+    pub fn new(settings: JwtSettings, keys: &[u8]) -> Result<JwtVerifier, Problem> {
         let mut hash = Sha256::new();
         hash.update(format!("{settings:?}"));
         hash.update(keys);
-        Ok(Jwt {
-            keys: Keys::read(keys, &settings.algorithms)?,
+        Ok(JwtVerifier {
+            keys: JwtKeys::read(keys, &settings.algorithms)?,
             settings,
             fingerprint: hash.finalize().into(),
-            cache: Cache::new(),
+            cache: JwtCache::new(),
             verified: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         })
@@ -121,7 +121,7 @@ impl Jwt {
     }
 
     /// What the token of a request says, if there is one and it is good.
-    pub(super) fn read(&self, headers: &dyn Headers, now: Micros) -> Option<Verified> {
+    pub(super) fn read(&self, headers: &dyn Headers, now: Micros) -> Option<VerifiedToken> {
         let name = &*self.settings.header;
         let verified = match headers.only(name) {
             Some(value) => self.verify(token_in(&value, name == "authorization")?, now),
@@ -136,7 +136,7 @@ impl Jwt {
         verified
     }
 
-    fn verify(&self, token: &str, now: Micros) -> Option<Verified> {
+    fn verify(&self, token: &str, now: Micros) -> Option<VerifiedToken> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -150,21 +150,21 @@ impl Jwt {
     }
 
     /// The signature comes last, because it takes longest: expired tokens are sent over and over.
-    fn verify_signature(&self, token: &str, now: Micros) -> Option<Verified> {
+    fn verify_signature(&self, token: &str, now: Micros) -> Option<VerifiedToken> {
         let decoded = insecure_decode::<Map<String, Value>>(token).ok()?;
         // Extensions that the token insists on, none of which are known here.
         if decoded.header.crit.is_some() {
             return None;
         }
         let claims = &decoded.claims;
-        let verified = Verified {
+        let verified = VerifiedToken {
             user: claims.get(&*self.settings.claim).and_then(text),
             tier: self.settings.tier_claim.as_ref().and_then(|claim| text(claims.get(&**claim)?)),
             from: instant(claims.get("nbf"), -LEEWAY_SECS)?.unwrap_or(Micros::new(0)),
             until: instant(claims.get("exp"), LEEWAY_SECS)?
                 .or((!self.settings.requires_exp).then_some(Micros::new(u64::MAX)))?,
         };
-        let good = verified.counts_at(now)
+        let good = verified.is_valid_at(now)
             && is_one_of(&self.settings.issuers, claims.get("iss"))
             && is_one_of(&self.settings.audiences, claims.get("aud"))
             && self.keys.have_signed(token, &decoded.header);
@@ -173,15 +173,15 @@ impl Jwt {
 }
 
 /// Whether both verify the same tokens in the same way.
-impl PartialEq for Jwt {
-    fn eq(&self, other: &Jwt) -> bool {
+impl PartialEq for JwtVerifier {
+    fn eq(&self, other: &JwtVerifier) -> bool {
         self.fingerprint == other.fingerprint
     }
 }
 
-impl Eq for Jwt {}
+impl Eq for JwtVerifier {}
 
-impl fmt::Debug for Jwt {
+impl fmt::Debug for JwtVerifier {
     /// Without keys and tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Jwt").field("settings", &self.settings).finish_non_exhaustive()

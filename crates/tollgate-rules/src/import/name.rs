@@ -14,12 +14,12 @@ const NAME_MAX: usize = 64;
 const DIGITS: usize = 12;
 
 /// A step of the tree: key and, unless any will do, value.
-pub(crate) type Step<'a> = (&'a str, Option<&'a str>);
+pub(crate) type DescriptorStep<'a> = (&'a str, Option<&'a str>);
 
 /// `domain--key--key`, if that is a name and can be read back; otherwise the nearest to it, with some
 /// digits of a hash at its end. Values are never part of it, for they may be addresses or secrets and
 /// names are told to clients and logs: where there are some, the hash tells paths apart.
-pub(crate) fn name(domain: &str, path: &[Step<'_>]) -> String {
+pub(crate) fn rule_name(domain: &str, path: &[DescriptorStep<'_>]) -> String {
     let mut name = String::from(domain);
     let mut is_exact = is_plain(domain);
     for (key, value) in path {
@@ -31,7 +31,9 @@ pub(crate) fn name(domain: &str, path: &[Step<'_>]) -> String {
     }
     let mut near: String = name.chars().map(|c| if is_word(c) { c } else { '-' }).collect();
     near.truncate(NAME_MAX - DIGITS - 1);
-    format!("{}-{}", near.trim_matches('-'), digits(domain, path)).trim_start_matches('-').into()
+    format!("{}-{}", near.trim_matches('-'), hash_digits(domain, path))
+        .trim_start_matches('-')
+        .into()
 }
 
 /// Whether it says in a name just what it says alone: none of it can be taken for what stands between
@@ -46,7 +48,7 @@ fn is_word(c: char) -> bool {
 }
 
 /// Lengths are hashed too: no two paths are alike.
-fn digits(domain: &str, path: &[Step<'_>]) -> String {
+fn hash_digits(domain: &str, path: &[DescriptorStep<'_>]) -> String {
     let mut hash = Sha256::new();
     let mut add = |part: Option<&str>| {
         let length = part.map_or(u64::MAX, |part| part.len() as u64);
@@ -73,25 +75,25 @@ mod tests {
     #[test]
     fn names_are_readable_or_at_least_their_own() {
         let plain = [("message_type", Some("marketing")), ("to_number", None)];
-        assert_eq!(name("my-app", &plain), "my-app--message_type--to_number-ad25c03cfc89");
-        assert_eq!(name("basic", &[("key1", None)]), "basic--key1");
-        let odd = name("basic", &[("path", Some("files/*"))]);
+        assert_eq!(rule_name("my-app", &plain), "my-app--message_type--to_number-ad25c03cfc89");
+        assert_eq!(rule_name("basic", &[("key1", None)]), "basic--key1");
+        let odd = rule_name("basic", &[("path", Some("files/*"))]);
         assert_eq!(odd, "basic--path-78d4be12decd", "other processes and versions must agree");
         let long = "x".repeat(200);
         let names = [
-            name("a", &[("b", Some("c"))]),
-            name("a", &[("b", Some("d"))]),
-            name("a", &[("b", None), ("c", None)]),
-            name("a", &[("b---c", None)]),
-            name("a", &[("b-", Some("c"))]),
-            name("a--b", &[("c", None)]),
-            name("a", &[("b_c", None)]),
-            name("a", &[("b", Some(""))]),
-            name("a", &[(&long, None)]),
-            name("a", &[(&long, Some(&long))]),
-            name("*", &[("*", None)]),
-            name("ü", &[("ü", None)]),
-            name(&long, &[("b", None)]),
+            rule_name("a", &[("b", Some("c"))]),
+            rule_name("a", &[("b", Some("d"))]),
+            rule_name("a", &[("b", None), ("c", None)]),
+            rule_name("a", &[("b---c", None)]),
+            rule_name("a", &[("b-", Some("c"))]),
+            rule_name("a--b", &[("c", None)]),
+            rule_name("a", &[("b_c", None)]),
+            rule_name("a", &[("b", Some(""))]),
+            rule_name("a", &[(&long, None)]),
+            rule_name("a", &[(&long, Some(&long))]),
+            rule_name("*", &[("*", None)]),
+            rule_name("ü", &[("ü", None)]),
+            rule_name(&long, &[("b", None)]),
         ];
         for (index, one) in names.iter().enumerate() {
             assert!(crate::compile::is_name(one), "{one}");

@@ -1,4 +1,4 @@
-//! `Tree`: which rule of a file a descriptor meets.
+//! `DescriptorTree`: which rule of a file a descriptor meets.
 //!
 //! One step for each entry, in order: a node with just this value; else the first in the order of the
 //! file whose value has a `*` and fits; else the node of this key for any value. No step is taken back,
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use tollgate::KeyBuf;
 
 use super::wildcard::Wildcard;
-use crate::descriptors::Entry;
+use crate::descriptors::DescriptorEntry;
 use crate::key_template::add_entry;
 
 /// The most bytes of values that one request has searched for parts between two `*`: each value counts
@@ -19,56 +19,56 @@ pub const WILDCARD_BYTES_MAX: usize = 1 << 20;
 
 /// More has to be searched than [`WILDCARD_BYTES_MAX`].
 #[derive(Debug)]
-pub(crate) struct TooMuch;
+pub(crate) struct WildcardBytesExceeded;
 
 /// The most steps from the root to a node.
 pub(crate) const DEPTH_MAX: usize = 12;
 
 /// The descriptors of a file, each node with an index of those below it.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct DescriptorTree {
     /// The root first. Bound: the nodes of a YAML file.
-    nodes: Vec<Node>,
+    nodes: Vec<DescriptorNode>,
 }
 
 /// One descriptor of a file.
 #[derive(Debug, Default)]
-struct Node {
+struct DescriptorNode {
     /// The number of the rule that its limit became.
     rule: Option<u32>,
     /// Whether the value of its entry is part of the key.
     counts_value: bool,
     /// By key.
-    below: HashMap<Box<str>, Choices>,
+    children: HashMap<Box<str>, DescriptorChildren>,
 }
 
 /// The nodes of one key below a node.
 #[derive(Debug, Default)]
-struct Choices {
+struct DescriptorChildren {
     /// By value, those with a `*` among them.
     exact: HashMap<Box<str>, u32>,
     /// In the order of the file.
     wildcards: Vec<(Wildcard, u32)>,
     /// How many of them search a value.
     searching: usize,
-    bare: Option<u32>,
+    any_value: Option<u32>,
 }
 
-impl Choices {
+impl DescriptorChildren {
     /// The node of a value; `left` are the bytes that may still be searched.
-    fn of(&self, value: &str, left: &mut usize) -> Result<Option<u32>, TooMuch> {
+    fn of(&self, value: &str, left: &mut usize) -> Result<Option<u32>, WildcardBytesExceeded> {
         if let Some(node) = self.exact.get(value) {
             return Ok(Some(*node));
         }
         let searched = self.searching.saturating_mul(value.len());
-        *left = left.checked_sub(searched).ok_or(TooMuch)?;
+        *left = left.checked_sub(searched).ok_or(WildcardBytesExceeded)?;
         let fitting = self.wildcards.iter().find(|(wildcard, _)| wildcard.fits(value));
-        Ok(fitting.map(|(_, node)| *node).or(self.bare))
+        Ok(fitting.map(|(_, node)| *node).or(self.any_value))
     }
 }
 
 /// A node as a file has it.
-pub(crate) struct Written<'a> {
+pub(crate) struct WrittenNode<'a> {
     pub(crate) key: &'a str,
     /// `None`: any.
     pub(crate) value: Option<&'a str>,
@@ -82,30 +82,30 @@ pub(crate) fn counts_value(value: Option<&str>, is_wildcard: bool, shared: bool)
     value.is_none() || (is_wildcard && !shared)
 }
 
-impl Tree {
+impl DescriptorTree {
     /// Without descriptors.
-    pub(crate) fn new() -> Tree {
-        Tree { nodes: vec![Node::default()] }
+    pub(crate) fn new() -> DescriptorTree {
+        DescriptorTree { nodes: vec![DescriptorNode::default()] }
     }
 
     /// The node that all others are below.
     pub(crate) const ROOT: u32 = 0;
 
     /// Adds a node; its number.
-    pub(crate) fn add(&mut self, above: u32, written: Written<'_>) -> u32 {
-        let Written { key, value, shared, rule } = written;
+    pub(crate) fn add(&mut self, above: u32, written: WrittenNode<'_>) -> u32 {
+        let WrittenNode { key, value, shared, rule } = written;
         let number = self.nodes.len() as u32;
         let wildcard = value.and_then(Wildcard::parse);
         let counts_value = counts_value(value, wildcard.is_some(), shared);
-        self.nodes.push(Node { rule, counts_value, below: HashMap::new() });
-        let choices = self.nodes[above as usize].below.entry(key.into()).or_default();
+        self.nodes.push(DescriptorNode { rule, counts_value, children: HashMap::new() });
+        let choices = self.nodes[above as usize].children.entry(key.into()).or_default();
         if let Some(wildcard) = wildcard {
             choices.searching += usize::from(wildcard.searches());
             choices.wildcards.push((wildcard, number));
         }
         match value {
             Some(value) => drop(choices.exact.insert(value.into(), number)),
-            None => choices.bare = Some(number),
+            None => choices.any_value = Some(number),
         }
         number
     }
@@ -114,13 +114,13 @@ impl Tree {
     /// `left` are the bytes that may still be searched.
     pub(crate) fn find<'e>(
         &self,
-        entries: impl Iterator<Item = Entry<'e>>,
+        entries: impl Iterator<Item = DescriptorEntry<'e>>,
         left: &mut usize,
-    ) -> Result<Option<(u32, KeyBuf)>, TooMuch> {
+    ) -> Result<Option<(u32, KeyBuf)>, WildcardBytesExceeded> {
         let mut key = KeyBuf::with_capacity(64);
-        let mut node = &self.nodes[Tree::ROOT as usize];
+        let mut node = &self.nodes[DescriptorTree::ROOT as usize];
         for entry in entries {
-            let Some(choices) = node.below.get(entry.name) else { return Ok(None) };
+            let Some(choices) = node.children.get(entry.name) else { return Ok(None) };
             let Some(next) = choices.of(entry.value, left)? else { return Ok(None) };
             node = &self.nodes[next as usize];
             if node.counts_value {

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 
 use tollgate::KeyBuf;
 
-use super::{FACTS, Fact, KeyTemplate, add_ip};
-use crate::identify::api_key::{hashed, is_hashed};
-use crate::identify::{Identify, UserFrom, network};
-use crate::matcher::in_capitals;
+use super::{FACTS, KeyFactName, KeyTemplate, add_ip};
+use crate::identify::api_key::{hash_api_key, is_hashed};
+use crate::identify::{Identify, UserSource, network};
+use crate::matcher::to_uppercase;
 use crate::path::{self, hex};
 use crate::problem::Problem;
 
@@ -49,18 +49,18 @@ impl KeyTemplate {
         };
         if texts.len() != self.parts.len() {
             let hint = format!("write `{}`, and a comma in a value as %2C", self.example());
-            let text = self.shown(text, identify);
+            let text = self.redacted(text, identify);
             let problem = format!("the key {text:?} does not have the rule's parts");
             return Err(Problem::new(problem).hint(hint));
         }
         for (facts, text) in self.parts.iter().zip(texts) {
             let (fact, value) = self.choose(facts, text.trim_start(), identify)?;
-            if value.is_empty() && !matches!(fact, Fact::Entry(_)) {
+            if value.is_empty() && !matches!(fact, KeyFactName::Entry(_)) {
                 return Err(Problem::new(format!("the key {text:?} has an empty value"))
                     .hint(format!("write `{}`", self.example())));
             }
             let added = fact.add_text(&mut key, &value, identify);
-            added.map_err(|NoAddress| self.no_address(&value, identify))?;
+            added.map_err(|InvalidIpValue| self.no_address(&value, identify))?;
         }
         Ok(key)
     }
@@ -69,26 +69,29 @@ impl KeyTemplate {
     /// it, to the last space: a caller may be called so.
     fn choose<'a>(
         &self,
-        facts: &[Fact],
+        facts: &[KeyFactName],
         text: &'a str,
         identify: &Identify,
-    ) -> Result<(Fact, Cow<'a, str>), Problem> {
+    ) -> Result<(KeyFactName, Cow<'a, str>), Problem> {
         if let Some((name, value)) = text.split_once('=') {
             if let Some(fact) = facts.iter().find(|fact| fact.name() == name) {
                 return Ok((fact.clone(), value.into()));
             }
             if name == "api_key"
-                && facts.contains(&Fact::User)
-                && matches!(identify.user, UserFrom::ApiKey(_))
+                && facts.contains(&KeyFactName::User)
+                && matches!(identify.user, UserSource::ApiKey(_))
             {
-                return Ok((Fact::User, hashed_once(&unescaped(value)).into_owned().into()));
+                return Ok((
+                    KeyFactName::User,
+                    hash_unless_hashed(&unescaped(value)).into_owned().into(),
+                ));
             }
         }
         if let Some((name, value)) = text.split_once(['=', ':'])
-            && let Some(meant) = Fact::meant_by(name)
+            && let Some(meant) = KeyFactName::guess(name)
         {
             let right = meant.name();
-            let value = self.shown(value.trim_start(), identify);
+            let value = self.redacted(value.trim_start(), identify);
             return Err(match facts.contains(&meant) {
                 true => Problem::new(format!("the key begins with {:?}", name.trim_end()))
                     .hint(format!("write `{right}={value}`")),
@@ -98,12 +101,12 @@ impl KeyTemplate {
         }
         let text = text.trim_end();
         let is_address = address_of(text).is_some();
-        let fitting = facts.iter().filter(|fact| is_address || **fact != Fact::Ip);
+        let fitting = facts.iter().filter(|fact| is_address || **fact != KeyFactName::Ip);
         match &fitting.collect::<Vec<_>>()[..] {
             [fact] => Ok(((*fact).clone(), text.into())),
             [] => Err(self.no_address(text, identify)),
             several => {
-                let text = self.shown(text, identify);
+                let text = self.redacted(text, identify);
                 let readings = several.iter().map(|fact| format!("`{}={text}`", fact.name()));
                 let hint = format!("write {}", readings.collect::<Vec<_>>().join(" or "));
                 Err(Problem::new(format!("the key {text:?} is ambiguous")).hint(hint))
@@ -112,16 +115,16 @@ impl KeyTemplate {
     }
 
     fn no_address(&self, text: &str, identify: &Identify) -> Problem {
-        Problem::new(format!("{:?} is not an address", self.shown(text, identify)))
+        Problem::new(format!("{:?} is not an address", self.redacted(text, identify)))
             .hint("the rule counts addresses: write `192.0.2.1`")
     }
 
     /// What an error may show of a text: nothing that may be an API key, because errors in rules files
     /// are logged.
-    fn shown<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
-        let in_key = self.parts.iter().flatten().any(Fact::is_api_key);
+    fn redacted<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
+        let in_key = self.parts.iter().flatten().any(KeyFactName::is_api_key);
         let in_use =
-            identify.api_key_header.is_some() || matches!(identify.user, UserFrom::ApiKey(_));
+            identify.api_key_header.is_some() || matches!(identify.user, UserSource::ApiKey(_));
         if in_key || in_use { "…" } else { text }
     }
 
@@ -132,15 +135,15 @@ impl KeyTemplate {
     }
 }
 
-impl Fact {
+impl KeyFactName {
     /// The fact that somebody meant who wrote `USER` or `api-key`.
-    fn meant_by(name: &str) -> Option<Fact> {
+    fn guess(name: &str) -> Option<KeyFactName> {
         let small = name.trim().to_ascii_lowercase();
         if small.starts_with("header.") {
-            return Fact::parse(&small).ok();
+            return KeyFactName::parse(&small).ok();
         }
         if small.starts_with("entry.") {
-            return Fact::parse(name.trim()).ok();
+            return KeyFactName::parse(name.trim()).ok();
         }
         let bare = |name: &str| name.replace(['-', '_', ' '], "");
         let found = FACTS.iter().find(|(known, _)| bare(known) == bare(&small));
@@ -153,16 +156,16 @@ impl Fact {
         key: &mut KeyBuf,
         value: &str,
         identify: &Identify,
-    ) -> Result<(), NoAddress> {
+    ) -> Result<(), InvalidIpValue> {
         let unescaped = unescaped(value);
         match self {
-            Fact::Path => key.add("path", &path::key_text(value)),
-            Fact::Method => key.add("method", &in_capitals(unescaped)),
-            Fact::Ip => {
-                let (ip, prefix) = address_of(value.trim()).ok_or(NoAddress)?;
-                add_ip(key, identify.one_form(ip), (prefix, identify.ipv6_prefix));
+            KeyFactName::Path => key.add("path", &path::key_text(value)),
+            KeyFactName::Method => key.add("method", &to_uppercase(unescaped)),
+            KeyFactName::Ip => {
+                let (ip, prefix) = address_of(value.trim()).ok_or(InvalidIpValue)?;
+                add_ip(key, identify.canonical_address(ip), (prefix, identify.ipv6_prefix));
             }
-            fact if fact.is_api_key() => key.add(&fact.name(), &hashed_once(&unescaped)),
+            fact if fact.is_api_key() => key.add(&fact.name(), &hash_unless_hashed(&unescaped)),
             fact => key.add(&fact.name(), &unescaped),
         }
         Ok(())
@@ -178,13 +181,13 @@ fn address_of(text: &str) -> Option<(IpAddr, Option<u8>)> {
 }
 
 /// A value of `ip` that is none.
-struct NoAddress;
+struct InvalidIpValue;
 
 /// An API key as keys have it; operators may write it that way at once.
-fn hashed_once(api_key: &str) -> Cow<'_, str> {
+fn hash_unless_hashed(api_key: &str) -> Cow<'_, str> {
     match api_key.is_empty() || is_hashed(api_key) {
         true => Cow::Borrowed(api_key),
-        false => Cow::Owned(hashed(api_key).to_string()),
+        false => Cow::Owned(hash_api_key(api_key).to_string()),
     }
 }
 

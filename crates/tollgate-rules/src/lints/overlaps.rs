@@ -8,14 +8,14 @@ use tollgate::KeyBuf;
 use tollgate::decision::MAX_LIMITS;
 
 use crate::Problem;
-use crate::compile::Written;
+use crate::compile::WrittenRule;
 use crate::facts::Facts;
 use crate::key_template::KeyFacts;
 use crate::matcher::{Condition, TextTest};
+use crate::normalized_facts::NormalizedFacts;
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule};
 use crate::rule_set::RuleSet;
-use crate::seen::Seen;
 
 /// How many sets of rules with too many limits are reported, of each severity.
 const MAX_REPORTED: usize = 10;
@@ -37,7 +37,7 @@ const ANY: &str = "x";
 
 /// Reports requests that meet too many limits: an error if they certainly do, a warning if it takes
 /// certain callers or headers, or if only limits that do not refuse are left out.
-pub(crate) fn check(rules: &[Written<'_>], set: &RuleSet) {
+pub(crate) fn check(rules: &[WrittenRule<'_>], set: &RuleSet) {
     let mut search = Search::new(rules, set);
     // Most files are small: their rules together have no more.
     if search.rules.iter().map(|one| one.longest).sum::<usize>() <= MAX_LIMITS {
@@ -47,7 +47,7 @@ pub(crate) fn check(rules: &[Written<'_>], set: &RuleSet) {
     let full = Sample::full(rules, search.tiers.first().copied(), &headers);
     let bare = Sample { headers: Vec::new(), caller: None, ..full.clone() };
     let methods: BTreeSet<&str> =
-        rules.iter().flat_map(|one| methods(one.rule.when.as_ref())).collect();
+        rules.iter().flat_map(|one| methods(one.rule.condition.as_ref())).collect();
     for method in methods.into_iter().chain(["GET"]) {
         if search.is_over() {
             return;
@@ -56,7 +56,7 @@ pub(crate) fn check(rules: &[Written<'_>], set: &RuleSet) {
     }
     search.examine(&bare);
     for (number, written) in rules.iter().enumerate() {
-        let Some(when) = &written.rule.when else { continue };
+        let Some(when) = &written.rule.condition else { continue };
         for pattern in search.patterns(number) {
             if !search.examine(&full.fitted(when, pattern)).contains(&(number as u32)) {
                 search.examine(&bare.fitted(when, pattern));
@@ -88,7 +88,11 @@ struct Caller<'a> {
 
 impl<'a> Sample<'a> {
     /// Has every fact, and the header fields that rules ask for.
-    fn full(rules: &'a [Written<'_>], tier: Option<&'a str>, headers: &'a [String]) -> Sample<'a> {
+    fn full(
+        rules: &'a [WrittenRule<'_>],
+        tier: Option<&'a str>,
+        headers: &'a [String],
+    ) -> Sample<'a> {
         let caller = Caller { user: ANY, tier: tier.unwrap_or(ANY), api_key: ANY };
         let mut sample = Sample {
             path: "/".into(),
@@ -99,7 +103,7 @@ impl<'a> Sample<'a> {
         };
         rules
             .iter()
-            .filter_map(|one| one.rule.when.as_ref())
+            .filter_map(|one| one.rule.condition.as_ref())
             .for_each(|one| sample.add_headers(one));
         sample
     }
@@ -193,7 +197,7 @@ struct Tried<'a> {
 }
 
 struct Search<'a, 'w> {
-    written: &'a [Written<'w>],
+    written: &'a [WrittenRule<'w>],
     rules: Vec<Tried<'a>>,
     tiers: Vec<&'a str>,
     by_path: PathIndex,
@@ -209,7 +213,7 @@ struct Search<'a, 'w> {
 type Whose = String;
 
 impl<'a, 'w> Search<'a, 'w> {
-    fn new(written: &'a [Written<'w>], set: &'a RuleSet) -> Search<'a, 'w> {
+    fn new(written: &'a [WrittenRule<'w>], set: &'a RuleSet) -> Search<'a, 'w> {
         let mut longest_overrides: HashMap<&str, usize> = HashMap::new();
         for one in set.overrides() {
             let longest = longest_overrides.entry(&one.rule).or_default();
@@ -231,7 +235,7 @@ impl<'a, 'w> Search<'a, 'w> {
             if written.rule.mode == Mode::Off {
                 continue;
             }
-            match required_patterns(written.rule.when.as_ref()) {
+            match required_patterns(written.rule.condition.as_ref()) {
                 Some(patterns) => {
                     patterns.iter().for_each(|one| search.by_path.insert(one, number as u32));
                 }
@@ -247,7 +251,7 @@ impl<'a, 'w> Search<'a, 'w> {
 
     /// The patterns of a rule; one `None` if it needs none.
     fn patterns(&self, number: usize) -> Vec<Option<&'a Pattern>> {
-        match required_patterns(self.rules[number].rule.when.as_ref()) {
+        match required_patterns(self.rules[number].rule.condition.as_ref()) {
             Some(patterns) => patterns.iter().map(Some).collect(),
             None => vec![None],
         }
@@ -256,7 +260,7 @@ impl<'a, 'w> Search<'a, 'w> {
     /// Tries a request; returns the numbers of the rules that it meets.
     fn examine(&mut self, sample: &Sample<'_>) -> Vec<u32> {
         let facts = sample.facts();
-        let seen = Seen::new(&facts, facts.tier.filter(|tier| !tier.is_empty()));
+        let seen = NormalizedFacts::new(&facts, facts.tier.filter(|tier| !tier.is_empty()));
         let met = self.met_by(&seen);
         let longest = met.iter().map(|number| self.rules[*number as usize].longest);
         let is_known = |sets: &[Vec<u32>]| sets.iter().any(|set| is_subset(set, &met));
@@ -281,7 +285,7 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     /// The numbers of the rules that apply, in order.
-    fn met_by(&mut self, seen: &Seen<'_>) -> Vec<u32> {
+    fn met_by(&mut self, seen: &NormalizedFacts<'_>) -> Vec<u32> {
         let mut found = self.without_path.clone();
         if let Some(path) = seen.spelling(0) {
             self.by_path.each_match(path.text(), &mut |number| found.push(number));
@@ -292,17 +296,17 @@ impl<'a, 'w> Search<'a, 'w> {
             let one = &self.rules[*number as usize];
             self.tried += one.weight;
             let known = seen.user().is_some();
-            one.rule.when.as_ref().is_none_or(|when| when.holds(seen, seen.spelling(0)))
+            one.rule.condition.as_ref().is_none_or(|when| when.holds(seen, seen.spelling(0)))
                 && (one.key_always
                     || (one.key_of_callers && known)
                     || one.rule.key.write(
                         &mut KeyBuf::new(),
-                        &KeyFacts { seen, spelling: 0, ipv6_prefix: 64 },
+                        &KeyFacts { facts: seen, spelling: 0, ipv6_prefix: 64 },
                     ))
         });
         let covered = found.iter().any(|number| {
             let rule = self.rules[*number as usize].rule;
-            !rule.fallback && rule.when.is_some() && is_enforced(rule)
+            !rule.fallback && rule.condition.is_some() && is_enforced(rule)
         });
         found.retain(|number| !covered || !self.rules[*number as usize].rule.fallback);
         found
@@ -310,11 +314,11 @@ impl<'a, 'w> Search<'a, 'w> {
 
     /// Whether every caller meets a rule that this one meets: it refuses, and it asks for nothing
     /// but a path, a method and who is calling.
-    fn certainly_meets(&self, number: u32, seen: &Seen<'_>) -> bool {
+    fn certainly_meets(&self, number: u32, seen: &NormalizedFacts<'_>) -> bool {
         let one = &self.rules[number as usize];
         is_enforced(one.rule)
             && (one.key_always || (one.key_of_callers && seen.user().is_some()))
-            && one.rule.when.as_ref().is_none_or(|when| certainty(when, seen) == Some(true))
+            && one.rule.condition.as_ref().is_none_or(|when| certainty(when, seen) == Some(true))
     }
 
     /// The most limits that these rules have for one caller, by tier or with one override.
@@ -390,7 +394,7 @@ impl<'a> Tried<'a> {
         };
         Tried {
             rule,
-            weight: 1 + rule.when.as_ref().map_or(0, weight),
+            weight: 1 + rule.condition.as_ref().map_or(0, weight),
             longest: if rule.mode == Mode::Off { 0 } else { longest.max(longest_override) },
             longest_override,
             key_always: each_part(|fact| matches!(fact, "ip" | "path" | "method")),
@@ -403,7 +407,7 @@ impl<'a> Tried<'a> {
 }
 
 /// The header fields that keys ask for, not too many.
-fn key_headers(rules: &[Written<'_>]) -> Vec<String> {
+fn key_headers(rules: &[WrittenRule<'_>]) -> Vec<String> {
     let facts = rules.iter().flat_map(|written| written.rule.key.parts()).flatten();
     let mut names = BTreeSet::new();
     for name in facts.filter_map(|fact| fact.strip_prefix("header.").map(str::to_owned)) {
@@ -452,7 +456,7 @@ fn weight(condition: &Condition) -> usize {
 
 /// Whether a condition holds of every request with this path and method that has the same kinds of
 /// facts; `None`: it depends on their values, on the address, or on header fields.
-fn certainty(condition: &Condition, seen: &Seen<'_>) -> Option<bool> {
+fn certainty(condition: &Condition, seen: &NormalizedFacts<'_>) -> Option<bool> {
     let of_text = |test: &TextTest, is_there: bool| match test {
         _ if !is_there => Some(false),
         TextTest::Present => Some(true),
@@ -474,7 +478,7 @@ fn certainty(condition: &Condition, seen: &Seen<'_>) -> Option<bool> {
 }
 
 /// `decisive` if one of the conditions is certainly so; the opposite if all are certainly that.
-fn unless(several: &[Condition], seen: &Seen<'_>, decisive: bool) -> Option<bool> {
+fn unless(several: &[Condition], seen: &NormalizedFacts<'_>, decisive: bool) -> Option<bool> {
     let each: Vec<Option<bool>> = several.iter().map(|one| certainty(one, seen)).collect();
     match each.contains(&Some(decisive)) {
         true => Some(decisive),

@@ -5,21 +5,21 @@ use super::{PLAIN, next_byte, push_byte};
 
 /// One way to read a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
-    pub(super) start: Start,
-    pub(super) behind: Proxy,
+pub(super) struct PathReading {
+    pub(super) start: PathStart,
+    pub(super) behind: FrontProxy,
     /// `%2F` is a slash.
     pub(super) encoded_slash: bool,
     pub(super) backslash: Backslash,
     /// Escapes stay as they are: `/%61` is not `/a`.
     pub(super) undecoded: bool,
-    pub(super) params: Params,
-    pub(super) dots: Dots,
+    pub(super) params: PathParams,
+    pub(super) dots: DotSegments,
 }
 
 /// Where a path begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum PathStart {
     /// After the host of a full URL, and before a fragment.
     Plain,
     /// Behind the name that follows two slashes: to whoever resolves a target like a link of a web page,
@@ -32,20 +32,20 @@ pub(super) enum Start {
 /// Who has read the path before, and passes on what it has read. What a proxy takes back with `..` is a
 /// segment to it; to the server behind it may be `..` itself, with parameters or an escaped slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proxy {
-    Nobody,
+pub(super) enum FrontProxy {
+    NoProxy,
     /// One that resolves: Envoy, Traefik.
     Resolving,
     /// One that decodes and resolves: nginx whose `proxy_pass` has a path.
     Decoding,
 }
 
-impl Proxy {
-    fn reading(self) -> Option<Reading> {
+impl FrontProxy {
+    fn reading(self) -> Option<PathReading> {
         match self {
-            Proxy::Nobody => None,
-            Proxy::Resolving => Some(NORMAL),
-            Proxy::Decoding => Some(Reading { encoded_slash: true, ..NORMAL }),
+            FrontProxy::NoProxy => None,
+            FrontProxy::Resolving => Some(NORMAL),
+            FrontProxy::Decoding => Some(PathReading { encoded_slash: true, ..NORMAL }),
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) enum Backslash {
 
 /// What becomes of parameters of segments, `;x=1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Params {
+pub(super) enum PathParams {
     Kept,
     /// Cut off before escapes are decoded: they end at a slash that is not escaped.
     Cut,
@@ -70,7 +70,7 @@ pub(super) enum Params {
 
 /// What becomes of `.` and `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dots {
+pub(super) enum DotSegments {
     Resolved,
     /// The same, where `..` also takes back an empty segment.
     ResolvedWithEmpty,
@@ -78,88 +78,108 @@ pub(super) enum Dots {
 }
 
 /// The normal form.
-const NORMAL: Reading = Reading {
-    start: Start::Plain,
-    behind: Proxy::Nobody,
+const NORMAL: PathReading = PathReading {
+    start: PathStart::Plain,
+    behind: FrontProxy::NoProxy,
     encoded_slash: false,
     backslash: Backslash::Kept,
     undecoded: false,
-    params: Params::Kept,
-    dots: Dots::Resolved,
+    params: PathParams::Kept,
+    dots: DotSegments::Resolved,
 };
 
 /// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
-pub(super) const READINGS: [Reading; 26] = [
+pub(super) const READINGS: [PathReading; 26] = [
     NORMAL,
     // Decoded segment by segment, never resolved: routers of Go that go by the raw path.
-    Reading { dots: Dots::Kept, ..NORMAL },
+    PathReading { dots: DotSegments::Kept, ..NORMAL },
     // As it was sent: Express, and whatever compares the target itself.
-    Reading { undecoded: true, dots: Dots::Kept, ..NORMAL },
+    PathReading { undecoded: true, dots: DotSegments::Kept, ..NORMAL },
     // Decoded, then resolved: nginx, Apache httpd with `AllowEncodedSlashes On`.
-    Reading { encoded_slash: true, ..NORMAL },
+    PathReading { encoded_slash: true, ..NORMAL },
     // Decoded and never resolved: uvicorn, gunicorn and what runs on them, PHP.
-    Reading { encoded_slash: true, dots: Dots::Kept, ..NORMAL },
+    PathReading { encoded_slash: true, dots: DotSegments::Kept, ..NORMAL },
     // As RFC 3986 has it: Envoy without `merge_slashes`.
-    Reading { dots: Dots::ResolvedWithEmpty, ..NORMAL },
+    PathReading { dots: DotSegments::ResolvedWithEmpty, ..NORMAL },
     // As browsers have it: Node and others that make a `URL` of the target, and may decode its path.
-    Reading { backslash: Backslash::Slash, dots: Dots::ResolvedWithEmpty, ..NORMAL },
-    Reading {
+    PathReading { backslash: Backslash::Slash, dots: DotSegments::ResolvedWithEmpty, ..NORMAL },
+    PathReading {
         undecoded: true,
         backslash: Backslash::Slash,
-        dots: Dots::ResolvedWithEmpty,
+        dots: DotSegments::ResolvedWithEmpty,
         ..NORMAL
     },
-    Reading {
-        start: Start::AfterHost,
+    PathReading {
+        start: PathStart::AfterHost,
         backslash: Backslash::Slash,
-        dots: Dots::ResolvedWithEmpty,
+        dots: DotSegments::ResolvedWithEmpty,
         ..NORMAL
     },
-    Reading {
-        start: Start::AfterHost,
+    PathReading {
+        start: PathStart::AfterHost,
         undecoded: true,
         backslash: Backslash::Slash,
-        dots: Dots::ResolvedWithEmpty,
+        dots: DotSegments::ResolvedWithEmpty,
         ..NORMAL
     },
     // Servlets: Tomcat, Jetty, Undertow, as they are told to take `%2F` and `\`.
-    Reading { params: Params::Cut, ..NORMAL },
-    Reading { params: Params::Cut, encoded_slash: true, ..NORMAL },
-    Reading { params: Params::Cut, encoded_slash: true, backslash: Backslash::AnySlash, ..NORMAL },
-    // The same never resolved: Spring WebFlux.
-    Reading { params: Params::Cut, dots: Dots::Kept, ..NORMAL },
-    // IIS, ASP.NET.
-    Reading { backslash: Backslash::AnySlash, ..NORMAL },
-    // Those that decode, servlets and IIS behind a proxy that resolves.
-    Reading { behind: Proxy::Resolving, encoded_slash: true, dots: Dots::Kept, ..NORMAL },
-    Reading { behind: Proxy::Resolving, encoded_slash: true, ..NORMAL },
-    Reading { behind: Proxy::Resolving, params: Params::Cut, ..NORMAL },
-    Reading { behind: Proxy::Resolving, params: Params::Cut, encoded_slash: true, ..NORMAL },
-    Reading {
-        behind: Proxy::Resolving,
-        params: Params::Cut,
+    PathReading { params: PathParams::Cut, ..NORMAL },
+    PathReading { params: PathParams::Cut, encoded_slash: true, ..NORMAL },
+    PathReading {
+        params: PathParams::Cut,
         encoded_slash: true,
         backslash: Backslash::AnySlash,
         ..NORMAL
     },
-    Reading { behind: Proxy::Resolving, backslash: Backslash::AnySlash, ..NORMAL },
-    // Servlets and IIS behind a proxy that decodes.
-    Reading { behind: Proxy::Decoding, params: Params::Cut, ..NORMAL },
-    Reading {
-        behind: Proxy::Decoding,
-        params: Params::Cut,
+    // The same never resolved: Spring WebFlux.
+    PathReading { params: PathParams::Cut, dots: DotSegments::Kept, ..NORMAL },
+    // IIS, ASP.NET.
+    PathReading { backslash: Backslash::AnySlash, ..NORMAL },
+    // Those that decode, servlets and IIS behind a proxy that resolves.
+    PathReading {
+        behind: FrontProxy::Resolving,
+        encoded_slash: true,
+        dots: DotSegments::Kept,
+        ..NORMAL
+    },
+    PathReading { behind: FrontProxy::Resolving, encoded_slash: true, ..NORMAL },
+    PathReading { behind: FrontProxy::Resolving, params: PathParams::Cut, ..NORMAL },
+    PathReading {
+        behind: FrontProxy::Resolving,
+        params: PathParams::Cut,
+        encoded_slash: true,
+        ..NORMAL
+    },
+    PathReading {
+        behind: FrontProxy::Resolving,
+        params: PathParams::Cut,
+        encoded_slash: true,
         backslash: Backslash::AnySlash,
         ..NORMAL
     },
-    Reading { behind: Proxy::Decoding, backslash: Backslash::AnySlash, ..NORMAL },
+    PathReading { behind: FrontProxy::Resolving, backslash: Backslash::AnySlash, ..NORMAL },
+    // Servlets and IIS behind a proxy that decodes.
+    PathReading { behind: FrontProxy::Decoding, params: PathParams::Cut, ..NORMAL },
+    PathReading {
+        behind: FrontProxy::Decoding,
+        params: PathParams::Cut,
+        backslash: Backslash::AnySlash,
+        ..NORMAL
+    },
+    PathReading { behind: FrontProxy::Decoding, backslash: Backslash::AnySlash, ..NORMAL },
     // uvicorn with h11, Go: what is sent as a fragment is part of the path.
-    Reading { start: Start::WithFragment, dots: Dots::Kept, ..NORMAL },
-    Reading { start: Start::WithFragment, encoded_slash: true, dots: Dots::Kept, ..NORMAL },
+    PathReading { start: PathStart::WithFragment, dots: DotSegments::Kept, ..NORMAL },
+    PathReading {
+        start: PathStart::WithFragment,
+        encoded_slash: true,
+        dots: DotSegments::Kept,
+        ..NORMAL
+    },
 ];
 
 /// The slashes that a path has and its spelling has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Slashes {
+pub(crate) enum DroppedSlashes {
     None,
     /// One at the end.
     Last,
@@ -169,7 +189,7 @@ pub(crate) enum Slashes {
 
 /// What a path has that readings treat differently. What it does not have, they need not be tried for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Oddities {
+pub(super) struct PathFeatures {
     encoded_slash: bool,
     /// One that is not escaped.
     backslash: bool,
@@ -186,12 +206,12 @@ pub(super) struct Oddities {
     escaped_plain: bool,
 }
 
-impl Oddities {
-    pub(super) fn of(path: &str) -> Oddities {
+impl PathFeatures {
+    pub(super) fn of(path: &str) -> PathFeatures {
         let is_slash = |byte: u8| matches!(byte, b'/' | b'\\');
-        let mut odd = Oddities {
+        let mut odd = PathFeatures {
             host: path.len() > 1 && path.bytes().take(2).all(is_slash),
-            ..Oddities::default()
+            ..PathFeatures::default()
         };
         let (mut rest, mut after_slash) = (path.as_bytes(), true);
         while let Some((byte, escaped, after)) = next_byte(rest) {
@@ -211,32 +231,32 @@ impl Oddities {
         odd
     }
 
-    pub(super) fn with_fragment(self, fragment: bool) -> Oddities {
-        Oddities { fragment, ..self }
+    pub(super) fn with_fragment(self, fragment: bool) -> PathFeatures {
+        PathFeatures { fragment, ..self }
     }
 
     /// A reading without what makes no difference to this path; `None` if it is of no use at all.
-    pub(super) fn simplify(self, reading: Reading) -> Option<Reading> {
+    pub(super) fn simplify(self, reading: PathReading) -> Option<PathReading> {
         let wanted = match reading.start {
-            Start::Plain => true,
-            Start::AfterHost => self.host,
-            Start::WithFragment => self.fragment,
+            PathStart::Plain => true,
+            PathStart::AfterHost => self.host,
+            PathStart::WithFragment => self.fragment,
         };
         // A host or a fragment may have anything in it.
-        let all = reading.start != Start::Plain;
+        let all = reading.start != PathStart::Plain;
         let encoded_slash = reading.encoded_slash && (self.encoded_slash || all);
         let undecoded = reading.undecoded && (self.escaped_plain || all);
         let dots = match reading.dots {
-            Dots::ResolvedWithEmpty if !self.doubled && !all => Dots::Resolved,
+            DotSegments::ResolvedWithEmpty if !self.doubled && !all => DotSegments::Resolved,
             dots => dots,
         };
         let behind = match reading.behind {
-            Proxy::Decoding if self.encoded_slash => Proxy::Decoding,
-            Proxy::Decoding if self.dots || self.params => Proxy::Resolving,
-            Proxy::Resolving if self.dots => Proxy::Resolving,
-            _ => Proxy::Nobody,
+            FrontProxy::Decoding if self.encoded_slash => FrontProxy::Decoding,
+            FrontProxy::Decoding if self.dots || self.params => FrontProxy::Resolving,
+            FrontProxy::Resolving if self.dots => FrontProxy::Resolving,
+            _ => FrontProxy::NoProxy,
         };
-        wanted.then_some(Reading {
+        wanted.then_some(PathReading {
             start: reading.start,
             behind,
             encoded_slash,
@@ -244,40 +264,40 @@ impl Oddities {
                 _ if all => reading.backslash,
                 // What a proxy passes on may be escaped.
                 Backslash::AnySlash if self.encoded_backslash => Backslash::AnySlash,
-                Backslash::AnySlash if self.backslash && behind != Proxy::Nobody => {
+                Backslash::AnySlash if self.backslash && behind != FrontProxy::NoProxy => {
                     Backslash::AnySlash
                 }
                 Backslash::Slash | Backslash::AnySlash if self.backslash => Backslash::Slash,
                 _ => Backslash::Kept,
             },
             undecoded,
-            params: if self.params || all { reading.params } else { Params::Kept },
+            params: if self.params || all { reading.params } else { PathParams::Kept },
             // What is not decoded has dots of two kinds.
-            dots: if self.dots || undecoded || all { dots } else { Dots::Resolved },
+            dots: if self.dots || undecoded || all { dots } else { DotSegments::Resolved },
         })
     }
 }
 
 /// A path in its normal form.
-pub(super) fn normal(path: &str) -> (String, Slashes) {
+pub(super) fn normal(path: &str) -> (String, DroppedSlashes) {
     NORMAL.read(path)
 }
 
 /// A path that people write as part of a key: with exactly the escapes that requests' paths have, and
 /// nothing resolved, because keys count some paths that way.
 pub(crate) fn key_text(path: &str) -> String {
-    Reading { dots: Dots::Kept, ..NORMAL }.read(path).0
+    PathReading { dots: DotSegments::Kept, ..NORMAL }.read(path).0
 }
 
-impl Reading {
+impl PathReading {
     /// A path as this reading has it, in normal escapes, and the slashes that went.
-    pub(super) fn read(self, path: &str) -> (String, Slashes) {
+    pub(super) fn read(self, path: &str) -> (String, DroppedSlashes) {
         if let Some(proxy) = self.behind.reading() {
             let (passed_on, slashes) = proxy.read(path);
-            let (text, more) = Reading { behind: Proxy::Nobody, ..self }.read(&passed_on);
+            let (text, more) = PathReading { behind: FrontProxy::NoProxy, ..self }.read(&passed_on);
             return (text, slashes.max(more));
         }
-        let mut writer = Writer::new(self.dots, path.len());
+        let mut writer = PathWriter::new(self.dots, path.len());
         let (mut rest, mut cutting) = (self.begin(path).as_bytes(), false);
         while let Some((byte, escaped, after)) = next_byte(rest) {
             let digits = &rest[rest.len().min(1)..rest.len() - after.len()];
@@ -292,7 +312,7 @@ impl Reading {
                 _ => false,
             };
             cutting &= byte != b'/' || escaped;
-            if cutting || self.params == Params::Cut && byte == b';' && !escaped {
+            if cutting || self.params == PathParams::Cut && byte == b';' && !escaped {
                 cutting = true;
             } else if ends {
                 writer.end_segment();
@@ -309,12 +329,12 @@ impl Reading {
     /// Whether an escape of this byte stands for itself. Those of characters that need one are in every
     /// spelling, and whoever resolves an escaped dot takes it for one.
     fn keeps_escape(self, byte: u8) -> bool {
-        let is_dot = byte == b'.' && self.dots != Dots::Kept;
+        let is_dot = byte == b'.' && self.dots != DotSegments::Kept;
         self.undecoded && PLAIN[usize::from(byte)] && !is_dot
     }
 
     fn begin(self, path: &str) -> &str {
-        if self.start != Start::AfterHost {
+        if self.start != PathStart::AfterHost {
             return path;
         }
         let is_slash = ['/', '\\'];
@@ -324,8 +344,8 @@ impl Reading {
 }
 
 /// Writes a path segment by segment.
-struct Writer {
-    dots: Dots,
+struct PathWriter {
+    dots: DotSegments,
     text: String,
     /// Where the segment begins that is written, at its slash.
     begin: usize,
@@ -338,11 +358,11 @@ struct Writer {
     doubled: bool,
 }
 
-impl Writer {
-    fn new(dots: Dots, len: usize) -> Writer {
+impl PathWriter {
+    fn new(dots: DotSegments, len: usize) -> PathWriter {
         let mut text = String::with_capacity(len + 2);
         text.push('/');
-        Writer {
+        PathWriter {
             dots,
             text,
             begin: 0,
@@ -356,11 +376,11 @@ impl Writer {
     fn end_segment(&mut self) {
         self.doubled |= self.after_empty;
         (self.after_empty, self.after_dots) = (false, false);
-        let resolves = self.dots != Dots::Kept;
+        let resolves = self.dots != DotSegments::Kept;
         match &self.text[self.begin + 1..] {
             "" => {
                 self.after_empty = !self.at_start;
-                if self.at_start || self.dots != Dots::ResolvedWithEmpty {
+                if self.at_start || self.dots != DotSegments::ResolvedWithEmpty {
                     self.text.truncate(self.begin);
                 }
             }
@@ -380,16 +400,16 @@ impl Writer {
         self.text.push('/');
     }
 
-    fn finish(mut self) -> (String, Slashes) {
+    fn finish(mut self) -> (String, DroppedSlashes) {
         self.end_segment();
         self.text.truncate(self.begin);
-        if self.dots == Dots::ResolvedWithEmpty {
+        if self.dots == DotSegments::ResolvedWithEmpty {
             self.text = without_empty(&self.text);
         }
         let slashes = match (self.doubled, self.after_empty || self.after_dots) {
-            (true, _) => Slashes::Doubled,
-            (false, true) if !self.text.is_empty() => Slashes::Last,
-            (false, _) => Slashes::None,
+            (true, _) => DroppedSlashes::Doubled,
+            (false, true) if !self.text.is_empty() => DroppedSlashes::Last,
+            (false, _) => DroppedSlashes::None,
         };
         if self.text.is_empty() {
             self.text.push('/');

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::reading::{Oddities, READINGS, Reading, Slashes, Start, normal};
-use super::{Target, is_usual};
+use super::reading::{DroppedSlashes, PathFeatures, PathReading, PathStart, READINGS, normal};
+use super::{RequestTarget, is_normal};
 
 /// The most spellings that a path has: two for each way to read it, because some servers take note of
 /// slashes at the end and doubled ones, and others do not.
@@ -13,7 +13,7 @@ pub const SPELLINGS_MAX: usize = 2 * READINGS.len();
 pub(crate) type SpellingSet = u64;
 
 /// The numbers of the spellings in a set, in order.
-pub(crate) fn each_of(mut set: SpellingSet) -> impl Iterator<Item = usize> {
+pub(crate) fn spelling_numbers(mut set: SpellingSet) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let number = set.trailing_zeros();
         set &= set.wrapping_sub(1);
@@ -27,7 +27,7 @@ const _: () = assert!(SPELLINGS_MAX <= SpellingSet::BITS as usize);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spelling<'a> {
     text: Cow<'a, str>,
-    slashes: Slashes,
+    slashes: DroppedSlashes,
 }
 
 impl Spelling<'_> {
@@ -38,7 +38,7 @@ impl Spelling<'_> {
     }
 
     /// The slashes that the path has to these servers beside those of the text.
-    pub(crate) fn slashes(&self) -> Slashes {
+    pub(crate) fn slashes(&self) -> DroppedSlashes {
         self.slashes
     }
 }
@@ -54,22 +54,23 @@ pub struct Spellings<'a> {
 impl<'a> Spellings<'a> {
     /// Of a path as it was received.
     pub fn of(raw: &'a str) -> Spellings<'a> {
-        let target = Target::of(raw);
-        if target.with_fragment.is_none() && is_usual(target.path) {
-            let first = Spelling { text: Cow::Borrowed(target.path), slashes: Slashes::None };
+        let target = RequestTarget::of(raw);
+        if target.with_fragment.is_none() && is_normal(target.path) {
+            let first =
+                Spelling { text: Cow::Borrowed(target.path), slashes: DroppedSlashes::None };
             return Spellings { first, others: Vec::new() };
         }
-        Spellings::of_odd(&target)
+        Spellings::with_all_readings(&target)
     }
 
     #[cold]
-    fn of_odd(target: &Target<'_>) -> Spellings<'a> {
+    fn with_all_readings(target: &RequestTarget<'_>) -> Spellings<'a> {
         let (text, slashes) = normal(target.path);
-        let first = Spelling { text: text.clone().into(), slashes: Slashes::None };
+        let first = Spelling { text: text.clone().into(), slashes: DroppedSlashes::None };
         let mut all = Spellings { first, others: Vec::new() };
         all.add(text, slashes);
-        let odd = Oddities::of(target.path).with_fragment(target.with_fragment.is_some());
-        let mut tried = arrayvec::ArrayVec::<Reading, { READINGS.len() }>::new();
+        let odd = PathFeatures::of(target.path).with_fragment(target.with_fragment.is_some());
+        let mut tried = arrayvec::ArrayVec::<PathReading, { READINGS.len() }>::new();
         for reading in READINGS.iter().filter_map(|reading| odd.simplify(*reading)) {
             if tried.contains(&reading) {
                 continue;
@@ -77,8 +78,8 @@ impl<'a> Spellings<'a> {
             // The first is the normal form, which is there.
             if !tried.is_empty() {
                 let path = match reading.start {
-                    Start::WithFragment => target.with_fragment.unwrap_or(target.path),
-                    Start::Plain | Start::AfterHost => target.path,
+                    PathStart::WithFragment => target.with_fragment.unwrap_or(target.path),
+                    PathStart::Plain | PathStart::AfterHost => target.path,
                 };
                 let (text, slashes) = reading.read(path);
                 all.add(text, slashes);
@@ -89,11 +90,11 @@ impl<'a> Spellings<'a> {
     }
 
     /// Adds what is not there yet: the text alone, and with its slashes.
-    fn add(&mut self, text: String, slashes: Slashes) {
+    fn add(&mut self, text: String, slashes: DroppedSlashes) {
         let is_new = |one: &Spelling<'_>| !self.iter().any(|other| other == one);
-        let plain = Spelling { text: text.into(), slashes: Slashes::None };
+        let plain = Spelling { text: text.into(), slashes: DroppedSlashes::None };
         let as_sent = Spelling { text: plain.text.clone(), slashes };
-        let new = [is_new(&plain), slashes != Slashes::None && is_new(&as_sent)];
+        let new = [is_new(&plain), slashes != DroppedSlashes::None && is_new(&as_sent)];
         self.others.extend(new[0].then_some(plain));
         self.others.extend(new[1].then_some(as_sent));
     }
@@ -208,20 +209,21 @@ mod tests {
     #[test]
     fn slashes_that_go_are_remembered() {
         let cases = [
-            ("/", Slashes::None),
-            ("/a", Slashes::None),
-            ("/a/", Slashes::Last),
-            ("/a/.", Slashes::Last),
-            ("/a/b/..", Slashes::Last),
-            ("//", Slashes::Doubled),
-            ("//a", Slashes::Doubled),
-            ("/a//b", Slashes::Doubled),
-            ("/a//", Slashes::Doubled),
-            ("a", Slashes::None),
+            ("/", DroppedSlashes::None),
+            ("/a", DroppedSlashes::None),
+            ("/a/", DroppedSlashes::Last),
+            ("/a/.", DroppedSlashes::Last),
+            ("/a/b/..", DroppedSlashes::Last),
+            ("//", DroppedSlashes::Doubled),
+            ("//a", DroppedSlashes::Doubled),
+            ("/a//b", DroppedSlashes::Doubled),
+            ("/a//", DroppedSlashes::Doubled),
+            ("a", DroppedSlashes::None),
         ];
         for (raw, want) in cases {
-            let slashes: Vec<Slashes> = Spellings::of(raw).iter().map(Spelling::slashes).collect();
-            assert_eq!(slashes[0], Slashes::None, "{raw}");
+            let slashes: Vec<DroppedSlashes> =
+                Spellings::of(raw).iter().map(Spelling::slashes).collect();
+            assert_eq!(slashes[0], DroppedSlashes::None, "{raw}");
             assert_eq!(slashes.into_iter().max(), Some(want), "{raw}");
         }
     }

@@ -8,10 +8,10 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{KeyBuf, Micros};
 
-use super::{Busy, Charge, ReservationId, SettleError};
+use super::{ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError};
 use crate::facts::Facts;
-use crate::plan::Plan;
-use crate::seen::network_of;
+use crate::normalized_facts::network_of;
+use crate::plan::RequestPlan;
 
 /// The most reservations that are open at once; about as many expired ones are remembered, to tell
 /// "too late" from "never heard of it".
@@ -34,36 +34,36 @@ pub(super) const LONG_BYTES_MAX: usize = 32 << 20;
 const LONG_BYTES_PER_CALLER_MAX: usize = LONG_BYTES_MAX / 16;
 
 /// What the collections take for one reservation, apart from what it holds.
-const PLACE_BYTES: usize = 256;
+const RESERVATION_BYTES: usize = 256;
 
 /// What the collections take for one number in them.
-const NUMBER_BYTES: usize = 48;
+const HASH_ENTRY_BYTES: usize = 48;
 
 /// How many expired ones are cleared away with each call.
-const EXPIRED_AT_ONCE: usize = 64;
+const EXPIRED_PER_CALL: usize = 64;
 
 /// Secrets of this process, for names that nobody guesses and for hashes that nobody aims at.
 #[derive(Debug, Default)]
-pub(super) struct Secrets([RandomState; 2]);
+pub(super) struct ReservationSecrets([RandomState; 2]);
 
-impl Secrets {
+impl ReservationSecrets {
     /// Two keyed hashes of a number that never repeats.
-    fn name(&self, number: u64) -> ReservationId {
+    fn new_id(&self, number: u64) -> ReservationId {
         let [high, low] = [0, 1].map(|half| u128::from(self.0[half].hash_one(("name", number))));
         ReservationId(high << 64 | low)
     }
 
     /// The name of a reservation that holds nothing: its deadline, sealed.
-    pub(super) fn name_of_nothing(&self, deadline: Micros) -> ReservationId {
+    pub(super) fn id_without_charges(&self, deadline: Micros) -> ReservationId {
         let deadline = deadline.as_u64();
         let seal = self.0[0].hash_one(("nothing", deadline));
         ReservationId(u128::from(seal) << 64 | u128::from(deadline))
     }
 
-    /// The deadline of a name that [`name_of_nothing`](Secrets::name_of_nothing) has made.
-    pub(super) fn deadline_of_nothing(&self, id: ReservationId) -> Option<Micros> {
+    /// The deadline of a name that [`id_without_charges`](ReservationSecrets::id_without_charges) has made.
+    pub(super) fn deadline_without_charges(&self, id: ReservationId) -> Option<Micros> {
         let deadline = Micros::new(id.0 as u64);
-        (self.name_of_nothing(deadline) == id).then_some(deadline)
+        (self.id_without_charges(deadline) == id).then_some(deadline)
     }
 
     fn hash(&self, key: &KeyBuf) -> u64 {
@@ -72,18 +72,22 @@ impl Secrets {
 }
 
 /// The size of a reservation, and in whose name it is.
-pub(super) struct Request {
+pub(super) struct ReservationRequest {
     bytes: usize,
     /// The caller, by each of its names.
     callers: ArrayVec<u64, { MAX_LIMITS + 1 }>,
     /// The most that this caller may have.
-    most: usize,
+    max_reservations: usize,
     /// Rules with `concurrency`: the rule's number, its limit, and the hash of what it counts.
-    counted: ArrayVec<(u32, u32, u64), MAX_LIMITS>,
+    concurrency: ArrayVec<(u32, u32, u64), MAX_LIMITS>,
 }
 
-impl Request {
-    pub(super) fn new(plan: &Plan<'_>, facts: &Facts<'_>, secrets: &Secrets) -> Request {
+impl ReservationRequest {
+    pub(super) fn new(
+        plan: &RequestPlan<'_>,
+        facts: &Facts<'_>,
+        secrets: &ReservationSecrets,
+    ) -> ReservationRequest {
         let mut callers = ArrayVec::<u64, { MAX_LIMITS + 1 }>::new();
         callers.extend(stated_caller(plan, facts).map(|key| secrets.hash(&key)));
         let is_stated = !callers.is_empty();
@@ -105,11 +109,16 @@ impl Request {
             .collect();
         let allowed = counted.iter().map(|(_, most, _)| *most as usize).max().unwrap_or(0);
         let keys: usize = SharedKeys::new(plan).0.iter().map(|key| key.as_bytes().len()).sum();
-        let bytes = PLACE_BYTES
-            + plan.limits.len() * size_of::<Charge>()
+        let bytes = RESERVATION_BYTES
+            + plan.limits.len() * size_of::<ReservedCharge>()
             + keys
-            + (callers.len() + counted.len()) * NUMBER_BYTES;
-        Request { bytes, callers, most: allowed.max(RESERVATIONS_PER_CALLER_MAX), counted }
+            + (callers.len() + counted.len()) * HASH_ENTRY_BYTES;
+        ReservationRequest {
+            bytes,
+            callers,
+            max_reservations: allowed.max(RESERVATIONS_PER_CALLER_MAX),
+            concurrency: counted,
+        }
     }
 
     fn long_bytes(&self) -> usize {
@@ -118,7 +127,7 @@ impl Request {
 }
 
 /// The caller as the question states it, whatever the rules count.
-fn stated_caller(plan: &Plan<'_>, facts: &Facts<'_>) -> Option<KeyBuf> {
+fn stated_caller(plan: &RequestPlan<'_>, facts: &Facts<'_>) -> Option<KeyBuf> {
     let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(String::from);
     let network = || {
         let prefix = plan.rules().settings().identify.ipv6_prefix;
@@ -133,7 +142,7 @@ fn stated_caller(plan: &Plan<'_>, facts: &Facts<'_>) -> Option<KeyBuf> {
 pub(super) struct SharedKeys<'p>(ArrayVec<&'p KeyBuf, MAX_LIMITS>);
 
 impl<'p> SharedKeys<'p> {
-    pub(super) fn new(plan: &'p Plan<'_>) -> SharedKeys<'p> {
+    pub(super) fn new(plan: &'p RequestPlan<'_>) -> SharedKeys<'p> {
         let mut keys = ArrayVec::<&KeyBuf, MAX_LIMITS>::new();
         for key in plan.limits.iter().map(|planned| plan.key_for(planned)) {
             if !keys.contains(&key) {
@@ -156,33 +165,33 @@ impl<'p> SharedKeys<'p> {
 
 /// All open reservations.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct ReservationTable {
     /// Bounds: [`RESERVATIONS_MAX`] of them; those that are not short take [`LONG_BYTES_MAX`] together.
-    open: HashMap<ReservationId, Open>,
+    open: HashMap<ReservationId, OpenReservation>,
     /// As many as are open.
     by_deadline: BTreeSet<(Micros, ReservationId)>,
     /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has limits.
     in_flight: HashMap<u64, u32>,
     /// What each caller has open, by hash. Bound: one more for each open one than a decision has limits.
-    by_caller: HashMap<u64, CallerShare>,
+    by_caller: HashMap<u64, CallerUsage>,
     long_bytes: usize,
     /// Bound: [`RESERVATIONS_MAX`], as of the next.
     expired: HashSet<ReservationId>,
     expired_in_order: VecDeque<ReservationId>,
-    made: u64,
+    ids_made: u64,
 }
 
 /// What one caller has open.
 #[derive(Debug, Default)]
-struct CallerShare {
+struct CallerUsage {
     reservations: usize,
     long_bytes: usize,
 }
 
 /// One that is open.
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) charges: Vec<Charge>,
+pub(super) struct OpenReservation {
+    pub(super) charges: Vec<ReservedCharge>,
     /// Hashes that it counts in flight under.
     in_flight: Box<[u64]>,
     /// Hashes of its caller.
@@ -192,14 +201,14 @@ pub(super) struct Open {
 }
 
 /// Why there is no place.
-pub(super) enum NoPlace {
+pub(super) enum ReservationRefusal {
     /// The table is full.
     Full,
     /// This caller has too much open.
-    Busy(Busy),
+    Busy(ConcurrencyRefusal),
 }
 
-impl Table {
+impl ReservationTable {
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
@@ -207,12 +216,12 @@ impl Table {
     /// A place for what is going to be charged, or why there is none.
     pub(super) fn hold(
         &mut self,
-        request: &Request,
-        secrets: &Secrets,
+        request: &ReservationRequest,
+        secrets: &ReservationSecrets,
         deadline: Micros,
         now: Micros,
-    ) -> Result<ReservationId, NoPlace> {
-        self.expire(now, EXPIRED_AT_ONCE);
+    ) -> Result<ReservationId, ReservationRefusal> {
+        self.expire(now, EXPIRED_PER_CALL);
         if self.refusal(request).is_some() {
             // It matters now how many of them are really open.
             self.expire(now, usize::MAX);
@@ -225,30 +234,36 @@ impl Table {
 
     /// Why a reservation finds no place. The caller's own doing goes first: that others fill the table
     /// is no news to somebody who would be refused anyway.
-    fn refusal(&self, request: &Request) -> Option<NoPlace> {
-        let busy = request.counted.iter().find_map(|(rule, most, hash)| {
+    fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
+        let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            (going_on >= *most).then_some(Busy { rule: Some(*rule), max: *most })
+            (going_on >= *most).then_some(ConcurrencyRefusal { rule: Some(*rule), max: *most })
         });
         let over = |caller: &u64| {
             self.by_caller.get(caller).is_some_and(|share| {
                 let long = request.long_bytes() > 0
                     && share.long_bytes + request.long_bytes() > LONG_BYTES_PER_CALLER_MAX;
-                share.reservations >= request.most || long
+                share.reservations >= request.max_reservations || long
             })
         };
-        let busy = busy.or_else(|| request.callers.iter().any(over).then_some(Busy::FULL));
+        let busy = busy
+            .or_else(|| request.callers.iter().any(over).then_some(ConcurrencyRefusal::TABLE_FULL));
         let full = self.open.len() >= RESERVATIONS_MAX
             || request.long_bytes() > 0 && self.long_bytes + request.long_bytes() > LONG_BYTES_MAX;
-        busy.map(NoPlace::Busy).or(full.then_some(NoPlace::Full))
+        busy.map(ReservationRefusal::Busy).or(full.then_some(ReservationRefusal::Full))
     }
 
-    fn insert(&mut self, request: &Request, deadline: Micros, secrets: &Secrets) -> ReservationId {
-        self.made += 1;
-        let id = secrets.name(self.made);
-        let open = Open {
+    fn insert(
+        &mut self,
+        request: &ReservationRequest,
+        deadline: Micros,
+        secrets: &ReservationSecrets,
+    ) -> ReservationId {
+        self.ids_made += 1;
+        let id = secrets.new_id(self.ids_made);
+        let open = OpenReservation {
             charges: Vec::new(),
-            in_flight: request.counted.iter().map(|(_, _, hash)| *hash).collect(),
+            in_flight: request.concurrency.iter().map(|(_, _, hash)| *hash).collect(),
             callers: request.callers.iter().copied().collect(),
             long_bytes: request.long_bytes(),
             deadline,
@@ -268,15 +283,19 @@ impl Table {
     }
 
     /// Fills a place; gone if its deadline has passed meanwhile: then the charge stands.
-    pub(super) fn keep(&mut self, id: ReservationId, charges: Vec<Charge>) {
+    pub(super) fn store_charges(&mut self, id: ReservationId, charges: Vec<ReservedCharge>) {
         if let Some(open) = self.open.get_mut(&id) {
             open.charges = charges;
         }
     }
 
     /// Takes one out, if it is open and in time.
-    pub(super) fn close(&mut self, id: ReservationId, now: Micros) -> Result<Open, SettleError> {
-        self.expire(now, EXPIRED_AT_ONCE);
+    pub(super) fn close(
+        &mut self,
+        id: ReservationId,
+        now: Micros,
+    ) -> Result<OpenReservation, SettleError> {
+        self.expire(now, EXPIRED_PER_CALL);
         let late = self.open.get(&id).is_some_and(|open| open.deadline <= now);
         if late || self.expired.contains(&id) {
             return Err(SettleError::Expired);
@@ -289,7 +308,7 @@ impl Table {
         &mut self,
         id: ReservationId,
         now: Micros,
-    ) -> Result<Vec<Charge>, SettleError> {
+    ) -> Result<Vec<ReservedCharge>, SettleError> {
         match self.open.get_mut(&id) {
             Some(open) if open.deadline > now => Ok(std::mem::take(&mut open.charges)),
             None if !self.expired.contains(&id) => Err(SettleError::Unknown),
@@ -297,7 +316,7 @@ impl Table {
         }
     }
 
-    pub(super) fn remove(&mut self, id: ReservationId) -> Option<Open> {
+    pub(super) fn remove(&mut self, id: ReservationId) -> Option<OpenReservation> {
         let open = self.open.remove(&id)?;
         self.by_deadline.remove(&(open.deadline, id));
         for hash in &open.in_flight {

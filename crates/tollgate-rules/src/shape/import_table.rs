@@ -2,9 +2,9 @@
 //! own at the top.
 
 use super::kinds::{ALGORITHM, WORD, field, object, required};
-use super::{Kind, Object};
+use super::{ShapeKind, ShapeObject};
 
-pub(crate) static IMPORT: Object = object(
+pub(crate) static IMPORT: ShapeObject = object(
     "import",
     "a file of envoyproxy/ratelimit",
     "The limits of one domain.",
@@ -12,7 +12,7 @@ pub(crate) static IMPORT: Object = object(
         required("domain", WORD, "Whose descriptors these are.", "domain: edge"),
         field(
             "descriptors",
-            Kind::List("descriptors", &A_DESCRIPTOR),
+            ShapeKind::List("descriptors", &DESCRIPTOR_KIND),
             "What is limited.",
             "descriptors: [{ key: remote_address, rate_limit: { unit: second, requests_per_unit: 10 } }]",
         ),
@@ -24,13 +24,13 @@ pub(crate) static IMPORT: Object = object(
         ),
         field(
             "count_denied",
-            Kind::Boolean,
+            ShapeKind::Boolean,
             "Tollgate's own: whether refused hits are charged. The default is true with fixed_window.",
             "count_denied: false",
         ),
         field(
             "on_store_failure",
-            Kind::Choice(&["local", "open", "closed"]),
+            ShapeKind::Choice(&["local", "open", "closed"]),
             "Tollgate's own: what to do while a shared store does not answer. The default is local.",
             "on_store_failure: open",
         ),
@@ -38,9 +38,9 @@ pub(crate) static IMPORT: Object = object(
 );
 
 // Descriptors contain descriptors: only statics may refer to each other in a circle.
-static A_DESCRIPTOR: Kind = Kind::Object(&DESCRIPTOR);
+static DESCRIPTOR_KIND: ShapeKind = ShapeKind::Object(&DESCRIPTOR);
 
-static DESCRIPTOR: Object = object(
+static DESCRIPTOR: ShapeObject = object(
     "descriptor",
     "a descriptor",
     "An entry, its limit, and what may stand behind it.",
@@ -54,64 +54,74 @@ static DESCRIPTOR: Object = object(
         ),
         field(
             "rate_limit",
-            Kind::Object(&RATE_LIMIT),
+            ShapeKind::Object(&RATE_LIMIT),
             "How much is allowed.",
             "rate_limit: { unit: minute, requests_per_unit: 100 }",
         ),
         field(
             "descriptors",
-            Kind::List("descriptors", &A_DESCRIPTOR),
+            ShapeKind::List("descriptors", &DESCRIPTOR_KIND),
             "The next entries.",
             "descriptors: [{ key: path }]",
         ),
-        field("shadow_mode", Kind::Boolean, "Count, do not refuse.", "shadow_mode: true"),
+        field("shadow_mode", ShapeKind::Boolean, "Count, do not refuse.", "shadow_mode: true"),
         field(
             "quota_mode",
-            Kind::Boolean,
+            ShapeKind::Boolean,
             "Refuse only where all limits in quota mode do.",
             "quota_mode: true",
         ),
         field(
             "share_threshold",
-            Kind::Boolean,
+            ShapeKind::Boolean,
             "All values that fit a `*` share one count.",
             "share_threshold: true",
         ),
-        field("detailed_metric", Kind::Boolean, "Changes nothing here.", "detailed_metric: true"),
-        field("value_to_metric", Kind::Boolean, "Changes nothing here.", "value_to_metric: true"),
-        field("metadata", Kind::Any, "Changes nothing here.", "metadata: { team: edge }"),
+        field(
+            "detailed_metric",
+            ShapeKind::Boolean,
+            "Changes nothing here.",
+            "detailed_metric: true",
+        ),
+        field(
+            "value_to_metric",
+            ShapeKind::Boolean,
+            "Changes nothing here.",
+            "value_to_metric: true",
+        ),
+        field("metadata", ShapeKind::Any, "Changes nothing here.", "metadata: { team: edge }"),
     ],
 );
 
-static RATE_LIMIT: Object = object(
+static RATE_LIMIT: ShapeObject = object(
     "rate_limit",
     "a `rate_limit`",
     "How much in which time.",
     &[
         field(
             "unit",
-            Kind::Text("a unit such as `minute`"),
+            ShapeKind::Text("a unit such as `minute`"),
             "second, minute, hour, day, week, month (30 days) or year (365 days).",
             "unit: minute",
         ),
         field(
             "requests_per_unit",
-            Kind::Whole(0, u32::MAX as u64),
+            ShapeKind::Whole(0, u32::MAX as u64),
             "How much; 0 refuses everything.",
             "requests_per_unit: 100",
         ),
-        field("unlimited", Kind::Boolean, "No limit, and no unit.", "unlimited: true"),
+        field("unlimited", ShapeKind::Boolean, "No limit, and no unit.", "unlimited: true"),
         field("name", WORD, "What clients and `replaces` call it.", "name: per-address"),
         field(
             "replaces",
-            Kind::List("names", &Kind::Object(&REPLACED)),
+            ShapeKind::List("names", &ShapeKind::Object(&REPLACED)),
             "Limits that do not count where this one does.",
             "replaces: [{ name: per-address }]",
         ),
     ],
 );
 
-static REPLACED: Object = object(
+static REPLACED: ShapeObject = object(
     "replaced",
     "an entry of `replaces`",
     "A limit that does not count.",

@@ -5,80 +5,90 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
 use super::{
-    Entry, MAX_ALIASES, MAX_DEPTH, MAX_ENTRIES, MAX_EVENTS, MAX_SCALAR_BYTES, Node, Value, syntax,
+    MAX_ALIASES, MAX_DEPTH, MAX_ENTRIES, MAX_EVENTS, MAX_SCALAR_BYTES, YamlEntry, YamlNode,
+    YamlValue, syntax,
 };
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::source::Source;
 
 /// How many keys of a map are compared one by one. Nearly every map is smaller and needs no table.
-const LOOKED_THROUGH: usize = 16;
+const LINEAR_SEARCH_MAX: usize = 16;
 
 /// Something that ends the reading.
-type Stop = Box<Diagnostic>;
+type FatalDiagnostic = Box<Diagnostic>;
 
 /// A list or map that is not complete yet.
-struct Open {
+struct OpenCollection {
     span: Span,
     anchor: usize,
     /// Nodes of the whole tree when it began.
     nodes_before: usize,
     /// The deepest nesting below, itself included.
     depth: usize,
-    content: Content,
+    content: OpenContent,
 }
 
-enum Content {
-    List(Vec<Node>),
+enum OpenContent {
+    List(Vec<YamlNode>),
     Map {
-        entries: Vec<Entry>,
-        /// Where the keys behind the first `LOOKED_THROUGH` are in `entries`.
-        known: HashMap<Box<str>, usize>,
+        entries: Vec<YamlEntry>,
+        /// Where the keys behind the first `LINEAR_SEARCH_MAX` are in `entries`.
+        key_index: HashMap<Box<str>, usize>,
         key: Option<(Box<str>, Span)>,
         /// A key that cannot be used; its value is read and forgotten.
         skip_value: bool,
     },
 }
 
-impl Content {
+impl OpenContent {
     fn len(&self) -> usize {
         match self {
-            Content::List(items) => items.len(),
-            Content::Map { entries, .. } => entries.len(),
+            OpenContent::List(items) => items.len(),
+            OpenContent::Map { entries, .. } => entries.len(),
         }
     }
 }
 
 /// A finished node that an alias may repeat.
-struct Anchored {
-    node: Node,
+struct AnchoredNode {
+    node: YamlNode,
     nodes: usize,
     depth: usize,
 }
 
 /// Makes the tree of the events.
-pub(super) struct Builder<'a> {
+pub(super) struct YamlBuilder<'a> {
     source: &'a Source,
     diagnostics: &'a mut Diagnostics,
     /// Bound: `MAX_DEPTH`.
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     /// Bound: by the events. Only anchors that are used cost more than their node.
-    anchors: HashMap<usize, Anchored>,
+    anchors: HashMap<usize, AnchoredNode>,
     nodes: usize,
     /// Nodes kept a second time because an alias may want them.
-    kept: usize,
+    anchored_nodes: usize,
     aliases: usize,
-    root: Option<Node>,
+    root: Option<YamlNode>,
 }
 
-impl<'a> Builder<'a> {
-    pub(super) fn new(source: &'a Source, diagnostics: &'a mut Diagnostics) -> Builder<'a> {
+impl<'a> YamlBuilder<'a> {
+    pub(super) fn new(source: &'a Source, diagnostics: &'a mut Diagnostics) -> YamlBuilder<'a> {
         let (open, anchors) = (Vec::new(), HashMap::new());
-        Builder { source, diagnostics, open, anchors, nodes: 0, kept: 0, aliases: 0, root: None }
+        YamlBuilder {
+            source,
+            diagnostics,
+            open,
+            anchors,
+            nodes: 0,
+            anchored_nodes: 0,
+            aliases: 0,
+            root: None,
+        }
     }
 
     /// The one document; `None`: it could not be read, and the diagnostics say why.
-    pub(super) fn build<'t>(mut self, parser: Parser<'t, StrInput<'t>>) -> Option<Node> {
+    pub(super) fn build<'t>(mut self, parser: Parser<'t, StrInput<'t>>) -> Option<YamlNode> {
         match self.read(parser) {
             Ok(root) => root,
             Err(stop) => {
@@ -88,7 +98,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn read<'t>(&mut self, parser: Parser<'t, StrInput<'t>>) -> Result<Option<Node>, Stop> {
+    fn read<'t>(
+        &mut self,
+        parser: Parser<'t, StrInput<'t>>,
+    ) -> Result<Option<YamlNode>, FatalDiagnostic> {
         let errors_before = self.diagnostics.len();
         let mut documents = 0;
         for event in parser {
@@ -126,7 +139,7 @@ impl<'a> Builder<'a> {
         bracket.then(|| Span { end: open.span.start + 1, ..open.span })
     }
 
-    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), FatalDiagnostic> {
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 if text.len() > MAX_SCALAR_BYTES {
@@ -135,17 +148,17 @@ impl<'a> Builder<'a> {
                 }
                 self.count(1, span)?;
                 let value = scalar(&text, style);
-                self.finish(Node { span, value }, anchor, self.nodes - 1, 0)?;
+                self.finish(YamlNode { span, value }, anchor, self.nodes - 1, 0)?;
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.begin(span, anchor, Content::List(Vec::new()))?;
+                self.begin(span, anchor, OpenContent::List(Vec::new()))?;
             }
             Event::MappingStart(_, anchor, _) => {
                 let (entries, known) = (Vec::new(), HashMap::new());
                 self.begin(
                     span,
                     anchor,
-                    Content::Map { entries, known, key: None, skip_value: false },
+                    OpenContent::Map { entries, key_index: known, key: None, skip_value: false },
                 )?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span)?,
@@ -156,42 +169,47 @@ impl<'a> Builder<'a> {
                     Problem::new(format!("there is no anchor `&{name}` above"))
                         .hint("put a text that begins with `*` into quotes"),
                 );
-                self.finish(Node { span, value: Value::Null }, 0, self.nodes, 0)?;
+                self.finish(YamlNode { span, value: YamlValue::Null }, 0, self.nodes, 0)?;
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn begin(&mut self, span: Span, anchor: usize, content: Content) -> Result<(), Stop> {
+    fn begin(
+        &mut self,
+        span: Span,
+        anchor: usize,
+        content: OpenContent,
+    ) -> Result<(), FatalDiagnostic> {
         self.count(1, span)?;
         if self.open.len() >= MAX_DEPTH {
             return Err(self.stop(span, too_deep()));
         }
         let nodes_before = self.nodes - 1;
-        self.open.push(Open { span, anchor, nodes_before, depth: 1, content });
+        self.open.push(OpenCollection { span, anchor, nodes_before, depth: 1, content });
         Ok(())
     }
 
-    fn end(&mut self, end: Span) -> Result<(), Stop> {
+    fn end(&mut self, end: Span) -> Result<(), FatalDiagnostic> {
         let open = self.open.pop().expect("the parser ends only what it began");
         let span = Span { end: end.end.max(open.span.end), ..open.span };
         let value = match open.content {
-            Content::List(items) => Value::List(items),
-            Content::Map { entries, .. } => Value::Map(entries),
+            OpenContent::List(items) => YamlValue::List(items),
+            OpenContent::Map { entries, .. } => YamlValue::Map(entries),
         };
-        self.finish(Node { span, value }, open.anchor, open.nodes_before, open.depth)
+        self.finish(YamlNode { span, value }, open.anchor, open.nodes_before, open.depth)
     }
 
     /// Counts nodes against the budget before they are made.
-    fn count(&mut self, nodes: usize, span: Span) -> Result<(), Stop> {
+    fn count(&mut self, nodes: usize, span: Span) -> Result<(), FatalDiagnostic> {
         self.nodes += nodes;
-        if self.nodes + self.kept <= MAX_EVENTS {
+        if self.nodes + self.anchored_nodes <= MAX_EVENTS {
             return Ok(());
         }
         Err(self.stop(
             span,
-            match self.aliases + self.kept {
+            match self.aliases + self.anchored_nodes {
                 0 => Problem::new(format!("the file has more than {MAX_EVENTS} values")).hint(
                     "split the rules over several files of one directory and name the directory",
                 ),
@@ -203,7 +221,7 @@ impl<'a> Builder<'a> {
         ))
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), FatalDiagnostic> {
         self.aliases += 1;
         if self.aliases > MAX_ALIASES {
             let problem = format!("the file uses more than {MAX_ALIASES} aliases");
@@ -221,24 +239,24 @@ impl<'a> Builder<'a> {
             return Err(self.stop(span, too_deep()));
         }
         // The copy is said to stand where it is used; what is inside, where it was written.
-        let node = Node { span, ..self.anchors[&anchor].node.clone() };
+        let node = YamlNode { span, ..self.anchors[&anchor].node.clone() };
         self.finish(node, 0, self.nodes - nodes, depth)
     }
 
     /// Hands a complete node to the list or map around it.
     fn finish(
         &mut self,
-        node: Node,
+        node: YamlNode,
         anchor: usize,
         nodes_before: usize,
         depth: usize,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), FatalDiagnostic> {
         if anchor != 0 {
             // Anchors inside anchors keep their content once each: that is counted, too.
             let nodes = self.nodes - nodes_before;
-            self.kept += nodes;
+            self.anchored_nodes += nodes;
             self.count(0, node.span)?;
-            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, depth });
+            self.anchors.insert(anchor, AnchoredNode { node: node.clone(), nodes, depth });
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -252,19 +270,19 @@ impl<'a> Builder<'a> {
             );
         }
         let problem = match &mut open.content {
-            Content::List(items) => {
+            OpenContent::List(items) => {
                 items.push(node);
                 None
             }
-            Content::Map { entries, known, key, skip_value } => {
+            OpenContent::Map { entries, key_index: known, key, skip_value } => {
                 if *skip_value {
                     *skip_value = false;
                     None
                 } else if let Some((key, key_span)) = key.take() {
-                    if entries.len() >= LOOKED_THROUGH {
+                    if entries.len() >= LINEAR_SEARCH_MAX {
                         known.insert(key.clone(), entries.len());
                     }
-                    entries.push(Entry { key, key_span, node });
+                    entries.push(YamlEntry { key, key_span, node });
                     None
                 } else {
                     let problem = take_key(node, entries, known, key);
@@ -300,7 +318,7 @@ impl<'a> Builder<'a> {
         self.diagnostics.push(Diagnostic::error(self.source, span, problem));
     }
 
-    fn stop(&self, span: Span, problem: Problem) -> Stop {
+    fn stop(&self, span: Span, problem: Problem) -> FatalDiagnostic {
         Diagnostic::error(self.source, span, problem).into()
     }
 
@@ -311,8 +329,8 @@ impl<'a> Builder<'a> {
 
 /// Keeps a key for the value that follows, or says what is wrong with it.
 fn take_key(
-    node: Node,
-    entries: &[Entry],
+    node: YamlNode,
+    entries: &[YamlEntry],
     known: &HashMap<Box<str>, usize>,
     key: &mut Option<(Box<str>, Span)>,
 ) -> Option<(Span, Problem, Option<Span>)> {
@@ -326,7 +344,7 @@ fn take_key(
             .hint("write the fields out, or share a whole value with an alias");
         return Some((node.span, problem, None));
     }
-    let among_first = entries.iter().take(LOOKED_THROUGH).position(|entry| &*entry.key == text);
+    let among_first = entries.iter().take(LINEAR_SEARCH_MAX).position(|entry| &*entry.key == text);
     if let Some(first) = among_first.or_else(|| known.get(text).copied()) {
         let problem = Problem::new(format!("`{text}` is given twice")).hint("remove one of them");
         return Some((node.span, problem, Some(entries[first].key_span)));
@@ -339,10 +357,10 @@ pub(super) fn too_deep() -> Problem {
     Problem::new(format!("lists and maps nest more than {MAX_DEPTH} deep"))
 }
 
-fn scalar(text: &str, style: ScalarStyle) -> Value {
+fn scalar(text: &str, style: ScalarStyle) -> YamlValue {
     match (style, text) {
-        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Value::Null,
-        (ScalarStyle::Plain, text) => Value::Plain(text.into()),
-        (_, text) => Value::Quoted(text.into()),
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => YamlValue::Null,
+        (ScalarStyle::Plain, text) => YamlValue::Plain(text.into()),
+        (_, text) => YamlValue::Quoted(text.into()),
     }
 }

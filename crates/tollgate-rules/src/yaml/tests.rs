@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read_text(text: &str) -> Result<Node, String> {
+fn read_text(text: &str) -> Result<YamlNode, String> {
     let mut diagnostics = Diagnostics::default();
     let node = read(&Source::from_text("t.yaml", text), &mut diagnostics);
     match node {
@@ -11,7 +11,7 @@ fn read_text(text: &str) -> Result<Node, String> {
     }
 }
 
-fn count(node: &Node) -> usize {
+fn count(node: &YamlNode) -> usize {
     let below = node.items().iter().chain(node.entries().iter().map(|entry| &entry.node));
     1 + below.map(count).sum::<usize>()
 }
@@ -25,7 +25,7 @@ fn a_tree_knows_its_places() {
     assert_eq!((span.line, span.column, span.start, span.end), (1, 8, 7, 10));
     let c = node.get("b").unwrap().entry("c").unwrap();
     assert_eq!((c.key_span.line, c.key_span.column), (3, 3));
-    assert!(matches!(c.node.value, Value::Null));
+    assert!(matches!(c.node.value, YamlValue::Null));
 }
 
 #[test]

@@ -4,16 +4,16 @@ use std::convert::Infallible;
 use std::pin::{Pin, pin};
 
 use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Store};
-use tollgate_rules::gatekeeper::at_once;
+use tollgate_rules::gatekeeper::expect_ready;
 use tollgate_rules::{
-    Described, Descriptor, DescriptorAsk, DescriptorError, Entry, Gatekeeper, Hits, RuleSet,
-    Source, StatedLimit, Status, Unit, compile,
+    Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError, Gatekeeper,
+    Hits, RuleSet, Source, StatedLimit, Status, Unit, compile,
 };
 
 /// 2026-11-15 12:00:00 UTC: the beginning of an hour, a day less twelve hours.
 pub(crate) const NOON: u64 = 1_794_744_000;
 
-pub(crate) struct Gate<S = MemoryStore> {
+pub(crate) struct DescriptorGate<S = MemoryStore> {
     pub(crate) gatekeeper: Gatekeeper<S, ManualClock>,
     pub(crate) now: Micros,
 }
@@ -29,90 +29,99 @@ pub(crate) fn rules(texts: &[&str]) -> RuleSet {
 
 /// One descriptor: its entries, and what it asks for.
 #[derive(Clone)]
-pub(crate) struct D {
+pub(crate) struct TestDescriptor {
     entries: Vec<(String, String)>,
     hits: Option<Hits>,
     limit: Option<StatedLimit>,
 }
 
 /// A descriptor of these entries, for the usual cost.
-pub(crate) fn d(entries: &[(&str, &str)]) -> D {
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> TestDescriptor {
     let own = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
-    D { entries: entries.iter().map(own).collect(), hits: None, limit: None }
+    TestDescriptor { entries: entries.iter().map(own).collect(), hits: None, limit: None }
 }
 
-impl D {
-    pub(crate) fn hits(self, hits: u64) -> D {
-        D { hits: Some(Hits::Take(hits)), ..self }
+impl TestDescriptor {
+    pub(crate) fn hits(self, hits: u64) -> TestDescriptor {
+        TestDescriptor { hits: Some(Hits::Take(hits)), ..self }
     }
 
-    pub(crate) fn refund(self, hits: u64) -> D {
-        D { hits: Some(Hits::Refund(Some(hits))), ..self }
+    pub(crate) fn refund(self, hits: u64) -> TestDescriptor {
+        TestDescriptor { hits: Some(Hits::Refund(Some(hits))), ..self }
     }
 
     /// What a take would cost.
-    pub(crate) fn refund_cost(self) -> D {
-        D { hits: Some(Hits::Refund(None)), ..self }
+    pub(crate) fn refund_cost(self) -> TestDescriptor {
+        TestDescriptor { hits: Some(Hits::Refund(None)), ..self }
     }
 
-    pub(crate) fn force(self, hits: u64) -> D {
-        D { hits: Some(Hits::Force(hits)), ..self }
+    pub(crate) fn force(self, hits: u64) -> TestDescriptor {
+        TestDescriptor { hits: Some(Hits::Force(hits)), ..self }
     }
 
-    pub(crate) fn limit(self, units: u32, unit: Unit) -> D {
-        D { limit: Some(StatedLimit { units, unit }), ..self }
+    pub(crate) fn limit(self, units: u32, unit: Unit) -> TestDescriptor {
+        TestDescriptor { limit: Some(StatedLimit { units, unit }), ..self }
     }
 }
 
-impl Gate {
-    pub(crate) fn new(texts: &[&str]) -> Gate {
-        Gate::on(MemoryStore::new(10_000), texts)
+impl DescriptorGate {
+    pub(crate) fn new(texts: &[&str]) -> DescriptorGate {
+        DescriptorGate::on(MemoryStore::new(10_000), texts)
     }
 
-    pub(crate) fn at(&mut self, seconds: u64) -> &Gate {
+    pub(crate) fn at(&mut self, seconds: u64) -> &DescriptorGate {
         self.now = Micros::from_secs(seconds);
         self
     }
 
-    pub(crate) fn try_ask(&self, domain: &str, asked: &[D]) -> Result<Described, DescriptorError> {
-        self.asking(domain, asked, |answer| at_once(answer))
+    pub(crate) fn try_ask(
+        &self,
+        domain: &str,
+        asked: &[TestDescriptor],
+    ) -> Result<DescriptorAnswer, DescriptorError> {
+        self.asking(domain, asked, |answer| expect_ready(answer))
     }
 
-    pub(crate) fn ask(&self, domain: &str, asked: &[D]) -> Described {
+    pub(crate) fn ask(&self, domain: &str, asked: &[TestDescriptor]) -> DescriptorAnswer {
         self.try_ask(domain, asked).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The answer in words: `OK`, or `OVER`; then each status.
-    pub(crate) fn say(&self, domain: &str, asked: &[D]) -> String {
+    pub(crate) fn say(&self, domain: &str, asked: &[TestDescriptor]) -> String {
         said(&self.ask(domain, asked))
     }
 
     /// The only status of a single descriptor.
-    pub(crate) fn one(&self, domain: &str, asked: D) -> String {
+    pub(crate) fn one(&self, domain: &str, asked: TestDescriptor) -> String {
         let described = self.ask(domain, &[asked]);
         let status = described.statuses().next().unwrap();
-        assert_eq!(described.allowed(), !status.over || status.standing.is_none());
+        assert_eq!(described.allowed(), !status.over || status.enforcement.is_none());
         of(&status)
     }
 }
 
-impl<S: Store<Error = Infallible>> Gate<S> {
+impl<S: Store<Error = Infallible>> DescriptorGate<S> {
     /// Decides in a store of your choosing.
-    pub(crate) fn on(store: S, texts: &[&str]) -> Gate<S> {
+    pub(crate) fn on(store: S, texts: &[&str]) -> DescriptorGate<S> {
         let limiter = Limiter::new(store, ManualClock::new(Micros::ZERO));
-        Gate { gatekeeper: Gatekeeper::new(rules(texts), limiter), now: Micros::from_secs(NOON) }
+        DescriptorGate {
+            gatekeeper: Gatekeeper::new(rules(texts), limiter),
+            now: Micros::from_secs(NOON),
+        }
     }
 
     /// Puts a request, and has `wait` wait for what is answered.
     pub(crate) fn asking<T>(
         &self,
         domain: &str,
-        asked: &[D],
-        wait: impl FnOnce(Pin<&mut dyn Future<Output = Result<Described, DescriptorError>>>) -> T,
+        asked: &[TestDescriptor],
+        wait: impl FnOnce(Pin<&mut dyn Future<Output = Result<DescriptorAnswer, DescriptorError>>>) -> T,
     ) -> T {
-        let entries: Vec<Vec<Entry<'_>>> = asked
+        let entries: Vec<Vec<DescriptorEntry<'_>>> = asked
             .iter()
-            .map(|one| one.entries.iter().map(|(name, value)| Entry { name, value }).collect())
+            .map(|one| {
+                one.entries.iter().map(|(name, value)| DescriptorEntry { name, value }).collect()
+            })
             .collect();
         let descriptors: Vec<Descriptor<'_>> = asked
             .iter()
@@ -125,7 +134,7 @@ impl<S: Store<Error = Infallible>> Gate<S> {
     }
 }
 
-pub(crate) fn said(described: &Described) -> String {
+pub(crate) fn said(described: &DescriptorAnswer) -> String {
     let whole = if described.allowed() { "OK" } else { "OVER" };
     let each: Vec<String> = described.statuses().map(|status| of(&status)).collect();
     format!("{whole}: {}", each.join(" | "))

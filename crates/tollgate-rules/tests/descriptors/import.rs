@@ -7,16 +7,16 @@ use serde_json::json;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Refusal};
 use tollgate_rules::descriptors::STATED_LIMITS_MAX;
-use tollgate_rules::gatekeeper::at_once;
+use tollgate_rules::gatekeeper::expect_ready;
 use tollgate_rules::keys::Leniency;
 use tollgate_rules::{
-    Ask, Decided, DescriptorError, Facts, Observer, Source, Standing, Unit, Verdict, compile,
-    key_text,
+    Ask, DecidedRequest, DescriptorError, Enforcement, Facts, RulesObserver, Source, Unit, Verdict,
+    compile, key_text,
 };
 
-use super::gate::{D, Gate, d, rules, said};
+use super::gate::{DescriptorGate, TestDescriptor, descriptor, rules, said};
 
-/// A file of the domain `d`.
+/// A file of the domain `descriptor`.
 fn file(descriptors: &str) -> String {
     format!("domain: d\ndescriptors:\n{descriptors}")
 }
@@ -28,8 +28,8 @@ fn every_unit_is_as_long_as_it_says() {
             let text = file(&format!(
                 "  - {{ key: k, rate_limit: {{ unit: {word}, requests_per_unit: 7 }} }}\n"
             ));
-            let gate = Gate::new(&[&text]);
-            let described = gate.ask("d", &[d(&[("k", "v")])]);
+            let gate = DescriptorGate::new(&[&text]);
+            let described = gate.ask("d", &[descriptor(&[("k", "v")])]);
             let status = described.statuses().next().unwrap();
             let limit = status.limit.unwrap();
             assert_eq!((limit.units, limit.unit, limit.name), (7, Some(unit), None));
@@ -42,20 +42,24 @@ fn every_unit_is_as_long_as_it_says() {
 
 #[test]
 fn unlimited_touches_no_store() {
-    let gate = Gate::new(&[&file("  - { key: internal, rate_limit: { unlimited: true } }\n")]);
+    let gate =
+        DescriptorGate::new(&[&file("  - { key: internal, rate_limit: { unlimited: true } }\n")]);
     for _ in 0..3 {
-        assert_eq!(gate.one("d", d(&[("internal", "x")]).hits(1 << 40)), "OK unlimited 4294967295");
+        assert_eq!(
+            gate.one("d", descriptor(&[("internal", "x")]).hits(1 << 40)),
+            "OK unlimited 4294967295"
+        );
     }
     assert_eq!(gate.gatekeeper.limiter().store().stats().keys, 0);
 }
 
 #[test]
 fn nothing_means_nothing() {
-    let gate = Gate::new(&[&file(
+    let gate = DescriptorGate::new(&[&file(
         "  - { key: block, rate_limit: { unit: minute, requests_per_unit: 0, name: never } }\n  \
            - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n",
     )]);
-    let asked = [d(&[("block", "x")]), d(&[("k", "v")])];
+    let asked = [descriptor(&[("block", "x")]), descriptor(&[("k", "v")])];
     let described = gate.ask("d", &asked);
     assert_eq!(said(&described), "OVER: OVER 0/minute 0 never | OK 5/minute 4");
     assert_eq!(described.answer().refusal(), Some(Refusal::NeverFits));
@@ -68,7 +72,7 @@ fn nothing_means_nothing() {
     let (_, tally) = rules.tallies().find(|(rule, _)| &*rule.name == "d--block").unwrap();
     assert_eq!(tally.count(Verdict::Refused), 2);
     // With refusals for free nothing is charged beside it.
-    let free = Gate::new(&[&format!(
+    let free = DescriptorGate::new(&[&format!(
         "count_denied: false\n{}",
         file(
             "  - { key: block, rate_limit: { unit: minute, requests_per_unit: 0 } }\n  \
@@ -80,17 +84,17 @@ fn nothing_means_nothing() {
 
 #[test]
 fn shadow_counts_and_says_ok() {
-    let gate = Gate::new(&[&file(
+    let gate = DescriptorGate::new(&[&file(
         "  - { key: s, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }\n  \
            - { key: zero, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 0 } }\n",
     )]);
-    assert_eq!(gate.one("d", d(&[("s", "v")])), "OK 1/minute 0");
+    assert_eq!(gate.one("d", descriptor(&[("s", "v")])), "OK 1/minute 0");
     for _ in 0..3 {
-        assert_eq!(gate.one("d", d(&[("s", "v")])), "OK 1/minute 0");
+        assert_eq!(gate.one("d", descriptor(&[("s", "v")])), "OK 1/minute 0");
     }
-    assert_eq!(gate.one("d", d(&[("zero", "v")])), "OK 0/minute 0");
-    let described = gate.ask("d", &[d(&[("s", "v")])]);
-    assert_eq!(described.statuses().next().unwrap().standing, Some(Standing::Shadow));
+    assert_eq!(gate.one("d", descriptor(&[("zero", "v")])), "OK 0/minute 0");
+    let described = gate.ask("d", &[descriptor(&[("s", "v")])]);
+    assert_eq!(described.statuses().next().unwrap().enforcement, Some(Enforcement::Shadow));
     let rules = gate.gatekeeper.rules();
     let verdicts: Vec<u64> =
         rules.tallies().map(|(_, tally)| tally.count(Verdict::Shadow)).collect();
@@ -105,9 +109,10 @@ fn a_limit_can_take_the_place_of_others() {
            - { key: free, rate_limit: { unlimited: true, replaces: [{ name: all }, { name: each }] } }\n  \
            - { key: free2, rate_limit: { unlimited: true, name: each } }\n",
     );
-    let gate = Gate::new(&[&text]);
-    let [all, each, free, free2] = ["all", "each", "free", "free2"].map(|key| d(&[(key, "v")]));
-    let say = |asked: &[D]| gate.say("d", asked);
+    let gate = DescriptorGate::new(&[&text]);
+    let [all, each, free, free2] =
+        ["all", "each", "free", "free2"].map(|key| descriptor(&[(key, "v")]));
+    let say = |asked: &[TestDescriptor]| gate.say("d", asked);
     assert_eq!(say(std::slice::from_ref(&all)), "OK: OK 9/minute 8 all");
     assert_eq!(say(&[all.clone(), each.clone()]), "OK: OK | OK 5/minute 4 each");
     assert_eq!(say(&[each.clone(), all.clone()]), "OK: OK 5/minute 3 each | OK");
@@ -126,8 +131,9 @@ fn quota_mode_refuses_when_all_are_used_up() {
            - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n  \
            - { key: s, quota_mode: true, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }\n  \
            - { key: plain, rate_limit: { unit: hour, requests_per_unit: 4 } }\n";
-    let asked = || [d(&[("a", "v")]), d(&[("b", "v")]), d(&[("plain", "v")])];
-    let gate = Gate::new(&[&file(limits)]);
+    let asked =
+        || [descriptor(&[("a", "v")]), descriptor(&[("b", "v")]), descriptor(&[("plain", "v")])];
+    let gate = DescriptorGate::new(&[&file(limits)]);
     let want = [
         "OK: OK 1/minute 0 | OK 2/hour 1 | OK 4/hour 3",
         "OK: OVER 1/minute 0 | OK 2/hour 0 | OK 4/hour 2",
@@ -142,16 +148,16 @@ fn quota_mode_refuses_when_all_are_used_up() {
     // The first that has room again is enough.
     assert_eq!(refused.retry_after().as_micros(), Some(60_000_000));
     assert_eq!(
-        gate.say("d", &[asked()[2].clone(), d(&[("s", "v")])]),
+        gate.say("d", &[asked()[2].clone(), descriptor(&[("s", "v")])]),
         "OVER: OVER 4/hour 0 | OK 1/hour 0"
     );
     // One in shadow is never over, so not all of them are.
     assert_eq!(
-        gate.say("d", &[d(&[("a", "v")]), d(&[("s", "v")])]),
+        gate.say("d", &[descriptor(&[("a", "v")]), descriptor(&[("s", "v")])]),
         "OK: OVER 1/minute 0 | OK 1/hour 0"
     );
 
-    let free = Gate::new(&[&format!("count_denied: false\n{}", file(limits))]);
+    let free = DescriptorGate::new(&[&format!("count_denied: false\n{}", file(limits))]);
     let want = [
         "OK: OK 1/minute 0 | OK 2/hour 1 | OK 4/hour 3",
         "OK: OVER 1/minute 0 | OK 2/hour 0 | OK 4/hour 2",
@@ -165,13 +171,13 @@ fn quota_mode_refuses_when_all_are_used_up() {
 
 #[test]
 fn a_refusal_in_quota_mode_charges_nothing_beside_it() {
-    let asked = || [d(&[("quota", "v")]), d(&[("plain", "v")])];
+    let asked = || [descriptor(&[("quota", "v")]), descriptor(&[("plain", "v")])];
     // A quota of nothing.
     let nothing = file(
         "  - { key: quota, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 0 } }\n  \
            - { key: plain, rate_limit: { unit: hour, requests_per_unit: 4 } }\n",
     );
-    let gate = Gate::new(&[&format!("count_denied: false\n{nothing}")]);
+    let gate = DescriptorGate::new(&[&format!("count_denied: false\n{nothing}")]);
     for _ in 0..3 {
         assert_eq!(gate.say("d", &asked()), "OVER: OVER 0/hour 0 | OK 4/hour 4");
     }
@@ -183,7 +189,7 @@ fn a_refusal_in_quota_mode_charges_nothing_beside_it() {
     let bucket = "
 overrides: [{ rule: d--plain, key: 'entry.plain=v', limits: [{ rate: 5/hour, burst: 5, algorithm: token_bucket }] }]
 ";
-    let gate = Gate::new(&[&counting, bucket]);
+    let gate = DescriptorGate::new(&[&counting, bucket]);
     assert_eq!(gate.say("d", &asked()), "OK: OK 1/hour 0 | OK 5/hour 4");
     for _ in 0..3 {
         assert_eq!(gate.say("d", &asked()), "OVER: OVER 1/hour 0 | OK 5/hour 4");
@@ -197,12 +203,12 @@ fn none_is_left_out_because_there_are_many() {
             "  - {{ key: k, {mode}: true, rate_limit: {{ unit: minute, requests_per_unit: 5 }} }}\n  \
                - {{ key: e, rate_limit: {{ unit: minute, requests_per_unit: 5 }} }}\n"
         ));
-        let gate = Gate::new(&[&file]);
+        let gate = DescriptorGate::new(&[&file]);
         let values: Vec<String> = (0..=MAX_LIMITS).map(|value| value.to_string()).collect();
-        let mut asked: Vec<_> = values.iter().map(|value| d(&[("k", value)])).collect();
-        let too_many = |asked: &[D]| gate.try_ask("d", asked).unwrap_err();
+        let mut asked: Vec<_> = values.iter().map(|value| descriptor(&[("k", value)])).collect();
+        let too_many = |asked: &[TestDescriptor]| gate.try_ask("d", asked).unwrap_err();
         assert_eq!(too_many(&asked), DescriptorError::TooManyLimits, "{mode}");
-        asked[MAX_LIMITS] = d(&[("e", "")]);
+        asked[MAX_LIMITS] = descriptor(&[("e", "")]);
         assert_eq!(too_many(&asked), DescriptorError::TooManyLimits, "{mode}");
         asked.pop();
         assert_eq!(gate.say("d", &asked).matches("OK 5/minute 4").count(), MAX_LIMITS);
@@ -212,14 +218,14 @@ fn none_is_left_out_because_there_are_many() {
 #[test]
 fn the_domain_of_a_file_is_its_own() {
     let ours = "rules: [{ name: ours, key: '{entry.k}', limits: [{ rate: 3/minute, algorithm: fixed_window }] }]";
-    let gate = Gate::new(&[
+    let gate = DescriptorGate::new(&[
         &file("  - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n"),
         ours,
     ]);
-    assert_eq!(gate.one("d", d(&[("k", "v")])), "OK 5/minute 4");
-    assert_eq!(gate.one("d", d(&[("other", "v")])), "OK");
-    assert_eq!(gate.one("e", d(&[("k", "v")])), "OK 3/minute 2 ours");
-    assert_eq!(gate.one("e", d(&[("other", "v")])), "OK");
+    assert_eq!(gate.one("d", descriptor(&[("k", "v")])), "OK 5/minute 4");
+    assert_eq!(gate.one("d", descriptor(&[("other", "v")])), "OK");
+    assert_eq!(gate.one("e", descriptor(&[("k", "v")])), "OK 3/minute 2 ours");
+    assert_eq!(gate.one("e", descriptor(&[("other", "v")])), "OK");
     // And nobody else asks its rules.
     let facts = Facts { path: Some("/"), user: Some("u"), ..Facts::default() };
     let answer = gate.gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, gate.now);
@@ -232,16 +238,16 @@ fn the_domain_of_a_file_is_its_own() {
 fn one_word_switches_the_algorithm() {
     let limits = "  - { key: k, rate_limit: { unit: minute, requests_per_unit: 2 } }\n";
     let bucket = format!("algorithm: token_bucket\n{}", file(limits));
-    let mut gate = Gate::new(&[&bucket]);
-    let ask = |gate: &Gate| gate.one("d", d(&[("k", "v")]));
+    let mut gate = DescriptorGate::new(&[&bucket]);
+    let ask = |gate: &DescriptorGate| gate.one("d", descriptor(&[("k", "v")]));
     let want = ["OK 2/minute 1", "OK 2/minute 0", "OVER 2/minute 0", "OVER 2/minute 0"];
     assert_eq!(want.map(|_| ask(&gate)), want);
     // A refusal is free, so half a minute gives one back.
     gate.at(super::gate::NOON + 30);
     assert_eq!(ask(&gate), "OK 2/minute 0");
-    let counting = Gate::new(&[&format!("count_denied: true\n{bucket}")]);
+    let counting = DescriptorGate::new(&[&format!("count_denied: true\n{bucket}")]);
     assert_eq!([(); 4].map(|()| ask(&counting)), want);
-    let later = Gate { now: gate.now, ..counting };
+    let later = DescriptorGate { now: gate.now, ..counting };
     assert_eq!(ask(&later), "OVER 2/minute 0", "it asked for that");
 }
 
@@ -251,27 +257,27 @@ fn callers_of_imported_rules_can_be_looked_at_and_helped() {
         "  - key: kind\n    value: slow\n    descriptors:\n      \
              - { key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }\n",
     );
-    let gate = Gate::new(&[&text]);
-    let asked = |user| d(&[("kind", "slow"), ("user", user)]);
+    let gate = DescriptorGate::new(&[&text]);
+    let asked = |user| descriptor(&[("kind", "slow"), ("user", user)]);
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
     let rule = "d--kind--user-5db3e5038051";
     let caller = gate.gatekeeper.caller_at(rule, "a,b", gate.now).unwrap();
-    let report = at_once(caller.report());
+    let report = expect_ready(caller.report());
     assert_eq!((report.limits[0].balance, &*report.limits[0].limit), (1, "2/hour fixed_window"));
     assert_eq!(key_text(caller.key()), "entry.user=a,b");
-    assert!(at_once(caller.reset()));
+    assert!(expect_ready(caller.reset()));
     assert_eq!(gate.one("d", asked("a,b")), "OK 2/hour 1");
     caller.set_override(&serde_json::json!(["9/hour"])).unwrap();
     assert_eq!(gate.one("d", asked("a,b")), "OK 9/hour 7");
     assert_eq!(gate.one("d", asked("other")), "OK 2/hour 1");
-    at_once(caller.block(Duration::from_secs(60)));
+    expect_ready(caller.block(Duration::from_secs(60)));
     let blocked = gate.ask("d", &[asked("a,b")]);
     assert_eq!((blocked.allowed(), blocked.decided_by()), (false, DecidedBy::Block));
     assert_eq!(blocked.retry_after().as_micros(), Some(60_000_000));
     // An empty value is a value.
     assert_eq!(gate.one("d", asked("")), "OK 2/hour 1");
     let nobody = gate.gatekeeper.caller_at(rule, "entry.user=", gate.now).unwrap();
-    assert!(at_once(nobody.reset()));
+    assert!(expect_ready(nobody.reset()));
 }
 
 #[test]
@@ -340,15 +346,15 @@ fn bounds_of_a_file_hold() {
 
 #[test]
 fn whoever_is_blocked_is_refused_in_quota_mode_too() {
-    let gate = Gate::new(&[&file(
+    let gate = DescriptorGate::new(&[&file(
         "  - { key: a, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
   - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
 ",
     )]);
-    let both = [d(&[("a", "1")]), d(&[("b", "1")])];
+    let both = [descriptor(&[("a", "1")]), descriptor(&[("b", "1")])];
     assert_eq!(gate.say("d", &both), "OK: OK 5/hour 4 | OK 5/hour 4");
     let caller = gate.gatekeeper.caller_at("d--a", "entry.a=1", gate.now).unwrap();
-    assert!(at_once(caller.block(Duration::from_secs(60))));
+    assert!(expect_ready(caller.block(Duration::from_secs(60))));
     let refused = gate.ask("d", &both);
     assert_eq!(refused.answer().refusal(), Some(Refusal::Blocked));
     assert_eq!(said(&refused), "OVER: OVER 5/hour 0 | OK 5/hour 4");
@@ -356,40 +362,44 @@ fn whoever_is_blocked_is_refused_in_quota_mode_too() {
     let (_, tally) =
         gate.gatekeeper.rules().tallies().next().map(|(_, t)| ((), t.clone())).unwrap();
     assert_eq!((tally.count(Verdict::Allowed), tally.count(Verdict::Refused)), (1, 1));
-    assert_eq!(gate.say("d", &[d(&[("a", "2")]), d(&[("b", "1")])])[..3].to_string(), "OK:");
-    assert!(at_once(caller.unblock()));
+    assert_eq!(
+        gate.say("d", &[descriptor(&[("a", "2")]), descriptor(&[("b", "1")])])[..3].to_string(),
+        "OK:"
+    );
+    assert!(expect_ready(caller.unblock()));
     assert_eq!(gate.say("d", &both)[..3].to_string(), "OK:");
 }
 
 #[test]
 fn unlimited_rules_can_be_given_limits_and_closed_ones_say_that_they_are() {
-    let gate = Gate::new(&[&file(
+    let gate = DescriptorGate::new(&[&file(
         "  - { key: free, rate_limit: { unlimited: true } }
   - { key: shut, rate_limit: { unit: hour, requests_per_unit: 0 } }
 ",
     )]);
-    let free = d(&[("free", "1")]);
+    let free = descriptor(&[("free", "1")]);
     assert_eq!(gate.one("d", free.clone()), "OK unlimited 4294967295");
     let caller = gate.gatekeeper.caller_at("d--free", "entry.free=1", gate.now).unwrap();
-    assert_eq!(caller.lenient(), Some(Leniency::Unlimited));
+    assert_eq!(caller.leniency(), Some(Leniency::Unlimited));
     caller.set_override(&json!([{ "rate": "2/hour", "algorithm": "fixed_window" }])).unwrap();
     assert_eq!(gate.one("d", free), "OK 2/hour 1");
-    assert_eq!(gate.one("d", d(&[("free", "2")])), "OK unlimited 4294967295");
+    assert_eq!(gate.one("d", descriptor(&[("free", "2")])), "OK unlimited 4294967295");
     let caller = gate.gatekeeper.caller_at("d--free", "entry.free=1", gate.now).unwrap();
-    assert_eq!(caller.lenient(), None);
-    assert!(!at_once(caller.report()).closed);
+    assert_eq!(caller.leniency(), None);
+    assert!(!expect_ready(caller.report()).refuses_everything);
     let caller = gate.gatekeeper.caller_at("d--shut", "entry.shut=1", gate.now).unwrap();
-    let report = at_once(caller.report());
-    assert!(report.closed && report.limits.is_empty() && report.lenient.is_none());
+    let report = expect_ready(caller.report());
+    assert!(report.refuses_everything && report.limits.is_empty() && report.leniency.is_none());
 }
 
 #[test]
 fn refusals_are_not_charged_to_a_bucket_that_replaces_a_window() {
-    let gate =
-        Gate::new(&[&file("  - { key: k, rate_limit: { unit: hour, requests_per_unit: 5 } }\n")]);
+    let gate = DescriptorGate::new(&[&file(
+        "  - { key: k, rate_limit: { unit: hour, requests_per_unit: 5 } }\n",
+    )]);
     let caller = gate.gatekeeper.caller_at("d--k", "entry.k=v", gate.now).unwrap();
     caller.set_override(&json!(["2/hour"])).unwrap();
-    let asked = [d(&[("k", "v")])];
+    let asked = [descriptor(&[("k", "v")])];
     for _ in 0..2 {
         assert!(gate.ask("d", &asked).allowed());
     }
@@ -402,10 +412,10 @@ fn refusals_are_not_charged_to_a_bucket_that_replaces_a_window() {
 #[test]
 fn clients_are_told_the_name_of_a_limit_and_never_a_value() {
     let policy = |name: &str| {
-        let gate = Gate::new(&[&file(&format!(
+        let gate = DescriptorGate::new(&[&file(&format!(
             "  - {{ key: api_key, value: s3cret, rate_limit: {{ unit: hour, requests_per_unit: 5{name} }} }}\n"
         ))]);
-        let described = gate.ask("d", &[d(&[("api_key", "s3cret")])]);
+        let described = gate.ask("d", &[descriptor(&[("api_key", "s3cret")])]);
         let told = described.answer().binding().unwrap();
         assert!(!told.rule.contains("s3cret") && told.rule.starts_with("d--api_key-"));
         told.policy.as_str().to_owned()
@@ -431,33 +441,34 @@ fn unlimited_minds_only_what_is_a_unit() {
 fn the_value_of_an_entry_api_key_is_kept_and_shown_hashed() {
     let hash = "sha256:ba7816bf8f01cfea414140de5dae2223";
     let text = file("  - { key: api_key, rate_limit: { unit: minute, requests_per_unit: 5 } }\n");
-    let seen = Arc::new(Seen::default());
-    let Gate { gatekeeper, now } = Gate::new(&[&text]);
-    let gate = Gate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
-    assert_eq!(gate.one("d", d(&[("api_key", "abc")])), "OK 5/minute 4");
+    let seen = Arc::new(RecordedRefusals::default());
+    let DescriptorGate { gatekeeper, now } = DescriptorGate::new(&[&text]);
+    let gate = DescriptorGate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
+    assert_eq!(gate.one("d", descriptor(&[("api_key", "abc")])), "OK 5/minute 4");
     assert_eq!(*seen.keys.lock().unwrap(), [format!("entry.api_key={hash}")]);
     // Operators may write either.
     for key in ["abc", hash] {
         let key = format!("entry.api_key={key}");
         let caller = gate.gatekeeper.caller_at("d--api_key", &key, now).unwrap();
-        assert_eq!(at_once(caller.report()).limits[0].balance, 4, "{key}");
+        assert_eq!(expect_ready(caller.report()).limits[0].balance, 4, "{key}");
     }
     // To know the hash is not to be its owner.
-    assert_eq!(gate.one("d", d(&[("api_key", hash)])), "OK 5/minute 4");
+    assert_eq!(gate.one("d", descriptor(&[("api_key", hash)])), "OK 5/minute 4");
 }
 
 #[test]
 fn what_is_refused_undecided_is_told() {
     let text = file("  - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n");
-    let seen = Arc::new(Seen::default());
-    let Gate { gatekeeper, now } = Gate::new(&[&text]);
-    let gate = Gate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
-    let many: Vec<D> = (0..=MAX_LIMITS).map(|value| d(&[("k", &value.to_string())])).collect();
+    let seen = Arc::new(RecordedRefusals::default());
+    let DescriptorGate { gatekeeper, now } = DescriptorGate::new(&[&text]);
+    let gate = DescriptorGate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
+    let many: Vec<TestDescriptor> =
+        (0..=MAX_LIMITS).map(|value| descriptor(&[("k", &value.to_string())])).collect();
     assert!(gate.try_ask("d", &many).unwrap_err().is_refusal());
     for units in 1..=STATED_LIMITS_MAX as u32 {
-        gate.ask("d", &[d(&[("k", "v")]).limit(units, Unit::Year)]);
+        gate.ask("d", &[descriptor(&[("k", "v")]).limit(units, Unit::Year)]);
     }
-    assert!(gate.try_ask("d", &[d(&[("k", "v")]).limit(9_999, Unit::Year)]).is_err());
+    assert!(gate.try_ask("d", &[descriptor(&[("k", "v")]).limit(9_999, Unit::Year)]).is_err());
     // A question that makes no sense is no refusal.
     assert!(!gate.try_ask("d", &[]).unwrap_err().is_refusal());
     assert_eq!(*seen.refusals.lock().unwrap(), [Refusal::TooManyLimits; 2]);
@@ -465,14 +476,14 @@ fn what_is_refused_undecided_is_told() {
 
 /// What an observer is told.
 #[derive(Default)]
-struct Seen {
+struct RecordedRefusals {
     keys: Mutex<Vec<String>>,
     refusals: Mutex<Vec<Refusal>>,
 }
 
-impl Observer for Seen {
-    fn decided(&self, decided: &Decided<'_>) {
-        self.keys.lock().unwrap().extend(decided.by_rule().map(|one| key_text(one.key)));
+impl RulesObserver for RecordedRefusals {
+    fn decided(&self, decided: &DecidedRequest<'_>) {
+        self.keys.lock().unwrap().extend(decided.rule_verdicts().map(|one| key_text(one.key)));
         self.refusals.lock().unwrap().extend(decided.refusal());
     }
 }

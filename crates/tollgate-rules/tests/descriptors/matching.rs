@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use tollgate_rules::DescriptorError;
 use tollgate_rules::descriptors::WILDCARD_BYTES_MAX;
 
-use super::gate::{Gate, d};
+use super::gate::{DescriptorGate, descriptor};
 
 #[test]
 fn exact_before_wildcard_before_any_and_no_step_back() {
-    let gate = Gate::new(&["
+    let gate = DescriptorGate::new(&["
 domain: d
 descriptors:
   - key: k
@@ -54,7 +54,7 @@ descriptors:
         (&[("empty", "something")], "empty"),
     ];
     for (entries, want) in rows {
-        let described = gate.ask("d", &[d(entries)]);
+        let described = gate.ask("d", &[descriptor(entries)]);
         let name = described.statuses().next().unwrap().limit.and_then(|limit| limit.name);
         assert_eq!(name.unwrap_or_default(), want, "{entries:?}");
     }
@@ -62,17 +62,17 @@ descriptors:
 
 /// A random tree, as written and as the reference server keeps it.
 #[derive(Clone, Debug, Default)]
-struct Naive {
+struct NaiveDescriptorTree {
     limit: Option<u32>,
     /// By `key` or `key=value`.
-    below: BTreeMap<String, Naive>,
+    below: BTreeMap<String, NaiveDescriptorTree>,
     /// `key=value` of those with a `*`, in order.
     wildcards: Vec<String>,
 }
 
-struct Random(u64);
+struct TreeRandom(u64);
 
-impl Random {
+impl TreeRandom {
     fn below(&mut self, most: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -89,8 +89,13 @@ const VALUES: [&str; 9] = ["", "a", "b", "ab", "a*", "*", "*b", "a*b", "a_b"];
 const SENT: [&str; 8] = ["", "a", "b", "ab", "aab", "a*", "ba", "a_b"];
 
 /// Writes a level and keeps it, with limits that are numbered by `next`.
-fn level(random: &mut Random, depth: usize, next: &mut u32, text: &mut String) -> Naive {
-    let mut naive = Naive::default();
+fn level(
+    random: &mut TreeRandom,
+    depth: usize,
+    next: &mut u32,
+    text: &mut String,
+) -> NaiveDescriptorTree {
+    let mut naive = NaiveDescriptorTree::default();
     let indent = "  ".repeat(2 * depth);
     text.push_str(&format!("{indent}descriptors:\n"));
     for _ in 0..1 + random.below(6) {
@@ -112,7 +117,7 @@ fn level(random: &mut Random, depth: usize, next: &mut u32, text: &mut String) -
                 "{indent}    rate_limit: {{ unit: day, requests_per_unit: {number} }}\n"
             ));
         }
-        let mut node = Naive::default();
+        let mut node = NaiveDescriptorTree::default();
         if depth < 2 && random.below(2) == 0 {
             node = level(random, depth + 1, next, text);
         }
@@ -136,7 +141,7 @@ fn fits(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-fn find(root: &Naive, entries: &[(&str, &str)]) -> Option<u32> {
+fn find(root: &NaiveDescriptorTree, entries: &[(&str, &str)]) -> Option<u32> {
     let mut node = root;
     for (key, value) in entries {
         let exact = format!("{key}={value}");
@@ -150,18 +155,18 @@ fn find(root: &Naive, entries: &[(&str, &str)]) -> Option<u32> {
 
 #[test]
 fn random_trees_are_searched_as_the_reference_does() {
-    let mut random = Random(6);
+    let mut random = TreeRandom(6);
     let (mut found, mut missed) = (0, 0);
     for _ in 0..300 {
         let (mut text, mut next) = (String::from("domain: d\n"), 0);
         let naive = level(&mut random, 0, &mut next, &mut text);
-        let gate = Gate::new(&[&text]);
+        let gate = DescriptorGate::new(&[&text]);
         for _ in 0..40 {
             let entries: Vec<(&str, &str)> = (0..1 + random.below(6) / 3 + random.below(6) / 5)
                 .map(|_| (random.pick(&KEYS), random.pick(&SENT)))
                 .collect();
             let want = find(&naive, &entries);
-            let described = gate.ask("d", &[d(&entries).hits(0)]);
+            let described = gate.ask("d", &[descriptor(&entries).hits(0)]);
             let got = described.statuses().next().unwrap().limit.map(|limit| limit.units as u32);
             assert_eq!(got, want, "{entries:?} in\n{text}");
             match want {
@@ -184,9 +189,9 @@ fn long_values_beside_many_stars_are_refused() {
         })
         .collect();
     let ends = "  - { key: e, value: 'a*', rate_limit: { unit: hour, requests_per_unit: 9 } }\n";
-    let gate = Gate::new(&[&format!("domain: d\ndescriptors:\n{rows}{ends}")]);
+    let gate = DescriptorGate::new(&[&format!("domain: d\ndescriptors:\n{rows}{ends}")]);
     let longest = WILDCARD_BYTES_MAX / PATTERNS;
-    let value = |length: usize| d(&[("k", &"y".repeat(length))]);
+    let value = |length: usize| descriptor(&[("k", &"y".repeat(length))]);
     assert_eq!(gate.say("d", &[value(longest)]), "OK: OK");
     // The values of a request count together.
     for asked in [vec![value(longest + 1)], vec![value(longest / 2), value(longest / 2 + 2)]] {
@@ -195,6 +200,6 @@ fn long_values_beside_many_stars_are_refused() {
         assert!(refused.is_refusal() && refused.to_string().contains("shorter"));
     }
     // Where nothing is searched for, nothing counts: an end, or a value that is there as it is.
-    assert_eq!(gate.say("d", &[d(&[("e", &"a".repeat(1 << 20))])]), "OK: OK 9/hour 8");
-    assert_eq!(gate.say("d", &[d(&[("k", "*7x*")])]), "OK: OK 9/hour 8");
+    assert_eq!(gate.say("d", &[descriptor(&[("e", &"a".repeat(1 << 20))])]), "OK: OK 9/hour 8");
+    assert_eq!(gate.say("d", &[descriptor(&[("k", "*7x*")])]), "OK: OK 9/hour 8");
 }

@@ -2,7 +2,7 @@
 
 use tollgate_rules::Unit;
 
-use super::gate::{Gate, NOON, d, rules};
+use super::gate::{DescriptorGate, NOON, descriptor, rules};
 
 const BASIC: &str = "
 domain: basic
@@ -21,32 +21,32 @@ descriptors:
 
 #[test]
 fn domains_and_keys_that_nobody_limits_are_ok() {
-    let gate = Gate::new(&[BASIC, ANOTHER]);
-    assert_eq!(gate.say("foo", &[d(&[("hello", "world")])]), "OK: OK");
-    assert_eq!(gate.say("basic", &[d(&[("hello", "world")])]), "OK: OK");
-    assert_eq!(gate.say("basic", &[d(&[("key1", "foo")])]), "OK: OK 50/second 49");
+    let gate = DescriptorGate::new(&[BASIC, ANOTHER]);
+    assert_eq!(gate.say("foo", &[descriptor(&[("hello", "world")])]), "OK: OK");
+    assert_eq!(gate.say("basic", &[descriptor(&[("hello", "world")])]), "OK: OK");
+    assert_eq!(gate.say("basic", &[descriptor(&[("key1", "foo")])]), "OK: OK 50/second 49");
     // Only as deep as the file.
-    assert_eq!(gate.say("basic", &[d(&[("key1", "foo"), ("key1", "foo")])]), "OK: OK");
+    assert_eq!(gate.say("basic", &[descriptor(&[("key1", "foo"), ("key1", "foo")])]), "OK: OK");
 }
 
 #[test]
 fn twenty_pass_and_the_rest_do_not() {
-    let gate = Gate::new(&[BASIC, ANOTHER]);
+    let gate = DescriptorGate::new(&[BASIC, ANOTHER]);
     for i in 0..25 {
         let want = match i {
             0..20 => format!("OK 20/minute {}", 19 - i),
             _ => "OVER 20/minute 0".into(),
         };
-        assert_eq!(gate.one("another", d(&[("key2", "random")])), want, "{i}");
+        assert_eq!(gate.one("another", descriptor(&[("key2", "random")])), want, "{i}");
     }
-    assert_eq!(gate.one("another", d(&[("key2", "other")])), "OK 20/minute 19");
+    assert_eq!(gate.one("another", descriptor(&[("key2", "other")])), "OK 20/minute 19");
 }
 
 #[test]
 fn a_refusal_goes_on_charging_the_others_unless_told_otherwise() {
     let stopping = format!("count_denied: false\n{ANOTHER}");
     for (file, frozen) in [(ANOTHER, false), (&*stopping, true)] {
-        let gate = Gate::new(&[file]);
+        let gate = DescriptorGate::new(&[file]);
         for i in 0..15 {
             let key2 = if frozen && i >= 10 { 10 } else { 19 - i };
             let (whole, key3) = match i {
@@ -54,7 +54,7 @@ fn a_refusal_goes_on_charging_the_others_unless_told_otherwise() {
                 _ => ("OVER", "OVER 10/hour 0".into()),
             };
             let want = format!("{whole}: OK 20/minute {key2} | {key3}");
-            let asked = [d(&[("key2", "r")]), d(&[("key3", "r")])];
+            let asked = [descriptor(&[("key2", "r")]), descriptor(&[("key3", "r")])];
             assert_eq!(gate.say("another", &asked), want, "{i}");
         }
     }
@@ -62,9 +62,9 @@ fn a_refusal_goes_on_charging_the_others_unless_told_otherwise() {
 
 #[test]
 fn windows_end_when_unix_time_says_so() {
-    let mut gate = Gate::new(&[ANOTHER]);
-    let reset = |gate: &Gate, key: &str| {
-        let described = gate.ask("another", &[d(&[(key, "x")])]);
+    let mut gate = DescriptorGate::new(&[ANOTHER]);
+    let reset = |gate: &DescriptorGate, key: &str| {
+        let described = gate.ask("another", &[descriptor(&[(key, "x")])]);
         described.statuses().next().unwrap().reset_after.as_micros().unwrap()
     };
     let (minute, day) = (60_000_000, 86_400_000_000);
@@ -75,7 +75,7 @@ fn windows_end_when_unix_time_says_so() {
         assert_eq!(reset(&gate, "key4"), day - since % day, "{late}");
     }
     // Also of a window in which nothing was taken.
-    let described = gate.ask("another", &[d(&[("key3", "x")]).hits(0)]);
+    let described = gate.ask("another", &[descriptor(&[("key3", "x")]).hits(0)]);
     let status = described.statuses().next().unwrap();
     assert_eq!(
         status.reset_after.as_micros(),
@@ -92,8 +92,8 @@ descriptors:
   - { key: key1, rate_limit: { unit: second, requests_per_unit: 50 } }
   - { key: block, rate_limit: { unit: second, requests_per_unit: 0 } }
 ";
-    let gate = Gate::new(&[BASIC]);
-    let asked = || [d(&[("key1", "foo")])];
+    let gate = DescriptorGate::new(&[BASIC]);
+    let asked = || [descriptor(&[("key1", "foo")])];
     assert_eq!(gate.say("reload", &asked()), "OK: OK");
     let changes = gate.gatekeeper.replace(rules(&[BASIC, RELOAD]));
     assert_eq!(
@@ -101,7 +101,7 @@ descriptors:
         ["reload--key1", "reload--block"]
     );
     assert_eq!(gate.say("reload", &asked()), "OK: OK 50/second 49");
-    assert_eq!(gate.say("reload", &[d(&[("block", "")])]), "OVER: OVER 0/second 0");
+    assert_eq!(gate.say("reload", &[descriptor(&[("block", "")])]), "OVER: OVER 0/second 0");
     // Counts outlive a reload that does not concern them.
     gate.gatekeeper.replace(rules(&[RELOAD]));
     assert_eq!(gate.say("reload", &asked()), "OK: OK 50/second 48");
@@ -111,7 +111,7 @@ descriptors:
 
 #[test]
 fn shared_values_count_together() {
-    let gate = Gate::new(&["
+    let gate = DescriptorGate::new(&["
 domain: files
 descriptors:
   - { key: shared, value: files/*, share_threshold: true, rate_limit: { unit: hour, requests_per_unit: 10 } }
@@ -119,12 +119,12 @@ descriptors:
 "]);
     for i in 0..10 {
         let want = format!("OK 10/hour {}", 9 - i);
-        assert_eq!(gate.one("files", d(&[("shared", "files/a.pdf")])), want);
-        assert_eq!(gate.one("files", d(&[("alone", "files/a.pdf")])), want);
+        assert_eq!(gate.one("files", descriptor(&[("shared", "files/a.pdf")])), want);
+        assert_eq!(gate.one("files", descriptor(&[("alone", "files/a.pdf")])), want);
     }
-    assert_eq!(gate.one("files", d(&[("shared", "files/b.csv")])), "OVER 10/hour 0");
-    assert_eq!(gate.one("files", d(&[("alone", "files/b.csv")])), "OK 10/hour 9");
-    assert_eq!(gate.one("files", d(&[("alone", "file")])), "OK");
+    assert_eq!(gate.one("files", descriptor(&[("shared", "files/b.csv")])), "OVER 10/hour 0");
+    assert_eq!(gate.one("files", descriptor(&[("alone", "files/b.csv")])), "OK 10/hour 9");
+    assert_eq!(gate.one("files", descriptor(&[("alone", "file")])), "OK");
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn counters_say_what_the_reference_says() {
         let file = format!(
             "domain: domain\ndescriptors:\n  - key: key\n    rate_limit: {{ unit: {unit}, requests_per_unit: {units} }}\n"
         );
-        let gate = Gate::new(&[&file]);
-        let key = || d(&[("key", "value")]);
+        let gate = DescriptorGate::new(&[&file]);
+        let key = || descriptor(&[("key", "value")]);
         gate.ask("domain", &[key().hits(before)]);
         let want = format!("{code} {units}/{unit} {remaining}");
         assert_eq!(gate.one("domain", key().hits(hits)), want, "{before} + {hits}");
@@ -165,14 +165,14 @@ fn counters_say_what_the_reference_says() {
 
 #[test]
 fn of_two_limits_the_one_with_room_is_not_charged_for_the_other() {
-    let gate = Gate::new(&["
+    let gate = DescriptorGate::new(&["
 domain: domain
 count_denied: false
 descriptors:
   - { key: a, rate_limit: { unit: hour, requests_per_unit: 15 } }
   - { key: b, rate_limit: { unit: hour, requests_per_unit: 14 } }
 "]);
-    let both = |hits| [d(&[("a", "v")]).hits(hits), d(&[("b", "v")]).hits(hits)];
+    let both = |hits| [descriptor(&[("a", "v")]).hits(hits), descriptor(&[("b", "v")]).hits(hits)];
     assert_eq!(gate.say("domain", &both(13)), "OK: OK 15/hour 2 | OK 14/hour 1");
     // The reference charges the second; here a refusal is free for all.
     assert_eq!(gate.say("domain", &both(2)), "OVER: OK 15/hour 2 | OVER 14/hour 1");

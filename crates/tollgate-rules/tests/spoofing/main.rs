@@ -42,7 +42,7 @@ const CONFIGURATIONS: [(&str, &str); 13] = [
 
 /// A trick: what it is about, configuration, peer, header fields, and the address, user and tier that
 /// must be found.
-type Row = (
+type SpoofingRow = (
     &'static str,
     &'static str,
     &'static str,
@@ -58,7 +58,7 @@ const P: &str = "10.0.0.1";
 const V: &str = "198.51.100.7";
 
 #[rustfmt::skip]
-const ROWS: &[Row] = &[
+const ROWS: &[SpoofingRow] = &[
     // Who is not trusted says nothing about anybody.
     ("a stranger's list", "xff", C, &[(XFF, V)], [C, "", ""]),
     ("a stranger's user", "xff", C, &[("X-User", "admin")], [C, "", ""]),

@@ -7,14 +7,14 @@ use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Source, compile};
 
 const NOON: Micros = Micros::from_secs(1_794_744_000);
 
-struct Gate(Gatekeeper<MemoryStore, ManualClock>);
+struct PathGate(Gatekeeper<MemoryStore, ManualClock>);
 
-impl Gate {
-    fn new(rules: &str) -> Gate {
+impl PathGate {
+    fn new(rules: &str) -> PathGate {
         let compiled = compile(&[Source::from_text("rules.yaml", rules)]);
         let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
         let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(NOON));
-        Gate(Gatekeeper::new(rules, limiter))
+        PathGate(Gatekeeper::new(rules, limiter))
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -43,7 +43,7 @@ impl Gate {
 
 #[test]
 fn a_rule_applies_if_all_of_it_holds_for_one_spelling() {
-    let gate = Gate::new(
+    let gate = PathGate::new(
         "rules:
   - name: api
     match: { path: '/api/{*rest}', not: { path: /api/health } }
@@ -122,7 +122,7 @@ fn a_rule_applies_if_all_of_it_holds_for_one_spelling() {
 
 #[test]
 fn a_slash_at_the_end_fits_under_not_if_it_is_written() {
-    let gate = Gate::new(
+    let gate = PathGate::new(
         "rules: [{ name: api, match: { path: '/api/{*rest}', not: { path: /api/health/ } },
                    key: '{ip}', limits: [1000/hour] }]",
     );
@@ -135,7 +135,7 @@ fn a_slash_at_the_end_fits_under_not_if_it_is_written() {
 
 #[test]
 fn the_short_form_gives_its_default_to_what_looks_like_an_endpoint() {
-    let gate = Gate::new(
+    let gate = PathGate::new(
         "rate_limits: { default: { requests: 2, window: 3600 },
                         endpoints: { '/health': { requests: 1000, window: 3600 } } }",
     );
@@ -146,7 +146,7 @@ fn the_short_form_gives_its_default_to_what_looks_like_an_endpoint() {
 
 #[test]
 fn the_dearest_of_the_costs_counts_the_default_among_them() {
-    let gate = Gate::new(
+    let gate = PathGate::new(
         "rules:
   - name: api
     match: { path: '/api/{*rest}' }
@@ -173,8 +173,8 @@ fn the_dearest_of_the_costs_counts_the_default_among_them() {
 
 #[test]
 fn what_an_application_does_not_see_of_a_path_buys_no_quota() {
-    type Varied = fn(usize) -> String;
-    let ways: [(&str, Varied); 6] = [
+    type PathVariant = fn(usize) -> String;
+    let ways: [(&str, PathVariant); 6] = [
         ("servlets", |n| format!("/api/login;%2F{n}")),
         ("servlets that are short", |n| format!("/api/login;%2F..%2F..%2F{n}")),
         ("whoever makes a URL", |n| format!("//host{n}/api/login")),
@@ -183,7 +183,7 @@ fn what_an_application_does_not_see_of_a_path_buys_no_quota() {
         ("fragments", |n| format!("/api/login#{n}")),
     ];
     for (servers, varied) in ways {
-        let gate = Gate::new(
+        let gate = PathGate::new(
             "rules: [{ name: api, match: { path: '/{*rest}' }, key: '{ip}:{path}', limits: [3/hour] }]",
         );
         let paths: Vec<String> = (0..20).map(varied).collect();
@@ -195,7 +195,7 @@ fn what_an_application_does_not_see_of_a_path_buys_no_quota() {
 
 #[test]
 fn refusals_under_each_spelling_earn_its_block() {
-    let gate = Gate::new(
+    let gate = PathGate::new(
         "rules: [{ name: api, match: { path: '/{*rest}' }, key: '{ip}:{path}', limits: [1/hour],
                    ban: { after: 3, within: 1m, for: 15m } }]",
     );
@@ -207,7 +207,7 @@ fn refusals_under_each_spelling_earn_its_block() {
 
 #[test]
 fn more_spellings_of_a_path_than_a_decision_holds_limits_are_a_refusal() {
-    let gate = Gate::new(
+    let gate = PathGate::new(
         "rules: [{ name: api, match: { path: '/{*rest}' }, key: '{ip}:{path}',
                    limits: [9/second, 90/minute, 900/hour, 9000/day] }]",
     );
@@ -226,7 +226,7 @@ fn long_texts_do_not_get_around_expressions_that_would_take_too_long() {
     }
     rules +=
         "- { name: none, match: { not: { glob: '/**.json' } }, key: global, limits: [9/hour] }\n";
-    let gate = Gate::new(&rules);
+    let gate = PathGate::new(&rules);
     let of_length = |len: usize| "/a".repeat(len / 2);
     assert_eq!(gate.rules("/a/x7/b/c.json"), ["r7"]);
     assert_eq!(gate.rules(&of_length(EXPRESSION_BYTES_FREE)), ["none"]);
@@ -235,7 +235,7 @@ fn long_texts_do_not_get_around_expressions_that_would_take_too_long() {
     assert!(!gate.get(&of_length(60_000)).allowed());
     // Others are as they were, and paths that begin otherwise cost nothing.
     assert_eq!(gate.rules("/a/x7/b/c.json"), ["r7"]);
-    let other = Gate::new(&rules.replace("/**/x", "/api/x"));
+    let other = PathGate::new(&rules.replace("/**/x", "/api/x"));
     assert_eq!(other.rules(&of_length(60_000)), ["none"]);
 }
 
@@ -248,7 +248,7 @@ fn a_fallback_is_not_switched_off_by_expressions_that_would_take_too_long() {
             "- {{ name: r{number}, match: {{ regex: '(/a)*/x{number}' }}, key: global, limits: [9000/hour] }}\n"
         );
     }
-    let gate = Gate::new(&rules);
+    let gate = PathGate::new(&rules);
     let long = "/a".repeat(EXPRESSION_BYTES_MAX / 16);
     assert_eq!(gate.passing(&vec![long; 3]), 1);
 }

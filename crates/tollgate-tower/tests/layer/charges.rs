@@ -3,19 +3,21 @@
 use http::{HeaderName, Response};
 use tollgate_tower::charge;
 
-use crate::harness::{Body1, limit, poll};
-use crate::harness::{Hello, behind, from, gate, limiter, now, send, statuses, strict, with};
+use crate::harness::{GatedFullBody, limit, poll};
+use crate::harness::{
+    HelloService, behind, from, gate, limiter, now, send, statuses, strict, with,
+};
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::pin;
 use tollgate::KeyBuf;
-use tollgate_tower::{KeyFrom, Keyed};
+use tollgate_tower::{KeyFrom, KeyedGate};
 use tower::{Layer, Service, service_fn};
 
 #[test]
 fn only_failures_are_charged() {
     let (gate, _) = gate(&["2/minute burst 2"]);
-    let hello = Hello::answering(|request| {
+    let hello = HelloService::answering(|request| {
         let right = request.headers().contains_key("x-password");
         let status = if right { 200 } else { 401 };
         Response::builder().status(status).body("".into()).unwrap()
@@ -70,8 +72,9 @@ fn a_header_tells_the_true_cost() {
     for (said, left) in rows {
         let (limiter, _) = limiter();
         let tokens = limit("100/hour burst 100");
-        let gate = Keyed::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
-        let hello = Hello::answering(move |_| {
+        let gate =
+            KeyedGate::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
+        let hello = HelloService::answering(move |_| {
             let response = Response::builder();
             let response = match said {
                 Some(said) => response.header("x-tokens-used", said),
@@ -91,9 +94,9 @@ fn a_header_tells_the_true_cost() {
 fn each_of_several_limits_is_settled() {
     let (limiter, _) = limiter();
     let limits = [limit("50/minute burst 50"), limit("100/hour burst 100")];
-    let gate = Keyed::new(limiter.clone(), limits.clone()).unwrap().key(KeyFrom::global());
+    let gate = KeyedGate::new(limiter.clone(), limits.clone()).unwrap().key(KeyFrom::global());
     let layer = strict(gate).cost(|_| 10).charge(|_| Some(60));
-    assert_eq!(send(&mut behind(&layer, &Hello::new()), from("192.0.2.1")).status(), 200);
+    assert_eq!(send(&mut behind(&layer, &HelloService::new()), from("192.0.2.1")).status(), 200);
     let key = KeyBuf::new().with("global", "");
     assert_eq!(limits.each_ref().map(|limit| limiter.balance(limit, &key)), [-10, 40]);
 }
@@ -102,9 +105,10 @@ fn each_of_several_limits_is_settled() {
 fn a_client_that_leaves_keeps_its_charge() {
     let (limiter, _) = limiter();
     let tokens = limit("100/hour burst 100");
-    let gate = Keyed::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
+    let gate = KeyedGate::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
     let layer = strict(gate).cost(|_| 10).charge(|_| Some(0));
-    let mut never = layer.layer(service_fn(|_| pending::<Result<Response<Body1>, Infallible>>()));
+    let mut never =
+        layer.layer(service_fn(|_| pending::<Result<Response<GatedFullBody>, Infallible>>()));
     {
         let mut left = pin!(never.call(from("192.0.2.1")));
         assert!(poll(&mut left).is_pending());
@@ -117,10 +121,11 @@ fn a_client_that_leaves_keeps_its_charge() {
 fn an_error_of_the_inner_service_passes_and_keeps_its_charge() {
     let (limiter, _) = limiter();
     let tokens = limit("100/hour burst 100");
-    let gate = Keyed::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
+    let gate = KeyedGate::new(limiter.clone(), [tokens.clone()]).unwrap().key(KeyFrom::global());
     let layer = strict(gate).charge(|_| Some(0));
-    let mut failing =
-        layer.layer(service_fn(|_| std::future::ready(Err::<Response<Body1>, _>("no connection"))));
+    let mut failing = layer.layer(service_fn(|_| {
+        std::future::ready(Err::<Response<GatedFullBody>, _>("no connection"))
+    }));
     assert_eq!(now(failing.call(from("192.0.2.1"))).map(drop), Err("no connection"));
     let key = KeyBuf::new().with("global", "");
     assert_eq!(limiter.balance(&tokens, &key), 99);

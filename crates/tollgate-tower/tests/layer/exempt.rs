@@ -3,7 +3,7 @@
 use http::{Method, Request};
 use tollgate_tower::GateDecision;
 
-use crate::harness::{Hello, behind, from, gate, send, statuses, strict, with};
+use crate::harness::{HelloService, behind, from, gate, send, statuses, strict, with};
 
 fn preflight(fields: &[(&'static str, &str)]) -> Request<()> {
     let mut request = with("192.0.2.1", fields);
@@ -26,7 +26,7 @@ fn preflights_pass_and_look_alikes_do_not() {
     ];
     for (request, counted) in rows {
         let (gate, _) = gate(&["1/second burst 1"]);
-        let mut service = behind(&strict(gate), &Hello::new());
+        let mut service = behind(&strict(gate), &HelloService::new());
         let response = send(&mut service, request);
         assert_eq!(response.extensions().get::<GateDecision>().is_some(), counted);
         let next = send(&mut service, from("192.0.2.1")).status();
@@ -37,7 +37,7 @@ fn preflights_pass_and_look_alikes_do_not() {
 #[test]
 fn preflights_can_be_counted() {
     let (gate, _) = gate(&["1/second burst 1"]);
-    let mut service = behind(&strict(gate).limit_preflights(), &Hello::new());
+    let mut service = behind(&strict(gate).limit_preflights(), &HelloService::new());
     let requests = [preflight(&[ORIGIN, WANTED]), preflight(&[ORIGIN, WANTED])];
     assert_eq!(statuses(&mut service, requests), [200, 429]);
 }
@@ -46,7 +46,7 @@ fn preflights_can_be_counted() {
 fn the_exempt_are_not_asked() {
     let (gate, _) = gate(&["1/second burst 1"]);
     let layer = strict(gate).exempt(|head| head.headers.contains_key("x-health"));
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     let health = || with("192.0.2.1", &[("x-health", "1")]);
     let requests = [health(), from("192.0.2.1"), health(), from("192.0.2.1"), health()];
     assert_eq!(statuses(&mut service, requests), [200, 200, 200, 429, 200]);
@@ -60,7 +60,7 @@ fn a_request_costs_what_the_function_says() {
         let text = head.headers.get("x-cost").and_then(|value| value.to_str().ok());
         text.and_then(|text| text.parse().ok()).unwrap_or(1)
     });
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     // Cost, status, what is left.
     for (cost, status, left) in [
         ("4", 200, "6"),

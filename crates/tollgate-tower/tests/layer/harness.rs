@@ -13,17 +13,17 @@ use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use tollgate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Wait};
-use tollgate_tower::{GatedBody, KeyFrom, Keyed, PeerAddr, RateLimit, RateLimitLayer};
+use tollgate_tower::{GatedBody, KeyFrom, KeyedGate, PeerAddr, RateLimit, RateLimitLayer};
 use tower::{Layer, Service};
 
-pub(crate) type Clock = Arc<ManualClock>;
-pub(crate) type TestLimiter = Arc<Limiter<MemoryStore, Clock>>;
+pub(crate) type SharedManualClock = Arc<ManualClock>;
+pub(crate) type TestLimiter = Arc<Limiter<MemoryStore, SharedManualClock>>;
 
 /// 2026-11-15 12:00:00 UTC.
 pub(crate) const NOON_S: u64 = 1_794_744_000;
 
 /// A limiter at noon, and the clock that moves it.
-pub(crate) fn limiter() -> (TestLimiter, Clock) {
+pub(crate) fn limiter() -> (TestLimiter, SharedManualClock) {
     let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
     (Arc::new(Limiter::new(MemoryStore::new(10_000), Arc::clone(&clock))), clock)
 }
@@ -34,9 +34,9 @@ pub(crate) fn limit(text: &str) -> Limit {
 }
 
 /// A gate of these limits for each client address, and its clock.
-pub(crate) fn gate(limits: &[&str]) -> (Keyed<Clock>, Clock) {
+pub(crate) fn gate(limits: &[&str]) -> (KeyedGate<SharedManualClock>, SharedManualClock) {
     let (limiter, clock) = limiter();
-    let gate = Keyed::new(limiter, limits.iter().map(|text| limit(text))).unwrap();
+    let gate = KeyedGate::new(limiter, limits.iter().map(|text| limit(text))).unwrap();
     (gate.key(KeyFrom::client_ip()), clock)
 }
 
@@ -46,29 +46,29 @@ pub(crate) fn strict(gate: impl tollgate_tower::Gate) -> RateLimitLayer {
     layer.on_warning(|warning| panic!("{warning}"))
 }
 
-pub(crate) fn later(clock: &Clock, micros: u64) {
+pub(crate) fn later(clock: &SharedManualClock, micros: u64) {
     use tollgate::Clock as _;
     clock.set(clock.now().after(Wait::from_micros(micros)));
 }
 
 /// Answers 200 with the text `hello`, or what a test's function says, and counts.
 #[derive(Clone)]
-pub(crate) struct Hello {
+pub(crate) struct HelloService {
     calls: Arc<AtomicUsize>,
     answer: Arc<AnswerFn>,
 }
 
 type AnswerFn = dyn Fn(&Request<()>) -> Response<Full<Bytes>> + Send + Sync;
 
-impl Hello {
-    pub(crate) fn new() -> Hello {
-        Hello::answering(|_| Response::new(Full::from("hello")))
+impl HelloService {
+    pub(crate) fn new() -> HelloService {
+        HelloService::answering(|_| Response::new(Full::from("hello")))
     }
 
     pub(crate) fn answering(
         answer: impl Fn(&Request<()>) -> Response<Full<Bytes>> + Send + Sync + 'static,
-    ) -> Hello {
-        Hello { calls: Arc::default(), answer: Arc::new(answer) }
+    ) -> HelloService {
+        HelloService { calls: Arc::default(), answer: Arc::new(answer) }
     }
 
     pub(crate) fn calls(&self) -> usize {
@@ -76,7 +76,7 @@ impl Hello {
     }
 }
 
-impl Service<Request<()>> for Hello {
+impl Service<Request<()>> for HelloService {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
@@ -110,18 +110,18 @@ pub(crate) fn with(ip: &str, fields: &[(&'static str, &str)]) -> Request<()> {
 pub(crate) fn send<S>(service: &mut S, request: Request<()>) -> Response<String>
 where
     S: Service<Request<()>, Error = Infallible>,
-    S::Response: Whole,
+    S::Response: ReadWholeBody,
 {
     let Ok(response) = now(service.call(request));
     response.whole()
 }
 
 /// A response whose body can be read.
-pub(crate) trait Whole {
+pub(crate) trait ReadWholeBody {
     fn whole(self) -> Response<String>;
 }
 
-impl<B: Body> Whole for Response<B>
+impl<B: Body> ReadWholeBody for Response<B>
 where
     B::Error: std::fmt::Debug,
 {
@@ -146,14 +146,14 @@ pub(crate) fn poll<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
 
 /// The status of each request in turn.
 pub(crate) fn statuses(
-    service: &mut RateLimit<Hello>,
+    service: &mut RateLimit<HelloService>,
     requests: impl IntoIterator<Item = Request<()>>,
 ) -> Vec<u16> {
     requests.into_iter().map(|request| send(service, request).status().as_u16()).collect()
 }
 
 /// A service behind a layer.
-pub(crate) fn behind(layer: &RateLimitLayer, inner: &Hello) -> RateLimit<Hello> {
+pub(crate) fn behind(layer: &RateLimitLayer, inner: &HelloService) -> RateLimit<HelloService> {
     layer.layer(inner.clone())
 }
 
@@ -168,4 +168,4 @@ pub(crate) fn lines(headers: &HeaderMap) -> Vec<String> {
 }
 
 /// What a body of the inner service is behind the layer.
-pub(crate) type Body1 = GatedBody<Full<Bytes>>;
+pub(crate) type GatedFullBody = GatedBody<Full<Bytes>>;

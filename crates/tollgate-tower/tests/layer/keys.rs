@@ -2,15 +2,17 @@
 
 use http::{HeaderName, Request};
 use tollgate::Limit;
-use tollgate_tower::keyed::LimitsError;
-use tollgate_tower::{GateDecision, KeyFrom, Keyed, TrustedProxies, WithoutKey};
+use tollgate_tower::keyed_gate::LimitsError;
+use tollgate_tower::{GateDecision, KeyFrom, KeyedGate, TrustedProxies, WithoutKey};
 
-use crate::harness::{Hello, behind, from, gate, limit, limiter, send, statuses, strict, with};
+use crate::harness::{
+    HelloService, behind, from, gate, limit, limiter, send, statuses, strict, with,
+};
 
 #[test]
 fn callers_have_a_limit_each() {
     let (gate, _) = gate(&["1/second burst 1"]);
-    let mut service = behind(&strict(gate), &Hello::new());
+    let mut service = behind(&strict(gate), &HelloService::new());
     let requests = ["192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2"];
     assert_eq!(statuses(&mut service, requests.map(from)), [200, 200, 429, 200, 429]);
 }
@@ -19,7 +21,8 @@ fn callers_have_a_limit_each() {
 fn clients_are_told_apart_behind_a_proxy() {
     let (gate, _) = gate(&["1/second burst 1"]);
     let proxies = TrustedProxies::new(["10.0.0.0/8"]).unwrap();
-    let mut service = behind(&strict(gate.key(KeyFrom::client_ip_behind(proxies))), &Hello::new());
+    let mut service =
+        behind(&strict(gate.key(KeyFrom::client_ip_behind(proxies))), &HelloService::new());
     let via = |peer: &str, list: &str| with(peer, &[("x-forwarded-for", list)]);
     let requests = [
         via("10.0.0.1", "203.0.113.1"),
@@ -36,7 +39,7 @@ fn header_and_path_and_their_fallback() {
     let (gate, _) = gate(&["1/second burst 1"]);
     let by_key = KeyFrom::header(HeaderName::from_static("x-api-key"));
     let layer = strict(gate.key(KeyFrom::path().and(by_key).or(KeyFrom::client_ip())));
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     let ask = |path: &str, fields: &[(&'static str, &str)]| {
         let mut request = with("192.0.2.1", fields);
         *request.uri_mut() = path.parse().unwrap();
@@ -63,7 +66,7 @@ fn without_a_key() {
     for (without_key, want) in rows.into_iter().chain(passed) {
         let (gate, _) = gate(&["1/second burst 1"]);
         let layer = strict(gate.without_key(without_key)).on_warning(|_| {});
-        let mut service = behind(&layer, &Hello::new());
+        let mut service = behind(&layer, &HelloService::new());
         let requests = [Request::new(()), Request::new(())];
         assert_eq!(statuses(&mut service, requests), want, "{without_key:?}");
         let response = send(&mut service, Request::new(()));
@@ -75,7 +78,7 @@ fn without_a_key() {
 #[test]
 fn several_limits_are_one_decision() {
     let (gate, clock) = gate(&["2/second burst 2", "3/minute burst 3"]);
-    let mut service = behind(&strict(gate), &Hello::new());
+    let mut service = behind(&strict(gate), &HelloService::new());
     let mut ask = || {
         let response = send(&mut service, from("192.0.2.1"));
         let decision = response.extensions().get::<GateDecision>().unwrap();
@@ -93,7 +96,7 @@ fn several_limits_are_one_decision() {
 #[test]
 fn a_gate_has_1_to_16_limits() {
     let numbered = |number: usize| limit(&format!("1/{}s", number + 1));
-    let gate = |limits: usize| Keyed::new(limiter().0, (0..limits).map(numbered)).map(drop);
+    let gate = |limits: usize| KeyedGate::new(limiter().0, (0..limits).map(numbered)).map(drop);
     assert_eq!((gate(1), gate(16)), (Ok(()), Ok(())));
     let told = |error: LimitsError| error.to_string();
     assert_eq!(gate(0).map_err(told), Err("a gate has 0 limits: give it 1 to 16".into()));
@@ -105,7 +108,7 @@ fn two_limits_of_a_gate_that_count_the_same_are_an_error() {
     let plain = |text: &str| tollgate::limit::parse_rate(text).unwrap();
     let unnamed = |text| plain(text).build().unwrap();
     let named = |text, name: &str| plain(text).name(name).build().unwrap();
-    let gate = |limits: &[Limit]| Keyed::new(limiter().0, limits.to_vec()).map(drop);
+    let gate = |limits: &[Limit]| KeyedGate::new(limiter().0, limits.to_vec()).map(drop);
     let limits = [unnamed("9/second"), unnamed("9/minute"), unnamed("5/second")];
     assert_eq!(gate(&limits), Err(LimitsError::Alike(1, 3)));
     let told = LimitsError::Alike(1, 3).to_string();

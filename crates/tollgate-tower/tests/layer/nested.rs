@@ -5,7 +5,7 @@ use tollgate::headers::Dialect;
 use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer};
 use tower::Layer;
 
-use crate::harness::{Hello, from, gate, send, strict};
+use crate::harness::{HelloService, from, gate, send, strict};
 
 #[test]
 fn the_tighter_layer_is_told_whichever_is_outside() {
@@ -17,7 +17,7 @@ fn the_tighter_layer_is_told_whichever_is_outside() {
     ];
     for (outer, inner, policy, left) in rows {
         let (outer_gate, inner_gate) = (gate(&[outer]).0, gate(&[inner]).0);
-        let mut service = strict(outer_gate).layer(strict(inner_gate).layer(Hello::new()));
+        let mut service = strict(outer_gate).layer(strict(inner_gate).layer(HelloService::new()));
         let response = send(&mut service, from("192.0.2.1"));
         assert_eq!(response.headers()["x-ratelimit-remaining"], left, "{outer} {inner}");
         assert_eq!(response.headers().get_all("x-ratelimit-remaining").iter().count(), 1);
@@ -30,7 +30,7 @@ fn the_tighter_layer_is_told_whichever_is_outside() {
 fn a_refusal_of_the_inner_layer_is_told() {
     let inner = gate(&["1/minute burst 1"]).0.key(KeyFrom::global());
     let mut service =
-        strict(gate(&["5/second burst 5"]).0).layer(strict(inner).layer(Hello::new()));
+        strict(gate(&["5/second burst 5"]).0).layer(strict(inner).layer(HelloService::new()));
     assert_eq!(send(&mut service, from("192.0.2.1")).status(), 200);
     let response = send(&mut service, from("192.0.2.1"));
     assert_eq!(response.status(), 429);
@@ -50,7 +50,7 @@ fn a_decision_is_in_the_response_only_if_one_of_them_was_told_to() {
                     let layer = RateLimitLayer::new(gate(&[limit]).0).headers(dialects);
                     if tells { layer.decision_in_response() } else { layer }
                 };
-                let inside = layer(inner, inner_tells).layer(Hello::new());
+                let inside = layer(inner, inner_tells).layer(HelloService::new());
                 let mut service = layer(outer, outer_tells).layer(inside);
                 // Two pass, and the third is refused by either.
                 for (status, told) in
@@ -72,7 +72,7 @@ fn a_decision_is_in_the_response_only_if_one_of_them_was_told_to() {
 
 #[test]
 fn fields_of_the_service_itself_stay() {
-    let hello = Hello::answering(|_| {
+    let hello = HelloService::answering(|_| {
         Response::builder().header("x-ratelimit-limit", "own").body("".into()).unwrap()
     });
     let mut service = strict(gate(&["3/second burst 3"]).0).layer(hello);

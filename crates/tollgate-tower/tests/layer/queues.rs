@@ -6,10 +6,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tollgate::{Algorithm, KeyBuf, Limit};
-use tollgate_tower::{GateDecision, KeyFrom, Keyed, RateLimitLayer};
+use tollgate_tower::{GateDecision, KeyFrom, KeyedGate, RateLimitLayer};
 use tower::Service;
 
-use crate::harness::{Hello, TestLimiter, behind, from, limiter, poll, send, statuses, strict};
+use crate::harness::{
+    HelloService, TestLimiter, behind, from, limiter, poll, send, statuses, strict,
+};
 
 fn queue() -> Limit {
     let queue = Limit::per_second(10).burst(5).algorithm(Algorithm::LeakyBucket).queue();
@@ -17,7 +19,7 @@ fn queue() -> Limit {
 }
 
 fn gate(limiter: &TestLimiter) -> RateLimitLayer {
-    strict(Keyed::new(limiter.clone(), [queue()]).unwrap().key(KeyFrom::global()))
+    strict(KeyedGate::new(limiter.clone(), [queue()]).unwrap().key(KeyFrom::global()))
 }
 
 fn balance(limiter: &TestLimiter) -> i64 {
@@ -26,9 +28,9 @@ fn balance(limiter: &TestLimiter) -> i64 {
 
 /// A sleep that ends when the test says so, and how long each was to be.
 #[derive(Clone, Default)]
-struct Sleeps(Arc<Mutex<(Vec<Duration>, bool)>>);
+struct ManualSleeps(Arc<Mutex<(Vec<Duration>, bool)>>);
 
-impl Sleeps {
+impl ManualSleeps {
     fn sleep(
         &self,
     ) -> impl Fn(Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> + use<> {
@@ -55,7 +57,7 @@ impl Sleeps {
 #[test]
 fn a_delay_is_a_refusal_by_default() {
     let (limiter, _) = limiter();
-    let mut service = behind(&gate(&limiter), &Hello::new());
+    let mut service = behind(&gate(&limiter), &HelloService::new());
     let requests = [(); 3].map(|()| from("192.0.2.1"));
     assert_eq!(statuses(&mut service, requests), [200, 429, 429]);
     assert_eq!(balance(&limiter), 4, "a refusal is free");
@@ -64,8 +66,8 @@ fn a_delay_is_a_refusal_by_default() {
 #[test]
 fn requests_are_held_back_as_long_as_they_may() {
     let (limiter, _) = limiter();
-    let sleeps = Sleeps::default();
-    let hello = Hello::new();
+    let sleeps = ManualSleeps::default();
+    let hello = HelloService::new();
     let mut service =
         behind(&gate(&limiter).wait(Duration::from_millis(200), sleeps.sleep()), &hello);
     assert_eq!(send(&mut service, from("192.0.2.1")).status(), 200);
@@ -88,8 +90,8 @@ fn requests_are_held_back_as_long_as_they_may() {
 #[test]
 fn who_leaves_while_waiting_gets_its_units_back() {
     let (limiter, _) = limiter();
-    let sleeps = Sleeps::default();
-    let hello = Hello::new();
+    let sleeps = ManualSleeps::default();
+    let hello = HelloService::new();
     let mut service = behind(&gate(&limiter).wait(Duration::from_secs(1), sleeps.sleep()), &hello);
     assert_eq!(send(&mut service, from("192.0.2.1")).status(), 200);
     {

@@ -2,17 +2,17 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tollgate::headers::{Dialect, Reply};
+use tollgate::headers::{Dialect, RateLimitReply};
 use tollgate::{DecidedBy, Decision, Micros, Refusal, Wait};
-use tollgate_tower::gate::{Asked, Gate, Question, Said};
+use tollgate_tower::gate::{DecisionDetails, Gate, GateAnswer, GateRequest};
 use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer, WithoutKey};
 
-use crate::harness::{Hello, behind, from, gate, later, lines, send, strict, with};
+use crate::harness::{HelloService, behind, from, gate, later, lines, send, strict, with};
 
 #[test]
 fn an_admitted_client_is_told_where_it_stands() {
     let (gate, _) = gate(&["3/second burst 3"]);
-    let hello = Hello::answering(|request| {
+    let hello = HelloService::answering(|request| {
         let decision = request.extensions().get::<GateDecision>().expect("the handler sees it");
         let said = format!("{} of {}", decision.remaining(), decision.capacity());
         Response::new(said.into())
@@ -37,7 +37,7 @@ fn services_outside_see_refusals_and_what_they_ask_for() {
     for asked_for in [false, true] {
         let layer = RateLimitLayer::new(gate(&["1/second burst 1"]).0);
         let layer = if asked_for { layer.decision_in_response() } else { layer };
-        let mut service = behind(&layer, &Hello::new());
+        let mut service = behind(&layer, &HelloService::new());
         for (status, seen) in [(200, asked_for), (429, true)] {
             let response = send(&mut service, from("192.0.2.1"));
             let decision = response.extensions().get::<GateDecision>();
@@ -49,7 +49,7 @@ fn services_outside_see_refusals_and_what_they_ask_for() {
 #[test]
 fn a_refusal_is_a_problem_document() {
     let (gate, clock) = gate(&["2/minute burst 2"]);
-    let hello = Hello::new();
+    let hello = HelloService::new();
     let mut service = behind(&strict(gate), &hello);
     for _ in 0..2 {
         assert_eq!(send(&mut service, from("192.0.2.1")).status(), 200);
@@ -86,7 +86,7 @@ fn a_refusal_is_a_problem_document() {
 #[test]
 fn a_grpc_client_is_told_in_headers_only() {
     let (gate, clock) = gate(&["1/second burst 1"]);
-    let mut service = behind(&strict(gate).headers(&[]), &Hello::new());
+    let mut service = behind(&strict(gate).headers(&[]), &HelloService::new());
     let request = || with("192.0.2.1", &[("content-type", "application/grpc+proto")]);
     assert_eq!(send(&mut service, request()).status(), 200);
     later(&clock, 250_000);
@@ -105,14 +105,14 @@ fn a_grpc_client_is_told_in_headers_only() {
 }
 
 /// A gate whose store does not answer.
-struct Unavailable;
+struct UnavailableGate;
 
-impl Gate for Unavailable {
-    fn ask(&self, question: &mut Question) -> Asked {
+impl Gate for UnavailableGate {
+    fn ask(&self, question: &mut GateRequest) -> GateAnswer {
         let second = Wait::from_micros(1_000_000);
         let refused = Decision::refused(Refusal::StoreUnavailable, second, Micros::ZERO);
-        let reply = Reply::new(&refused, &[]);
-        Asked::Now(question.decided(&Said {
+        let reply = RateLimitReply::new(&refused, &[]);
+        GateAnswer::Now(question.decided(&DecisionDetails {
             reply: &reply,
             dialects: &Dialect::DEFAULT,
             decided_by: DecidedBy::Closed,
@@ -126,7 +126,7 @@ impl Gate for Unavailable {
 
 #[test]
 fn a_store_that_does_not_answer_is_not_blamed_on_the_client() {
-    let mut service = behind(&RateLimitLayer::new(Unavailable), &Hello::new());
+    let mut service = behind(&RateLimitLayer::new(UnavailableGate), &HelloService::new());
     let response = send(&mut service, from("192.0.2.1"));
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     let want =
@@ -149,7 +149,7 @@ fn a_store_that_does_not_answer_is_not_blamed_on_the_client() {
 #[test]
 fn a_cost_that_never_fits_is_told_so() {
     let (gate, _) = gate(&["5/second burst 5"]);
-    let mut service = behind(&strict(gate).cost(|_| 6).headers(&[]), &Hello::new());
+    let mut service = behind(&strict(gate).cost(|_| 6).headers(&[]), &HelloService::new());
     let response = send(&mut service, from("192.0.2.1"));
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers().get("retry-after"), None);
@@ -183,7 +183,7 @@ fn dialects_are_chosen() {
     ];
     for (dialects, want) in rows {
         let (gate, _) = gate(&["3/second burst 3"]);
-        let mut service = behind(&strict(gate).headers(dialects), &Hello::new());
+        let mut service = behind(&strict(gate).headers(dialects), &HelloService::new());
         assert_eq!(lines(send(&mut service, from("192.0.2.1")).headers()), want, "{dialects:?}");
     }
 }
@@ -196,7 +196,7 @@ fn a_refusal_can_be_answered_in_your_own_way() {
         let response = Response::builder().status(503).header("retry-after", "7");
         response.body(Bytes::from(text)).unwrap()
     });
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     assert_eq!(send(&mut service, from("192.0.2.1")).status(), 200);
     let response = send(&mut service, from("192.0.2.1"));
     assert_eq!((response.status().as_u16(), response.body().as_str()), (503, "/ 1 s"));
@@ -213,7 +213,7 @@ fn the_usual_refusal_can_be_changed() {
         response.headers_mut().insert("content-language", "en".parse().unwrap());
         response
     });
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     assert_eq!(send(&mut service, from("192.0.2.1")).status(), 200);
     let response = send(&mut service, from("192.0.2.1"));
     assert_eq!(response.status(), 429);
@@ -225,7 +225,7 @@ fn the_usual_refusal_can_be_changed() {
 fn who_does_not_say_who_is_calling_can_be_refused() {
     let (gate, _) = gate(&["1/second burst 1"]);
     let layer = strict(gate.without_key(WithoutKey::Refused));
-    let response = send(&mut behind(&layer, &Hello::new()), http::Request::new(()));
+    let response = send(&mut behind(&layer, &HelloService::new()), http::Request::new(()));
     assert_eq!(response.status(), 429);
     assert!(response.body().contains("does not say who is calling"), "{}", response.body());
     assert_eq!(response.headers().get("retry-after"), None);
@@ -236,7 +236,7 @@ fn a_grpc_client_that_says_two_things_is_told_in_headers_only() {
     let (gate, _) = gate(&["9/second burst 9"]);
     // A percent sign may stand in the name of a field, and has to be escaped in the message.
     let key = KeyFrom::header(http::HeaderName::from_static("x-%"));
-    let mut service = behind(&strict(gate.key(key)), &Hello::new());
+    let mut service = behind(&strict(gate.key(key)), &HelloService::new());
     let twice = [("content-type", "application/grpc"), ("x-%", "a"), ("x-%", "b")];
     let response = send(&mut service, with("192.0.2.1", &twice));
     assert_eq!((response.status(), response.body().as_str()), (StatusCode::OK, ""));

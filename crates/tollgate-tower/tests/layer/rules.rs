@@ -14,13 +14,13 @@ use tollgate::{
     Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt,
     Refusal, Wait,
 };
-use tollgate_rules::{Answering, Ask, Facts, Gatekeeper, RuleSet, Source, compile};
+use tollgate_rules::{Ask, Facts, Gatekeeper, InfallibleStore, RuleSet, Source, compile};
 use tollgate_tower::{GateDecision, RateLimitLayer, TrustedProxies, Warning};
 use tower::Service;
 
 use crate::harness::{
-    Clock, Hello, NOON_S, behind, from, later, limiter, lines, now, poll, send, statuses, strict,
-    with,
+    HelloService, NOON_S, SharedManualClock, behind, from, later, limiter, lines, now, poll, send,
+    statuses, strict, with,
 };
 use crate::warnings::watched;
 
@@ -29,17 +29,21 @@ fn rules(text: &str) -> RuleSet {
     compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
 }
 
-type Memory = Arc<Gatekeeper<MemoryStore, Clock>>;
+type MemoryGatekeeper = Arc<Gatekeeper<MemoryStore, SharedManualClock>>;
 
 /// A gatekeeper of these rules at noon, and its clock.
-fn gatekeeper(text: &str) -> (Memory, Clock) {
+fn gatekeeper(text: &str) -> (MemoryGatekeeper, SharedManualClock) {
     let (limiter, clock) = limiter();
     let limiter = Arc::into_inner(limiter).unwrap();
     (Arc::new(Gatekeeper::new(rules(text), limiter)), clock)
 }
 
 /// What is left under the first rule of a path.
-fn left<S: Answering>(gatekeeper: &Gatekeeper<S, Clock>, path: &str, user: &str) -> i64 {
+fn left<S: InfallibleStore>(
+    gatekeeper: &Gatekeeper<S, SharedManualClock>,
+    path: &str,
+    user: &str,
+) -> i64 {
     let facts = Facts {
         method: Some("GET"),
         path: Some(path),
@@ -80,7 +84,7 @@ rules:
 #[test]
 fn rules_see_method_path_and_who_is_calling() {
     let (gatekeeper, _) = gatekeeper(LOGIN);
-    let mut service = behind(&strict(gatekeeper), &Hello::new());
+    let mut service = behind(&strict(gatekeeper), &HelloService::new());
     let post = |ip: &str, fields: &[(&'static str, &str)]| {
         let mut request = get("/login?next=/", ip, fields);
         *request.method_mut() = Method::POST;
@@ -111,7 +115,7 @@ fn rules_see_method_path_and_who_is_calling() {
 #[test]
 fn answers_are_told_as_the_rules_say() {
     let (gatekeeper, _) = gatekeeper(LOGIN);
-    let mut service = behind(&strict(Arc::clone(&gatekeeper)), &Hello::new());
+    let mut service = behind(&strict(Arc::clone(&gatekeeper)), &HelloService::new());
     let response = send(&mut service, get("/read/a", "192.0.2.1", &[]));
     let want = ["ratelimit-policy: \"reads-1m\";q=3;w=60", "ratelimit: \"reads-1m\";r=2;t=20"];
     assert_eq!(lines(response.headers()), want);
@@ -134,13 +138,13 @@ rules:
   - { name: s, match: { path: /shadow }, key: global, limits: [2/minute burst 2], mode: shadow }
   - { name: w, match: { path: /soft }, key: global, limits: [1/minute burst 1], soft: true }
 ";
-    let hello = Hello::answering(|request| {
+    let hello = HelloService::answering(|request| {
         let decision = request.extensions().get::<GateDecision>();
         let said = decision.map_or("none".into(), |decision| decision.remaining().to_string());
         Response::new(said.into())
     });
-    type Change = fn(RateLimitLayer) -> RateLimitLayer;
-    let changes: [Change; 3] = [
+    type LayerChange = fn(RateLimitLayer) -> RateLimitLayer;
+    let changes: [LayerChange; 3] = [
         |layer| layer,
         |layer| layer.charge(|_| None),
         |layer| layer.wait(Duration::from_secs(1), |_| std::future::pending()),
@@ -173,7 +177,7 @@ rules:
 fn a_host_is_the_same_in_http_1_and_2() {
     let text = "
 rules: [{ name: h, match: { header: { host: a.example } }, key: '{header.host}', limits: [2/minute burst 2] }]";
-    let mut service = behind(&strict(gatekeeper(text).0), &Hello::new());
+    let mut service = behind(&strict(gatekeeper(text).0), &HelloService::new());
     let a = [("host", "a.example")];
     let requests = [
         get("/", "192.0.2.1", &a),
@@ -188,7 +192,7 @@ rules: [{ name: h, match: { header: { host: a.example } }, key: '{header.host}',
 #[test]
 fn soft_limits_warn_in_a_header() {
     let text = "rules: [{ name: s, key: global, limits: [1/minute burst 1], soft: true }]";
-    let mut service = behind(&strict(gatekeeper(text).0), &Hello::new());
+    let mut service = behind(&strict(gatekeeper(text).0), &HelloService::new());
     let first = send(&mut service, from("192.0.2.1"));
     assert_eq!(first.headers().get("x-ratelimit-warning"), None);
     let second = send(&mut service, from("192.0.2.1"));
@@ -201,7 +205,7 @@ fn soft_limits_warn_in_a_header() {
 #[test]
 fn a_key_that_is_sent_twice_is_answered_with_400() {
     let text = "rules: [{ name: t, key: '{header.x-tenant}', limits: [9/minute] }]";
-    let mut service = behind(&strict(gatekeeper(text).0), &Hello::new());
+    let mut service = behind(&strict(gatekeeper(text).0), &HelloService::new());
     let twice = with("192.0.2.1", &[("x-tenant", "a"), ("x-tenant", "b")]);
     let same = with("192.0.2.1", &[("x-tenant", "a"), ("x-tenant", "a")]);
     assert_eq!(statuses(&mut service, [twice, same]), [400, 200]);
@@ -221,7 +225,7 @@ rules:
 #[test]
 fn work_counts_until_its_body_ends() {
     let (gatekeeper, _) = gatekeeper(EXPORTS);
-    let mut service = behind(&strict(Arc::clone(&gatekeeper)), &Hello::new());
+    let mut service = behind(&strict(Arc::clone(&gatekeeper)), &HelloService::new());
     let mut begin = || {
         let Ok(response) = now(service.call(get("/export", "192.0.2.1", &[])));
         response
@@ -261,7 +265,7 @@ fn the_response_tells_the_cost_that_a_rule_asks_it_for() {
     ];
     for (said, charged, want) in rows {
         let (gatekeeper, _) = gatekeeper(EXPORTS);
-        let hello = Hello::answering(move |_| {
+        let hello = HelloService::answering(move |_| {
             let mut response = Response::default();
             if let Some(said) = said {
                 response.headers_mut().insert("x-tokens-used", said.parse().unwrap());
@@ -283,7 +287,7 @@ fn a_charge_function_settles_rules_that_know_nothing_of_it() {
     let (gatekeeper, _) = gatekeeper(EXPORTS);
     let layer = strict(Arc::clone(&gatekeeper)).cost(|_| 20).charge(|_| Some(3));
     let request = get("/export", "10.0.0.1", &[("x-user-id", "anna")]);
-    assert_eq!(send(&mut behind(&layer, &Hello::new()), request).status(), 200);
+    assert_eq!(send(&mut behind(&layer, &HelloService::new()), request).status(), 200);
     assert_eq!(left(&gatekeeper, "/export", "anna"), 97);
 }
 
@@ -298,12 +302,12 @@ rules:
 fn queues_of_rules_hold_back_as_long_as_the_layer_may_wait() {
     let (gatekeeper, _) = gatekeeper(QUEUE);
     let left = || left(&gatekeeper, "/", "");
-    let mut service = behind(&strict(Arc::clone(&gatekeeper)), &Hello::new());
+    let mut service = behind(&strict(Arc::clone(&gatekeeper)), &HelloService::new());
     assert_eq!(statuses(&mut service, [from("192.0.2.1"), from("192.0.2.1")]), [200, 429]);
     assert_eq!(left(), 4);
     let waits = strict(Arc::clone(&gatekeeper))
         .wait(Duration::from_millis(100), |_| std::future::pending());
-    let mut service = behind(&waits, &Hello::new());
+    let mut service = behind(&waits, &HelloService::new());
     {
         let mut waiting = pin!(service.call(from("192.0.2.1")));
         assert!(poll(&mut waiting).is_pending());
@@ -321,7 +325,7 @@ fn a_proxy_that_the_rules_do_not_know() {
     let forwarded = |peer| with(peer, &[("x-forwarded-for", "203.0.113.1")]);
     for (peer, want) in [("10.0.0.1", &[][..]), ("172.16.0.1", &[Warning::ForwardedIgnored][..])] {
         let (layer, told) = watched(gatekeeper(LOGIN).0);
-        let mut service = behind(&layer, &Hello::new());
+        let mut service = behind(&layer, &HelloService::new());
         send(&mut service, forwarded(peer));
         send(&mut service, forwarded(peer));
         assert_eq!(*told.lock().unwrap(), want, "{peer}");
@@ -331,7 +335,7 @@ fn a_proxy_that_the_rules_do_not_know() {
 #[test]
 fn a_layer_that_does_not_find_the_peer() {
     let (layer, told) = watched(gatekeeper(LOGIN).0);
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     let nowhere = || Request::builder().uri("/read/a").body(()).unwrap();
     // Without an address the rule's key has no fact, and the rule does not apply: that is why it is told.
     assert_eq!(statuses(&mut service, [(); 5].map(|()| nowhere())), [200; 5]);
@@ -340,13 +344,13 @@ fn a_layer_that_does_not_find_the_peer() {
 
 /// The memory store, which answers two polls late: what is shared is asked over a wire.
 #[derive(Debug)]
-struct Later {
+struct DelayedMemoryStore {
     store: MemoryStore,
     /// How often somebody has waited.
     waits: AtomicUsize,
 }
 
-impl Later {
+impl DelayedMemoryStore {
     async fn wait(&self) {
         let mut polls = 0;
         std::future::poll_fn(|_| {
@@ -358,7 +362,7 @@ impl Later {
     }
 }
 
-impl Store for Later {
+impl Store for DelayedMemoryStore {
     type Error = Infallible;
 
     async fn decide_each(
@@ -406,16 +410,16 @@ impl Store for Later {
     }
 }
 
-fn later_gatekeeper(text: &str) -> Arc<Gatekeeper<Later, Clock>> {
+fn later_gatekeeper(text: &str) -> Arc<Gatekeeper<DelayedMemoryStore, SharedManualClock>> {
     let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
-    let store = Later { store: MemoryStore::new(1_000), waits: AtomicUsize::new(0) };
+    let store = DelayedMemoryStore { store: MemoryStore::new(1_000), waits: AtomicUsize::new(0) };
     Arc::new(Gatekeeper::new(rules(text), Limiter::new(store, clock)))
 }
 
 #[test]
 fn a_store_that_answers_later_is_waited_for() {
     let gatekeeper = later_gatekeeper(EXPORTS);
-    let hello = Hello::answering(|_| {
+    let hello = HelloService::answering(|_| {
         Response::builder().header("x-tokens-used", "4").body("".into()).unwrap()
     });
     let mut service = behind(&strict(Arc::clone(&gatekeeper)), &hello);
@@ -436,7 +440,7 @@ fn a_store_that_answers_later_is_waited_for() {
 #[test]
 fn who_leaves_before_a_store_answers_has_begun_nothing() {
     let gatekeeper = later_gatekeeper(EXPORTS);
-    let hello = Hello::new();
+    let hello = HelloService::new();
     let mut service = behind(&strict(Arc::clone(&gatekeeper)), &hello);
     {
         let mut left = pin!(service.call(get("/export", "192.0.2.1", &[])));
@@ -454,7 +458,7 @@ fn who_leaves_before_a_store_answers_has_begun_nothing() {
 #[test]
 fn the_clock_frees_rules_too() {
     let (gatekeeper, clock) = gatekeeper(LOGIN);
-    let mut service = behind(&strict(gatekeeper), &Hello::new());
+    let mut service = behind(&strict(gatekeeper), &HelloService::new());
     let read = || get("/read/a", "192.0.2.1", &[]);
     assert_eq!(statuses(&mut service, [read(), read(), read(), read()]), [200, 200, 200, 429]);
     later(&clock, 20_000_000);

@@ -10,13 +10,13 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, Service};
 
-use crate::harness::{Hello, behind, from, gate, now, send, statuses, strict};
+use crate::harness::{HelloService, behind, from, gate, now, send, statuses, strict};
 
 #[test]
 fn clones_of_layer_and_service_share_one_state() {
     let (gate, _) = gate(&["3/second burst 3"]);
     let layer = strict(gate);
-    let hello = Hello::new();
+    let hello = HelloService::new();
     let mut services = [behind(&layer, &hello), behind(&layer.clone(), &hello)];
     let mut clone = services[0].clone();
     for service in &mut services {
@@ -31,7 +31,7 @@ fn clones_of_layer_and_service_share_one_state() {
 #[test]
 fn threads_through_clones_admit_exactly_the_limit() {
     let (gate, _) = gate(&["1000/hour burst 1000"]);
-    let hello = Hello::new();
+    let hello = HelloService::new();
     let service = behind(&strict(gate), &hello);
     let admitted = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -51,18 +51,18 @@ fn threads_through_clones_admit_exactly_the_limit() {
 
 /// Ready only if asked, as services may be; a clone has to be asked again.
 #[derive(Debug)]
-struct Counted {
+struct ReadyOnceService {
     ready: bool,
     polls: Arc<AtomicUsize>,
 }
 
-impl Clone for Counted {
-    fn clone(&self) -> Counted {
-        Counted { ready: false, polls: Arc::clone(&self.polls) }
+impl Clone for ReadyOnceService {
+    fn clone(&self) -> ReadyOnceService {
+        ReadyOnceService { ready: false, polls: Arc::clone(&self.polls) }
     }
 }
 
-impl Service<Request<()>> for Counted {
+impl Service<Request<()>> for ReadyOnceService {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
@@ -81,8 +81,8 @@ impl Service<Request<()>> for Counted {
 #[test]
 fn the_inner_service_alone_says_when_it_is_ready() {
     let (gate, _) = gate(&["1/second burst 1"]);
-    let mut service = strict(gate).layer(Counted { ready: false, polls: Arc::default() });
-    let ready = |service: &mut tollgate_tower::RateLimit<Counted>| {
+    let mut service = strict(gate).layer(ReadyOnceService { ready: false, polls: Arc::default() });
+    let ready = |service: &mut tollgate_tower::RateLimit<ReadyOnceService>| {
         service.poll_ready(&mut Context::from_waker(Waker::noop()))
     };
     assert!(ready(&mut service).is_pending(), "the inner service is not ready");

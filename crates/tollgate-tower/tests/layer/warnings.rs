@@ -6,7 +6,7 @@ use http::{HeaderName, Request};
 use tollgate_tower::{Gate, KeyFrom, RateLimitLayer, TrustedProxies, Warning};
 use tower::Layer;
 
-use crate::harness::{Hello, behind, from, gate, send, with};
+use crate::harness::{HelloService, behind, from, gate, send, with};
 
 /// A layer, and what it has warned of.
 pub(crate) fn watched(gate: impl Gate) -> (RateLimitLayer, Arc<Mutex<Vec<Warning>>>) {
@@ -20,7 +20,7 @@ pub(crate) fn watched(gate: impl Gate) -> (RateLimitLayer, Arc<Mutex<Vec<Warning
 /// What these requests make a layer with this key warn of.
 fn warnings(key: KeyFrom, requests: impl IntoIterator<Item = Request<()>>) -> Vec<Warning> {
     let (layer, told) = watched(gate(&["1000000/second"]).0.key(key));
-    let mut service = behind(&layer, &Hello::new());
+    let mut service = behind(&layer, &HelloService::new());
     for request in requests {
         send(&mut service, request);
     }
@@ -71,7 +71,7 @@ fn a_request_without_a_key() {
 #[test]
 fn a_layer_that_is_applied_twice() {
     let (layer, told) = watched(gate(&["9/second burst 9"]).0);
-    let mut service = layer.layer(layer.layer(Hello::new()));
+    let mut service = layer.layer(layer.layer(HelloService::new()));
     for _ in 0..3 {
         send(&mut service, from("192.0.2.1"));
     }
@@ -79,12 +79,12 @@ fn a_layer_that_is_applied_twice() {
     // Another layer between hides nothing.
     let (layer, told) = watched(gate(&["9/second burst 9"]).0);
     let (other, _) = watched(gate(&["9/second burst 9"]).0);
-    send(&mut layer.layer(other.layer(layer.layer(Hello::new()))), from("192.0.2.1"));
+    send(&mut layer.layer(other.layer(layer.layer(HelloService::new()))), from("192.0.2.1"));
     assert_eq!(*told.lock().unwrap(), [Warning::AppliedTwice]);
     // Two layers are two limits.
     let (outer, told) = watched(gate(&["9/second burst 9"]).0);
     let (inner, told_inside) = watched(gate(&["9/second burst 9"]).0);
-    send(&mut outer.layer(inner.layer(Hello::new())), from("192.0.2.1"));
+    send(&mut outer.layer(inner.layer(HelloService::new())), from("192.0.2.1"));
     assert!(told.lock().unwrap().is_empty() && told_inside.lock().unwrap().is_empty());
 }
 

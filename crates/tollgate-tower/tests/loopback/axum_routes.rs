@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use tollgate::{Limit, Limiter};
-use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer};
+use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer};
 
-use crate::client::{Client, listen, request, run};
+use crate::client::{LoopbackClient, listen, request, run};
 
 pub(crate) async fn serve(app: Router) -> SocketAddr {
     let (listener, address) = listen().await;
@@ -21,7 +21,7 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
 fn the_example_does_what_it_says() {
     run(async {
         let address = serve(crate::axum_example::app().expect("the example builds")).await;
-        let mut client = Client::connect(address).await;
+        let mut client = LoopbackClient::connect(address).await;
         let first = client.get("/").await;
         assert_eq!(first.body(), "hello, you have 19 requests left\n");
         assert_eq!(first.headers()["x-ratelimit-remaining"], "19");
@@ -56,13 +56,13 @@ fn the_example_does_what_it_says() {
 fn many_connections_share_one_limit() {
     run(async {
         let limit = Limit::per_hour(50).burst(50).name("all").build().expect("a limit");
-        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+        let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
         let layer = RateLimitLayer::new(gate.key(KeyFrom::global()));
         let address = serve(Router::new().route("/", get(|| async { "hello" })).layer(layer)).await;
         let tasks: Vec<_> = (0..10)
             .map(|_| {
                 tokio::spawn(async move {
-                    let mut client = Client::connect(address).await;
+                    let mut client = LoopbackClient::connect(address).await;
                     let mut admitted = 0;
                     for _ in 0..10 {
                         admitted += usize::from(client.get("/").await.status() == 200);
@@ -83,10 +83,10 @@ fn many_connections_share_one_limit() {
 fn a_refusal_is_read_by_a_real_client() {
     run(async {
         let limit = Limit::per_minute(1).burst(1).name("once").build().expect("a limit");
-        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+        let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
         let layer = RateLimitLayer::new(gate.key(KeyFrom::global()));
         let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
-        let mut client = Client::connect(serve(app).await).await;
+        let mut client = LoopbackClient::connect(serve(app).await).await;
         assert_eq!(client.get("/").await.status(), 200);
         let refused = client.get("/").await;
         assert_eq!(refused.status(), 429);
@@ -104,7 +104,8 @@ fn a_layer_inside_a_nested_router_sees_the_rest_of_the_path() {
     run(async {
         let layer = || {
             let limit = Limit::per_hour(9).burst(9).name("path").build().expect("a limit");
-            let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+            let gate =
+                KeyedGate::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
             // It refuses everything, and tells what it was asked about.
             RateLimitLayer::new(gate.key(KeyFrom::global())).cost(|_| 10).refusal(|refused| {
                 http::Response::new(refused.head().uri.path().to_string().into())
@@ -114,7 +115,7 @@ fn a_layer_inside_a_nested_router_sees_the_rest_of_the_path() {
         let inside = Router::new().nest("/api", users().layer(layer()));
         let outside = Router::new().nest("/api", users()).layer(layer());
         for (app, seen) in [(inside, "/users"), (outside, "/api/users")] {
-            let mut client = Client::connect(serve(app).await).await;
+            let mut client = LoopbackClient::connect(serve(app).await).await;
             assert_eq!(client.get("/api/users").await.body(), seen);
         }
     });

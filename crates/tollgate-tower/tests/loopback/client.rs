@@ -35,14 +35,14 @@ pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
 }
 
 /// One connection.
-pub(crate) struct Client(SendRequest<Full<Bytes>>);
+pub(crate) struct LoopbackClient(SendRequest<Full<Bytes>>);
 
-impl Client {
-    pub(crate) async fn connect(address: SocketAddr) -> Client {
+impl LoopbackClient {
+    pub(crate) async fn connect(address: SocketAddr) -> LoopbackClient {
         let stream = TcpStream::connect(address).await.expect("a connection");
         let (sender, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP/1.1");
         tokio::spawn(connection);
-        Client(sender)
+        LoopbackClient(sender)
     }
 
     /// Sends a request, and reads the head of its response.

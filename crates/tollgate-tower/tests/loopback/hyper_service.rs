@@ -11,10 +11,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tollgate::{Limit, Limiter};
-use tollgate_tower::{Keyed, PeerAddr, RateLimitLayer};
+use tollgate_tower::{KeyedGate, PeerAddr, RateLimitLayer};
 use tower::{Layer, ServiceBuilder, service_fn};
 
-use crate::client::{Client, listen, run};
+use crate::client::{LoopbackClient, listen, run};
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
@@ -24,7 +24,7 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 fn a_function_behind_the_layer() {
     run(async {
         let limit = Limit::per_hour(3).burst(3).name("all").build().expect("a limit");
-        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
+        let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(100)), [limit]).expect("a gate");
         let limited = RateLimitLayer::new(gate).layer(service_fn(hello));
         let (listener, address) = listen().await;
         tokio::spawn(async move {
@@ -45,7 +45,7 @@ fn a_function_behind_the_layer() {
         let mut statuses = Vec::new();
         for _ in 0..4 {
             // A connection each: they are of one address and share its limit.
-            let response = Client::connect(address).await.get("/").await;
+            let response = LoopbackClient::connect(address).await.get("/").await;
             statuses.push(response.status().as_u16());
         }
         assert_eq!(statuses, [200, 200, 200, 429]);

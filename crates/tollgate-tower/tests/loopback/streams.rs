@@ -16,12 +16,12 @@ use tollgate_rules::{Gatekeeper, Source, compile};
 use tollgate_tower::RateLimitLayer;
 
 use crate::axum_routes::serve;
-use crate::client::{Client, request, run};
+use crate::client::{LoopbackClient, request, run};
 
 /// A body that never ends.
-struct Endless;
+struct EndlessBody;
 
-impl http_body::Body for Endless {
+impl http_body::Body for EndlessBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -44,14 +44,14 @@ fn work_counts_until_its_client_leaves() {
             info.map(|info| info.0.ip())
         });
         let app = Router::new()
-            .route("/endless", get(|| async { Body::new(Endless) }))
+            .route("/endless", get(|| async { Body::new(EndlessBody) }))
             .route("/", get(|| async { "hello" }))
             .layer(layer);
         let address = serve(app).await;
-        let mut first = Client::connect(address).await;
+        let mut first = LoopbackClient::connect(address).await;
         let response = first.begin(request("GET", "/endless", "")).await;
         assert_eq!(response.status(), 200);
-        let mut second = Client::connect(address).await;
+        let mut second = LoopbackClient::connect(address).await;
         let busy = second.get("/").await;
         assert_eq!(busy.status(), 429);
         assert!(busy.body().contains("work is going on"), "{}", busy.body());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::{Limit, Limiter};
-use tollgate_tower::{KeyFrom, Keyed, RateLimitLayer, charge};
+use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer, charge};
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -53,7 +53,8 @@ fn calls_that_fail_are_charged_and_others_are_not() {
     run(async {
         let (listener, address) = listen().await;
         let guesses = Limit::per_hour(2).burst(2).name("guesses").build().expect("a limit");
-        let gate = Keyed::new(Arc::new(Limiter::with_capacity(100)), [guesses]).expect("a gate");
+        let gate =
+            KeyedGate::new(Arc::new(Limiter::with_capacity(100)), [guesses]).expect("a gate");
         let layer = RateLimitLayer::new(gate.key(KeyFrom::global())).charge(charge::only_failures);
         let (_, health) = tonic_health::server::health_reporter();
         let guarded = InterceptedService::new(health, |request: Request<()>| {

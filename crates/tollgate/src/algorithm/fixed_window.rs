@@ -25,14 +25,14 @@
 //! says where they begin and end, and they last as long as its days, weeks and months do. The state
 //! remembers how long its window lasts, so nobody has to be asked again within it.
 
-use super::{Served, Strategy, used_after_change};
+use super::{ServedInstant, Strategy, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Align, Limit, calendar};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
 /// A window as of its last charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct FixedWindowState {
     /// The instant of the last charge.
     pub mark: u64,
     /// Units charged in the window of the mark.
@@ -42,29 +42,29 @@ pub struct State {
 }
 
 /// The window that a question falls into.
-struct View {
+struct FixedWindowView {
     count: u64,
     /// How long the window still lasts; `None` if it is not the one that the state counts.
     left: Option<u64>,
-    served: Served,
+    served: ServedInstant,
 }
 
-impl State {
+impl FixedWindowState {
     #[inline(always)]
-    fn view(&self, limit: &Limit, now: Micros) -> View {
-        let served = Served::new(self.mark, now, limit.window_longest_us());
+    fn view(&self, limit: &Limit, now: Micros) -> FixedWindowView {
+        let served = ServedInstant::new(self.mark, now, limit.window_longest_us());
         if served.moved > 0 {
             let left = match limit.align() {
                 Align::FirstHit if self.count > 0 => self.left,
-                _ => left_at(limit, served.at),
+                _ => remaining_at(limit, served.at),
             };
-            return View { count: self.count, left: Some(left), served };
+            return FixedWindowView { count: self.count, left: Some(left), served };
         }
         let passed = served.at - self.mark;
         if self.count > 0 && passed < self.left {
-            View { count: self.count, left: Some(self.left - passed), served }
+            FixedWindowView { count: self.count, left: Some(self.left - passed), served }
         } else {
-            View { count: 0, left: None, served }
+            FixedWindowView { count: 0, left: None, served }
         }
     }
 
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-impl View {
+impl FixedWindowView {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64) -> Outcome {
         let asked = self.count.saturating_add(cost);
@@ -107,8 +107,8 @@ impl View {
     }
 
     #[inline(always)]
-    fn charged(&self, limit: &Limit, cost: u64) -> State {
-        State {
+    fn charged(&self, limit: &Limit, cost: u64) -> FixedWindowState {
+        FixedWindowState {
             mark: self.served.at,
             count: self.count.saturating_add(cost).min(MAX_EXACT),
             left: self.left(limit),
@@ -118,30 +118,30 @@ impl View {
     /// How long the window still lasts, also if it is a new one.
     #[inline(always)]
     fn left(&self, limit: &Limit) -> u64 {
-        self.left.unwrap_or_else(|| left_at(limit, self.served.at))
+        self.left.unwrap_or_else(|| remaining_at(limit, self.served.at))
     }
 }
 
 /// How long a window that holds this instant, or begins with it, still lasts.
 #[inline]
-fn left_at(limit: &Limit, at: u64) -> u64 {
+fn remaining_at(limit: &Limit, at: u64) -> u64 {
     let period = limit.period_us();
     match (limit.calendar(), limit.align()) {
-        (Some(calendar), _) => calendar::left_at(calendar, at),
+        (Some(calendar), _) => calendar::window_left_at(calendar, at),
         (None, Align::FirstHit) => period,
         (None, _) => period - limit.by_period.rem(at + period - limit.window_offset),
     }
 }
 
-impl State {
+impl FixedWindowState {
     /// The state of a key that nobody has asked about yet.
     #[inline]
-    pub fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), count: 0, left: 0 }
+    pub fn fresh(now: Micros) -> FixedWindowState {
+        FixedWindowState { mark: now.as_u64(), count: 0, left: 0 }
     }
 }
 
-impl Strategy for State {
+impl Strategy for FixedWindowState {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         self.view(limit, now).judge(limit, cost)
@@ -171,7 +171,7 @@ impl Strategy for State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{check, limit_with, times};
+    use super::super::tests::{at_instant, check, limit_with};
     use super::super::{Algorithm, State, charge, judge, refund, take};
     use super::*;
     use crate::limit::calendar::tests::{DAYS, HOUR as H, MONTHS, by};
@@ -260,9 +260,9 @@ mod tests {
     fn a_calendar_s_window_is_fresh_at_its_end_and_not_before() {
         let limit = by(DAYS, 5).build().unwrap();
         let mut state = State::fresh(&limit, Micros::ZERO);
-        times(50 * H, |now| charge(&limit, &mut state, 1, now));
+        at_instant(50 * H, |now| charge(&limit, &mut state, 1, now));
         for (at, reset, remaining) in [(50 * H, 22 * H, 4), (72 * H - 1, 1, 4), (72 * H, 0, 5)] {
-            let present = times(at, |now| judge(&limit, &state, 0, now));
+            let present = at_instant(at, |now| judge(&limit, &state, 0, now));
             let want = Wait::from_micros(reset);
             let found = (present.reset_after, present.more_after, present.remaining);
             assert_eq!(found, (want, want, remaining), "at {at}");
@@ -281,14 +281,14 @@ mod tests {
         for (at, served_at, retry, jumped) in rows {
             let limit = by(DAYS, 5).build().unwrap();
             let mut state = State::fresh(&limit, Micros::ZERO);
-            times(50 * H, |now| charge(&limit, &mut state, 5, now));
-            let refused = times(at, |now| take(&limit, &mut state, 1, now));
+            at_instant(50 * H, |now| charge(&limit, &mut state, 5, now));
+            let refused = at_instant(at, |now| take(&limit, &mut state, 1, now));
             assert!(!refused.allowed, "at {at}: what is used stays used");
             let found = (refused.served_at.as_u64(), refused.retry_after, refused.jumped);
             assert_eq!(found, (served_at, Wait::from_micros(retry), jumped), "at {at}");
             let ready = at + retry;
-            times(ready - 1, |now| assert!(!judge(&limit, &state, 1, now).allowed, "at {at}"));
-            times(ready, |now| assert!(judge(&limit, &state, 5, now).allowed, "at {at}"));
+            at_instant(ready - 1, |now| assert!(!judge(&limit, &state, 1, now).allowed, "at {at}"));
+            at_instant(ready, |now| assert!(judge(&limit, &state, 5, now).allowed, "at {at}"));
         }
     }
 
@@ -306,9 +306,9 @@ mod tests {
         for (charged_at, at, remaining) in rows {
             let limit = by(DAYS, 5).build().unwrap();
             let mut state = State::fresh(&limit, Micros::ZERO);
-            times(71 * H, |now| charge(&limit, &mut state, 4, now));
-            times(at, |now| refund(&limit, &mut state, 2, Some(Micros::new(charged_at)), now));
-            let left = times(at, |now| judge(&limit, &state, 0, now).remaining);
+            at_instant(71 * H, |now| charge(&limit, &mut state, 4, now));
+            at_instant(at, |now| refund(&limit, &mut state, 2, Some(Micros::new(charged_at)), now));
+            let left = at_instant(at, |now| judge(&limit, &state, 0, now).remaining);
             assert_eq!(left, remaining, "charged at {charged_at}, refunded at {at}");
         }
     }
@@ -332,12 +332,12 @@ mod tests {
     fn a_refund_counts_only_in_its_window() {
         let limit = limit_with("5/10s", Algorithm::FixedWindow);
         let mut state = State::fresh(&limit, Micros::ZERO);
-        times(9 * S, |now| charge(&limit, &mut state, 5, now));
-        times(10 * S, |now| refund(&limit, &mut state, 5, Some(Micros::new(9 * S)), now));
-        times(10 * S, |now| charge(&limit, &mut state, 3, now));
-        times(11 * S, |now| refund(&limit, &mut state, 5, Some(Micros::new(9 * S)), now));
-        times(11 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 2));
-        times(11 * S, |now| refund(&limit, &mut state, 1, Some(Micros::new(10 * S)), now));
-        times(11 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 3));
+        at_instant(9 * S, |now| charge(&limit, &mut state, 5, now));
+        at_instant(10 * S, |now| refund(&limit, &mut state, 5, Some(Micros::new(9 * S)), now));
+        at_instant(10 * S, |now| charge(&limit, &mut state, 3, now));
+        at_instant(11 * S, |now| refund(&limit, &mut state, 5, Some(Micros::new(9 * S)), now));
+        at_instant(11 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 2));
+        at_instant(11 * S, |now| refund(&limit, &mut state, 1, Some(Micros::new(10 * S)), now));
+        at_instant(11 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 3));
     }
 }

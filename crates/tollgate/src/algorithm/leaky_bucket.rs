@@ -31,17 +31,17 @@ use crate::time::Micros;
 
 /// The water as of the last charge; counted like a token bucket's debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State(pub token_bucket::State);
+pub struct LeakyBucketState(pub token_bucket::TokenBucketState);
 
-impl State {
+impl LeakyBucketState {
     /// The state of a key that nobody has asked about yet.
     #[inline]
-    pub fn fresh(now: Micros) -> State {
-        State(token_bucket::State::fresh(now))
+    pub fn fresh(now: Micros) -> LeakyBucketState {
+        LeakyBucketState(token_bucket::TokenBucketState::fresh(now))
     }
 }
 
-impl Strategy for State {
+impl Strategy for LeakyBucketState {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let outcome = self.0.judge(limit, cost, now);

@@ -20,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::decision::Outcome;
-use crate::limit::{Kind, Limit, LimitError, OnChange};
+use crate::limit::{Limit, LimitError, LimitStateKind, OnChange};
 use crate::time::{MAX_EXACT, Micros};
 
 mod divisor;
@@ -139,15 +139,15 @@ pub trait Strategy: Sized {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Of a token bucket.
-    Token(token_bucket::State),
+    Token(token_bucket::TokenBucketState),
     /// Of a leaky bucket.
-    Leaky(leaky_bucket::State),
+    Leaky(leaky_bucket::LeakyBucketState),
     /// Of a fixed window.
-    Window(fixed_window::State),
+    Window(fixed_window::FixedWindowState),
     /// Of a sliding window log, or of a counter in sub-buckets.
-    Log(sliding_window_log::State),
+    Log(sliding_window_log::SlidingLogState),
     /// Of a sliding window counter.
-    Counter(sliding_window_counter::State),
+    Counter(sliding_window_counter::SlidingCounterState),
 }
 
 /// Calls one step on whichever state it is.
@@ -167,11 +167,15 @@ impl State {
     /// The state of a key that nobody has asked about yet.
     pub fn fresh(limit: &Limit, now: Micros) -> State {
         match limit.kind {
-            Kind::Token => State::Token(token_bucket::State::fresh(now)),
-            Kind::Leaky => State::Leaky(leaky_bucket::State::fresh(now)),
-            Kind::Window | Kind::Staggered => State::Window(fixed_window::State::fresh(now)),
-            Kind::Log => State::Log(sliding_window_log::State::fresh(now)),
-            Kind::Counter => State::Counter(sliding_window_counter::State::fresh(now)),
+            LimitStateKind::Token => State::Token(token_bucket::TokenBucketState::fresh(now)),
+            LimitStateKind::Leaky => State::Leaky(leaky_bucket::LeakyBucketState::fresh(now)),
+            LimitStateKind::Window | LimitStateKind::Staggered => {
+                State::Window(fixed_window::FixedWindowState::fresh(now))
+            }
+            LimitStateKind::Log => State::Log(sliding_window_log::SlidingLogState::fresh(now)),
+            LimitStateKind::Counter => {
+                State::Counter(sliding_window_counter::SlidingCounterState::fresh(now))
+            }
         }
     }
 
@@ -179,12 +183,12 @@ impl State {
     /// be anything.
     pub fn is_possible(&self, limit: &Limit) -> bool {
         let counts = |counts: [u64; 3]| counts.iter().all(|count| *count <= MAX_EXACT);
-        let bucket = |state: &token_bucket::State| {
+        let bucket = |state: &token_bucket::TokenBucketState| {
             state.mark <= MAX_EXACT && token_bucket::is_possible(limit, state.used, state.part)
         };
         match self {
             State::Token(state) => bucket(state),
-            State::Leaky(leaky_bucket::State(state)) => bucket(state),
+            State::Leaky(leaky_bucket::LeakyBucketState(state)) => bucket(state),
             State::Window(state) => {
                 counts([state.mark, state.count, 0]) && state.left <= limit.window_longest_us()
             }
@@ -269,7 +273,7 @@ pub const fn lag_us_max(horizon_us: u64) -> u64 {
 
 /// When a question is answered: not before the state's mark.
 #[derive(Clone, Copy)]
-pub(crate) struct Served {
+pub(crate) struct ServedInstant {
     /// The instant the state is read at.
     pub(crate) at: u64,
     /// How far the caller's clock is behind that instant.
@@ -278,16 +282,16 @@ pub(crate) struct Served {
     pub(crate) moved: u64,
 }
 
-impl Served {
+impl ServedInstant {
     #[inline]
-    pub(crate) fn new(mark: u64, now: Micros, horizon: u64) -> Served {
+    pub(crate) fn new(mark: u64, now: Micros, horizon: u64) -> ServedInstant {
         let now = now.as_u64();
         if mark <= now {
-            Served { at: now, lag: 0, moved: 0 }
+            ServedInstant { at: now, lag: 0, moved: 0 }
         } else if mark - now <= lag_us_max(horizon) {
-            Served { at: mark, lag: mark - now, moved: 0 }
+            ServedInstant { at: mark, lag: mark - now, moved: 0 }
         } else {
-            Served { at: now, lag: 0, moved: mark - now }
+            ServedInstant { at: now, lag: 0, moved: mark - now }
         }
     }
 }
@@ -319,10 +323,10 @@ pub(crate) mod tests {
     use super::*;
 
     /// At µs, cost, allowed, remaining, retry µs (−1: never).
-    pub(crate) type Row = (u64, u64, bool, u64, i64);
+    pub(crate) type TakeRow = (u64, u64, bool, u64, i64);
 
     /// Runs takes against a fresh state and compares each answer.
-    pub(crate) fn check(limit: Limit, rows: &[Row]) {
+    pub(crate) fn check(limit: Limit, rows: &[TakeRow]) {
         let mut state = State::fresh(&limit, Micros::new(rows[0].0));
         for (index, &(at, cost, allowed, remaining, retry)) in rows.iter().enumerate() {
             let now = Micros::new(at);
@@ -353,7 +357,7 @@ pub(crate) mod tests {
     }
 
     /// Reads as "at this instant, do that".
-    pub(crate) fn times<T>(at: u64, act: impl FnOnce(Micros) -> T) -> T {
+    pub(crate) fn at_instant<T>(at: u64, act: impl FnOnce(Micros) -> T) -> T {
         act(Micros::new(at))
     }
 

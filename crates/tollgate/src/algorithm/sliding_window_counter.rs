@@ -25,14 +25,14 @@
 //! sub-buckets instead: never above N in any trailing period, a little below it on average; that
 //! is the log of [`sliding_window_log`](super::sliding_window_log) with coarse instants.
 
-use super::{Served, Strategy, used_after_change};
+use super::{ServedInstant, Strategy, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
 /// Two windows as of the last charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct SlidingCounterState {
     /// The instant of the last charge; it lies in the current window.
     pub mark: u64,
     /// Units charged in the window of the mark.
@@ -43,19 +43,19 @@ pub struct State {
 
 /// The two windows when a question is answered.
 #[derive(Clone, Copy)]
-struct View {
+struct SlidingCounterView {
     current: u64,
     previous: u64,
     /// How far into the current window.
     elapsed: u64,
-    served: Served,
+    served: ServedInstant,
 }
 
-impl State {
+impl SlidingCounterState {
     #[inline(always)]
-    fn view(&self, limit: &Limit, now: Micros) -> View {
+    fn view(&self, limit: &Limit, now: Micros) -> SlidingCounterView {
         let period = limit.period_us();
-        let served = Served::new(self.mark, now, period);
+        let served = ServedInstant::new(self.mark, now, period);
         let elapsed = limit.by_period.rem(served.at);
         // From the mark's window to this one: 0, 1, or so many that both counters are history.
         let since = if served.moved > 0 { 0 } else { served.at - self.mark };
@@ -66,11 +66,11 @@ impl State {
         } else {
             (0, 0)
         };
-        View { current, previous, elapsed, served }
+        SlidingCounterView { current, previous, elapsed, served }
     }
 }
 
-impl View {
+impl SlidingCounterView {
     /// The part of the previous window that still counts.
     #[inline]
     fn weighted(&self, limit: &Limit) -> u64 {
@@ -116,15 +116,15 @@ fn fits_from(previous: u64, room: u64, period: u64) -> u64 {
     period - (overlap - 1)
 }
 
-impl State {
+impl SlidingCounterState {
     /// The state of a key that nobody has asked about yet.
     #[inline]
-    pub fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), current: 0, previous: 0 }
+    pub fn fresh(now: Micros) -> SlidingCounterState {
+        SlidingCounterState { mark: now.as_u64(), current: 0, previous: 0 }
     }
 }
 
-impl Strategy for State {
+impl Strategy for SlidingCounterState {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let mut view = self.view(limit, now);
@@ -194,7 +194,7 @@ impl Strategy for State {
     }
 
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
-        let View { current, previous, elapsed, served } = self.view(old, now);
+        let SlidingCounterView { current, previous, elapsed, served } = self.view(old, now);
         let used = used_after_change(self.used(old, now), old, new);
         let overlap = u128::from(old.period_us() - elapsed);
         // The most that may have been in the previous window to weigh no more than `units` now.
@@ -209,19 +209,20 @@ impl Strategy for State {
                 let scaled = u128::from(previous) * u128::from(new.capacity());
                 let scaled = (scaled / u128::from(old.capacity())).min(u128::from(MAX_EXACT));
                 let previous = (scaled as u64).min(weighing(used));
-                let weighted = View { current, previous, elapsed, served }.weighted(old);
+                let weighted =
+                    SlidingCounterView { current, previous, elapsed, served }.weighted(old);
                 (used - weighted, previous)
             }
         };
         // Where nothing is used, no mark is needed: clocks that are behind would be held up by it.
         let mark = if (current, previous) == (0, 0) { 0 } else { served.at };
-        *self = State { mark, current, previous };
+        *self = SlidingCounterState { mark, current, previous };
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{check, limit, times};
+    use super::super::tests::{at_instant, check, limit};
     use super::super::{State, charge, judge, refund};
     use super::*;
 
@@ -272,12 +273,12 @@ mod tests {
     fn refunds_find_the_counter_they_were_charged_in() {
         let limit = limit("10/10s");
         let mut state = State::fresh(&limit, Micros::ZERO);
-        times(5 * S, |now| charge(&limit, &mut state, 6, now));
-        times(12 * S, |now| charge(&limit, &mut state, 2, now));
-        times(12 * S, |now| refund(&limit, &mut state, 1, Some(Micros::new(5 * S)), now));
+        at_instant(5 * S, |now| charge(&limit, &mut state, 6, now));
+        at_instant(12 * S, |now| charge(&limit, &mut state, 2, now));
+        at_instant(12 * S, |now| refund(&limit, &mut state, 1, Some(Micros::new(5 * S)), now));
         // ⌊5 × 0.8⌋ + 2
-        times(12 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 4));
-        times(12 * S, |now| refund(&limit, &mut state, 9, Some(Micros::new(12 * S)), now));
-        times(12 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 6));
+        at_instant(12 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 4));
+        at_instant(12 * S, |now| refund(&limit, &mut state, 9, Some(Micros::new(12 * S)), now));
+        at_instant(12 * S, |now| assert_eq!(judge(&limit, &state, 0, now).remaining, 6));
     }
 }

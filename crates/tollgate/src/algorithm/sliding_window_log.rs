@@ -31,7 +31,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Served, Strategy, keeps_state, used_after_change};
+use super::{ServedInstant, Strategy, keeps_state, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Limit, Precision};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -39,11 +39,11 @@ use crate::time::{MAX_EXACT, Micros, Wait};
 /// The most entries of one key.
 pub const MAX_ENTRIES: usize = 1_024;
 /// The most neighbours that merge at once, so that a full log has room again.
-const MERGED_MAX: usize = 64;
+const MERGE_MAX: usize = 64;
 
 /// Units charged at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct SlidingLogEntry {
     /// When, in microseconds or as the number of a sub-bucket.
     pub at: u64,
     /// All units up to and with this entry; wraps around, only differences count.
@@ -51,17 +51,17 @@ pub struct Entry {
 }
 
 /// Where entries are kept, oldest first.
-pub trait Entries {
+pub trait SlidingLogEntries {
     /// How many there are.
     fn len(&self) -> usize;
     /// The entry at `index`.
-    fn get(&self, index: usize) -> Entry;
+    fn get(&self, index: usize) -> SlidingLogEntry;
     /// Replaces the entry at `index`.
-    fn set(&mut self, index: usize, entry: Entry);
+    fn set(&mut self, index: usize, entry: SlidingLogEntry);
     /// Whether one more entry can be appended; a place that can grow does so now.
     fn make_room(&mut self) -> bool;
     /// Appends the youngest entry, after `make_room`.
-    fn push(&mut self, entry: Entry);
+    fn push(&mut self, entry: SlidingLogEntry);
     /// Removes one entry.
     fn remove(&mut self, index: usize);
     /// Removes the `count` oldest.
@@ -72,20 +72,20 @@ pub trait Entries {
     }
 }
 
-impl Entries for VecDeque<Entry> {
+impl SlidingLogEntries for VecDeque<SlidingLogEntry> {
     fn len(&self) -> usize {
         VecDeque::len(self)
     }
-    fn get(&self, index: usize) -> Entry {
+    fn get(&self, index: usize) -> SlidingLogEntry {
         self[index]
     }
-    fn set(&mut self, index: usize, entry: Entry) {
+    fn set(&mut self, index: usize, entry: SlidingLogEntry) {
         self[index] = entry;
     }
     fn make_room(&mut self) -> bool {
         self.len() < MAX_ENTRIES
     }
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: SlidingLogEntry) {
         self.push_back(entry);
     }
     fn remove(&mut self, index: usize) {
@@ -98,7 +98,7 @@ impl Entries for VecDeque<Entry> {
 
 /// A log as of its last charge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State<E = VecDeque<Entry>> {
+pub struct SlidingLogState<E = VecDeque<SlidingLogEntry>> {
     /// The instant of the last charge.
     pub mark: u64,
     /// The running sum before the oldest entry.
@@ -109,7 +109,7 @@ pub struct State<E = VecDeque<Entry>> {
 
 /// Instants of a limit as the log counts them.
 #[derive(Clone, Copy)]
-struct Ticks {
+struct LogTicks {
     period: u64,
     /// Sub-buckets per period; 0 for whole microseconds.
     buckets: u64,
@@ -117,12 +117,12 @@ struct Ticks {
     span: u64,
 }
 
-impl Ticks {
-    fn of(limit: &Limit) -> Ticks {
+impl LogTicks {
+    fn of(limit: &Limit) -> LogTicks {
         let period = limit.period_us();
         match limit.precision() {
-            Precision::Estimate => Ticks { period, buckets: 0, span: period },
-            Precision::Buckets(k) => Ticks { period, buckets: k.into(), span: u64::from(k) + 1 },
+            Precision::Estimate => LogTicks { period, buckets: 0, span: period },
+            Precision::Buckets(k) => LogTicks { period, buckets: k.into(), span: u64::from(k) + 1 },
         }
     }
 
@@ -144,17 +144,17 @@ impl Ticks {
 
 /// An instant as the log of this limit counts it.
 pub(crate) fn tick(limit: &Limit, instant: u64) -> u64 {
-    Ticks::of(limit).at(instant)
+    LogTicks::of(limit).at(instant)
 }
 
 /// The last microsecond that the log of this limit counts as `tick`.
 pub(crate) fn last_instant(limit: &Limit, tick: u64) -> u64 {
-    Ticks::of(limit).start(tick + 1) - 1
+    LogTicks::of(limit).start(tick + 1) - 1
 }
 
 /// The log when a question is answered.
-struct View {
-    ticks: Ticks,
+struct SlidingLogView {
+    ticks: LogTicks,
     /// The tick of the served instant.
     tick: u64,
     /// How many ticks every entry has to be moved back because the clock jumped.
@@ -165,28 +165,29 @@ struct View {
     before: u64,
     /// Units that still count.
     total: u64,
-    served: Served,
+    served: ServedInstant,
 }
 
-impl<E: Entries> State<E> {
-    fn view(&self, limit: &Limit, now: Micros) -> View {
-        let ticks = Ticks::of(limit);
-        let served = Served::new(self.mark, now, limit.period_us());
+impl<E: SlidingLogEntries> SlidingLogState<E> {
+    fn view(&self, limit: &Limit, now: Micros) -> SlidingLogView {
+        let ticks = LogTicks::of(limit);
+        let served = ServedInstant::new(self.mark, now, limit.period_us());
         let tick = ticks.at(served.at);
         let moved = if served.moved > 0 { ticks.at(self.mark) - tick } else { 0 };
         // Entries that are read without a lock may be anything; whoever reads them so looks again.
-        let expired =
-            |entry: Entry| entry.at.saturating_sub(moved).saturating_add(ticks.span) <= tick;
+        let expired = |entry: SlidingLogEntry| {
+            entry.at.saturating_sub(moved).saturating_add(ticks.span) <= tick
+        };
         let first = partition(&self.entries, 0, expired);
         let before = if first == 0 { self.base } else { self.entries.get(first - 1).sum };
         let total = self.last_sum().wrapping_sub(before);
-        View { ticks, tick, moved, first, before, total, served }
+        SlidingLogView { ticks, tick, moved, first, before, total, served }
     }
 
     /// Whether these can be the entries of a log: in order, not of the future, no more than counts.
     pub(crate) fn is_possible(&self, limit: &Limit) -> bool {
         let (mut at, mut sum) = (0, 0);
-        let mut ordered = |entry: Entry| {
+        let mut ordered = |entry: SlidingLogEntry| {
             let next = entry.sum.wrapping_sub(self.base);
             let is_next = at <= entry.at && sum <= next;
             (at, sum) = (entry.at, next);
@@ -209,8 +210,8 @@ impl<E: Entries> State<E> {
 
     /// The wait from the caller's clock until entries of `units` have expired. An entry yet to be
     /// charged at the served instant is the last to go.
-    fn until_expired(&self, view: &View, units: u64) -> Wait {
-        let enough = |entry: Entry| entry.sum.wrapping_sub(view.before) < units;
+    fn until_expired(&self, view: &SlidingLogView, units: u64) -> Wait {
+        let enough = |entry: SlidingLogEntry| entry.sum.wrapping_sub(view.before) < units;
         let index = partition(&self.entries, view.first, enough);
         let tick = match index < self.entries.len() {
             true => self.entries.get(index).at.saturating_sub(view.moved),
@@ -221,20 +222,20 @@ impl<E: Entries> State<E> {
     }
 
     /// Forgets what has expired and undoes a jump of the clock.
-    fn settle(&mut self, view: &View) {
+    fn settle(&mut self, view: &SlidingLogView) {
         self.base = view.before;
         self.entries.remove_oldest(view.first);
         if view.moved > 0 {
             for index in 0..self.entries.len() {
-                let Entry { at, sum } = self.entries.get(index);
-                self.entries.set(index, Entry { at: at.saturating_sub(view.moved), sum });
+                let SlidingLogEntry { at, sum } = self.entries.get(index);
+                self.entries.set(index, SlidingLogEntry { at: at.saturating_sub(view.moved), sum });
             }
         }
     }
 
     /// Appends an entry. Where there is no room two neighbours merge onto the later instant. Running
     /// sums make it a removal: the later entry covers both.
-    pub(crate) fn append(&mut self, entry: Entry) {
+    pub(crate) fn append(&mut self, entry: SlidingLogEntry) {
         let len = self.entries.len();
         if len > 0 && self.entries.get(len - 1).at == entry.at {
             return self.entries.set(len - 1, entry);
@@ -248,14 +249,14 @@ impl<E: Entries> State<E> {
         }
         self.entries.push(entry);
         if self.entries.len() == MAX_ENTRIES {
-            self.thin();
+            self.merge_closest();
         }
     }
 
     /// Merges the closest neighbours of a full log, many at once, so that the next charges need not
-    /// look for any: those whose stretch is among the [`MERGED_MAX`] shortest, of equally short ones the
+    /// look for any: those whose stretch is among the [`MERGE_MAX`] shortest, of equally short ones the
     /// oldest, and of neighbouring ones every other: at least half as many.
-    fn thin(&mut self) {
+    fn merge_closest(&mut self) {
         let len = self.entries.len();
         let mut instants = [0; MAX_ENTRIES];
         for (index, instant) in instants[..len].iter_mut().enumerate() {
@@ -266,9 +267,9 @@ impl<E: Entries> State<E> {
         for index in 1..len - 1 {
             stretches[index - 1] = stretch(index);
         }
-        let (_, &mut longest, _) = stretches[..len - 2].select_nth_unstable(MERGED_MAX - 1);
-        let shorter = stretches[..MERGED_MAX - 1].iter().filter(|one| **one < longest).count();
-        let mut as_long_left = MERGED_MAX - shorter;
+        let (_, &mut longest, _) = stretches[..len - 2].select_nth_unstable(MERGE_MAX - 1);
+        let shorter = stretches[..MERGE_MAX - 1].iter().filter(|one| **one < longest).count();
+        let mut as_long_left = MERGE_MAX - shorter;
         let (mut kept, mut merged_last) = (1, false);
         for index in 1..len {
             let inner = index + 1 < len && !merged_last;
@@ -292,7 +293,7 @@ impl<E: Entries> State<E> {
     /// entry before them. Counting only from one to the other, the youngest would be closest again
     /// and again, and roll up into a lump that holds most of a period back. The oldest entry is left
     /// to expire.
-    fn closest(&self, next: Entry) -> usize {
+    fn closest(&self, next: SlidingLogEntry) -> usize {
         let len = self.entries.len();
         if len < 2 {
             return 0;
@@ -308,8 +309,8 @@ impl<E: Entries> State<E> {
         let held = self.entries.get(index).sum.wrapping_sub(before);
         let taken = held.min(units);
         for later in index..self.entries.len() {
-            let Entry { at, sum } = self.entries.get(later);
-            self.entries.set(later, Entry { at, sum: sum.wrapping_sub(taken) });
+            let SlidingLogEntry { at, sum } = self.entries.get(later);
+            self.entries.set(later, SlidingLogEntry { at, sum: sum.wrapping_sub(taken) });
         }
         if taken == held {
             self.entries.remove(index);
@@ -319,7 +320,11 @@ impl<E: Entries> State<E> {
 }
 
 /// The first index from `from` on where `before` no longer holds.
-fn partition<E: Entries>(entries: &E, from: usize, before: impl Fn(Entry) -> bool) -> usize {
+fn partition<E: SlidingLogEntries>(
+    entries: &E,
+    from: usize,
+    before: impl Fn(SlidingLogEntry) -> bool,
+) -> usize {
     let (mut low, mut high) = (from, entries.len());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -332,14 +337,14 @@ fn partition<E: Entries>(entries: &E, from: usize, before: impl Fn(Entry) -> boo
     low
 }
 
-impl State {
+impl SlidingLogState {
     /// The state of a key that nobody has asked about yet.
-    pub fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), base: 0, entries: VecDeque::new() }
+    pub fn fresh(now: Micros) -> SlidingLogState {
+        SlidingLogState { mark: now.as_u64(), base: 0, entries: VecDeque::new() }
     }
 }
 
-impl<E: Entries> Strategy for State<E> {
+impl<E: SlidingLogEntries> Strategy for SlidingLogState<E> {
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let view = self.view(limit, now);
         let asked = view.total.saturating_add(cost);
@@ -387,7 +392,7 @@ impl<E: Entries> Strategy for State<E> {
         if units == 0 {
             return;
         }
-        self.append(Entry { at: view.tick, sum: self.last_sum().wrapping_add(units) });
+        self.append(SlidingLogEntry { at: view.tick, sum: self.last_sum().wrapping_add(units) });
     }
 
     /// Out of the entry charged, or of the one it was merged into; without an instant out of the
@@ -426,8 +431,11 @@ impl<E: Entries> Strategy for State<E> {
         self.entries.remove_oldest(gone);
         self.base = base.wrapping_add(excess);
         if let Some(last) = self.entries.len().checked_sub(1) {
-            let Entry { at, sum } = self.entries.get(last);
-            self.entries.set(last, Entry { at, sum: sum.wrapping_add(used.saturating_sub(total)) });
+            let SlidingLogEntry { at, sum } = self.entries.get(last);
+            self.entries.set(
+                last,
+                SlidingLogEntry { at, sum: sum.wrapping_add(used.saturating_sub(total)) },
+            );
         }
     }
 }
@@ -490,19 +498,19 @@ mod tests {
     #[test]
     fn beyond_the_cap_neighbours_merge_onto_the_later() {
         let limit = limit_with("1000000/1h", Algorithm::SlidingWindowLog);
-        let mut state = State::fresh(Micros::ZERO);
+        let mut state = SlidingLogState::fresh(Micros::ZERO);
         for second in 0..MAX_ENTRIES as u64 {
             // The two closest are those at 500 s and at 500.5 s.
             let at = if second == 501 { 500 * S + S / 2 } else { second * S };
             state.charge(&limit, 1, Micros::new(at));
         }
         // The last one made it full. The others are equally close: of the oldest every other merged.
-        assert_eq!(state.entries.len(), MAX_ENTRIES - MERGED_MAX);
-        let before = Entry { at: 499 * S, sum: 500 };
-        let merged = Entry { at: 500 * S + S / 2, sum: 502 };
+        assert_eq!(state.entries.len(), MAX_ENTRIES - MERGE_MAX);
+        let before = SlidingLogEntry { at: 499 * S, sum: 500 };
+        let merged = SlidingLogEntry { at: 500 * S + S / 2, sum: 502 };
         let place = state.entries.iter().position(|entry| *entry == before).unwrap();
         assert_eq!(state.entries[place + 1], merged);
-        assert_eq!(state.entries[1], Entry { at: 2 * S, sum: 3 });
+        assert_eq!(state.entries[1], SlidingLogEntry { at: 2 * S, sum: 3 });
         assert_eq!(state.used(&limit, Micros::new(1_023 * S)), MAX_ENTRIES as u64);
     }
 
@@ -510,7 +518,7 @@ mod tests {
     #[test]
     fn however_many_instants_little_is_held_back_for_long() {
         let limit = limit_with("1000000/1000s", Algorithm::SlidingWindowLog);
-        let mut state = State::fresh(Micros::ZERO);
+        let mut state = SlidingLogState::fresh(Micros::ZERO);
         // Ten times as many instants in a period as there may be entries.
         for instant in 0..50_000_u64 {
             let now = Micros::new(instant * S / 10);
@@ -525,7 +533,7 @@ mod tests {
     #[test]
     fn a_jumped_clock_moves_the_whole_log() {
         let limit = limit_with("3/10s", Algorithm::SlidingWindowLog);
-        let mut state = State::fresh(Micros::ZERO);
+        let mut state = SlidingLogState::fresh(Micros::ZERO);
         for at in [100, 103, 105] {
             state.charge(&limit, 1, Micros::from_secs(at));
         }

@@ -31,7 +31,7 @@
 //! in every second. The state keeps debt as whole units and the ticks of a begun unit: whole units
 //! still mean something when the numbers change.
 
-use super::{Served, Strategy, used_after_change};
+use super::{ServedInstant, Strategy, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -41,7 +41,7 @@ const MAX_DEBT_US: u128 = 1 << 52;
 
 /// A bucket as of its last charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct TokenBucketState {
     /// The instant of the last charge.
     pub mark: u64,
     /// Whole units missing from a full bucket at the mark.
@@ -50,7 +50,7 @@ pub struct State {
     pub part: u64,
 }
 
-impl State {
+impl TokenBucketState {
     #[inline]
     fn debt(&self, limit: &Limit) -> u128 {
         u128::from(self.used) * u128::from(limit.bucket.unit) + u128::from(self.part)
@@ -58,8 +58,8 @@ impl State {
 
     /// The debt when a question is answered, in ticks.
     #[inline]
-    pub(super) fn debt_at(&self, limit: &Limit, now: Micros) -> (u128, Served) {
-        let served = Served::new(self.mark, now, limit.bucket.full_refill);
+    pub(super) fn debt_at(&self, limit: &Limit, now: Micros) -> (u128, ServedInstant) {
+        let served = ServedInstant::new(self.mark, now, limit.bucket.full_refill);
         let passed = if served.moved > 0 { 0 } else { served.at - self.mark };
         let drained = u128::from(passed) * u128::from(limit.bucket.drain);
         (self.debt(limit).saturating_sub(drained), served)
@@ -67,63 +67,63 @@ impl State {
 
     #[inline]
     fn set_debt(&mut self, limit: &Limit, ticks: u128) {
-        let (used, part) = limit.bucket.by_unit.div_rem(ticks.min(most_debt(&limit.bucket)));
+        let (used, part) = limit.bucket.by_unit.div_rem(ticks.min(max_debt(&limit.bucket)));
         (self.used, self.part) = (used as u64, part);
     }
 }
 
 /// The largest debt that is kept, in ticks: what every store can count exactly.
 #[inline]
-pub(crate) fn most_debt(bucket: &BucketNumbers) -> u128 {
+pub(crate) fn max_debt(bucket: &BucketNumbers) -> u128 {
     let in_time = MAX_DEBT_US * u128::from(bucket.drain);
     in_time.min(u128::from(MAX_EXACT) * u128::from(bucket.unit))
 }
 
 /// Whether a bucket of this limit can ever hold these numbers.
 pub(crate) fn is_possible(limit: &Limit, used: u64, part: u64) -> bool {
-    let debt = State { mark: 0, used, part }.debt(limit);
-    part < limit.bucket.unit && debt <= most_debt(&limit.bucket)
+    let debt = TokenBucketState { mark: 0, used, part }.debt(limit);
+    part < limit.bucket.unit && debt <= max_debt(&limit.bucket)
 }
 
 /// Debt in microseconds of refill, and the ticks of a begun microsecond: numbers that a script whose
 /// numbers are floats adds, subtracts and compares exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mixed {
+pub struct RefillTime {
     /// Whole microseconds.
     pub whole: u64,
     /// Ticks beyond, fewer than pass in a microsecond.
     pub part: u64,
 }
 
-impl Mixed {
-    fn of_ticks(limit: &Limit, ticks: u128) -> Mixed {
-        let (whole, part) = limit.bucket.by_drain.div_rem(ticks.min(most_debt(&limit.bucket)));
-        Mixed { whole: whole as u64, part }
+impl RefillTime {
+    fn of_ticks(limit: &Limit, ticks: u128) -> RefillTime {
+        let (whole, part) = limit.bucket.by_drain.div_rem(ticks.min(max_debt(&limit.bucket)));
+        RefillTime { whole: whole as u64, part }
     }
 
     /// What `units` add to a debt; more than the largest debt that is kept counts as that.
-    pub fn of_units(limit: &Limit, units: u64) -> Mixed {
+    pub fn of_units(limit: &Limit, units: u64) -> RefillTime {
         let units = u128::from(units.min(MAX_EXACT));
-        Mixed::of_ticks(limit, units * u128::from(limit.bucket.unit))
+        RefillTime::of_ticks(limit, units * u128::from(limit.bucket.unit))
     }
 
     /// The largest debt that is kept.
-    pub fn most(limit: &Limit) -> Mixed {
-        Mixed::of_ticks(limit, most_debt(&limit.bucket))
+    pub fn largest(limit: &Limit) -> RefillTime {
+        RefillTime::of_ticks(limit, max_debt(&limit.bucket))
     }
 
     /// The debt of a state.
-    pub fn of_debt(limit: &Limit, state: &State) -> Mixed {
-        Mixed::of_ticks(limit, state.debt(limit))
+    pub fn of_debt(limit: &Limit, state: &TokenBucketState) -> RefillTime {
+        RefillTime::of_ticks(limit, state.debt(limit))
     }
 
     /// The state with this debt. `None`: no state of this limit can have it.
-    pub fn debt_at(self, limit: &Limit, mark: u64) -> Option<State> {
-        if self.part >= limit.bucket.drain || self > Mixed::most(limit) {
+    pub fn debt_at(self, limit: &Limit, mark: u64) -> Option<TokenBucketState> {
+        if self.part >= limit.bucket.drain || self > RefillTime::largest(limit) {
             return None;
         }
         let drain = u128::from(limit.bucket.drain);
-        let mut state = State { mark, used: 0, part: 0 };
+        let mut state = TokenBucketState { mark, used: 0, part: 0 };
         state.set_debt(limit, u128::from(self.whole) * drain + u128::from(self.part));
         Some(state)
     }
@@ -131,7 +131,7 @@ impl Mixed {
 
 /// Ticks as a wait from the caller's clock, rounded up.
 #[inline]
-pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: Served) -> Wait {
+pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: ServedInstant) -> Wait {
     let micros = match limit.bucket.drain {
         // Most limits: a unit takes whole microseconds.
         1 => ticks,
@@ -140,32 +140,32 @@ pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: Served) -> Wait 
     if ticks == 0 { Wait::ZERO } else { Wait::from_micros(micros as u64 + served.lag) }
 }
 
-impl State {
+impl TokenBucketState {
     /// The state of a key that nobody has asked about yet.
     #[inline]
-    pub fn fresh(now: Micros) -> State {
-        State { mark: now.as_u64(), used: 0, part: 0 }
+    pub fn fresh(now: Micros) -> TokenBucketState {
+        TokenBucketState { mark: now.as_u64(), used: 0, part: 0 }
     }
 }
 
 /// Numbers with which no step of a decision leaves 62 bits: nearly all limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Short {
+pub(crate) struct ShortNumbers {
     unit: u64,
     drain: u64,
     /// A full bucket in ticks.
     capacity: u64,
 }
 
-impl Short {
-    pub(crate) fn new(bucket: &BucketNumbers) -> Option<Short> {
+impl ShortNumbers {
+    pub(crate) fn new(bucket: &BucketNumbers) -> Option<ShortNumbers> {
         let BucketNumbers { unit, drain, capacity, .. } = *bucket;
         let largest = u128::from(unit) + u128::from(drain) + capacity;
-        (largest < 1 << 61).then_some(Short { unit, drain, capacity: capacity as u64 })
+        (largest < 1 << 61).then_some(ShortNumbers { unit, drain, capacity: capacity as u64 })
     }
 }
 
-impl State {
+impl TokenBucketState {
     /// `judge` and `charge` in one, in half the instructions, where everything is ordinary: short
     /// numbers, a clock that moved on, no debt beyond the capacity. `None` leaves it to them.
     #[inline(always)]
@@ -174,9 +174,9 @@ impl State {
         limit: &Limit,
         cost: u64,
         now: Micros,
-    ) -> Option<(Outcome, State)> {
+    ) -> Option<(Outcome, TokenBucketState)> {
         let bucket = &limit.bucket;
-        let Short { unit, drain, capacity } = bucket.short?;
+        let ShortNumbers { unit, drain, capacity } = bucket.short?;
         let at = now.as_u64();
         if self.mark > at || self.used > limit.capacity() || cost > limit.capacity() {
             return None;
@@ -208,11 +208,11 @@ impl State {
             jumped: false,
             ..Outcome::default()
         };
-        Some((outcome, State { mark: at, used, part }))
+        Some((outcome, TokenBucketState { mark: at, used, part }))
     }
 }
 
-impl Strategy for State {
+impl Strategy for TokenBucketState {
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let bucket = &limit.bucket;
@@ -287,9 +287,9 @@ impl Strategy for State {
 
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         let used = used_after_change(self.used(old, now), old, new);
-        let served = Served::new(self.mark, now, old.bucket.full_refill);
+        let served = ServedInstant::new(self.mark, now, old.bucket.full_refill);
         // Where nothing is used, no mark is needed: clocks that are behind would be held up by it.
-        *self = State { mark: if used > 0 { served.at } else { 0 }, used, part: 0 };
+        *self = TokenBucketState { mark: if used > 0 { served.at } else { 0 }, used, part: 0 };
     }
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A header field of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Field {
+pub enum RateLimitField {
     /// `X-RateLimit-Limit`
     XLimit,
     /// `X-RateLimit-Remaining`
@@ -31,36 +31,36 @@ pub enum Field {
     CacheControl,
 }
 
-impl Field {
+impl RateLimitField {
     /// The one table of fields.
-    pub const ALL: [Field; 11] = [
-        Field::XLimit,
-        Field::XRemaining,
-        Field::XReset,
-        Field::XWarning,
-        Field::Policy,
-        Field::RateLimit,
-        Field::Limit,
-        Field::Remaining,
-        Field::Reset,
-        Field::RetryAfter,
-        Field::CacheControl,
+    pub const ALL: [RateLimitField; 11] = [
+        RateLimitField::XLimit,
+        RateLimitField::XRemaining,
+        RateLimitField::XReset,
+        RateLimitField::XWarning,
+        RateLimitField::Policy,
+        RateLimitField::RateLimit,
+        RateLimitField::Limit,
+        RateLimitField::Remaining,
+        RateLimitField::Reset,
+        RateLimitField::RetryAfter,
+        RateLimitField::CacheControl,
     ];
 
     /// As it is sent.
     pub const fn name(self) -> &'static str {
         match self {
-            Field::XLimit => "X-RateLimit-Limit",
-            Field::XRemaining => "X-RateLimit-Remaining",
-            Field::XReset => "X-RateLimit-Reset",
-            Field::XWarning => "X-RateLimit-Warning",
-            Field::Policy => "RateLimit-Policy",
-            Field::RateLimit => "RateLimit",
-            Field::Limit => "RateLimit-Limit",
-            Field::Remaining => "RateLimit-Remaining",
-            Field::Reset => "RateLimit-Reset",
-            Field::RetryAfter => "Retry-After",
-            Field::CacheControl => "Cache-Control",
+            RateLimitField::XLimit => "X-RateLimit-Limit",
+            RateLimitField::XRemaining => "X-RateLimit-Remaining",
+            RateLimitField::XReset => "X-RateLimit-Reset",
+            RateLimitField::XWarning => "X-RateLimit-Warning",
+            RateLimitField::Policy => "RateLimit-Policy",
+            RateLimitField::RateLimit => "RateLimit",
+            RateLimitField::Limit => "RateLimit-Limit",
+            RateLimitField::Remaining => "RateLimit-Remaining",
+            RateLimitField::Reset => "RateLimit-Reset",
+            RateLimitField::RetryAfter => "Retry-After",
+            RateLimitField::CacheControl => "Cache-Control",
         }
     }
 }

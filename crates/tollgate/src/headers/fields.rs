@@ -6,19 +6,19 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderName, HeaderValue};
 
-use super::{FIELDS_MAX, Field};
+use super::{FIELDS_MAX, RateLimitField};
 
 /// Room for the text of most decisions.
 const TEXT_BYTES: usize = 160;
 
 /// Each field and where its value ends. A value has at most 16 names of 128 bytes and their numbers: all
 /// of them together are far from 65,535 bytes.
-type Marks = ArrayVec<(Field, u16), FIELDS_MAX>;
+type FieldMarks = ArrayVec<(RateLimitField, u16), FIELDS_MAX>;
 
 /// Header fields while they are written.
 ///
 /// ```
-/// use tollgate::headers::{Dialect, FieldText, Policy, PolicyName, Reply};
+/// use tollgate::headers::{Dialect, FieldText, Policy, PolicyName, RateLimitReply};
 /// use tollgate::{Limit, Limiter};
 ///
 /// let limiter = Limiter::with_capacity(1_000);
@@ -28,7 +28,7 @@ type Marks = ArrayVec<(Field, u16), FIELDS_MAX>;
 /// let policies = [Policy::alone(&name, &limit, &decision)];
 ///
 /// let mut text = FieldText::default();
-/// let reply = Reply::new(&decision, &policies);
+/// let reply = RateLimitReply::new(&decision, &policies);
 /// reply.for_each_header(&[Dialect::Draft], |field, value| text.add(field, |out| value.write_to(out)));
 /// let headers: http::HeaderMap = text.finish().iter().collect();
 /// assert_eq!(headers["ratelimit"], "\"api-1s\";r=9;t=1");
@@ -37,13 +37,13 @@ type Marks = ArrayVec<(Field, u16), FIELDS_MAX>;
 #[derive(Debug, Default)]
 pub struct FieldText {
     text: Vec<u8>,
-    marks: Marks,
+    marks: FieldMarks,
 }
 
 impl FieldText {
     /// With room for so many bytes, fields and what follows them.
     pub fn with_capacity(bytes: usize) -> FieldText {
-        FieldText { text: Vec::with_capacity(bytes), marks: Marks::new() }
+        FieldText { text: Vec::with_capacity(bytes), marks: FieldMarks::new() }
     }
 
     /// Adds a field whose value `write` appends.
@@ -52,7 +52,7 @@ impl FieldText {
     ///
     /// If there are more fields than a reply and its warning have.
     #[inline]
-    pub fn add(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn add(&mut self, field: RateLimitField, write: impl FnOnce(&mut Vec<u8>)) {
         if self.text.is_empty() {
             self.text.reserve(TEXT_BYTES);
         }
@@ -61,12 +61,15 @@ impl FieldText {
     }
 
     /// That is all.
-    pub fn finish(self) -> Fields {
-        Fields { text: self.text.into(), marks: self.marks }
+    pub fn finish(self) -> RateLimitFields {
+        RateLimitFields { text: self.text.into(), marks: self.marks }
     }
 
     /// What `write` appends is no field, but stands in the same buffer: the body of a response.
-    pub fn finish_before(mut self, write: impl FnOnce(&mut Vec<u8>)) -> (Fields, Bytes) {
+    pub fn finish_with_body(
+        mut self,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> (RateLimitFields, Bytes) {
         let end = self.text.len();
         write(&mut self.text);
         let fields = self.finish();
@@ -77,12 +80,12 @@ impl FieldText {
 
 /// The header fields of one reply.
 #[derive(Debug)]
-pub struct Fields {
+pub struct RateLimitFields {
     text: Bytes,
-    marks: Marks,
+    marks: FieldMarks,
 }
 
-impl Fields {
+impl RateLimitFields {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.marks.len()
@@ -107,22 +110,24 @@ impl Fields {
     }
 }
 
-impl Field {
+impl RateLimitField {
     /// As `http` has it.
     #[inline]
     pub const fn header_name(self) -> HeaderName {
         match self {
-            Field::XLimit => const { HeaderName::from_static("x-ratelimit-limit") },
-            Field::XRemaining => const { HeaderName::from_static("x-ratelimit-remaining") },
-            Field::XReset => const { HeaderName::from_static("x-ratelimit-reset") },
-            Field::XWarning => const { HeaderName::from_static("x-ratelimit-warning") },
-            Field::Policy => const { HeaderName::from_static("ratelimit-policy") },
-            Field::RateLimit => const { HeaderName::from_static("ratelimit") },
-            Field::Limit => const { HeaderName::from_static("ratelimit-limit") },
-            Field::Remaining => const { HeaderName::from_static("ratelimit-remaining") },
-            Field::Reset => const { HeaderName::from_static("ratelimit-reset") },
-            Field::RetryAfter => RETRY_AFTER,
-            Field::CacheControl => CACHE_CONTROL,
+            RateLimitField::XLimit => const { HeaderName::from_static("x-ratelimit-limit") },
+            RateLimitField::XRemaining => {
+                const { HeaderName::from_static("x-ratelimit-remaining") }
+            }
+            RateLimitField::XReset => const { HeaderName::from_static("x-ratelimit-reset") },
+            RateLimitField::XWarning => const { HeaderName::from_static("x-ratelimit-warning") },
+            RateLimitField::Policy => const { HeaderName::from_static("ratelimit-policy") },
+            RateLimitField::RateLimit => const { HeaderName::from_static("ratelimit") },
+            RateLimitField::Limit => const { HeaderName::from_static("ratelimit-limit") },
+            RateLimitField::Remaining => const { HeaderName::from_static("ratelimit-remaining") },
+            RateLimitField::Reset => const { HeaderName::from_static("ratelimit-reset") },
+            RateLimitField::RetryAfter => RETRY_AFTER,
+            RateLimitField::CacheControl => CACHE_CONTROL,
         }
     }
 }
@@ -133,7 +138,7 @@ mod tests {
 
     #[test]
     fn both_names_of_a_field_are_one() {
-        for field in Field::ALL {
+        for field in RateLimitField::ALL {
             assert_eq!(field.header_name().as_str(), field.name().to_ascii_lowercase());
         }
     }
@@ -141,16 +146,16 @@ mod tests {
     #[test]
     fn fields_and_what_follows_them_share_a_buffer() {
         let mut text = FieldText::default();
-        text.add(Field::XLimit, |out| out.extend_from_slice(b"10"));
-        text.add(Field::XRemaining, |_| {});
-        text.add(Field::Policy, |out| out.extend_from_slice(b"no\nvalue"));
-        text.add(Field::RetryAfter, |out| out.push(b'7'));
-        let (fields, rest) = text.finish_before(|out| out.extend_from_slice(b"\0body"));
+        text.add(RateLimitField::XLimit, |out| out.extend_from_slice(b"10"));
+        text.add(RateLimitField::XRemaining, |_| {});
+        text.add(RateLimitField::Policy, |out| out.extend_from_slice(b"no\nvalue"));
+        text.add(RateLimitField::RetryAfter, |out| out.push(b'7'));
+        let (fields, rest) = text.finish_with_body(|out| out.extend_from_slice(b"\0body"));
         assert_eq!((&rest[..], fields.len(), fields.is_empty()), (&b"\0body"[..], 4, false));
         let shown = fields.iter().map(|(name, value)| (name.to_string(), value.len()));
         let expected = [("x-ratelimit-limit", 2), ("x-ratelimit-remaining", 0), ("retry-after", 1)];
         assert!(shown.eq(expected.map(|(name, bytes)| (name.to_owned(), bytes))));
-        let (none, rest) = FieldText::default().finish_before(|_| {});
+        let (none, rest) = FieldText::default().finish_with_body(|_| {});
         assert!(none.is_empty() && none.iter().next().is_none() && rest.is_empty());
     }
 }

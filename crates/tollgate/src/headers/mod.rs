@@ -5,7 +5,7 @@
 //! Headers allocate nothing: their values are written wherever `fmt` can write, or into a buffer.
 //!
 //! ```
-//! use tollgate::headers::{Dialect, Policy, PolicyName, Reply};
+//! use tollgate::headers::{Dialect, Policy, PolicyName, RateLimitReply};
 //! use tollgate::{Limit, Limiter, Micros};
 //!
 //! let limiter = Limiter::with_capacity(1_000);
@@ -17,7 +17,7 @@
 //! let decision = now.check(&limit, "user:42");
 //!
 //! let policies = [Policy::alone(&name, &limit, &decision)];
-//! let reply = Reply::new(&decision, &policies);
+//! let reply = RateLimitReply::new(&decision, &policies);
 //! let headers = reply.headers(&Dialect::DEFAULT).map(|(name, value)| format!("{name}: {value}"));
 //! assert_eq!(
 //!     headers.collect::<Vec<_>>(),
@@ -38,14 +38,14 @@
 //! ```
 
 mod dialect;
+mod escape;
+mod field_value;
 #[cfg(feature = "http")]
 mod fields;
-mod name;
-mod problem;
-mod spelt;
+mod policy_name;
+mod problem_details;
 #[cfg(test)]
 mod tests;
-mod value;
 
 use std::cmp::Reverse;
 
@@ -55,25 +55,25 @@ use crate::decision::{Decision, Outcome, Refusal};
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
-pub use dialect::{Dialect, Field, HeaderError};
+pub use dialect::{Dialect, HeaderError, RateLimitField};
+pub use escape::escape_non_utf8;
+pub use field_value::RateLimitFieldValue;
 #[cfg(feature = "http")]
-pub use fields::{FieldText, Fields};
-pub use name::PolicyName;
-pub use problem::Problem;
-pub use spelt::spelt;
-pub use value::Value;
+pub use fields::{FieldText, RateLimitFields};
+pub use policy_name::PolicyName;
+pub use problem_details::ProblemDetails;
 
-use value::Kind;
+use field_value::RateLimitFieldContent;
 
 /// The most fields of a reply: no name is told twice.
-const FIELDS_MAX: usize = Field::ALL.len();
+const FIELDS_MAX: usize = RateLimitField::ALL.len();
 
 /// What a reply tells its client: a decision, and the policies that it was made under.
 ///
 /// The fields are open because some listeners know better than the decision: one that cannot hold a
 /// request back makes a refusal of a delay.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply<'a> {
+pub struct RateLimitReply<'a> {
     /// The enforced limits, in the order of the rule. Those in shadow stay out: a client that
     /// paces itself by a limit that nobody enforces is slowed down for nothing.
     /// Bound: [`MAX_LIMITS`](crate::decision::MAX_LIMITS), as in a decision.
@@ -131,10 +131,10 @@ impl<'a> Policy<'a> {
     }
 }
 
-impl<'a> Reply<'a> {
+impl<'a> RateLimitReply<'a> {
     /// The reply to a decision made under these limits.
-    pub fn new(decision: &Decision, policies: &'a [Policy<'a>]) -> Reply<'a> {
-        Reply {
+    pub fn new(decision: &Decision, policies: &'a [Policy<'a>]) -> RateLimitReply<'a> {
+        RateLimitReply {
             policies,
             refusal: decision.refusal(),
             at: decision.at(),
@@ -153,7 +153,7 @@ impl<'a> Reply<'a> {
     pub fn headers(
         &self,
         dialects: &[Dialect],
-    ) -> impl Iterator<Item = (&'static str, Value<'a>)> + use<'a> {
+    ) -> impl Iterator<Item = (&'static str, RateLimitFieldValue<'a>)> + use<'a> {
         let mut headers = ArrayVec::<_, FIELDS_MAX>::new();
         self.for_each_header(dialects, |field, value| headers.push((field.name(), value)));
         headers.into_iter()
@@ -161,7 +161,11 @@ impl<'a> Reply<'a> {
 
     /// The same, told one by one: faster where answers are made by the million.
     #[inline]
-    pub fn for_each_header(&self, dialects: &[Dialect], mut tell: impl FnMut(Field, Value<'a>)) {
+    pub fn for_each_header(
+        &self,
+        dialects: &[Dialect],
+        mut tell: impl FnMut(RateLimitField, RateLimitFieldValue<'a>),
+    ) {
         let wants = |dialect| dialects.contains(&dialect);
         if wants(Dialect::XRateLimit) {
             self.x_ratelimit(&mut tell);
@@ -174,9 +178,9 @@ impl<'a> Reply<'a> {
         }
         if self.refusal.is_some() {
             if let Some(seconds) = self.retry_after_s() {
-                tell(Field::RetryAfter, Value::number(seconds));
+                tell(RateLimitField::RetryAfter, RateLimitFieldValue::number(seconds));
             }
-            tell(Field::CacheControl, Value(Kind::NoStore));
+            tell(RateLimitField::CacheControl, RateLimitFieldValue(RateLimitFieldContent::NoStore));
         }
     }
 
@@ -188,39 +192,52 @@ impl<'a> Reply<'a> {
     }
 
     /// The body of a refusal; `None` when allowed.
-    pub fn problem(&self) -> Option<Problem<'a>> {
-        self.refusal.map(|refusal| Problem { reply: *self, refusal })
+    pub fn problem(&self) -> Option<ProblemDetails<'a>> {
+        self.refusal.map(|refusal| ProblemDetails { reply: *self, refusal })
     }
 
-    fn x_ratelimit(&self, tell: &mut impl FnMut(Field, Value<'a>)) {
+    fn x_ratelimit(&self, tell: &mut impl FnMut(RateLimitField, RateLimitFieldValue<'a>)) {
         let Some((limit, remaining)) = self.binding() else { return };
-        tell(Field::XLimit, Value::number(limit));
-        tell(Field::XRemaining, Value::number(remaining));
+        tell(RateLimitField::XLimit, RateLimitFieldValue::number(limit));
+        tell(RateLimitField::XRemaining, RateLimitFieldValue::number(remaining));
         if let Some(reset) = self.reset_at_s() {
-            tell(Field::XReset, Value::number(reset));
+            tell(RateLimitField::XReset, RateLimitFieldValue::number(reset));
         }
     }
 
-    fn draft(&self, tell: &mut impl FnMut(Field, Value<'a>)) {
+    fn draft(&self, tell: &mut impl FnMut(RateLimitField, RateLimitFieldValue<'a>)) {
         if !self.policies.is_empty() {
-            tell(Field::Policy, Value(Kind::DraftPolicies(*self)));
+            tell(
+                RateLimitField::Policy,
+                RateLimitFieldValue(RateLimitFieldContent::DraftPolicies(*self)),
+            );
         }
-        if self.told().next().is_some() {
-            tell(Field::RateLimit, Value(Kind::DraftLimits(*self)));
+        if self.reported_policies().next().is_some() {
+            tell(
+                RateLimitField::RateLimit,
+                RateLimitFieldValue(RateLimitFieldContent::DraftLimits(*self)),
+            );
         }
     }
 
-    fn legacy(&self, with_policies: bool, tell: &mut impl FnMut(Field, Value<'a>)) {
+    fn legacy(
+        &self,
+        with_policies: bool,
+        tell: &mut impl FnMut(RateLimitField, RateLimitFieldValue<'a>),
+    ) {
         let Some((limit, remaining)) = self.binding() else { return };
-        tell(Field::Limit, Value::integer(limit));
-        tell(Field::Remaining, Value::integer(remaining));
+        tell(RateLimitField::Limit, RateLimitFieldValue::integer(limit));
+        tell(RateLimitField::Remaining, RateLimitFieldValue::integer(remaining));
         // The draft wants it to name the same time as `Retry-After` where both are sent.
         if let Some(reset) = self.retry_after_s().or(self.reset_after.seconds()) {
-            tell(Field::Reset, Value::integer(reset));
+            tell(RateLimitField::Reset, RateLimitFieldValue::integer(reset));
         }
         // A window is required here, unlike later: a policy without one cannot be told.
-        if with_policies && self.named().any(|policy| policy.window_s().is_some()) {
-            tell(Field::Policy, Value(Kind::LegacyPolicies(*self)));
+        if with_policies && self.named_policies().any(|policy| policy.window_s().is_some()) {
+            tell(
+                RateLimitField::Policy,
+                RateLimitFieldValue(RateLimitFieldContent::LegacyPolicies(*self)),
+            );
         }
     }
 
@@ -246,7 +263,7 @@ impl<'a> Reply<'a> {
 
     /// The policies, each name once. Where several limits have one name, such as one limit for each of
     /// several keys, the binding one speaks for all of them.
-    fn named(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
+    fn named_policies(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
         let reply = *self;
         let is_first = move |(index, policy): &(usize, &Policy<'_>)| {
             !reply.policies[..*index].iter().any(|before| before.name.is(policy.name))
@@ -268,15 +285,16 @@ impl<'a> Reply<'a> {
 
     /// The policies whose state is told. A refusal tells of those only that refused: no other can
     /// then name a later time than `Retry-After`.
-    fn told(&self) -> impl Iterator<Item = &'a Policy<'a>> + use<'a> {
+    fn reported_policies(&self) -> impl Iterator<Item = &'a Policy<'a>> + use<'a> {
         let reply = *self;
-        self.named().filter(move |policy| reply.refusal.is_none() || reply.violates(policy))
+        self.named_policies()
+            .filter(move |policy| reply.refusal.is_none() || reply.violates(policy))
     }
 
     /// The policies that refused. When something else did, such as a block, there are none.
-    fn violated(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
+    fn violated_policies(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
         let reply = *self;
-        self.named().filter(move |policy| reply.violates(policy))
+        self.named_policies().filter(move |policy| reply.violates(policy))
     }
 
     fn violates(&self, policy: &Policy<'_>) -> bool {

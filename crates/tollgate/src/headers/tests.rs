@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::problem::write_json;
+use super::problem_details::write_json;
 use super::*;
 use crate::check::Check;
 use crate::decision::DecidedBy;
@@ -35,11 +35,11 @@ fn lines(rate: &str, outcome: Outcome, at_us: u64, dialects: &[Dialect]) -> Vec<
     let decision = Decision::of_one(&limit, outcome, 0, Micros::new(at_us));
     let name = PolicyName::of(&limit);
     let policies = [Policy::alone(&name, &limit, &decision)];
-    shown(&Reply::new(&decision, &policies), dialects)
+    header_lines(&RateLimitReply::new(&decision, &policies), dialects)
 }
 
-fn shown(reply: &Reply<'_>, dialects: &[Dialect]) -> Vec<String> {
-    let line = |(name, value): (&str, Value<'_>)| {
+fn header_lines(reply: &RateLimitReply<'_>, dialects: &[Dialect]) -> Vec<String> {
+    let line = |(name, value): (&str, RateLimitFieldValue<'_>)| {
         let mut bytes = Vec::new();
         value.write_to(&mut bytes);
         assert_eq!(String::from_utf8_lossy(&bytes), value.to_string(), "{name}");
@@ -171,13 +171,13 @@ fn no_policy_is_told_twice() {
         policy(1, outcome(60, 0, 2_000_000, 1)),
     ];
     let allowed = Decision::of_one(&second, policies[2].outcome, 1, at);
-    let reply = Reply::new(&allowed, &policies);
+    let reply = RateLimitReply::new(&allowed, &policies);
     let want = [
         r#"RateLimit-Policy: "api-1s";q=10;w=1, "api-1m";q=100;w=60"#,
         r#"RateLimit: "api-1s";r=5;t=2, "api-1m";r=60;t=1"#,
     ];
-    assert_eq!(shown(&reply, &[Dialect::Draft]), want);
-    let legacy = shown(&reply, &[Dialect::Legacy]);
+    assert_eq!(header_lines(&reply, &[Dialect::Draft]), want);
+    let legacy = header_lines(&reply, &[Dialect::Legacy]);
     assert_eq!(legacy.last().unwrap(), "RateLimit-Policy: 10;w=1, 100;w=60");
 
     let policies = [
@@ -188,14 +188,14 @@ fn no_policy_is_told_twice() {
         policy(0, outcome(0, 900_000, 900_000, 1)),
     ];
     let refused = Decision::of_one(&more, policies[3].outcome, 0, at);
-    let reply = Reply::new(&refused, &policies);
+    let reply = RateLimitReply::new(&refused, &policies);
     let want = [
         r#"RateLimit-Policy: "api-1m";q=100;w=60, "api-1s";q=30;w=1"#,
         r#"RateLimit: "api-1s";r=3;t=3"#,
         "Retry-After: 4",
         "Cache-Control: no-store",
     ];
-    assert_eq!(shown(&reply, &[Dialect::Draft]), want);
+    assert_eq!(header_lines(&reply, &[Dialect::Draft]), want);
     let problem = reply.problem().unwrap().to_string();
     assert!(problem.contains(r#""violated-policies":["api-1s"]"#), "{problem}");
     assert!(problem.contains("The limit api-1s (30/second) has no room"), "{problem}");
@@ -209,7 +209,7 @@ fn a_refusal_without_a_limit_tells_of_no_violation() {
     let at = Micros::from_secs(100);
     let blocked = Decision::refused(Refusal::Blocked, Wait::from_micros(2_500_000), at);
     let both = ["Retry-After: 3", "Cache-Control: no-store"];
-    assert_eq!(shown(&Reply::new(&blocked, &[]), &EVERY), both);
+    assert_eq!(header_lines(&RateLimitReply::new(&blocked, &[]), &EVERY), both);
     let want = [
         "X-RateLimit-Limit: 10",
         "X-RateLimit-Remaining: 0",
@@ -219,10 +219,13 @@ fn a_refusal_without_a_limit_tells_of_no_violation() {
         "RateLimit-Remaining: 0",
         "RateLimit-Reset: 3",
     ];
-    assert_eq!(shown(&Reply::new(&blocked, &policies), &EVERY), [&want[..], &both].concat());
+    assert_eq!(
+        header_lines(&RateLimitReply::new(&blocked, &policies), &EVERY),
+        [&want[..], &both].concat()
+    );
     let lifted = Decision::refused(Refusal::Blocked, Wait::ZERO, at);
-    assert_eq!(Reply::new(&lifted, &[]).retry_after_s(), Some(1));
-    assert!(shown(&Reply::new(&Decision::unlimited(at), &[]), &EVERY).is_empty());
+    assert_eq!(RateLimitReply::new(&lifted, &[]).retry_after_s(), Some(1));
+    assert!(header_lines(&RateLimitReply::new(&Decision::unlimited(at), &[]), &EVERY).is_empty());
 }
 
 #[test]
@@ -289,7 +292,7 @@ fn problems_name_the_limits_and_the_way_out() {
             Policy { name: &names[0], limit: &second, outcome: one },
             Policy { name: &names[1], limit: &minute, outcome: two },
         ];
-        let problem = Reply::new(&decision, &policies).problem().unwrap();
+        let problem = RateLimitReply::new(&decision, &policies).problem().unwrap();
         let want = [
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Quota exceeded","status":429,"detail":""#,
@@ -306,7 +309,7 @@ fn problems_name_the_limits_and_the_way_out() {
         ];
         assert_eq!(problem.to_string(), want.concat());
     }
-    assert!(Reply::new(&Decision::unlimited(at), &[]).problem().is_none());
+    assert!(RateLimitReply::new(&Decision::unlimited(at), &[]).problem().is_none());
 }
 
 #[test]
@@ -320,8 +323,8 @@ fn a_store_that_does_not_answer_is_not_blamed_on_the_caller() {
         let policy =
             |one: usize| Policy { name: &names[one], limit: &limits[one], outcome: outcomes[one] };
         let policies = [policy(0), policy(1)];
-        let reply = Reply::new(&decision, &policies);
-        (decision, shown(&reply, &EVERY), reply.problem().unwrap().to_string())
+        let reply = RateLimitReply::new(&decision, &policies);
+        (decision, header_lines(&reply, &EVERY), reply.problem().unwrap().to_string())
     };
     let room = outcome(3, 0, 1, 1);
     let (decision, lines, problem) = reply_to([unknown, room]);
@@ -386,8 +389,8 @@ fn policies_are_named_after_limit_and_period() {
 
 #[test]
 fn windows_of_the_calendar_are_told_by_their_nominal_length() {
-    use crate::limit::calendar::tests::{DAYS, MONTHS, Table, by};
-    let week = Table { unit: CalendarUnit::Week, ..DAYS };
+    use crate::limit::calendar::tests::{DAYS, HoursCalendar, MONTHS, by};
+    let week = HoursCalendar { unit: CalendarUnit::Week, ..DAYS };
     // calendar | RateLimit-Policy: draft, legacy
     let rows = [
         (DAYS, r#""reports-1d";q=8;w=86400"#, "8;w=86400"),
@@ -399,9 +402,9 @@ fn windows_of_the_calendar_are_told_by_their_nominal_length() {
         let decision = Decision::of_one(&limit, outcome(7, 0, 1, 1), 0, Micros::ZERO);
         let name = PolicyName::of(&limit);
         let policies = [Policy::alone(&name, &limit, &decision)];
-        let reply = Reply::new(&decision, &policies);
+        let reply = RateLimitReply::new(&decision, &policies);
         let policy = |dialect| {
-            let lines = shown(&reply, &[dialect]);
+            let lines = header_lines(&reply, &[dialect]);
             let policy = lines.iter().find_map(|line| line.strip_prefix("RateLimit-Policy: "));
             policy.unwrap_or_default().to_string()
         };
@@ -433,8 +436,8 @@ fn dialects_are_read_by_name() {
     for dialect in Dialect::ALL {
         assert_eq!(dialect.to_string().parse(), Ok(dialect));
     }
-    type Row<'a> = (&'a [&'a str], Result<&'a [Dialect], &'a str>);
-    let rows: [Row<'_>; 8] = [
+    type DialectRow<'a> = (&'a [&'a str], Result<&'a [Dialect], &'a str>);
+    let rows: [DialectRow<'_>; 8] = [
         (&["x-ratelimit", "draft"], Ok(&Dialect::DEFAULT)),
         (&["draft", "x-ratelimit"], Ok(&[Dialect::Draft, Dialect::XRateLimit])),
         (&["legacy", "legacy"], Ok(&[Dialect::Legacy])),

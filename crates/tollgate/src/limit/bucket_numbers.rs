@@ -1,7 +1,7 @@
 //! The numbers of a bucket: ticks, in which every rational rate is exact.
 
 use crate::algorithm::Divisor;
-use crate::algorithm::token_bucket::Short;
+use crate::algorithm::token_bucket::ShortNumbers;
 
 /// What a bucket computes with. One unit is `unit` ticks long and `drain` ticks pass in a
 /// microsecond, both without common factor: 3/second is 1,000,000 and 3, 100/hour 36,000,000 and
@@ -17,7 +17,7 @@ pub(crate) struct BucketNumbers {
     pub(crate) by_unit: Divisor,
     pub(crate) by_drain: Divisor,
     /// The same for the short way, if the numbers allow it.
-    pub(crate) short: Option<Short>,
+    pub(crate) short: Option<ShortNumbers>,
 }
 
 impl BucketNumbers {
@@ -35,7 +35,7 @@ impl BucketNumbers {
             by_drain: Divisor::new(drain),
             short: None,
         };
-        numbers.short = Short::new(&numbers);
+        numbers.short = ShortNumbers::new(&numbers);
         numbers
     }
 }

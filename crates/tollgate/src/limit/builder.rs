@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::bucket_numbers::BucketNumbers;
 use super::calendar::Calendar;
-use super::checks::{check_calendar, check_name, check_options, checked_count, checked_period};
-use super::identity::{limit_fingerprint, limit_kind};
-use super::options::{Align, Kind, OnChange, Options, Precision};
+use super::identity::{limit_fingerprint, state_kind_hash};
+use super::options::{Align, LimitOptions, LimitStateKind, OnChange, Precision};
+use super::validation::{check_calendar, check_name, check_options, checked_count, checked_period};
 use super::{Limit, LimitError, MAX_PERIOD_US, notation};
 use crate::algorithm::{Algorithm, Divisor};
 use crate::hash::public_hash;
@@ -21,7 +21,7 @@ pub struct LimitBuilder {
     pub(super) period: Duration,
     pub(super) burst: Option<u64>,
     pub(super) algorithm: Option<Algorithm>,
-    pub(super) options: Options,
+    pub(super) options: LimitOptions,
     pub(super) calendar: Option<Arc<dyn Calendar>>,
 }
 
@@ -107,14 +107,14 @@ impl LimitBuilder {
                 notation::show_period(period),
             )));
         }
-        let kind = limit_kind(algorithm, period, self.options, calendar);
+        let kind = state_kind_hash(algorithm, period, self.options, calendar);
         let longest = calendar.map(|calendar| calendar.unit().longest().as_micros() as u64);
         Ok(Limit {
             id: public_hash(&[self.name.as_bytes(), &kind.to_le_bytes()]),
             fingerprint: limit_fingerprint(kind, self.options, [self.units, capacity]),
             name: self.name.into(),
             algorithm,
-            kind: Kind::of(algorithm, &self.options),
+            kind: LimitStateKind::of(algorithm, &self.options),
             units: self.units,
             period,
             capacity,

@@ -98,15 +98,15 @@ impl CalendarUnit {
     /// The most that one can last anywhere: its days at 24 hours each, and one day more, because no
     /// place sets its clocks back further.
     pub const fn longest(self) -> Duration {
-        Duration::from_secs((self.days_most() + 1) * DAY_S)
+        Duration::from_secs((self.max_days() + 1) * DAY_S)
     }
 
     /// The period of a limit: nominal, of a month the longest.
     pub(super) const fn period(self) -> Duration {
-        Duration::from_secs(self.days_most() * DAY_S)
+        Duration::from_secs(self.max_days() * DAY_S)
     }
 
-    const fn days_most(self) -> u64 {
+    const fn max_days(self) -> u64 {
         match self {
             CalendarUnit::Day => 1,
             CalendarUnit::Week => 7,
@@ -124,7 +124,7 @@ impl fmt::Display for CalendarUnit {
 /// How long the window that holds `at` still lasts. A calendar that breaks its word makes a window
 /// too short or too long, and nothing worse.
 #[cold]
-pub(crate) fn left_at(calendar: &dyn Calendar, at: u64) -> u64 {
+pub(crate) fn window_left_at(calendar: &dyn Calendar, at: u64) -> u64 {
     let longest = calendar.unit().longest().as_micros() as u64;
     calendar.window(Micros::new(at)).end.as_u64().saturating_sub(at).clamp(1, longest)
 }
@@ -152,12 +152,12 @@ pub(super) fn check_zone(zone: &str) -> Result<(), LimitError> {
 /// how long their windows last; it is asked only if the clock jumped, and then no window is said to
 /// end too early.
 #[derive(Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct RestoredCalendar {
     pub(crate) unit: CalendarUnit,
     pub(crate) zone: Box<str>,
 }
 
-impl Calendar for Remembered {
+impl Calendar for RestoredCalendar {
     fn unit(&self) -> CalendarUnit {
         self.unit
     }
@@ -183,13 +183,13 @@ pub(crate) mod tests {
 
     /// Windows of so many hours each, one after the other, again and again.
     #[derive(Debug)]
-    pub(crate) struct Table {
+    pub(crate) struct HoursCalendar {
         pub(crate) unit: CalendarUnit,
         pub(crate) zone: &'static str,
         pub(crate) hours: &'static [u64],
     }
 
-    impl Calendar for Table {
+    impl Calendar for HoursCalendar {
         fn unit(&self) -> CalendarUnit {
             self.unit
         }
@@ -211,19 +211,19 @@ pub(crate) mod tests {
     }
 
     /// Days that end at hour 24, 47 (a short one), 72 (a long one), 96, 120, and so on.
-    pub(crate) const DAYS: Table =
-        Table { unit: CalendarUnit::Day, zone: "Europe/Berlin", hours: &[24, 23, 25, 24] };
+    pub(crate) const DAYS: HoursCalendar =
+        HoursCalendar { unit: CalendarUnit::Day, zone: "Europe/Berlin", hours: &[24, 23, 25, 24] };
 
     /// Months of 31, 28, 31 (less an hour) and 30 days: they end at hour 744, 1416, 2159 and 2879.
-    pub(crate) const MONTHS: Table =
-        Table { unit: CalendarUnit::Month, zone: "UTC", hours: &[744, 672, 743, 720] };
+    pub(crate) const MONTHS: HoursCalendar =
+        HoursCalendar { unit: CalendarUnit::Month, zone: "UTC", hours: &[744, 672, 743, 720] };
 
-    pub(crate) fn by(calendar: Table, units: u64) -> LimitBuilder {
+    pub(crate) fn by(calendar: HoursCalendar, units: u64) -> LimitBuilder {
         Limit::per_calendar(units, Arc::new(calendar))
     }
 
     fn zone(zone: &'static str) -> LimitBuilder {
-        by(Table { zone, ..DAYS }, 5)
+        by(HoursCalendar { zone, ..DAYS }, 5)
     }
 
     #[test]
@@ -257,7 +257,7 @@ pub(crate) mod tests {
     #[test]
     fn unit_and_zone_are_part_of_a_limit_s_identity() {
         let berlin = by(DAYS, 5).build().unwrap();
-        let again = by(Table { hours: &[24], ..DAYS }, 5).build().unwrap();
+        let again = by(HoursCalendar { hours: &[24], ..DAYS }, 5).build().unwrap();
         assert_eq!((&berlin, berlin.id()), (&again, again.id()), "its name is what counts");
         assert_eq!(berlin.fingerprint(), again.fingerprint());
         let more = by(DAYS, 6).build().unwrap();
@@ -265,8 +265,8 @@ pub(crate) mod tests {
         assert_ne!(berlin.fingerprint(), more.fingerprint());
         for other in [
             zone("UTC"),
-            by(Table { unit: CalendarUnit::Week, ..DAYS }, 5),
-            by(Table { unit: CalendarUnit::Month, ..DAYS }, 5),
+            by(HoursCalendar { unit: CalendarUnit::Week, ..DAYS }, 5),
+            by(HoursCalendar { unit: CalendarUnit::Month, ..DAYS }, 5),
             Limit::per_day(5).algorithm(Algorithm::FixedWindow),
         ] {
             let other = other.build().unwrap();
@@ -278,7 +278,7 @@ pub(crate) mod tests {
 
     #[test]
     fn they_read_as_people_write_them() {
-        let week = Table { unit: CalendarUnit::Week, zone: "UTC", hours: &[168] };
+        let week = HoursCalendar { unit: CalendarUnit::Week, zone: "UTC", hours: &[168] };
         let rows = [
             (DAYS, "1000/day", "1000/day in Europe/Berlin", 24),
             (week, "1000/week", "1000/week in UTC", 7 * 24),
@@ -299,8 +299,8 @@ pub(crate) mod tests {
     #[test]
     fn a_calendar_that_breaks_its_word_breaks_nothing_else() {
         #[derive(Debug)]
-        struct Odd(Range<u64>);
-        impl Calendar for Odd {
+        struct BrokenCalendar(Range<u64>);
+        impl Calendar for BrokenCalendar {
             fn unit(&self) -> CalendarUnit {
                 CalendarUnit::Day
             }
@@ -315,8 +315,8 @@ pub(crate) mod tests {
         let rows =
             [(90..101, 1), (90..100, 1), (0..50, 1), (100..100, 1), (0..u64::MAX, 48 * HOUR)];
         for (window, left) in rows {
-            assert_eq!(left_at(&Odd(window.clone()), 100), left, "{window:?}");
+            assert_eq!(window_left_at(&BrokenCalendar(window.clone()), 100), left, "{window:?}");
         }
-        assert_eq!(left_at(&DAYS, Micros::MAX.as_u64()), 1, "the end of time ends a window");
+        assert_eq!(window_left_at(&DAYS, Micros::MAX.as_u64()), 1, "the end of time ends a window");
     }
 }

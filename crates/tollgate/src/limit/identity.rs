@@ -2,22 +2,22 @@
 //! has them.
 
 use super::calendar::{Calendar, identity_hash};
-use super::options::{Align, Options, Precision};
+use super::options::{Align, LimitOptions, Precision};
 use crate::algorithm::Algorithm;
 use crate::hash::public_hash;
 
 /// Tells these numbers from others.
-pub(super) fn limit_fingerprint(kind: u64, options: Options, numbers: [u64; 2]) -> u64 {
+pub(super) fn limit_fingerprint(kind: u64, options: LimitOptions, numbers: [u64; 2]) -> u64 {
     let [units, capacity] = numbers.map(u64::to_le_bytes);
     let on_change = [options.on_change as u8, u8::from(options.queue)];
     public_hash(&[&kind.to_le_bytes(), &units, &capacity, &on_change])
 }
 
 /// What makes the states of two limits mean different things.
-pub(super) fn limit_kind(
+pub(super) fn state_kind_hash(
     algorithm: Algorithm,
     period: u64,
-    options: Options,
+    options: LimitOptions,
     calendar: Option<&dyn Calendar>,
 ) -> u64 {
     let align = match (calendar, options.align) {

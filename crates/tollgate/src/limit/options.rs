@@ -51,7 +51,7 @@ pub enum OnChange {
 
 /// The choices beside the numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct LimitOptions {
     pub(super) queue: bool,
     pub(super) align: Align,
     pub(super) stagger: bool,
@@ -61,7 +61,7 @@ pub(super) struct Options {
 
 /// Which state a limit keeps, and how it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LimitStateKind {
     Token,
     Leaky,
     Window,
@@ -71,15 +71,15 @@ pub(crate) enum Kind {
     Log,
 }
 
-impl Kind {
-    pub(super) fn of(algorithm: Algorithm, options: &Options) -> Kind {
+impl LimitStateKind {
+    pub(super) fn of(algorithm: Algorithm, options: &LimitOptions) -> LimitStateKind {
         match (algorithm, options.precision) {
-            (Algorithm::TokenBucket, _) => Kind::Token,
-            (Algorithm::LeakyBucket, _) => Kind::Leaky,
-            (Algorithm::FixedWindow, _) if options.stagger => Kind::Staggered,
-            (Algorithm::FixedWindow, _) => Kind::Window,
-            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => Kind::Log,
-            (Algorithm::SlidingWindowCounter, Precision::Estimate) => Kind::Counter,
+            (Algorithm::TokenBucket, _) => LimitStateKind::Token,
+            (Algorithm::LeakyBucket, _) => LimitStateKind::Leaky,
+            (Algorithm::FixedWindow, _) if options.stagger => LimitStateKind::Staggered,
+            (Algorithm::FixedWindow, _) => LimitStateKind::Window,
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => LimitStateKind::Log,
+            (Algorithm::SlidingWindowCounter, Precision::Estimate) => LimitStateKind::Counter,
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::time::{Micros, Wait};
 const FAILURES_IN_A_ROW: u32 = 5;
 /// if so much time is between each and the next: many wait at once, and one short pause of the store or
 /// of this machine fails them all together.
-const APART_US: u64 = 1_000;
+const FAILURE_GAP_US: u64 = 1_000;
 /// With fewer outcomes than this within [`WINDOW_US`] their share says nothing.
 const OUTCOMES_MIN: u32 = 20;
 /// The period whose share of failures counts, in parts that leave it one by one.
@@ -32,21 +32,21 @@ const PAUSE_MAX_US: u64 = 1_000_000;
 /// Whether a store is worth asking.
 #[derive(Clone, Debug)]
 pub struct Breaker {
-    state: State,
+    state: BreakerState,
     /// Grows with every change of state and every probe, so that what was asked before one of
     /// these has no say after it.
     generation: u32,
-    opened: u64,
+    times_opened: u64,
     random: u64,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum BreakerState {
     /// `counted_at`: when the last of those in a row failed.
     Closed {
         in_a_row: u32,
         counted_at: Micros,
-        window: Window,
+        window: OutcomeWindow,
     },
     Open {
         pause_us: u64,
@@ -56,74 +56,77 @@ enum State {
 
 /// Leave to ask, to be handed back with the outcome. Dropping it says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass(u32);
+pub struct BreakerPass(u32);
 
 impl Breaker {
     /// Closed. Instances should differ in `seed`, so that they do not all probe at once.
     pub fn new(seed: u64) -> Breaker {
-        let state = State::closed();
+        let state = BreakerState::closed();
         // The generator must not begin at zero, where it would stay.
-        Breaker { state, generation: 0, opened: 0, random: seed | 1 }
+        Breaker { state, generation: 0, times_opened: 0, random: seed | 1 }
     }
 
     /// Leave to ask, or none while open. While it is open this makes the caller the probe if one
     /// is due; a probe whose outcome never comes is followed by the next.
     #[inline]
-    pub fn admit(&mut self, now: Micros) -> Option<Pass> {
+    pub fn admit(&mut self, now: Micros) -> Option<BreakerPass> {
         match self.state {
-            State::Closed { .. } => Some(Pass(self.generation)),
-            State::Open { pause_us, probe_at } if left_us(probe_at, now) == 0 => {
+            BreakerState::Closed { .. } => Some(BreakerPass(self.generation)),
+            BreakerState::Open { pause_us, probe_at } if left_us(probe_at, now) == 0 => {
                 let pause_us = (pause_us * 2).min(PAUSE_MAX_US);
-                self.state = State::Open { pause_us, probe_at: self.after(now, pause_us) };
+                self.state =
+                    BreakerState::Open { pause_us, probe_at: self.jittered_after(now, pause_us) };
                 self.generation = self.generation.wrapping_add(1);
-                Some(Pass(self.generation))
+                Some(BreakerPass(self.generation))
             }
-            State::Open { .. } => None,
+            BreakerState::Open { .. } => None,
         }
     }
 
     /// It answered in time.
     #[inline]
-    pub fn succeeded(&mut self, pass: Pass, now: Micros) {
+    pub fn succeeded(&mut self, pass: BreakerPass, now: Micros) {
         if pass.0 != self.generation {
             return;
         }
         match &mut self.state {
-            State::Closed { in_a_row, window, .. } => {
+            BreakerState::Closed { in_a_row, window, .. } => {
                 *in_a_row = 0;
                 window.add(now, false);
             }
-            State::Open { .. } => {
-                self.state = State::closed();
+            BreakerState::Open { .. } => {
+                self.state = BreakerState::closed();
                 self.generation = self.generation.wrapping_add(1);
             }
         }
     }
 
     /// It did not answer, or not in time, or that it cannot.
-    pub fn failed(&mut self, pass: Pass, now: Micros) {
+    pub fn failed(&mut self, pass: BreakerPass, now: Micros) {
         if pass.0 != self.generation {
             return;
         }
         // A probe that failed has its successor planned already.
-        let State::Closed { in_a_row, counted_at, window } = &mut self.state else { return };
+        let BreakerState::Closed { in_a_row, counted_at, window } = &mut self.state else { return };
         // By the distance, whatever the direction: a clock may go back.
-        if *in_a_row == 0 || now.as_u64().abs_diff(counted_at.as_u64()) >= APART_US {
+        if *in_a_row == 0 || now.as_u64().abs_diff(counted_at.as_u64()) >= FAILURE_GAP_US {
             *in_a_row += 1;
             *counted_at = now;
         }
         window.add(now, true);
         if *in_a_row >= FAILURES_IN_A_ROW || window.mostly_failed() {
-            self.state =
-                State::Open { pause_us: PAUSE_MIN_US, probe_at: self.after(now, PAUSE_MIN_US) };
+            self.state = BreakerState::Open {
+                pause_us: PAUSE_MIN_US,
+                probe_at: self.jittered_after(now, PAUSE_MIN_US),
+            };
             self.generation = self.generation.wrapping_add(1);
-            self.opened += 1;
+            self.times_opened += 1;
         }
     }
 
     /// There is news that it may be back, such as a new connection: the next caller is the probe.
-    pub fn may_be_back(&mut self, now: Micros) {
-        if let State::Open { probe_at, pause_us } = &mut self.state {
+    pub fn allow_probe(&mut self, now: Micros) {
+        if let BreakerState::Open { probe_at, pause_us } = &mut self.state {
             *probe_at = now;
             *pause_us = PAUSE_MIN_US / 2;
         }
@@ -131,24 +134,24 @@ impl Breaker {
 
     /// Whether callers are turned away.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. })
+        matches!(self.state, BreakerState::Open { .. })
     }
 
     /// How long until somebody may ask again: zero while closed, at most a second while open.
     pub fn wait(&self, now: Micros) -> Wait {
         match self.state {
-            State::Closed { .. } => Wait::ZERO,
-            State::Open { probe_at, .. } => Wait::from_micros(left_us(probe_at, now)),
+            BreakerState::Closed { .. } => Wait::ZERO,
+            BreakerState::Open { probe_at, .. } => Wait::from_micros(left_us(probe_at, now)),
         }
     }
 
     /// How often it has opened.
-    pub fn opened(&self) -> u64 {
-        self.opened
+    pub fn times_opened(&self) -> u64 {
+        self.times_opened
     }
 
     /// Up to a quarter less than `pause_us` after `now`: never later than promised.
-    fn after(&mut self, now: Micros, pause_us: u64) -> Micros {
+    fn jittered_after(&mut self, now: Micros, pause_us: u64) -> Micros {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -163,22 +166,26 @@ fn left_us(probe_at: Micros, now: Micros) -> u64 {
     if left_us > PAUSE_MAX_US { 0 } else { left_us }
 }
 
-impl State {
-    fn closed() -> State {
-        State::Closed { in_a_row: 0, counted_at: Micros::ZERO, window: Window::default() }
+impl BreakerState {
+    fn closed() -> BreakerState {
+        BreakerState::Closed {
+            in_a_row: 0,
+            counted_at: Micros::ZERO,
+            window: OutcomeWindow::default(),
+        }
     }
 }
 
 /// Outcomes of the last second. Bound: a ring of [`PARTS`].
 #[derive(Clone, Debug, Default)]
-struct Window {
+struct OutcomeWindow {
     /// Outcomes and failures among them, of each tenth of a second.
     parts: [(u32, u32); PARTS],
     /// The tenth, counted from the epoch, that was last written.
     last: u64,
 }
 
-impl Window {
+impl OutcomeWindow {
     #[inline]
     fn add(&mut self, now: Micros, failed: bool) {
         let tenth = now.as_u64() / PART_US;
@@ -259,7 +266,7 @@ mod tests {
             assert_eq!(breaker.is_open(), ms == 4);
         }
         assert!(!ask(&mut breaker, 34, false), "turned away at once");
-        assert_eq!(breaker.opened(), 1);
+        assert_eq!(breaker.times_opened(), 1);
     }
 
     #[test]
@@ -337,11 +344,11 @@ mod tests {
             ask(&mut breaker, ms, true);
         }
         assert!(breaker.admit(at(2505)).is_none());
-        breaker.may_be_back(at(2505));
+        breaker.allow_probe(at(2505));
         assert!(ask(&mut breaker, 2505, true));
         assert!(!ask(&mut breaker, 2506, true), "one only");
         assert!(ask(&mut breaker, 2605, false), "and the pauses begin anew");
-        breaker.may_be_back(at(2605));
+        breaker.allow_probe(at(2605));
         assert!(!breaker.is_open());
     }
 

@@ -14,11 +14,11 @@ use crate::time::{Micros, Wait};
 pub mod breaker;
 
 pub mod memory;
-pub mod replay;
+pub mod stored_state;
 
-mod opened;
-mod plan;
-mod together;
+mod all_or_none;
+mod carried_state;
+mod one_check;
 
 pub use memory::MemoryStore;
 

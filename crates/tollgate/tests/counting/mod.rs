@@ -16,7 +16,7 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-struct Counting;
+struct ThreadCountingAllocator;
 
 fn count() {
     // While a thread ends its counter is gone, and nobody asks any more.
@@ -24,7 +24,7 @@ fn count() {
 }
 
 // SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for ThreadCountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         unsafe { System.alloc(layout) }
@@ -43,4 +43,4 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: ThreadCountingAllocator = ThreadCountingAllocator;

@@ -1,7 +1,7 @@
 //! One way to ask every implementation: the vectors and the properties speak to an [`Executor`].
 //!
 //! A new store becomes testable by implementing `Executor`. What only knows one key at a time
-//! implements [`Subject`] and is made an executor by [`Keyed`].
+//! implements [`KeyModel`] and is made an executor by [`KeyedExecutor`].
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
@@ -22,12 +22,12 @@ pub(crate) trait Executor {
     /// Gives back as if charged now; returns the balance.
     fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64;
     /// Charges all limits or none.
-    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together;
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> CombinedAnswer;
 }
 
 /// The answer of several limits at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Together {
+pub(crate) struct CombinedAnswer {
     pub(crate) allowed: bool,
     /// Units left in each, after the decision.
     pub(crate) remaining: Vec<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Together {
 
 /// Why nothing was booked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotBooked {
+pub(crate) enum BookingRefusal {
     Never,
     TooLate,
 }
@@ -51,20 +51,20 @@ pub(crate) fn book(
     units: u64,
     wait_max: Wait,
     now: Micros,
-) -> Result<Wait, NotBooked> {
+) -> Result<Wait, BookingRefusal> {
     let wait = executor.peek(key, limit, units, now).retry_after;
     if wait.is_never() {
-        return Err(NotBooked::Never);
+        return Err(BookingRefusal::Never);
     }
     if wait > wait_max {
-        return Err(NotBooked::TooLate);
+        return Err(BookingRefusal::TooLate);
     }
     executor.force(key, limit, units, now);
     Ok(wait)
 }
 
 /// What is remembered about one key under one limit.
-pub(crate) trait Subject: Clone {
+pub(crate) trait KeyModel: Clone {
     fn fresh(limit: &Limit, now: Micros) -> Self;
     fn limit(&self) -> &Limit;
     fn judge(&self, cost: u64, now: Micros) -> Outcome;
@@ -89,14 +89,14 @@ pub(crate) trait Subject: Clone {
 
 /// The functions of `tollgate::algorithm` on one state.
 #[derive(Clone, Debug)]
-pub(crate) struct Core {
+pub(crate) struct CoreModel {
     limit: Limit,
     pub(crate) state: State,
 }
 
-impl Subject for Core {
-    fn fresh(limit: &Limit, now: Micros) -> Core {
-        Core { limit: limit.clone(), state: State::fresh(limit, now) }
+impl KeyModel for CoreModel {
+    fn fresh(limit: &Limit, now: Micros) -> CoreModel {
+        CoreModel { limit: limit.clone(), state: State::fresh(limit, now) }
     }
 
     fn limit(&self) -> &Limit {
@@ -134,7 +134,11 @@ impl Subject for Core {
 }
 
 /// Decides together: every subject is charged or none is.
-pub(crate) fn take_together<S: Subject>(subjects: &mut [S], cost: u64, now: Micros) -> Together {
+pub(crate) fn take_together<S: KeyModel>(
+    subjects: &mut [S],
+    cost: u64,
+    now: Micros,
+) -> CombinedAnswer {
     let judged: Vec<Outcome> = subjects.iter().map(|subject| subject.judge(cost, now)).collect();
     let violated: Vec<usize> = (0..judged.len()).filter(|&index| !judged[index].allowed).collect();
     // A refusal charges nothing, but a state whose clock jumped follows it even then.
@@ -142,7 +146,7 @@ pub(crate) fn take_together<S: Subject>(subjects: &mut [S], cost: u64, now: Micr
     for subject in &mut *subjects {
         subject.take(charged, now);
     }
-    Together {
+    CombinedAnswer {
         allowed: violated.is_empty(),
         remaining: subjects.iter().map(|subject| subject.judge(0, now).remaining).collect(),
         retry_after: violated.iter().map(|&i| judged[i].retry_after).max().unwrap_or(Wait::ZERO),
@@ -153,17 +157,17 @@ pub(crate) fn take_together<S: Subject>(subjects: &mut [S], cost: u64, now: Micr
 /// An executor that keeps one subject for each key and limit, under the numbers that were last granted
 /// something; others only look at it.
 #[derive(Debug)]
-pub(crate) struct Keyed<S> {
+pub(crate) struct KeyedExecutor<S> {
     subjects: HashMap<(String, u64), S>,
 }
 
-impl<S: Subject> Keyed<S> {
-    pub(crate) fn new() -> Keyed<S> {
-        Keyed { subjects: HashMap::new() }
+impl<S: KeyModel> KeyedExecutor<S> {
+    pub(crate) fn new() -> KeyedExecutor<S> {
+        KeyedExecutor { subjects: HashMap::new() }
     }
 
     /// The subject as it is. One that is fresh is as good as none, whichever numbers wrote it.
-    fn of(&mut self, key: &str, limit: &Limit, now: Micros) -> &mut S {
+    fn subject(&mut self, key: &str, limit: &Limit, now: Micros) -> &mut S {
         let place = (key.to_string(), limit.id());
         let subject = self.subjects.entry(place).or_insert_with(|| S::fresh(limit, now));
         if subject.limit() != limit && subject.judge(0, now).reset_after.is_zero() {
@@ -173,8 +177,8 @@ impl<S: Subject> Keyed<S> {
     }
 
     /// A copy as these numbers see it.
-    fn seen(&mut self, key: &str, limit: &Limit, now: Micros) -> S {
-        let mut subject = self.of(key, limit, now).clone();
+    fn renumbered_copy(&mut self, key: &str, limit: &Limit, now: Micros) -> S {
+        let mut subject = self.subject(key, limit, now).clone();
         if subject.limit() != limit {
             subject.renumber(limit, now);
         }
@@ -182,39 +186,40 @@ impl<S: Subject> Keyed<S> {
     }
 }
 
-impl<S: Subject> Executor for Keyed<S> {
+impl<S: KeyModel> Executor for KeyedExecutor<S> {
     fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        let mut seen = self.seen(key, limit, now);
+        let mut seen = self.renumbered_copy(key, limit, now);
         let outcome = seen.take(cost, now);
         match outcome.allowed && cost > 0 {
-            true => *self.of(key, limit, now) = seen,
+            true => *self.subject(key, limit, now) = seen,
             // A state whose clock jumped follows it even then.
-            false => _ = self.of(key, limit, now).take(0, now),
+            false => _ = self.subject(key, limit, now).take(0, now),
         }
         outcome
     }
 
     fn peek(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
-        self.seen(key, limit, now).peek(cost, now)
+        self.renumbered_copy(key, limit, now).peek(cost, now)
     }
 
     fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
-        self.of(key, limit, now).force(units, now);
-        self.seen(key, limit, now).balance(now)
+        self.subject(key, limit, now).force(units, now);
+        self.renumbered_copy(key, limit, now).balance(now)
     }
 
     fn refund(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
-        self.of(key, limit, now).refund(units, None, now);
-        self.seen(key, limit, now).balance(now)
+        self.subject(key, limit, now).refund(units, None, now);
+        self.renumbered_copy(key, limit, now).balance(now)
     }
 
-    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
-        let mut subjects: Vec<S> = limits.iter().map(|limit| self.seen(key, limit, now)).collect();
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> CombinedAnswer {
+        let mut subjects: Vec<S> =
+            limits.iter().map(|limit| self.renumbered_copy(key, limit, now)).collect();
         let together = take_together(&mut subjects, cost, now);
         for (limit, subject) in limits.iter().zip(subjects) {
             match together.allowed && cost > 0 {
-                true => *self.of(key, limit, now) = subject,
-                false => _ = self.of(key, limit, now).take(0, now),
+                true => *self.subject(key, limit, now) = subject,
+                false => _ = self.subject(key, limit, now).take(0, now),
             }
         }
         together
@@ -223,11 +228,11 @@ impl<S: Subject> Executor for Keyed<S> {
 
 /// The limiter with its table, as programs use it.
 #[derive(Debug)]
-pub(crate) struct InTable(pub(crate) Limiter);
+pub(crate) struct TableExecutor(pub(crate) Limiter);
 
-impl InTable {
-    pub(crate) fn new() -> InTable {
-        InTable(Limiter::with_capacity(1_000))
+impl TableExecutor {
+    pub(crate) fn new() -> TableExecutor {
+        TableExecutor(Limiter::with_capacity(1_000))
     }
 }
 
@@ -245,7 +250,7 @@ pub(crate) fn outcome_of(decision: &Decision) -> Outcome {
     }
 }
 
-impl Executor for InTable {
+impl Executor for TableExecutor {
     fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         outcome_of(&self.0.at(now).take(limit, key, cost))
     }
@@ -264,12 +269,12 @@ impl Executor for InTable {
         self.0.at(now).balance(limit, key)
     }
 
-    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> Together {
+    fn take_all(&mut self, key: &str, limits: &[Limit], cost: u64, now: Micros) -> CombinedAnswer {
         let checks: Vec<Check<'_>> =
             limits.iter().map(|limit| Check::new(limit, key).cost(cost)).collect();
         let mut outcomes = vec![Outcome::default(); limits.len()];
         let decision = self.0.at(now).decide_each(&checks, &mut outcomes);
-        Together {
+        CombinedAnswer {
             allowed: decision.allowed(),
             remaining: outcomes.iter().map(|outcome| outcome.remaining).collect(),
             retry_after: decision.retry_after(),

@@ -18,11 +18,11 @@
 
 use tollgate::{Algorithm, Align, Limit, Micros, OnChange, Outcome, Precision, Wait};
 
-use crate::executor::Subject;
+use crate::executor::KeyModel;
 
 /// What is counted, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ModelKind {
     Bucket,
     /// Windows that begin at this instant and every period before and after.
     Window(i128),
@@ -35,7 +35,7 @@ enum Kind {
 
 /// Units charged, less those given back.
 #[derive(Clone, Copy, Debug)]
-struct Charge {
+struct ModelCharge {
     /// When, as the receipt says.
     at: i128,
     /// Where it counts: an instant, or the number of a window or sub-bucket, or the instant at
@@ -49,21 +49,21 @@ struct Charge {
 
 /// Every charge ever, oldest first.
 #[derive(Clone, Debug)]
-pub(crate) struct Model {
+pub(crate) struct AlgorithmModel {
     limit: Limit,
-    kind: Kind,
+    kind: ModelKind,
     rate: i128,
     period: i128,
     capacity: i128,
     mark: i128,
-    charges: Vec<Charge>,
+    charges: Vec<ModelCharge>,
 }
 
-impl Model {
+impl AlgorithmModel {
     /// How long a state remembers: a period, or a full refill.
     pub(crate) fn horizon(&self) -> i128 {
         match self.kind {
-            Kind::Bucket => first(|wait| wait * self.rate >= self.capacity * self.period),
+            ModelKind::Bucket => first(|wait| wait * self.rate >= self.capacity * self.period),
             _ => self.period,
         }
     }
@@ -75,29 +75,29 @@ impl Model {
     /// Where a charge of this instant is filed.
     fn file(&self, at: i128) -> i128 {
         match self.kind {
-            Kind::Window(anchor) => (at - anchor).div_euclid(self.period),
-            Kind::Counter => at.div_euclid(self.period),
-            Kind::Buckets(buckets) => (at * buckets).div_euclid(self.period),
-            Kind::Bucket | Kind::FirstHit | Kind::Log => at,
+            ModelKind::Window(anchor) => (at - anchor).div_euclid(self.period),
+            ModelKind::Counter => at.div_euclid(self.period),
+            ModelKind::Buckets(buckets) => (at * buckets).div_euclid(self.period),
+            ModelKind::Bucket | ModelKind::FirstHit | ModelKind::Log => at,
         }
     }
 
     /// Whether a charge still counts at an instant, wholly or in part.
-    fn counts(&self, charge: &Charge, at: i128) -> bool {
+    fn counts(&self, charge: &ModelCharge, at: i128) -> bool {
         match self.kind {
-            Kind::Bucket => true,
-            Kind::Window(_) => self.file(at) == charge.filed,
-            Kind::FirstHit => {
+            ModelKind::Bucket => true,
+            ModelKind::Window(_) => self.file(at) == charge.filed,
+            ModelKind::FirstHit => {
                 self.charges.last().is_some_and(|last| last.filed == charge.filed)
                     && at - charge.filed < self.period
             }
-            Kind::Log => at - charge.filed < self.period,
-            Kind::Counter => self.file(at) - charge.filed <= 1,
-            Kind::Buckets(buckets) => self.file(at) - charge.filed <= buckets,
+            ModelKind::Log => at - charge.filed < self.period,
+            ModelKind::Counter => self.file(at) - charge.filed <= 1,
+            ModelKind::Buckets(buckets) => self.file(at) - charge.filed <= buckets,
         }
     }
 
-    fn sum(&self, which: impl Fn(&Charge) -> bool) -> i128 {
+    fn sum(&self, which: impl Fn(&ModelCharge) -> bool) -> i128 {
         self.charges.iter().filter(|charge| which(charge)).map(|charge| charge.units).sum()
     }
 
@@ -105,8 +105,8 @@ impl Model {
     fn in_use(&self, at: i128) -> i128 {
         let at = at.max(self.mark);
         let units = match self.kind {
-            Kind::Bucket => return self.capacity * self.period - self.level(at),
-            Kind::Counter => {
+            ModelKind::Bucket => return self.capacity * self.period - self.level(at),
+            ModelKind::Counter => {
                 let current = self.sum(|charge| charge.filed == self.file(at));
                 let previous = self.sum(|charge| charge.filed == self.file(at) - 1);
                 let overlap = self.period - at.rem_euclid(self.period);
@@ -138,7 +138,7 @@ impl Model {
     fn is_fresh(&self, at: i128) -> bool {
         match self.kind {
             // A counter is there until its time is over, however little it weighs.
-            Kind::Counter => self.sum(|charge| self.counts(charge, at.max(self.mark))) == 0,
+            ModelKind::Counter => self.sum(|charge| self.counts(charge, at.max(self.mark))) == 0,
             _ => self.in_use(at) == 0,
         }
     }
@@ -152,7 +152,7 @@ impl Model {
     }
 
     /// Follows a clock that jumped back: what is in use at the mark is in use now.
-    fn follow(&mut self, now: i128) -> bool {
+    fn follow_clock_jump(&mut self, now: i128) -> bool {
         let ahead = self.mark - now;
         if ahead <= self.horizon() || ahead <= 1_000_000 {
             return false;
@@ -166,13 +166,13 @@ impl Model {
     }
 
     fn charge(&mut self, units: i128, now: i128) {
-        self.follow(now);
+        self.follow_clock_jump(now);
         self.mark = self.mark.max(now);
         let filed = match (self.kind, self.charges.last()) {
-            (Kind::FirstHit, Some(last)) if self.in_use(self.mark) > 0 => last.filed,
+            (ModelKind::FirstHit, Some(last)) if self.in_use(self.mark) > 0 => last.filed,
             _ => self.file(self.mark),
         };
-        self.charges.push(Charge { at: self.mark, filed, units, refused: false });
+        self.charges.push(ModelCharge { at: self.mark, filed, units, refused: false });
     }
 }
 
@@ -201,18 +201,20 @@ fn wait(now: i128, holds: impl Fn(i128) -> bool) -> Wait {
     Wait::from_micros(first(|wait| holds(now + wait)) as u64)
 }
 
-impl Subject for Model {
-    fn fresh(limit: &Limit, now: Micros) -> Model {
+impl KeyModel for AlgorithmModel {
+    fn fresh(limit: &Limit, now: Micros) -> AlgorithmModel {
         let kind = match (limit.algorithm(), limit.align(), limit.precision()) {
-            (Algorithm::TokenBucket | Algorithm::LeakyBucket, ..) => Kind::Bucket,
-            (Algorithm::FixedWindow, Align::Epoch, _) => Kind::Window(0),
-            (Algorithm::FixedWindow, Align::Anchor(at), _) => Kind::Window(at.as_u64().into()),
-            (Algorithm::FixedWindow, Align::FirstHit, _) => Kind::FirstHit,
-            (Algorithm::SlidingWindowLog, ..) => Kind::Log,
-            (Algorithm::SlidingWindowCounter, _, Precision::Estimate) => Kind::Counter,
-            (Algorithm::SlidingWindowCounter, _, Precision::Buckets(k)) => Kind::Buckets(k.into()),
+            (Algorithm::TokenBucket | Algorithm::LeakyBucket, ..) => ModelKind::Bucket,
+            (Algorithm::FixedWindow, Align::Epoch, _) => ModelKind::Window(0),
+            (Algorithm::FixedWindow, Align::Anchor(at), _) => ModelKind::Window(at.as_u64().into()),
+            (Algorithm::FixedWindow, Align::FirstHit, _) => ModelKind::FirstHit,
+            (Algorithm::SlidingWindowLog, ..) => ModelKind::Log,
+            (Algorithm::SlidingWindowCounter, _, Precision::Estimate) => ModelKind::Counter,
+            (Algorithm::SlidingWindowCounter, _, Precision::Buckets(k)) => {
+                ModelKind::Buckets(k.into())
+            }
         };
-        Model {
+        AlgorithmModel {
             limit: limit.clone(),
             kind,
             rate: limit.units().into(),
@@ -230,7 +232,7 @@ impl Subject for Model {
     fn judge(&self, cost: u64, now: Micros) -> Outcome {
         let (cost, now) = (i128::from(cost), i128::from(now.as_u64()));
         let mut before = self.clone();
-        let jumped = before.follow(now);
+        let jumped = before.follow_clock_jump(now);
         let allowed = before.fits(cost, now);
         let mut after = before.clone();
         if allowed && cost > 0 {
@@ -261,7 +263,7 @@ impl Subject for Model {
 
     fn take(&mut self, cost: u64, now: Micros) -> Outcome {
         let outcome = self.judge(cost, now);
-        self.follow(now.as_u64().into());
+        self.follow_clock_jump(now.as_u64().into());
         if outcome.allowed && cost > 0 {
             self.force(cost, now);
         }
@@ -279,22 +281,22 @@ impl Subject for Model {
 
     /// Out of that charge while it counts, or without a receipt out of what counts as charged now.
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros) {
-        let jumped = self.clone().follow(now.as_u64().into());
+        let jumped = self.clone().follow_clock_jump(now.as_u64().into());
         // A refund moves nothing, so after a jump it looks at the state as it was.
         let at = if jumped { self.mark } else { self.mark.max(now.as_u64().into()) };
         let charged_at = charged_at.map(|at| i128::from(at.as_u64()));
-        if self.kind == Kind::Bucket {
+        if self.kind == ModelKind::Bucket {
             if at - charged_at.unwrap_or(at) < self.horizon() {
                 let units = -i128::from(units);
                 let (at, filed) = (self.mark, self.mark);
-                self.charges.push(Charge { at, filed, units, refused: false });
+                self.charges.push(ModelCharge { at, filed, units, refused: false });
             }
             return;
         }
         let model = self.clone();
-        let ours = |charge: &Charge| match charged_at {
+        let ours = |charge: &ModelCharge| match charged_at {
             Some(charged_at) => model.counts(charge, at) && charge.at == charged_at,
-            None if model.kind == Kind::Counter => charge.filed == model.file(at),
+            None if model.kind == ModelKind::Counter => charge.filed == model.file(at),
             None => model.counts(charge, at),
         };
         let mut left = i128::from(units);
@@ -308,17 +310,21 @@ impl Subject for Model {
     /// What is counted is counted, whatever the numbers are. A bucket, and what is not kept: as if
     /// what stays used had been charged at once, now.
     fn renumber(&mut self, new: &Limit, now: Micros) {
-        if new.on_change() == OnChange::Keep && self.kind != Kind::Bucket {
-            let fresh = Model::fresh(new, now);
-            *self = Model { mark: self.mark, charges: std::mem::take(&mut self.charges), ..fresh };
+        if new.on_change() == OnChange::Keep && self.kind != ModelKind::Bucket {
+            let fresh = AlgorithmModel::fresh(new, now);
+            *self = AlgorithmModel {
+                mark: self.mark,
+                charges: std::mem::take(&mut self.charges),
+                ..fresh
+            };
             return;
         }
-        self.follow(now.as_u64().into());
+        self.follow_clock_jump(now.as_u64().into());
         let at = self.mark.max(now.as_u64().into());
         let (left, old) = (self.remaining(at), self.capacity);
         let in_use = self.in_use(at);
         let owed_too = first(|units| units * self.period >= in_use);
-        let mut renumbered = Model::fresh(new, Micros::new(at as u64));
+        let mut renumbered = AlgorithmModel::fresh(new, Micros::new(at as u64));
         let capacity = renumbered.capacity;
         let used = match new.on_change() {
             OnChange::Keep => capacity.min(owed_too),
@@ -331,7 +337,7 @@ impl Subject for Model {
 
     fn balance(&self, now: Micros) -> i64 {
         let mut model = self.clone();
-        model.follow(now.as_u64().into());
+        model.follow_clock_jump(now.as_u64().into());
         let in_use = model.in_use(now.as_u64().into());
         let used = first(|units| units * self.period >= in_use);
         (self.capacity - used) as i64

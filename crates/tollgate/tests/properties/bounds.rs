@@ -3,9 +3,9 @@
 use super::*;
 
 /// Takes along a trace; what was admitted, and when.
-fn admitted(trace: &Trace) -> Vec<(i128, i128)> {
+fn admitted(trace: &RequestTrace) -> Vec<(i128, i128)> {
     let mut admitted = Vec::new();
-    let keep = |_: &Core, cost: u64, _: Micros, outcome: Outcome, _: &Core| {
+    let keep = |_: &CoreModel, cost: u64, _: Micros, outcome: Outcome, _: &CoreModel| {
         if outcome.allowed && cost > 0 {
             admitted.push((outcome.served_at.as_u64().into(), cost.into()));
         }
@@ -32,7 +32,7 @@ proptest! {
     /// A bucket admits at most burst + rate × time in any interval.
     #[test]
     fn a_bucket_keeps_its_bound(
-        trace in traces(&[Kind::Token, Kind::Meter, Kind::Queue], late(), takes()),
+        trace in traces(&[LimitShape::Token, LimitShape::Meter, LimitShape::Queue], late(), takes()),
     ) {
         let (units, period, capacity) = numbers(&trace.limit);
         for (time, sum) in spans(&admitted(&trace)) {
@@ -43,7 +43,7 @@ proptest! {
     /// A fixed window admits at most N between two of its boundaries.
     #[test]
     fn a_fixed_window_keeps_its_bound(
-        trace in traces(&[Kind::Window, Kind::Anchored], late(), takes()),
+        trace in traces(&[LimitShape::Window, LimitShape::Anchored], late(), takes()),
     ) {
         let (_, period, capacity) = numbers(&trace.limit);
         let anchor = match trace.limit.align() {
@@ -61,7 +61,7 @@ proptest! {
 
     /// A window opened by its first hit admits at most N before it closes, one period later.
     #[test]
-    fn an_opened_window_keeps_its_bound(trace in traces(&[Kind::FirstHit], late(), takes())) {
+    fn an_opened_window_keeps_its_bound(trace in traces(&[LimitShape::FirstHit], late(), takes())) {
         let (_, period, capacity) = numbers(&trace.limit);
         let (mut opened, mut sum) = (-period, 0);
         for (at, units) in admitted(&trace) {
@@ -76,7 +76,7 @@ proptest! {
     /// A log and a counter in sub-buckets admit at most N in any trailing period.
     #[test]
     fn trailing_periods_keep_their_bound(
-        trace in traces(&[Kind::Log, Kind::Buckets], late(), takes()),
+        trace in traces(&[LimitShape::Log, LimitShape::Buckets], late(), takes()),
     ) {
         let (_, period, capacity) = numbers(&trace.limit);
         for (time, sum) in spans(&admitted(&trace)) {
@@ -87,7 +87,7 @@ proptest! {
     /// A counter admits only while its estimate, recounted, is at most N; so at most 2 N in any
     /// trailing period.
     #[test]
-    fn a_counter_keeps_its_estimate(trace in traces(&[Kind::Counter], late(), takes())) {
+    fn a_counter_keeps_its_estimate(trace in traces(&[LimitShape::Counter], late(), takes())) {
         let (_, period, capacity) = numbers(&trace.limit);
         let admitted = admitted(&trace);
         for (index, &(at, _)) in admitted.iter().enumerate() {

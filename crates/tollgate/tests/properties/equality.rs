@@ -3,19 +3,19 @@
 use super::*;
 
 /// The core and the model side by side.
-struct Pair {
-    core: Core,
-    model: Model,
+struct CoreAndModel {
+    core: CoreModel,
+    model: AlgorithmModel,
     /// What was charged since the clock last jumped, and when.
     receipts: Vec<(Micros, u64)>,
 }
 
-impl Pair {
+impl CoreAndModel {
     /// Does the same to both; returns both answers.
-    fn act(&mut self, act: Act, course: &Course, now: Micros) -> (Outcome, Outcome) {
-        let Pair { core, model, .. } = self;
+    fn act(&mut self, act: StepAct, course: &TraceCursor, now: Micros) -> (Outcome, Outcome) {
+        let CoreAndModel { core, model, .. } = self;
         match act {
-            Act::Take(cost) => {
+            StepAct::Take(cost) => {
                 let cost = course.cost(cost);
                 let answers = (core.take(cost, now), model.take(cost, now));
                 if answers.0.allowed && cost > 0 {
@@ -23,11 +23,11 @@ impl Pair {
                 }
                 return answers;
             }
-            Act::Peek(cost) => {
+            StepAct::Peek(cost) => {
                 let cost = course.cost(cost);
                 return (core.peek(cost, now), model.peek(cost, now));
             }
-            Act::Force(cost) => {
+            StepAct::Force(cost) => {
                 let (cost, served_at) = (course.cost(cost), core.judge(0, now).served_at);
                 if cost > 0 && can_owe(core, cost, now) {
                     core.force(cost, now);
@@ -35,7 +35,7 @@ impl Pair {
                     self.receipts.push((served_at, cost));
                 }
             }
-            Act::Refused(cost) => {
+            StepAct::Refused(cost) => {
                 let cost = course.cost(cost);
                 if cost > 0 && can_owe(core, cost, now) {
                     core.force_refused(cost, now);
@@ -44,7 +44,7 @@ impl Pair {
                     self.receipts.clear();
                 }
             }
-            Act::Refund(which, part) => {
+            StepAct::Refund(which, part) => {
                 let count = self.receipts.len().max(1);
                 if let Some((charged_at, granted)) = self.receipts.get_mut(which % count) {
                     let units = (u128::from(*granted) * u128::from(part) / 1_000) as u64;
@@ -53,7 +53,7 @@ impl Pair {
                     model.refund(units, Some(*charged_at), now);
                 }
             }
-            Act::RefundNow(cost) => {
+            StepAct::RefundNow(cost) => {
                 core.refund(course.cost(cost), None, now);
                 model.refund(course.cost(cost), None, now);
                 // Whose units these were nobody knows, so no receipt may claim them again.
@@ -65,11 +65,11 @@ impl Pair {
 }
 
 /// Does everything to both and compares every answer.
-fn agrees_with_the_model(trace: &Trace) -> Result<(), TestCaseError> {
-    let (mut course, start) = (Course::of(trace), Micros::new(trace.start));
-    let mut pair = Pair {
-        core: Core::fresh(&trace.limit, start),
-        model: Model::fresh(&trace.limit, start),
+fn agrees_with_the_model(trace: &RequestTrace) -> Result<(), TestCaseError> {
+    let (mut course, start) = (TraceCursor::of(trace), Micros::new(trace.start));
+    let mut pair = CoreAndModel {
+        core: CoreModel::fresh(&trace.limit, start),
+        model: AlgorithmModel::fresh(&trace.limit, start),
         receipts: Vec::new(),
     };
     for (index, &(when, act)) in trace.steps.iter().enumerate() {
@@ -90,36 +90,36 @@ fn agrees_with_the_model(trace: &Trace) -> Result<(), TestCaseError> {
 
 /// Does everything to the core and to a limiter with its table, and compares every answer. Both
 /// begin with a charge: a table remembers nothing of a key before that.
-fn agrees_with_the_table(trace: &Trace) -> Result<(), TestCaseError> {
-    let (mut course, start) = (Course::of(trace), Micros::new(trace.start));
+fn agrees_with_the_table(trace: &RequestTrace) -> Result<(), TestCaseError> {
+    let (mut course, start) = (TraceCursor::of(trace), Micros::new(trace.start));
     let (limit, key) = (&trace.limit, "anna");
-    let mut core = Core::fresh(limit, start);
-    let InTable(table) = InTable::new();
+    let mut core = CoreModel::fresh(limit, start);
+    let TableExecutor(table) = TableExecutor::new();
     core.force(1, start);
     let mut receipts = vec![table.at(start).force(limit, key, 1)];
     for (index, &(when, act)) in trace.steps.iter().enumerate() {
         let now = course.advance(when);
         let at = table.at(now);
         let answers = match act {
-            Act::Take(cost) => {
+            StepAct::Take(cost) => {
                 let decision = at.take(limit, key, course.cost(cost));
                 receipts.extend(decision.allowed().then_some(decision));
                 Some((decision, core.take(course.cost(cost), now)))
             }
-            Act::Peek(cost) => {
+            StepAct::Peek(cost) => {
                 let answers =
                     (at.peek(limit, key, course.cost(cost)), core.peek(course.cost(cost), now));
                 core.take(0, now);
                 Some(answers)
             }
-            Act::Force(cost) => {
+            StepAct::Force(cost) => {
                 receipts.push(at.force(limit, key, course.cost(cost)));
                 if course.cost(cost) > 0 {
                     core.force(course.cost(cost), now);
                 }
                 None
             }
-            Act::Refused(cost) => {
+            StepAct::Refused(cost) => {
                 let cost = course.cost(cost);
                 let counting = Check::new(limit, key).cost(cost).count_denied();
                 let decision = at.decide(&[counting]);
@@ -130,14 +130,14 @@ fn agrees_with_the_table(trace: &Trace) -> Result<(), TestCaseError> {
                 }
                 None
             }
-            Act::Refund(which, part) => {
+            StepAct::Refund(which, part) => {
                 let charged = &receipts[which % receipts.len()];
                 let units = (u128::from(charged.granted()) * u128::from(part) / 1_000) as u64;
                 core.refund(units, Some(charged.receipt().charged_at()), now);
                 at.refund(limit, key, charged.receipt(), units);
                 None
             }
-            Act::RefundNow(cost) => {
+            StepAct::RefundNow(cost) => {
                 core.refund(course.cost(cost), None, now);
                 at.grant(limit, key, course.cost(cost));
                 None
@@ -148,13 +148,13 @@ fn agrees_with_the_table(trace: &Trace) -> Result<(), TestCaseError> {
         let told = Outcome { served_at: Micros::ZERO, jumped: false, ..outcome };
         prop_assert_eq!(outcome_of(&decision), told, "step {} at {:?} of {}", index, now, limit);
         prop_assert_eq!(at.balance(limit, key), core.balance(now), "step {}", index);
-        course.saw(outcome, false);
+        course.record_outcome(outcome, false);
     }
     Ok(())
 }
 
 /// Whether a debt stays below where the implementation stops counting it.
-fn can_owe(core: &Core, more: u64, now: Micros) -> bool {
+fn can_owe(core: &CoreModel, more: u64, now: Micros) -> bool {
     let (units, period, capacity) = numbers(core.limit());
     let owed = capacity - i128::from(core.balance(now)) + i128::from(more);
     owed < i128::from(MAX_EXACT) && owed * period / units < 1 << 52
@@ -162,78 +162,87 @@ fn can_owe(core: &Core, more: u64, now: Micros) -> bool {
 
 #[test]
 fn traces_that_once_failed() {
-    let take = |units| Act::Take(Cost::Exactly(units));
-    let refund_now = |units| Act::RefundNow(Cost::Exactly(units));
-    let rows: [(Kind, u64, u64, &[Step]); 7] = [
+    let take = |units| StepAct::Take(StepCost::Exactly(units));
+    let refund_now = |units| StepAct::RefundNow(StepCost::Exactly(units));
+    let rows: [(LimitShape, u64, u64, &[TraceStep]); 7] = [
         // A late refund of an old charge was judged by the caller's clock, not as of the mark.
         (
-            Kind::Meter,
+            LimitShape::Meter,
             10,
             10,
             &[
-                (When::Same, take(4)),
-                (When::Micros(10), take(4)),
-                (When::Late(100), Act::Refund(0, 500)),
+                (StepTime::Same, take(4)),
+                (StepTime::Micros(10), take(4)),
+                (StepTime::Late(100), StepAct::Refund(0, 500)),
             ],
         ),
         // A refund of the last debt left a full bucket for callers with an earlier clock.
         (
-            Kind::Token,
+            LimitShape::Token,
             10,
             10,
-            &[(When::Same, take(10)), (When::Micros(9), refund_now(1)), (When::Late(0), take(10))],
+            &[
+                (StepTime::Same, take(10)),
+                (StepTime::Micros(9), refund_now(1)),
+                (StepTime::Late(0), take(10)),
+            ],
         ),
         // The refund of a window long gone was taken out of another after a jump of the clock.
         (
-            Kind::Window,
+            LimitShape::Window,
             5,
             10,
             &[
-                (When::Same, take(3)),
-                (When::Micros(15), take(4)),
-                (When::Jump(0), Act::Refund(0, 1_000)),
+                (StepTime::Same, take(3)),
+                (StepTime::Micros(15), take(4)),
+                (StepTime::Jump(0), StepAct::Refund(0, 1_000)),
             ],
         ),
         // A window emptied by refunds kept its age over a jump, so the next one was too short.
         (
-            Kind::FirstHit,
+            LimitShape::FirstHit,
             5,
             60,
             &[
-                (When::Same, take(1)),
-                (When::Micros(50), take(1)),
-                (When::Same, refund_now(2)),
-                (When::Jump(0), take(1)),
+                (StepTime::Same, take(1)),
+                (StepTime::Micros(50), take(1)),
+                (StepTime::Same, refund_now(2)),
+                (StepTime::Jump(0), take(1)),
             ],
         ),
         // A refund after a jump went to the previous window.
-        (Kind::Counter, 10, 100, &[(When::Micros(5), take(3)), (When::Jump(0), refund_now(2))]),
+        (
+            LimitShape::Counter,
+            10,
+            100,
+            &[(StepTime::Micros(5), take(3)), (StepTime::Jump(0), refund_now(2))],
+        ),
         // A refund after both windows still showed to a caller with an earlier clock.
         (
-            Kind::Counter,
+            LimitShape::Counter,
             10,
             100,
             &[
-                (When::Same, take(4)),
-                (When::Part(2_000), Act::Refund(0, 500)),
-                (When::Late(0), take(0)),
+                (StepTime::Same, take(4)),
+                (StepTime::Part(2_000), StepAct::Refund(0, 500)),
+                (StepTime::Late(0), take(0)),
             ],
         ),
         // The refund of an expired entry was taken out of a later one after a jump.
         (
-            Kind::Log,
+            LimitShape::Log,
             9,
             10,
             &[
-                (When::Same, take(3)),
-                (When::Micros(15), take(4)),
-                (When::Jump(0), Act::Refund(0, 1_000)),
+                (StepTime::Same, take(3)),
+                (StepTime::Micros(15), take(4)),
+                (StepTime::Jump(0), StepAct::Refund(0, 1_000)),
             ],
         ),
     ];
     for (kind, units, period, steps) in rows {
         let limit = limit(kind, (units, period), None, 0);
-        let trace = Trace { limit, start: 10_000_000, steps: steps.to_vec() };
+        let trace = RequestTrace { limit, start: 10_000_000, steps: steps.to_vec() };
         agrees_with_the_model(&trace).unwrap_or_else(|failure| panic!("{trace:?}: {failure}"));
     }
 }
@@ -243,7 +252,7 @@ proptest! {
 
     /// The table, with its packed slots and its short ways, answers as the pure functions do.
     #[test]
-    fn the_table_is_the_core(trace in traces(EVERY, jumping(), acts())) {
+    fn the_table_is_the_core(trace in traces(EVERY_SHAPE, jumping(), acts())) {
         agrees_with_the_table(&trace)?;
     }
 }
@@ -253,14 +262,14 @@ proptest! {
 
     /// A token bucket answers as the exact fractions do.
     #[test]
-    fn a_token_bucket_is_the_model(trace in traces(&[Kind::Token], jumping(), acts())) {
+    fn a_token_bucket_is_the_model(trace in traces(&[LimitShape::Token], jumping(), acts())) {
         agrees_with_the_model(&trace)?;
     }
 
     /// A leaky bucket too, and its queue holds work until the backlog ahead is gone.
     #[test]
     fn a_leaky_bucket_is_the_model(
-        trace in traces(&[Kind::Meter, Kind::Queue], jumping(), acts()),
+        trace in traces(&[LimitShape::Meter, LimitShape::Queue], jumping(), acts()),
     ) {
         agrees_with_the_model(&trace)?;
     }
@@ -268,26 +277,26 @@ proptest! {
     /// A fixed window answers as a recount of its window does, wherever windows begin.
     #[test]
     fn a_fixed_window_is_the_model(
-        trace in traces(&[Kind::Window, Kind::Anchored, Kind::FirstHit], jumping(), acts()),
+        trace in traces(&[LimitShape::Window, LimitShape::Anchored, LimitShape::FirstHit], jumping(), acts()),
     ) {
         agrees_with_the_model(&trace)?;
     }
 
     /// A log answers as a recount of the trailing period does.
     #[test]
-    fn a_log_is_the_model(trace in traces(&[Kind::Log], jumping(), acts())) {
+    fn a_log_is_the_model(trace in traces(&[LimitShape::Log], jumping(), acts())) {
         agrees_with_the_model(&trace)?;
     }
 
     /// A counter answers as a recount of both windows does.
     #[test]
-    fn a_counter_is_the_model(trace in traces(&[Kind::Counter], jumping(), acts())) {
+    fn a_counter_is_the_model(trace in traces(&[LimitShape::Counter], jumping(), acts())) {
         agrees_with_the_model(&trace)?;
     }
 
     /// A counter in sub-buckets answers as a recount of k + 1 of them does.
     #[test]
-    fn sub_buckets_are_the_model(trace in traces(&[Kind::Buckets], jumping(), acts())) {
+    fn sub_buckets_are_the_model(trace in traces(&[LimitShape::Buckets], jumping(), acts())) {
         agrees_with_the_model(&trace)?;
     }
 }

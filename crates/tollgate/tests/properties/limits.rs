@@ -4,7 +4,7 @@ use super::*;
 
 /// Every way to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LimitShape {
     Token,
     Meter,
     Queue,
@@ -16,16 +16,16 @@ pub(crate) enum Kind {
     Buckets,
 }
 
-pub(crate) const EVERY: &[Kind] = &[
-    Kind::Token,
-    Kind::Meter,
-    Kind::Queue,
-    Kind::Window,
-    Kind::Anchored,
-    Kind::FirstHit,
-    Kind::Log,
-    Kind::Counter,
-    Kind::Buckets,
+pub(crate) const EVERY_SHAPE: &[LimitShape] = &[
+    LimitShape::Token,
+    LimitShape::Meter,
+    LimitShape::Queue,
+    LimitShape::Window,
+    LimitShape::Anchored,
+    LimitShape::FirstHit,
+    LimitShape::Log,
+    LimitShape::Counter,
+    LimitShape::Buckets,
 ];
 
 pub(crate) const SECOND: u64 = 1_000_000;
@@ -72,7 +72,7 @@ pub(crate) fn bursts() -> impl Strategy<Value = Option<u64>> {
 }
 
 pub(crate) fn limit(
-    kind: Kind,
+    kind: LimitShape,
     (units, period): (u64, u64),
     burst: Option<u64>,
     odd: u64,
@@ -81,22 +81,22 @@ pub(crate) fn limit(
     let burst = burst.unwrap_or(units).min(u64::try_from(century_units).unwrap_or(u64::MAX));
     let per = Limit::per(units, Duration::from_micros(period));
     let builder = match kind {
-        Kind::Token => per.burst(burst),
-        Kind::Meter => per.burst(burst).algorithm(Algorithm::LeakyBucket),
-        Kind::Queue => per.burst(burst).algorithm(Algorithm::LeakyBucket).queue(),
-        Kind::Window => per.algorithm(Algorithm::FixedWindow),
-        Kind::Anchored => {
+        LimitShape::Token => per.burst(burst),
+        LimitShape::Meter => per.burst(burst).algorithm(Algorithm::LeakyBucket),
+        LimitShape::Queue => per.burst(burst).algorithm(Algorithm::LeakyBucket).queue(),
+        LimitShape::Window => per.algorithm(Algorithm::FixedWindow),
+        LimitShape::Anchored => {
             per.algorithm(Algorithm::FixedWindow).align(Align::Anchor(Micros::new(odd)))
         }
-        Kind::FirstHit => per.algorithm(Algorithm::FixedWindow).align(Align::FirstHit),
-        Kind::Log => per.algorithm(Algorithm::SlidingWindowLog),
-        Kind::Counter => per,
-        Kind::Buckets => per.buckets((1 + odd % period.min(1_023)) as u32),
+        LimitShape::FirstHit => per.algorithm(Algorithm::FixedWindow).align(Align::FirstHit),
+        LimitShape::Log => per.algorithm(Algorithm::SlidingWindowLog),
+        LimitShape::Counter => per,
+        LimitShape::Buckets => per.buckets((1 + odd % period.min(1_023)) as u32),
     };
     builder.build().expect("numbers within the range")
 }
 
-pub(crate) fn limits(kinds: &'static [Kind]) -> impl Strategy<Value = Limit> {
+pub(crate) fn limits(kinds: &'static [LimitShape]) -> impl Strategy<Value = Limit> {
     (select(kinds), rates(), bursts(), prop_oneof![0..12u64, any::<u64>()])
         .prop_map(|(kind, rate, burst, odd)| limit(kind, rate, burst, odd))
 }

@@ -14,15 +14,17 @@ mod equality;
 mod limits;
 mod new_numbers;
 mod refunds;
-mod several;
+mod several_limits;
 mod time;
 mod traces;
 
 use std::time::Duration;
 
-use executor::{Core, Executor, InTable, Keyed, Subject, outcome_of, take_together};
+use executor::{
+    CoreModel, Executor, KeyModel, KeyedExecutor, TableExecutor, outcome_of, take_together,
+};
 use limits::*;
-use model::Model;
+use model::AlgorithmModel;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;

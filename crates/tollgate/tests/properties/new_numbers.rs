@@ -9,7 +9,7 @@ proptest! {
     /// scales; and whoever had used nothing has used nothing. The model says the same.
     #[test]
     fn new_numbers_keep_what_is_used(
-        trace in traces(EVERY, jumping(), takes()),
+        trace in traces(EVERY_SHAPE, jumping(), takes()),
         units in prop_oneof![1..=12u64, any_size(MAX_EXACT)],
         when in forward(),
         on_change in select(vec![OnChange::Keep, OnChange::Reset, OnChange::Scale]),
@@ -37,7 +37,7 @@ proptest! {
     /// state over only when it grants something.
     #[test]
     fn alternating_numbers_are_the_model_s(
-        kind in select(EVERY),
+        kind in select(EVERY_SHAPE),
         period in select(vec![1, 10_000, 1_000_003, 60_000_000, 86_400_000_000]),
         numbers in prop::collection::vec(prop_oneof![1..=12u64, any_size(1 << 40)], 2..=3),
         steps in prop::collection::vec((0..3usize, 0..=4u64, 0..8u8, forward()), 1..=24),
@@ -45,15 +45,15 @@ proptest! {
         let first = limit(kind, (1, period), None, 0);
         let limits: Vec<Limit> =
             numbers.iter().map(|units| renumbered(&first, *units, OnChange::Keep)).collect();
-        let (mut table, mut model) = (InTable::new(), Keyed::<Model>::new());
-        let start = Trace { limit: first, start: 1_700_000_000 * SECOND, steps: Vec::new() };
-        let mut course = Course::of(&start);
+        let (mut table, mut model) = (TableExecutor::new(), KeyedExecutor::<AlgorithmModel>::new());
+        let start = RequestTrace { limit: first, start: 1_700_000_000 * SECOND, steps: Vec::new() };
+        let mut course = TraceCursor::of(&start);
         for (step, &(which, cost, act, when)) in steps.iter().enumerate() {
             let (limit, now) = (&limits[which % limits.len()], course.advance(when));
             match act {
                 0 => {
                     let want = model.peek("a", limit, cost, now);
-                    prop_assert_eq!(table.peek("a", limit, cost, now), told(want), "step {}", step);
+                    prop_assert_eq!(table.peek("a", limit, cost, now), without_clock_fields(want), "step {}", step);
                 }
                 1 if cost > 0 => {
                     let want = model.force("a", limit, cost, now);
@@ -61,8 +61,8 @@ proptest! {
                 }
                 _ => {
                     let want = model.take("a", limit, cost, now);
-                    prop_assert_eq!(table.take("a", limit, cost, now), told(want), "step {}", step);
-                    course.saw(want, want.allowed && cost > 0);
+                    prop_assert_eq!(table.take("a", limit, cost, now), without_clock_fields(want), "step {}", step);
+                    course.record_outcome(want, want.allowed && cost > 0);
                 }
             }
         }
@@ -72,7 +72,7 @@ proptest! {
     /// grants, however often the smaller ones are asked.
     #[test]
     fn alternating_numbers_grant_no_more_than_the_largest(
-        kind in select(EVERY),
+        kind in select(EVERY_SHAPE),
         rate in rates(),
         numbers in prop::collection::vec(1..=120u64, 2..=4),
         steps in prop::collection::vec((0..4usize, 1..=9u64, 0..3u8), 1..=200),
@@ -96,6 +96,6 @@ proptest! {
 }
 
 /// What a decision tells of an outcome.
-fn told(outcome: Outcome) -> Outcome {
+fn without_clock_fields(outcome: Outcome) -> Outcome {
     Outcome { served_at: Micros::ZERO, jumped: false, ..outcome }
 }

@@ -4,10 +4,10 @@ use super::*;
 
 /// Compares two states at this and later instants, with small and large costs.
 fn answer_alike(
-    one: &Core,
-    other: &Core,
-    course: &mut Course,
-    probes: &[(When, Cost)],
+    one: &CoreModel,
+    other: &CoreModel,
+    course: &mut TraceCursor,
+    probes: &[(StepTime, StepCost)],
 ) -> Result<(), TestCaseError> {
     for &(when, cost) in probes {
         let (now, cost) = (course.advance(when), course.cost(cost));
@@ -22,7 +22,7 @@ proptest! {
     /// Taking and giving back at once leaves every later answer as it was.
     #[test]
     fn take_and_refund_is_nothing(
-        trace in traces(EVERY, jumping(), takes()),
+        trace in traces(EVERY_SHAPE, jumping(), takes()),
         (cost, with_receipt) in (costs(), any::<bool>()),
         probes in probes(),
     ) {
@@ -42,7 +42,7 @@ proptest! {
     /// What a charge was counted in is over: giving it back changes nothing.
     #[test]
     fn a_refund_that_comes_too_late_is_nothing(
-        trace in traces(EVERY, late(), takes()),
+        trace in traces(EVERY_SHAPE, late(), takes()),
         (cost, between, late) in (costs(), costs(), 0..=2_000u64),
         probes in probes(),
     ) {
@@ -76,7 +76,7 @@ proptest! {
     /// before.
     #[test]
     fn refunds_stop_at_the_capacity(
-        trace in traces(EVERY, jumping(), takes()),
+        trace in traces(EVERY_SHAPE, jumping(), takes()),
         backs in prop::collection::vec(costs(), 1..=4),
     ) {
         let (mut core, course) = end_of(&trace);

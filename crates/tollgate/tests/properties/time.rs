@@ -8,7 +8,7 @@ proptest! {
     /// Waiting `retry_after` admits, a microsecond less does not; the same for `more_after` and
     /// `reset_after`; and never means never.
     #[test]
-    fn waits_are_enough_and_minimal(trace in traces(EVERY, jumping(), takes())) {
+    fn waits_are_enough_and_minimal(trace in traces(EVERY_SHAPE, jumping(), takes())) {
         take_along(&trace, |_, cost, now, outcome, after| {
             let retry = outcome.retry_after;
             prop_assert_eq!(outcome.allowed, retry.is_zero());
@@ -36,12 +36,12 @@ proptest! {
     /// `retry_after` admits, a microsecond less does not, and nothing was charged. Alone and
     /// together with another limit.
     #[test]
-    fn who_cannot_wait_is_told_when(trace in traces(&[Kind::Queue], jumping(), takes())) {
+    fn who_cannot_wait_is_told_when(trace in traces(&[LimitShape::Queue], jumping(), takes())) {
         let store = MemoryStore::new(16);
         let other = Limit::per_second(1_000_000).burst(1_000_000).name("other").build().unwrap();
-        let mut course = Course::of(&trace);
+        let mut course = TraceCursor::of(&trace);
         for (nth, &(when, act)) in trace.steps.iter().enumerate() {
-            let Act::Take(cost) = act else { unreachable!("a trace of takes") };
+            let StepAct::Take(cost) = act else { unreachable!("a trace of takes") };
             let (now, cost) = (course.advance(when), course.cost(cost));
             let plain = Check::new(&trace.limit, "a").cost(cost);
             let at_once = plain.at_once();
@@ -55,7 +55,7 @@ proptest! {
                 _ => store.decide_each(&[check, Check::new(&other, "b")], now, &mut outcomes),
             };
             let got = if nth % 3 == 1 { decision.outcome() } else { outcomes[0] };
-            course.saw(got, got.allowed && cost > 0);
+            course.record_outcome(got, got.allowed && cost > 0);
             if nth % 3 == 0 {
                 continue;
             }
@@ -82,8 +82,8 @@ proptest! {
     /// A state with nothing to reset answers every later question as a fresh one.
     #[test]
     fn long_idle_is_fresh(
-        trace in traces(EVERY, jumping(), takes()),
-        (idle, mut rest) in (0..=3_000u64, traces(EVERY, late(), takes())),
+        trace in traces(EVERY_SHAPE, jumping(), takes()),
+        (idle, mut rest) in (0..=3_000u64, traces(EVERY_SHAPE, late(), takes())),
     ) {
         let (mut idled, mut course) = end_of(&trace);
         // A caller before the last charge is served as of that charge; a fresh state has none.
@@ -91,22 +91,22 @@ proptest! {
         let reset = idled.judge(0, Micros::new(course.now)).reset_after;
         let Some(at) = later(Micros::new(course.now), reset) else { return Ok(()) };
         course.now = at.as_u64();
-        let at = course.advance(When::Part(idle));
-        let mut fresh = Core::fresh(&trace.limit, at);
+        let at = course.advance(StepTime::Part(idle));
+        let mut fresh = CoreModel::fresh(&trace.limit, at);
         (rest.limit, rest.start) = (trace.limit.clone(), at.as_u64());
-        let mut course = Course::of(&rest);
+        let mut course = TraceCursor::of(&rest);
         for &(when, act) in &rest.steps {
-            let Act::Take(cost) = act else { unreachable!("a trace of takes") };
+            let StepAct::Take(cost) = act else { unreachable!("a trace of takes") };
             let (now, cost) = (course.advance(when).max(at), course.cost(cost));
             let outcome = fresh.take(cost, now);
             prop_assert_eq!(idled.take(cost, now), outcome);
-            course.saw(outcome, outcome.allowed && cost > 0);
+            course.record_outcome(outcome, outcome.allowed && cost > 0);
         }
     }
 
     /// What is left passes whole or in parts, with the same result, and not one unit more.
     #[test]
-    fn parts_add_up(trace in traces(EVERY, jumping(), takes()), part in 0..=1_000u64) {
+    fn parts_add_up(trace in traces(EVERY_SHAPE, jumping(), takes()), part in 0..=1_000u64) {
         let (core, course) = end_of(&trace);
         let now = Micros::new(course.now);
         let left = core.judge(0, now).remaining;
@@ -128,10 +128,10 @@ proptest! {
     /// and whenever they come, short of a jump of the clock.
     #[test]
     fn polling_changes_nothing(
-        trace in traces(EVERY, late(), takes()),
+        trace in traces(EVERY_SHAPE, late(), takes()),
         noise in prop::collection::vec((0..3u8, 0..=3_000u64), 16),
     ) {
-        let mut polled = Core::fresh(&trace.limit, Micros::new(trace.start));
+        let mut polled = CoreModel::fresh(&trace.limit, Micros::new(trace.start));
         let (mut index, horizon) = (0, u128::from(horizon(&trace.limit)));
         take_along(&trace, |_, cost, now, outcome, _| {
             let (kind, part) = noise[index];
@@ -156,33 +156,33 @@ proptest! {
     fn a_meter_is_a_token_bucket(
         rate in rates(),
         burst in bursts(),
-        trace in traces(EVERY, jumping(), acts()),
+        trace in traces(EVERY_SHAPE, jumping(), acts()),
     ) {
-        let trace = Trace { limit: limit(Kind::Token, rate, burst, 0), ..trace };
-        let (mut course, start) = (Course::of(&trace), Micros::new(trace.start));
-        let mut token = Core::fresh(&trace.limit, start);
-        let mut meter = Core::fresh(&limit(Kind::Meter, rate, burst, 0), start);
+        let trace = RequestTrace { limit: limit(LimitShape::Token, rate, burst, 0), ..trace };
+        let (mut course, start) = (TraceCursor::of(&trace), Micros::new(trace.start));
+        let mut token = CoreModel::fresh(&trace.limit, start);
+        let mut meter = CoreModel::fresh(&limit(LimitShape::Meter, rate, burst, 0), start);
         for &(when, act) in &trace.steps {
             let now = course.advance(when);
             match act {
-                Act::Take(cost) | Act::Peek(cost) => {
+                StepAct::Take(cost) | StepAct::Peek(cost) => {
                     let cost = course.cost(cost);
                     let outcome = token.take(cost, now);
                     prop_assert_eq!(meter.take(cost, now), outcome);
-                    course.saw(outcome, outcome.allowed && cost > 0);
+                    course.record_outcome(outcome, outcome.allowed && cost > 0);
                 }
-                Act::Force(cost) => {
+                StepAct::Force(cost) => {
                     let cost = course.cost(cost);
                     token.force(cost, now);
                     meter.force(cost, now);
                 }
-                Act::Refused(cost) => {
+                StepAct::Refused(cost) => {
                     let cost = course.cost(cost);
                     token.force_refused(cost, now);
                     meter.force_refused(cost, now);
                 }
-                Act::Refund(..) => {}
-                Act::RefundNow(cost) => {
+                StepAct::Refund(..) => {}
+                StepAct::RefundNow(cost) => {
                     let cost = course.cost(cost);
                     token.refund(cost, None, now);
                     meter.refund(cost, None, now);

@@ -4,7 +4,7 @@ use super::*;
 
 /// When the next request comes, relative to what has happened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum When {
+pub(crate) enum StepTime {
     Same,
     Micros(u64),
     /// So many thousandths of the horizon later.
@@ -25,7 +25,7 @@ pub(crate) enum When {
 
 /// How much, relative to what there is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cost {
+pub(crate) enum StepCost {
     Exactly(u64),
     /// So many thousandths of the capacity.
     Part(u64),
@@ -37,28 +37,28 @@ pub(crate) enum Cost {
 
 /// What is done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Act {
-    Take(Cost),
-    Peek(Cost),
-    Force(Cost),
+pub(crate) enum StepAct {
+    Take(StepCost),
+    Peek(StepCost),
+    Force(StepCost),
     /// Charges for a request that was refused.
-    Refused(Cost),
+    Refused(StepCost),
     /// Gives back thousandths of one of the charges so far.
     Refund(usize, u64),
     /// Gives back without a receipt.
-    RefundNow(Cost),
+    RefundNow(StepCost),
 }
 
-pub(crate) type Step = (When, Act);
+pub(crate) type TraceStep = (StepTime, StepAct);
 
 #[derive(Clone)]
-pub(crate) struct Trace {
+pub(crate) struct RequestTrace {
     pub(crate) limit: Limit,
     pub(crate) start: u64,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<TraceStep>,
 }
 
-impl std::fmt::Debug for Trace {
+impl std::fmt::Debug for RequestTrace {
     /// On one line, and the limit as people write it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {:?} from {}: ", self.limit, self.limit.align(), self.start)?;
@@ -66,60 +66,60 @@ impl std::fmt::Debug for Trace {
     }
 }
 
-pub(crate) fn beside() -> impl Strategy<Value = i64> {
+pub(crate) fn off_by_one() -> impl Strategy<Value = i64> {
     -1..=1i64
 }
 
 /// The clock only goes forward.
-pub(crate) fn forward() -> impl Strategy<Value = When> {
+pub(crate) fn forward() -> impl Strategy<Value = StepTime> {
     prop_oneof![
-        4 => Just(When::Same),
-        2 => (1..=5u64).prop_map(When::Micros),
-        3 => (1..=1_100u64).prop_map(When::Part),
-        1 => (1_000..=9_000u64).prop_map(When::Part),
-        3 => ((1..=4u64), beside()).prop_map(|(units, off)| When::Units(units, off)),
-        2 => beside().prop_map(When::Boundary),
-        2 => beside().prop_map(When::Retry),
-        1 => beside().prop_map(When::More),
-        1 => beside().prop_map(When::Reset),
+        4 => Just(StepTime::Same),
+        2 => (1..=5u64).prop_map(StepTime::Micros),
+        3 => (1..=1_100u64).prop_map(StepTime::Part),
+        1 => (1_000..=9_000u64).prop_map(StepTime::Part),
+        3 => ((1..=4u64), off_by_one()).prop_map(|(units, off)| StepTime::Units(units, off)),
+        2 => off_by_one().prop_map(StepTime::Boundary),
+        2 => off_by_one().prop_map(StepTime::Retry),
+        1 => off_by_one().prop_map(StepTime::More),
+        1 => off_by_one().prop_map(StepTime::Reset),
     ]
 }
 
 /// Some callers are late.
-pub(crate) fn late() -> impl Strategy<Value = When> {
-    prop_oneof![6 => forward(), 1 => (0..=1_000u64).prop_map(When::Late)]
+pub(crate) fn late() -> impl Strategy<Value = StepTime> {
+    prop_oneof![6 => forward(), 1 => (0..=1_000u64).prop_map(StepTime::Late)]
 }
 
 /// Some callers are late, and sometimes the clock jumps.
-pub(crate) fn jumping() -> impl Strategy<Value = When> {
+pub(crate) fn jumping() -> impl Strategy<Value = StepTime> {
     prop_oneof![
         12 => late(),
-        1 => prop_oneof![Just(0), 0..=5_000u64].prop_map(When::Jump),
+        1 => prop_oneof![Just(0), 0..=5_000u64].prop_map(StepTime::Jump),
     ]
 }
 
-pub(crate) fn costs() -> impl Strategy<Value = Cost> {
+pub(crate) fn costs() -> impl Strategy<Value = StepCost> {
     prop_oneof![
-        4 => (0..=4u64).prop_map(Cost::Exactly),
-        3 => (0..=1_000u64).prop_map(Cost::Part),
-        3 => beside().prop_map(Cost::Left),
-        2 => beside().prop_map(Cost::Full),
-        1 => prop_oneof![Just(u64::MAX), any_size(MAX_EXACT)].prop_map(Cost::Exactly),
+        4 => (0..=4u64).prop_map(StepCost::Exactly),
+        3 => (0..=1_000u64).prop_map(StepCost::Part),
+        3 => off_by_one().prop_map(StepCost::Left),
+        2 => off_by_one().prop_map(StepCost::Full),
+        1 => prop_oneof![Just(u64::MAX), any_size(MAX_EXACT)].prop_map(StepCost::Exactly),
     ]
 }
 
-pub(crate) fn takes() -> impl Strategy<Value = Act> {
-    costs().prop_map(Act::Take)
+pub(crate) fn takes() -> impl Strategy<Value = StepAct> {
+    costs().prop_map(StepAct::Take)
 }
 
-pub(crate) fn acts() -> impl Strategy<Value = Act> {
+pub(crate) fn acts() -> impl Strategy<Value = StepAct> {
     prop_oneof![
         6 => takes(),
-        1 => costs().prop_map(Act::Peek),
-        1 => costs().prop_map(Act::Force),
-        1 => costs().prop_map(Act::Refused),
-        2 => (0..4usize, 0..=1_000u64).prop_map(|(which, part)| Act::Refund(which, part)),
-        1 => costs().prop_map(Act::RefundNow),
+        1 => costs().prop_map(StepAct::Peek),
+        1 => costs().prop_map(StepAct::Force),
+        1 => costs().prop_map(StepAct::Refused),
+        2 => (0..4usize, 0..=1_000u64).prop_map(|(which, part)| StepAct::Refund(which, part)),
+        1 => costs().prop_map(StepAct::RefundNow),
     ]
 }
 
@@ -133,17 +133,17 @@ pub(crate) fn starts() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn traces(
-    kinds: &'static [Kind],
-    when: impl Strategy<Value = When>,
-    act: impl Strategy<Value = Act>,
-) -> impl Strategy<Value = Trace> {
+    kinds: &'static [LimitShape],
+    when: impl Strategy<Value = StepTime>,
+    act: impl Strategy<Value = StepAct>,
+) -> impl Strategy<Value = RequestTrace> {
     (limits(kinds), starts(), prop::collection::vec((when, act), 1..=16))
-        .prop_map(|(limit, start, steps)| Trace { limit, start, steps })
+        .prop_map(|(limit, start, steps)| RequestTrace { limit, start, steps })
 }
 
 /// Turns relative steps into instants and costs.
 #[derive(Clone, Debug)]
-pub(crate) struct Course {
+pub(crate) struct TraceCursor {
     pub(crate) limit: Limit,
     pub(crate) horizon: u64,
     pub(crate) now: u64,
@@ -151,9 +151,9 @@ pub(crate) struct Course {
     pub(crate) last: Outcome,
 }
 
-impl Course {
-    pub(crate) fn of(trace: &Trace) -> Course {
-        Course {
+impl TraceCursor {
+    pub(crate) fn of(trace: &RequestTrace) -> TraceCursor {
+        TraceCursor {
             limit: trace.limit.clone(),
             horizon: horizon(&trace.limit),
             now: trace.start,
@@ -162,7 +162,7 @@ impl Course {
         }
     }
 
-    pub(crate) fn advance(&mut self, when: When) -> Micros {
+    pub(crate) fn advance(&mut self, when: StepTime) -> Micros {
         let (now, period) = (i128::from(self.now), self.limit.period().as_micros() as i128);
         let (mark, horizon) = (i128::from(self.mark), i128::from(self.horizon));
         let late = i128::from(lateness(&self.limit));
@@ -171,20 +171,20 @@ impl Course {
             now + (wait + i128::from(off)).max(0)
         };
         let at = match when {
-            When::Same => now,
-            When::Micros(micros) => now + i128::from(micros),
-            When::Part(part) => now + horizon * i128::from(part) / 1_000,
-            When::Units(units, off) => {
+            StepTime::Same => now,
+            StepTime::Micros(micros) => now + i128::from(micros),
+            StepTime::Part(part) => now + horizon * i128::from(part) / 1_000,
+            StepTime::Units(units, off) => {
                 let passed = (period * i128::from(units)).div_euclid(self.limit.units().into());
                 now + (passed + i128::from(off)).max(0)
             }
-            When::Boundary(off) => now.max((now / period + 1) * period + i128::from(off)),
-            When::Retry(off) => after(self.last.retry_after, off),
-            When::More(off) => after(self.last.more_after, off),
-            When::Reset(off) => after(self.last.reset_after, off),
-            When::Late(part) => now.min(mark - late * i128::from(part) / 1_000),
+            StepTime::Boundary(off) => now.max((now / period + 1) * period + i128::from(off)),
+            StepTime::Retry(off) => after(self.last.retry_after, off),
+            StepTime::More(off) => after(self.last.more_after, off),
+            StepTime::Reset(off) => after(self.last.reset_after, off),
+            StepTime::Late(part) => now.min(mark - late * i128::from(part) / 1_000),
             // Not to before what is remembered: a log knows no instant before the epoch.
-            When::Jump(part) => {
+            StepTime::Jump(part) => {
                 let at = mark - late - 1 - horizon * i128::from(part) / 1_000;
                 if at < horizon { now } else { at }
             }
@@ -193,18 +193,18 @@ impl Course {
         Micros::new(self.now)
     }
 
-    pub(crate) fn cost(&self, cost: Cost) -> u64 {
+    pub(crate) fn cost(&self, cost: StepCost) -> u64 {
         let capacity = self.limit.capacity();
         match cost {
-            Cost::Exactly(units) => units,
-            Cost::Part(part) => (u128::from(capacity) * u128::from(part) / 1_000) as u64,
-            Cost::Left(off) => self.last.remaining.saturating_add_signed(off),
-            Cost::Full(off) => capacity.saturating_add_signed(off),
+            StepCost::Exactly(units) => units,
+            StepCost::Part(part) => (u128::from(capacity) * u128::from(part) / 1_000) as u64,
+            StepCost::Left(off) => self.last.remaining.saturating_add_signed(off),
+            StepCost::Full(off) => capacity.saturating_add_signed(off),
         }
     }
 
     /// Notes an answer, and whether it was charged.
-    pub(crate) fn saw(&mut self, outcome: Outcome, charged: bool) {
+    pub(crate) fn record_outcome(&mut self, outcome: Outcome, charged: bool) {
         if charged || outcome.jumped {
             self.mark = outcome.served_at.as_u64();
         }
@@ -215,24 +215,24 @@ impl Course {
 /// Takes along a trace; calls `each` with the state before, the cost, the instant, the answer and
 /// the state after.
 pub(crate) fn take_along(
-    trace: &Trace,
-    mut each: impl FnMut(&Core, u64, Micros, Outcome, &Core) -> Result<(), TestCaseError>,
-) -> Result<(Core, Course), TestCaseError> {
-    let mut course = Course::of(trace);
-    let mut core = Core::fresh(&trace.limit, Micros::new(trace.start));
+    trace: &RequestTrace,
+    mut each: impl FnMut(&CoreModel, u64, Micros, Outcome, &CoreModel) -> Result<(), TestCaseError>,
+) -> Result<(CoreModel, TraceCursor), TestCaseError> {
+    let mut course = TraceCursor::of(trace);
+    let mut core = CoreModel::fresh(&trace.limit, Micros::new(trace.start));
     for &(when, act) in &trace.steps {
-        let Act::Take(cost) = act else { unreachable!("a trace of takes") };
+        let StepAct::Take(cost) = act else { unreachable!("a trace of takes") };
         let (now, cost) = (course.advance(when), course.cost(cost));
         let before = core.clone();
         let outcome = core.take(cost, now);
-        course.saw(outcome, outcome.allowed && cost > 0);
+        course.record_outcome(outcome, outcome.allowed && cost > 0);
         each(&before, cost, now, outcome, &core)?;
     }
     Ok((core, course))
 }
 
 /// What a trace leads to.
-pub(crate) fn end_of(trace: &Trace) -> (Core, Course) {
+pub(crate) fn end_of(trace: &RequestTrace) -> (CoreModel, TraceCursor) {
     take_along(trace, |_, _, _, _, _| Ok(())).expect("nothing is asserted")
 }
 
@@ -246,6 +246,6 @@ pub(crate) fn earlier(at: Micros) -> Micros {
     Micros::new(at.as_u64() - 1)
 }
 
-pub(crate) fn probes() -> impl Strategy<Value = Vec<(When, Cost)>> {
+pub(crate) fn probes() -> impl Strategy<Value = Vec<(StepTime, StepCost)>> {
     prop::collection::vec((forward(), costs()), 1..=6)
 }

@@ -4,11 +4,11 @@
 #![allow(dead_code)]
 
 /// SplitMix64.
-pub(crate) struct Random(u64);
+pub(crate) struct SplitMix64(u64);
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
+impl SplitMix64 {
+    pub(crate) fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(seed)
     }
 
     pub(crate) fn word(&mut self) -> u64 {

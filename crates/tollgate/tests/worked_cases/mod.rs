@@ -13,13 +13,13 @@ use serde_json::value::RawValue;
 use tollgate::limit::parse_rate;
 use tollgate::{Algorithm, Align, Limit, LimitBuilder, Micros, OnChange, Outcome, Wait};
 
-use crate::executor::{Executor, NotBooked, book};
+use crate::executor::{BookingRefusal, Executor, book};
 
 const ALGORITHMS: &str = include_str!("../data/algorithms.jsonl");
 const DOCUMENTS: &str = include_str!("../data/documents.jsonl");
 
 /// Lines about headers and addresses: not for an algorithm.
-const ELSEWHERE: [&str; 5] = ["hd-02", "hd-03", "hd-05", "ip-01", "ip-03"];
+const NOT_ALGORITHM_CASES: [&str; 5] = ["hd-02", "hd-03", "hd-05", "ip-01", "ip-03"];
 
 /// Instants and counts from here on are outside every store's range.
 const TOO_LARGE: i128 = 1 << 53;
@@ -27,7 +27,7 @@ const CENTURY_US: i128 = 100 * 36_525 * 864 * 1_000_000;
 
 /// How patiently a soak polls.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Polls {
+pub(crate) enum PollDensity {
     /// Every poll of every line.
     All,
     /// Every poll, but of `slow` lines only those that a refusal's wait does not rule out.
@@ -39,14 +39,14 @@ pub(crate) enum Polls {
 
 /// What a run has done.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct CaseTally {
     pub(crate) lines: usize,
-    pub(crate) elsewhere: usize,
+    pub(crate) skipped: usize,
     /// Limits that cannot be built, as it should be.
     pub(crate) refused: usize,
     pub(crate) steps: usize,
     /// Steps at instants that cannot be told.
-    pub(crate) beyond: usize,
+    pub(crate) out_of_range: usize,
     pub(crate) ops: usize,
     pub(crate) changes: usize,
     pub(crate) together: usize,
@@ -54,12 +54,12 @@ pub(crate) struct Tally {
     pub(crate) admitted: u64,
 }
 
-pub(crate) const ALL_LINES: Tally = Tally {
+pub(crate) const ALL_LINES: CaseTally = CaseTally {
     lines: 57,
-    elsewhere: 5,
+    skipped: 5,
     refused: 4,
     steps: 215,
-    beyond: 14,
+    out_of_range: 14,
     ops: 23,
     changes: 8,
     together: 9,
@@ -68,14 +68,14 @@ pub(crate) const ALL_LINES: Tally = Tally {
 };
 
 /// Runs `algorithms.jsonl`; each line has its own key.
-pub(crate) fn run(executor: &mut impl Executor, polls: Polls) -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn run(executor: &mut impl Executor, polls: PollDensity) -> CaseTally {
+    let mut tally = CaseTally::default();
     for text in ALGORITHMS.lines() {
         let line: Value = serde_json::from_str(text).expect("one JSON object per line");
         let id = line["id"].as_str().expect("an id");
         tally.lines += 1;
         match line["kind"].as_str() {
-            _ if ELSEWHERE.contains(&id) => tally.elsewhere += 1,
+            _ if NOT_ALGORITHM_CASES.contains(&id) => tally.skipped += 1,
             None => run_steps(executor, id, &line, &mut tally),
             Some("ops") => run_ops(executor, id, &line, &mut tally),
             Some("reconfigure") => run_changes(executor, id, &line, &mut tally),
@@ -87,7 +87,7 @@ pub(crate) fn run(executor: &mut impl Executor, polls: Polls) -> Tally {
     tally
 }
 
-fn run_steps(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut Tally) {
+fn run_steps(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut CaseTally) {
     let cfg = &line["cfg"];
     let limit = match builder_of(line["alg"].as_str().expect("an algorithm"), cfg).build() {
         Ok(limit) if is_possible(cfg) => limit,
@@ -104,7 +104,7 @@ fn run_steps(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut T
     for (index, step) in steps.iter().enumerate() {
         let [at, cost, allowed, state, retry] = step.as_slice() else { panic!("{id}: {step:?}") };
         if whole(at) >= TOO_LARGE {
-            tally.beyond += 1;
+            tally.out_of_range += 1;
             continue;
         }
         let got = executor.take(id, &limit, natural(cost), instant(at));
@@ -118,7 +118,7 @@ fn run_steps(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut T
     }
 }
 
-fn run_ops(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut Tally) {
+fn run_ops(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut CaseTally) {
     let limit = limit_of("token_bucket", &line["cfg"]);
     let ops = line["ops"].as_array().expect("operations");
     prepare(executor, (id, &limit), &line["cfg"], whole(&ops[0]["t"]));
@@ -136,8 +136,8 @@ fn run_ops(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut Tal
                     op.get("max_wait").map_or(Wait::NEVER, |wait| Wait::from_micros(natural(wait)));
                 vec![match book(executor, (id, &limit), units, wait_max, now) {
                     Ok(wait) => in_us(wait),
-                    Err(NotBooked::Never) => -1,
-                    Err(NotBooked::TooLate) => -2,
+                    Err(BookingRefusal::Never) => -1,
+                    Err(BookingRefusal::TooLate) => -2,
                 }]
             }
             name => panic!("{id}: nobody knows the operation {name:?}"),
@@ -149,7 +149,7 @@ fn run_ops(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut Tal
 }
 
 /// Each row is a key that has used something when the capacity changes under it.
-fn run_changes(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut Tally) {
+fn run_changes(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut CaseTally) {
     for (index, row) in rows(&line["rows"]).iter().enumerate() {
         let [strategy, old, new, before, after] = row.as_slice() else { panic!("{id}: {row:?}") };
         let on_change = match strategy.as_str().expect("a strategy") {
@@ -171,7 +171,7 @@ fn run_changes(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut
     }
 }
 
-fn run_together(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut Tally) {
+fn run_together(executor: &mut impl Executor, id: &str, line: &Value, tally: &mut CaseTally) {
     let cfgs = line["limits"].as_array().expect("limits");
     let limits: Vec<Limit> = cfgs.iter().map(|cfg| limit_of("token_bucket", cfg)).collect();
     for (index, row) in rows(&line["steps"]).iter().enumerate() {
@@ -196,16 +196,16 @@ fn run_together(executor: &mut impl Executor, id: &str, line: &Value, tally: &mu
 fn run_soak(
     executor: &mut impl Executor,
     (id, line): (&str, &Value),
-    polls: Polls,
-    tally: &mut Tally,
+    polls: PollDensity,
+    tally: &mut CaseTally,
 ) {
     let limit = limit_of("token_bucket", &line["cfg"]);
     let (every, until) = (natural(&line["poll_ns"]), natural(&line["until_ns"]));
     let patient = match polls {
-        Polls::All => true,
-        Polls::AllButSlow => line.get("slow").is_none(),
-        Polls::Few if whole(&line["expect_admitted"]) > 1_000 => return,
-        Polls::Few => false,
+        PollDensity::All => true,
+        PollDensity::AllButSlow => line.get("slow").is_none(),
+        PollDensity::Few if whole(&line["expect_admitted"]) > 1_000 => return,
+        PollDensity::Few => false,
     };
     prepare(executor, (id, &limit), &line["cfg"], 0);
     let (mut at, mut admitted) = (0, 0);

@@ -4,13 +4,17 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
-use tollgate_rules::identify::{AddressFrom, UserFrom};
+use tollgate_rules::identify::{AddressSource, UserSource};
 use tollgate_rules::{Identify, Identity};
 
-type Fields<'a> = [(&'a str, String)];
+type OracleHeaders<'a> = [(&'a str, String)];
 
 /// Who is calling.
-pub fn oracle<'a>(identify: &Identify, peer: IpAddr, headers: &'a Fields<'a>) -> Identity<'a> {
+pub fn oracle<'a>(
+    identify: &Identify,
+    peer: IpAddr,
+    headers: &'a OracleHeaders<'a>,
+) -> Identity<'a> {
     let all = |wanted: &str| -> Vec<&'a str> {
         let named = headers.iter().filter(|(name, _)| name.to_lowercase() == wanted);
         named.map(|(_, value)| value.as_str()).collect()
@@ -19,8 +23,8 @@ pub fn oracle<'a>(identify: &Identify, peer: IpAddr, headers: &'a Fields<'a>) ->
     let peer = unmapped(peer);
     let trusted = is_trusted(identify, peer);
     let user = match &identify.user {
-        UserFrom::Header(name) if trusted => only(name).map(Into::into),
-        UserFrom::ApiKey(name) => match all(name).first() {
+        UserSource::Header(name) if trusted => only(name).map(Into::into),
+        UserSource::ApiKey(name) => match all(name).first() {
             None | Some(&"") => None,
             Some(key) => Some(hash(key).into()),
         },
@@ -42,10 +46,10 @@ pub fn oracle<'a>(identify: &Identify, peer: IpAddr, headers: &'a Fields<'a>) ->
 
 fn client<'a>(identify: &Identify, peer: IpAddr, all: &dyn Fn(&str) -> Vec<&'a str>) -> IpAddr {
     let said = match &identify.address {
-        AddressFrom::Peer => return peer,
-        AddressFrom::XForwardedFor => addresses(&all("x-forwarded-for")),
-        AddressFrom::Forwarded => elements(&all("forwarded")),
-        AddressFrom::Header(name) => match all(name)[..] {
+        AddressSource::Peer => return peer,
+        AddressSource::XForwardedFor => addresses(&all("x-forwarded-for")),
+        AddressSource::Forwarded => elements(&all("forwarded")),
+        AddressSource::Header(name) => match all(name)[..] {
             [one] => return unquoted_address(one).unwrap_or(peer),
             _ => return peer,
         },
@@ -84,7 +88,7 @@ fn addresses(lines: &[&str]) -> Vec<Option<IpAddr>> {
     found
 }
 
-/// What the elements of `Forwarded` say, the last one first. An element is whatever, at the end of
+/// What the elements of `ForwardedRequest` say, the last one first. An element is whatever, at the end of
 /// what is left, can be read as one.
 fn elements(lines: &[&str]) -> Vec<Option<IpAddr>> {
     let Some((list, seen_from)) = joined(lines) else { return Vec::new() };

@@ -8,10 +8,10 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 pub(super) struct NotChunks;
 
 /// `None`: there is more to come.
-type Found<T> = Result<Option<T>, NotChunks>;
+type ChunkResult<T> = Result<Option<T>, NotChunks>;
 
 /// The body that chunks make up. It is no longer than what is read.
-pub(super) fn decode(bytes: &[u8]) -> Found<Vec<u8>> {
+pub(super) fn decode(bytes: &[u8]) -> ChunkResult<Vec<u8>> {
     let (mut body, mut rest) = (Vec::new(), bytes);
     loop {
         let Some((line, after)) = first_line(rest)? else { return Ok(None) };
@@ -43,7 +43,7 @@ fn has_ended(mut rest: &[u8]) -> Result<bool, NotChunks> {
 }
 
 /// A line and what comes after it.
-fn first_line(bytes: &[u8]) -> Found<(&[u8], &[u8])> {
+fn first_line(bytes: &[u8]) -> ChunkResult<(&[u8], &[u8])> {
     match bytes.windows(2).take(LINE_BYTES_MAX).position(|window| window == b"\r\n") {
         Some(len) => Ok(Some((&bytes[..len], &bytes[len + 2..]))),
         None if bytes.len() > LINE_BYTES_MAX => Err(NotChunks),
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn chunks_are_put_together() {
-        let rows: [(&str, Found<&str>); 18] = [
+        let rows: [(&str, ChunkResult<&str>); 18] = [
             ("0\r\n\r\n", Ok(Some(""))),
             ("2\r\n{}\r\n0\r\n\r\n", Ok(Some("{}"))),
             ("A\r\n0123456789\r\n001\r\nx\r\n000\r\n\r\nmore", Ok(Some("0123456789x"))),

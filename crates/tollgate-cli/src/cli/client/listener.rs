@@ -10,11 +10,11 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use serde::Deserialize;
 
-use super::server::Server;
-use super::token::Token;
-use super::{Request, Response, Timed, exchange, tls};
-use crate::cli::for_people::{lines, whole};
-use crate::cli::{Failure, Report};
+use super::server_url::ServerUrl;
+use super::token::BearerToken;
+use super::{ClientRequest, ClientResponse, DeadlineStream, exchange, tls};
+use crate::cli::human_output::{lines, printable_whole};
+use crate::cli::{CommandFailure, Report};
 use crate::settings::url_value::UrlValue;
 
 /// How long a server may take for all of an answer.
@@ -36,9 +36,9 @@ pub(crate) struct DataArgs {
         value_name = "URL",
         env = "TOLLGATE_SERVER",
         default_value = DATA_URL,
-        value_parser = UrlValue(Server::from_str)
+        value_parser = UrlValue(ServerUrl::from_str)
     )]
-    server: Server,
+    server: ServerUrl,
 
     /// A file with the token that the server asks for
     #[arg(
@@ -70,9 +70,9 @@ pub(crate) struct AdminArgs {
         value_name = "URL",
         env = "TOLLGATE_ADMIN_URL",
         default_value = ADMIN_URL,
-        value_parser = UrlValue(Server::from_str)
+        value_parser = UrlValue(ServerUrl::from_str)
     )]
-    admin: Server,
+    admin: ServerUrl,
 
     /// A file with the token that the admin listener asks for
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
@@ -89,53 +89,53 @@ pub(crate) struct AdminArgs {
 
 /// A listener, ready to be asked.
 #[derive(Debug)]
-pub(crate) struct Listener<'a> {
-    server: &'a Server,
-    token: Option<Token>,
+pub(crate) struct ListenerClient<'a> {
+    server: &'a ServerUrl,
+    token: Option<BearerToken>,
     tls: Option<Arc<ClientConfig>>,
-    which: Which,
+    kind: ListenerKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+enum ListenerKind {
     Data,
     Admin,
 }
 
-impl Which {
+impl ListenerKind {
     fn name(self) -> &'static str {
         match self {
-            Which::Data => "data",
-            Which::Admin => "admin",
+            ListenerKind::Data => "data",
+            ListenerKind::Admin => "admin",
         }
     }
 
-    fn usual(self) -> &'static str {
+    fn default_url(self) -> &'static str {
         match self {
-            Which::Data => DATA_URL,
-            Which::Admin => ADMIN_URL,
+            ListenerKind::Data => DATA_URL,
+            ListenerKind::Admin => ADMIN_URL,
         }
     }
 
     fn server_option(self) -> &'static str {
         match self {
-            Which::Data => "--server",
-            Which::Admin => "--admin",
+            ListenerKind::Data => "--server",
+            ListenerKind::Admin => "--admin",
         }
     }
 
     fn token_option(self) -> &'static str {
         match self {
-            Which::Data => "--token-file",
-            Which::Admin => "--admin-token-file",
+            ListenerKind::Data => "--token-file",
+            ListenerKind::Admin => "--admin-token-file",
         }
     }
 }
 
 impl DataArgs {
-    pub(crate) fn listener(&self) -> Result<Listener<'_>, Failure> {
-        Listener::new(
-            Which::Data,
+    pub(crate) fn listener(&self) -> Result<ListenerClient<'_>, CommandFailure> {
+        ListenerClient::new(
+            ListenerKind::Data,
             &self.server,
             self.token_file.as_deref(),
             self.ca_file.as_deref(),
@@ -144,41 +144,41 @@ impl DataArgs {
 }
 
 impl AdminArgs {
-    pub(crate) fn listener(&self) -> Result<Listener<'_>, Failure> {
+    pub(crate) fn listener(&self) -> Result<ListenerClient<'_>, CommandFailure> {
         let token_file = self.admin_token_file.as_deref();
-        Listener::new(Which::Admin, &self.admin, token_file, self.ca_file.as_deref())
+        ListenerClient::new(ListenerKind::Admin, &self.admin, token_file, self.ca_file.as_deref())
     }
 }
 
-impl<'a> Listener<'a> {
+impl<'a> ListenerClient<'a> {
     fn new(
-        which: Which,
-        server: &'a Server,
+        which: ListenerKind,
+        server: &'a ServerUrl,
         token_file: Option<&Path>,
         ca_file: Option<&Path>,
-    ) -> Result<Listener<'a>, Failure> {
-        let token = token_file.map(|path| Token::read(path, which.token_option()));
-        let token = token.transpose().map_err(Failure::Input)?;
+    ) -> Result<ListenerClient<'a>, CommandFailure> {
+        let token = token_file.map(|path| BearerToken::read(path, which.token_option()));
+        let token = token.transpose().map_err(CommandFailure::Input)?;
         let tls = match (server.tls, ca_file) {
             (false, _) => None,
-            (true, path) => Some(tls::trust(path).map_err(Failure::Input)?),
+            (true, path) => Some(tls::trust(path).map_err(CommandFailure::Input)?),
         };
-        Ok(Listener { server, token, tls, which })
+        Ok(ListenerClient { server, token, tls, kind: which })
     }
 
     /// One request, one response, whatever it says.
-    pub(crate) fn ask(&self, request: &Request) -> Result<Response, Report> {
-        let mut fields = self.token.as_ref().map(Token::field).unwrap_or_default();
-        if self.which == Which::Admin && request.method != "GET" {
+    pub(crate) fn ask(&self, request: &ClientRequest) -> Result<ClientResponse, Report> {
+        let mut fields = self.token.as_ref().map(BearerToken::field).unwrap_or_default();
+        if self.kind == ListenerKind::Admin && request.method != "GET" {
             // A page in a browser cannot send this to another site without asking first.
             fields.push_str("x-tollgate-admin: 1\r\n");
         }
         self.ask_with(&fields, request)
     }
 
-    fn ask_with(&self, fields: &str, request: &Request) -> Result<Response, Report> {
+    fn ask_with(&self, fields: &str, request: &ClientRequest) -> Result<ClientResponse, Report> {
         let cannot = |error| self.no_answer(&error);
-        let mut stream = Timed::connect(&self.server.host(), TIME).map_err(cannot)?;
+        let mut stream = DeadlineStream::connect(&self.server.host(), TIME).map_err(cannot)?;
         match &self.tls {
             None => exchange(&mut stream, self.server, request, fields).map_err(cannot),
             Some(config) => {
@@ -194,27 +194,30 @@ impl<'a> Listener<'a> {
         if !matches!(status, 401 | 403 | 404) {
             return None;
         }
-        let found = self.found().filter(|found| *found != self.which)?;
-        let (found, meant) = (found.name(), self.which.name());
-        let (server, option, usual) = (self.server, self.which.server_option(), self.which.usual());
+        let found = self.detect_listener().filter(|found| *found != self.kind)?;
+        let (found, meant) = (found.name(), self.kind.name());
+        let (server, option, usual) =
+            (self.server, self.kind.server_option(), self.kind.default_url());
         Some(format!(
             "{server} looks like the {found} listener: name the {meant} listener with {option}, often {usual}"
         ))
     }
 
     /// Which listener it is that was asked, if that can be told.
-    fn found(&self) -> Option<Which> {
-        let request = Request { method: "GET", path: "/livez".into(), body: None };
+    fn detect_listener(&self) -> Option<ListenerKind> {
+        let request = ClientRequest { method: "GET", path: "/livez".into(), body: None };
         // Without the token: the one that was sent already may be meant for the other listener.
         match self.ask_with("", &request).ok()? {
-            Response { status: 200, body } if body.contains("\"live\"") => Some(Which::Admin),
-            Response { status: 401 | 404, .. } => Some(Which::Data),
+            ClientResponse { status: 200, body } if body.contains("\"live\"") => {
+                Some(ListenerKind::Admin)
+            }
+            ClientResponse { status: 401 | 404, .. } => Some(ListenerKind::Data),
             _ => None,
         }
     }
 
     fn no_answer(&self, error: &io::Error) -> Report {
-        let (server, option) = (self.server, self.which.server_option());
+        let (server, option) = (self.server, self.kind.server_option());
         let report = Report::new(format!("cannot ask {server}: {error}"));
         match (error.kind(), self.server.tls) {
             (io::ErrorKind::ConnectionRefused, _) => report.hint(format!(
@@ -237,20 +240,21 @@ impl<'a> Listener<'a> {
     }
 
     /// An answer that is none, in the server's words.
-    pub(crate) fn refused(&self, response: &Response) -> Report {
+    pub(crate) fn refused(&self, response: &ClientResponse) -> Report {
         #[derive(Deserialize)]
-        struct Problem {
+        struct ServerProblem {
             message: String,
             diagnostics: Option<String>,
         }
         let status = response.status;
-        let (server, token) = (self.server, self.which.token_option());
-        let Ok(problem) = serde_json::from_str::<Problem>(&response.body) else {
-            let option = self.which.server_option();
+        let (server, token) = (self.server, self.kind.token_option());
+        let Ok(problem) = serde_json::from_str::<ServerProblem>(&response.body) else {
+            let option = self.kind.server_option();
             return Report::new(format!("{server} answers {status}, and not like Tollgate"))
                 .hint(format!("name a server with {option}"));
         };
-        let mut text = format!("the server answers {status}: {}", whole(&problem.message));
+        let mut text =
+            format!("the server answers {status}: {}", printable_whole(&problem.message));
         if let Some(diagnostics) = &problem.diagnostics {
             text.push('\n');
             text.push_str(&lines(diagnostics, DIAGNOSTIC_LINES_MAX));

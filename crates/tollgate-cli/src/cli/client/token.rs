@@ -11,31 +11,31 @@ use super::super::Report;
 const FILE_BYTES_MAX: u64 = 128 << 10;
 
 /// A secret: it is shown to the server only.
-pub(super) struct Token(String);
+pub(super) struct BearerToken(String);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
 }
 
-impl Token {
+impl BearerToken {
     /// The first of a file; `option` named it. The server's own file will do.
-    pub(super) fn read(path: &Path, option: &str) -> Result<Token, Report> {
+    pub(super) fn read(path: &Path, option: &str) -> Result<BearerToken, Report> {
         let shown = path.display();
         let text = read(path).map_err(|error| {
             Report::new(format!("cannot read the token file {shown}: {error}"))
                 .hint(format!("{option} names a file with the token in its first line"))
         })?;
-        Token::parse(&text).ok_or_else(|| {
+        BearerToken::parse(&text).ok_or_else(|| {
             Report::new(format!("the token file {shown} has no token in its first line"))
                 .hint("write the token that the server knows: ASCII without spaces, nothing else")
         })
     }
 
-    fn parse(text: &str) -> Option<Token> {
+    fn parse(text: &str) -> Option<BearerToken> {
         let token = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-        token.bytes().all(|byte| byte.is_ascii_graphic()).then(|| Token(token.into()))
+        token.bytes().all(|byte| byte.is_ascii_graphic()).then(|| BearerToken(token.into()))
     }
 
     /// As a line in the head of a request.
@@ -66,8 +66,8 @@ mod tests {
             ("", None),
         ];
         for (text, want) in rows {
-            let token = Token::parse(text);
-            assert_eq!(token.as_ref().map(Token::field).as_deref(), want, "{text:?}");
+            let token = BearerToken::parse(text);
+            assert_eq!(token.as_ref().map(BearerToken::field).as_deref(), want, "{text:?}");
             assert!(!format!("{token:?}").contains("secret"));
         }
     }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tollgate::{Clock, Micros, SystemClock, Wait};
 
-use super::Caller;
-use super::report::Done;
+use super::CallerArgs;
+use super::report::CompletedAction;
 use crate::settings::parse_duration;
 
 /// Give a caller limits of its own, or take them back
@@ -20,7 +20,7 @@ use crate::settings::parse_duration;
 )]
 pub(super) struct Args {
     #[command(flatten)]
-    pub(super) caller: Caller,
+    pub(super) caller: CallerArgs,
 
     /// A limit that applies instead of the rule's, such as 100/second; may be given several times
     #[arg(long = "limit", value_name = "RATE")]
@@ -40,8 +40,8 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn done(&self) -> Done {
-        if self.remove { Done::OverrideRemoved } else { Done::OverrideSet }
+    pub(super) fn completed_action(&self) -> CompletedAction {
+        if self.remove { CompletedAction::OverrideRemoved } else { CompletedAction::OverrideSet }
     }
 
     pub(super) fn body(&self) -> Value {

@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use crate::cli::for_people::{printable, table, wait};
+use crate::cli::human_output::{printable, table, wait};
 use tollgate::Refusal;
 
 /// What was asked for, if the server has agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
-    Looked,
+pub(super) enum CompletedAction {
+    Shown,
     Reset,
     Blocked,
     Unblocked,
@@ -19,7 +19,7 @@ pub(super) enum Done {
 
 /// What `/api/keys` answers, as far as people are told.
 #[derive(Deserialize)]
-pub(super) struct KeyReport {
+pub(super) struct KeyReportBody {
     rule: String,
     key: String,
     /// The key as log lines have it.
@@ -39,8 +39,8 @@ pub(super) struct KeyReport {
     closed: bool,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
-    replaced_by: Option<Override>,
-    limits: Vec<KeyLimit>,
+    replaced_by: Option<KeyReportOverride>,
+    limits: Vec<KeyReportLimit>,
     /// After a reset: whether there was anything to forget.
     reset: Option<bool>,
     /// After a change, with a shared store: whether others know.
@@ -52,13 +52,13 @@ fn yes() -> bool {
 }
 
 #[derive(Deserialize)]
-struct Override {
+struct KeyReportOverride {
     until: Option<String>,
     run_time: bool,
 }
 
 #[derive(Deserialize)]
-struct KeyLimit {
+struct KeyReportLimit {
     tier: Option<String>,
     limit: String,
     max: u64,
@@ -73,7 +73,7 @@ struct KeyLimit {
     decided_by: String,
 }
 
-impl KeyLimit {
+impl KeyReportLimit {
     fn is_unavailable(&self) -> bool {
         self.reason.as_deref() == Some(UNAVAILABLE)
     }
@@ -82,14 +82,14 @@ impl KeyLimit {
 /// What a limit says while its store does not answer.
 const UNAVAILABLE: &str = Refusal::StoreUnavailable.name();
 
-impl KeyReport {
-    pub(super) fn for_people(&self, done: &Done) -> String {
+impl KeyReportBody {
+    pub(super) fn human_text(&self, done: &CompletedAction) -> String {
         let sentences = [
-            self.what_was_done(done),
-            Some(self.standing()),
+            self.action_text(done),
+            Some(self.next_request_text()),
             self.strictness(),
             self.not_in_store(),
-            self.limits_of_its_own(done),
+            self.override_text(done),
             self.crowded(),
         ];
         let mut text = sentences.into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -103,20 +103,25 @@ impl KeyReport {
         text
     }
 
-    fn what_was_done(&self, done: &Done) -> Option<String> {
+    fn action_text(&self, done: &CompletedAction) -> Option<String> {
         let (rule, key) = (printable(&self.rule), printable(&self.key));
         match (done, self.reset) {
-            (Done::Reset, Some(false)) => Some(format!("{rule} remembered nothing of {key}.")),
-            (Done::Reset, _) => Some(format!("{rule} has forgotten what {key} did.")),
-            (Done::Granted(units), _) => Some(format!(
+            (CompletedAction::Reset, Some(false)) => {
+                Some(format!("{rule} remembered nothing of {key}."))
+            }
+            (CompletedAction::Reset, _) => Some(format!("{rule} has forgotten what {key} did.")),
+            (CompletedAction::Granted(units), _) => Some(format!(
                 "{key} got {units} {} back under {rule}, as far as they were used.",
                 if *units == 1 { "unit" } else { "units" }
             )),
-            (Done::Unblocked, _) => Some(format!("{key} is not blocked under {rule}.")),
-            (Done::OverrideRemoved, _) => {
+            (CompletedAction::Unblocked, _) => Some(format!("{key} is not blocked under {rule}.")),
+            (CompletedAction::OverrideRemoved, _) => {
                 Some(format!("{key} has no limits of its own under {rule} that were set here."))
             }
-            (Done::Looked | Done::Blocked | Done::OverrideSet, _) => None,
+            (
+                CompletedAction::Shown | CompletedAction::Blocked | CompletedAction::OverrideSet,
+                _,
+            ) => None,
         }
     }
 
@@ -129,7 +134,7 @@ impl KeyReport {
     }
 
     /// What the caller's next request meets.
-    fn standing(&self) -> String {
+    fn next_request_text(&self) -> String {
         let (rule, key) = (printable(&self.rule), printable(&self.key));
         if self.exempt {
             return format!("No rule applies to {key}: it is exempt.");
@@ -165,7 +170,7 @@ impl KeyReport {
             };
         }
         match self.limits.iter().min_by_key(|one| one.remaining) {
-            Some(KeyLimit { limit, max, remaining, .. }) => {
+            Some(KeyReportLimit { limit, max, remaining, .. }) => {
                 let (limit, remaining) = (printable(limit), remaining.unwrap_or_default());
                 format!("{key} is allowed: {remaining} of {max} left under {rule} ({limit}).")
             }
@@ -178,9 +183,9 @@ impl KeyReport {
 
     /// The limit that has no room: who waits longest decides; `None` is for ever. One that was judged is
     /// a better reason than a store that does not answer.
-    fn exceeded(&self) -> Option<&KeyLimit> {
+    fn exceeded(&self) -> Option<&KeyReportLimit> {
         let wait_of =
-            |one: &&KeyLimit| (!one.is_unavailable(), one.retry_after_ms.unwrap_or(u64::MAX));
+            |one: &&KeyReportLimit| (!one.is_unavailable(), one.retry_after_ms.unwrap_or(u64::MAX));
         self.limits.iter().filter(|one| !one.allowed).max_by_key(wait_of)
     }
 
@@ -209,7 +214,7 @@ impl KeyReport {
     }
 
     /// What a request of cost 1 meets under a limit, and how long it does.
-    fn answer(&self, one: &KeyLimit) -> (&'static str, Option<u64>) {
+    fn answer(&self, one: &KeyReportLimit) -> (&'static str, Option<u64>) {
         let lenient = self.leniency().is_some();
         match self.blocked_for_ms {
             _ if self.exempt => ("exempt", Some(0)),
@@ -223,9 +228,9 @@ impl KeyReport {
         }
     }
 
-    fn limits_of_its_own(&self, done: &Done) -> Option<String> {
+    fn override_text(&self, done: &CompletedAction) -> Option<String> {
         let key = printable(&self.key);
-        let Override { until, run_time } = self.replaced_by.as_ref()?;
+        let KeyReportOverride { until, run_time } = self.replaced_by.as_ref()?;
         let until = match until {
             Some(until) => format!("until {}", printable(until)),
             None => "with no end".into(),
@@ -234,7 +239,7 @@ impl KeyReport {
             true => "set while the server runs",
             false => "from the rules file",
         };
-        let still = if *done == Done::OverrideRemoved { "still " } else { "" };
+        let still = if *done == CompletedAction::OverrideRemoved { "still " } else { "" };
         Some(format!("{key} {still}has limits of its own, {origin}, {until}."))
     }
 
@@ -253,7 +258,7 @@ impl KeyReport {
 
     fn table(&self) -> String {
         let tiers = self.limits.iter().any(|one| one.tier.is_some());
-        let row = |one: &KeyLimit| {
+        let row = |one: &KeyReportLimit| {
             let tier = one.tier.as_deref().unwrap_or(if tiers { "-" } else { "" });
             let left = match (one.balance, one.remaining) {
                 // In debt: how far.
@@ -288,7 +293,7 @@ mod tests {
     const PRO: &str = r#"{"tier":"pro","limit":"100/second","max":100,"remaining":7,"balance":7,
         "allowed":true,"retry_after_ms":0,"reset_after_ms":930,"decided_by":"overflow"}"#;
 
-    fn report(mode: &str, blocked: &str, replaced_by: &str, limits: &[&str]) -> KeyReport {
+    fn report(mode: &str, blocked: &str, replaced_by: &str, limits: &[&str]) -> KeyReportBody {
         let limits = limits.join(",");
         let text = format!(
             r#"{{"rule":"api","key":"user=42","hash":"1f2e3d4c5b6a7988","mode":"{mode}",
@@ -299,7 +304,8 @@ mod tests {
 
     #[test]
     fn people_get_sentences_and_a_table() {
-        let found = report("enforce", "null", "null", &[USED, FREE]).for_people(&Done::Looked);
+        let found =
+            report("enforce", "null", "null", &[USED, FREE]).human_text(&CompletedAction::Shown);
         let want = "\
 user=42 is refused by api (10/second). Retry in 600 ms.
 
@@ -310,7 +316,7 @@ user=42 is refused by api (10/second). Retry in 600 ms.
 In log lines the key is 1f2e3d4c5b6a7988.
 ";
         assert_eq!(found, want);
-        let found = report("25%", "null", "null", &[FREE, PRO]).for_people(&Done::Looked);
+        let found = report("25%", "null", "null", &[FREE, PRO]).human_text(&CompletedAction::Shown);
         let want = "\
 api depends on the tier of user=42: these are the limits of each.
 api is enforced for 25% of callers.
@@ -330,7 +336,8 @@ In log lines the key is 1f2e3d4c5b6a7988.
         let unknown = r#"{"tier":null,"limit":"5/minute","max":5,"remaining":null,"balance":null,
             "allowed":false,"retry_after_ms":1000,"reset_after_ms":null,
             "reason":"store_unavailable","decided_by":"closed"}"#;
-        let text = report("enforce", "null", "null", &[unknown]).for_people(&Done::Looked);
+        let text =
+            report("enforce", "null", "null", &[unknown]).human_text(&CompletedAction::Shown);
         let want = "\
 Nobody knows what user=42 has left: the store of api (5/minute), which refuses then, does not answer.
 
@@ -347,7 +354,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
         let never = USED.replace("600", "null");
         // The longer of two waits is the one that helps.
         let limits = [USED, FREE, &USED.replace("600", "900001"), &never];
-        let text = report("enforce", "900000", "null", &limits).for_people(&Done::Looked);
+        let text = report("enforce", "900000", "null", &limits).human_text(&CompletedAction::Shown);
         let want = "\
 user=42 is blocked under api for another 900 s.
 
@@ -450,7 +457,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
         for (mode, soft, exempt, blocked, limits, lines, answers) in rows {
             let mut report = report(mode, blocked, "null", limits);
             (report.soft, report.exempt) = (soft, exempt);
-            let text = report.for_people(&Done::Looked);
+            let text = report.human_text(&CompletedAction::Shown);
             let (found, table) = text.split_once("\n\n").expect(&text);
             assert_eq!(found, lines);
             let words = ["allowed", "refused", "over", "blocked", "exempt"];
@@ -467,14 +474,14 @@ In log lines the key is 1f2e3d4c5b6a7988.
         let never = USED.replace("600", "null");
         let plain = "user=42 is allowed: 98 of 99 left under api (99/hour).";
         // mode, blocked for, override, limit, what was done, the lines
-        type Row<'a> = (&'a str, &'a str, &'a str, &'a str, Done, &'a [&'a str]);
+        type Row<'a> = (&'a str, &'a str, &'a str, &'a str, CompletedAction, &'a [&'a str]);
         let rows: [Row<'_>; 9] = [
             (
                 "enforce",
                 "900000",
                 "null",
                 FREE,
-                Done::Blocked,
+                CompletedAction::Blocked,
                 &["user=42 is blocked under api for another 900 s."],
             ),
             (
@@ -482,7 +489,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 "null",
                 FREE,
-                Done::Unblocked,
+                CompletedAction::Unblocked,
                 &["user=42 is not blocked under api.", plain],
             ),
             (
@@ -490,7 +497,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 "null",
                 &never,
-                Done::Looked,
+                CompletedAction::Shown,
                 &["user=42 is refused by api (10/second). Waiting does not help."],
             ),
             (
@@ -498,20 +505,27 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 "null",
                 FREE,
-                Done::Reset,
+                CompletedAction::Reset,
                 &[
                     "api has forgotten what user=42 did.",
                     plain,
                     "api is in shadow mode: it counts and refuses nobody.",
                 ],
             ),
-            ("off", "null", "null", FREE, Done::Looked, &[plain, "api is off: it refuses nobody."]),
+            (
+                "off",
+                "null",
+                "null",
+                FREE,
+                CompletedAction::Shown,
+                &[plain, "api is off: it refuses nobody."],
+            ),
             (
                 "enforce",
                 "null",
                 "null",
                 FREE,
-                Done::Granted(1),
+                CompletedAction::Granted(1),
                 &["user=42 got 1 unit back under api, as far as they were used.", plain],
             ),
             (
@@ -519,7 +533,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 RUN_TIME,
                 FREE,
-                Done::OverrideSet,
+                CompletedAction::OverrideSet,
                 &[
                     plain,
                     "user=42 has limits of its own, set while the server runs, until \
@@ -531,7 +545,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 OF_FILE,
                 FREE,
-                Done::OverrideRemoved,
+                CompletedAction::OverrideRemoved,
                 &[
                     "user=42 has no limits of its own under api that were set here.",
                     plain,
@@ -544,21 +558,21 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 "null",
                 &PRO.replace("overflow", "memory"),
-                Done::Looked,
+                CompletedAction::Shown,
                 &["user=42 is allowed: 7 of 100 left under api (100/second)."],
             ),
         ];
         for (mode, blocked, replaced_by, limit, done, want) in rows {
-            let text = report(mode, blocked, replaced_by, &[limit]).for_people(&done);
+            let text = report(mode, blocked, replaced_by, &[limit]).human_text(&done);
             let found: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
             assert_eq!(found, want);
         }
         let mut nothing = report("enforce", "null", "null", &[]);
         nothing.reset = Some(false);
-        let text = nothing.for_people(&Done::Reset);
+        let text = nothing.human_text(&CompletedAction::Reset);
         assert!(text.starts_with("api remembered nothing of user=42.\nuser=42 is allowed: api"));
         nothing.shared = Some("no".into());
-        let text = nothing.for_people(&Done::Reset);
+        let text = nothing.human_text(&CompletedAction::Reset);
         assert!(text.contains("\nThe store did not answer, so this was done at this server only"));
     }
 
@@ -568,7 +582,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
             let report = format!(
                 r#"{{"rule":"r","key":"k=1","mode":"{mode}","closed":{closed},"limits":[]}}"#
             );
-            serde_json::from_str::<KeyReport>(&report).unwrap().standing()
+            serde_json::from_str::<KeyReportBody>(&report).unwrap().next_request_text()
         };
         let allowed = "k=1 is allowed: r has no limits for it.";
         let refused = "k=1 is refused: r allows nothing. Waiting does not help.";

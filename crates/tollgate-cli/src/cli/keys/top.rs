@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::cli::client::Request;
-use crate::cli::for_people::{printable, table};
+use crate::cli::client::ClientRequest;
+use crate::cli::human_output::{printable, table};
 
 /// Show who asks most, or who is refused most
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// What to count
     #[arg(long, value_name = "WHAT", default_value = "requests")]
-    by: By,
+    by: TopOrderArg,
 
     /// How many callers to show, at most 100
     #[arg(
@@ -26,30 +26,30 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum By {
+enum TopOrderArg {
     Requests,
     Refusals,
 }
 
-impl fmt::Display for By {
+impl fmt::Display for TopOrderArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            By::Requests => "requests",
-            By::Refusals => "refusals",
+            TopOrderArg::Requests => "requests",
+            TopOrderArg::Refusals => "refusals",
         })
     }
 }
 
 /// What `/api/top` answers.
 #[derive(Deserialize)]
-pub(super) struct Answer {
+pub(super) struct TopReply {
     /// The time that is counted: this at most, half of it at least.
     window_s: Option<u64>,
-    top: Vec<Heavy>,
+    top: Vec<TopReplyCaller>,
 }
 
 #[derive(Deserialize)]
-struct Heavy {
+struct TopReplyCaller {
     rule: String,
     key: String,
     /// The key as log lines have it.
@@ -65,12 +65,12 @@ struct Heavy {
 }
 
 impl Args {
-    pub(super) fn request(&self) -> Request {
+    pub(super) fn request(&self) -> ClientRequest {
         let path = format!("/api/top?by={}&n={}", self.by, self.number);
-        Request { method: "GET", path, body: None }
+        ClientRequest { method: "GET", path, body: None }
     }
 
-    pub(super) fn for_people(&self, answer: &Answer) -> String {
+    pub(super) fn human_text(&self, answer: &TopReply) -> String {
         let by = self.by;
         let when = match answer.window_s {
             Some(seconds) => format!(" in the last {} to {seconds} s", seconds / 2),
@@ -79,11 +79,11 @@ impl Args {
         if answer.top.is_empty() {
             return format!("No {by}{when}.\n");
         }
-        let row = |one: &Heavy| {
-            let count = between(one.count, one.error);
+        let row = |one: &TopReplyCaller| {
+            let count = range_text(one.count, one.error);
             // Counted by refusals, the count says it.
-            let refused = one.refused.filter(|_| by == By::Requests);
-            let refused = refused.map(|refused| between(refused, one.refused_error));
+            let refused = one.refused.filter(|_| by == TopOrderArg::Requests);
+            let refused = refused.map(|refused| range_text(refused, one.refused_error));
             let refused = refused.unwrap_or_default();
             let hash = one.hash.as_deref().map(printable).unwrap_or_default();
             [printable(&one.rule), printable(&one.key), count, refused, hash]
@@ -95,7 +95,7 @@ impl Args {
 }
 
 /// A number that may be too high by so much.
-fn between(number: u64, error: u64) -> String {
+fn range_text(number: u64, error: u64) -> String {
     match error {
         0 => number.to_string(),
         error => format!("{} to {number}", number.saturating_sub(error)),
@@ -112,17 +112,17 @@ mod tests {
             {"rule":"api","key":"user=42","hash":"1f2e","count":120,"error":0,"refused":3,
              "refused_error":2},
             {"rule":"login","key":"ip=192.0.2.1\u001b[2J","count":9,"error":4,"refused":0}]}"#;
-        let answer: Answer = serde_json::from_str(text).unwrap();
+        let answer: TopReply = serde_json::from_str(text).unwrap();
         let rows = [
             (
-                By::Requests,
+                TopOrderArg::Requests,
                 "The most requests in the last 60 to 120 s.\n\n\
                  \x20 rule   key                    requests  refused  in log lines\n\
                  \x20 api    user=42                120       1 to 3   1f2e\n\
                  \x20 login  ip=192.0.2.1\\u{1b}[2J  5 to 9    0\n",
             ),
             (
-                By::Refusals,
+                TopOrderArg::Refusals,
                 "The most refusals in the last 60 to 120 s.\n\n\
                  \x20 rule   key                    refusals  in log lines\n\
                  \x20 api    user=42                120       1f2e\n\
@@ -130,9 +130,12 @@ mod tests {
             ),
         ];
         for (by, want) in rows {
-            assert_eq!(Args { by, number: 20 }.for_people(&answer), want);
+            assert_eq!(Args { by, number: 20 }.human_text(&answer), want);
         }
-        let nobody = Answer { window_s: None, top: Vec::new() };
-        assert_eq!(Args { by: By::Refusals, number: 5 }.for_people(&nobody), "No refusals.\n");
+        let nobody = TopReply { window_s: None, top: Vec::new() };
+        assert_eq!(
+            Args { by: TopOrderArg::Refusals, number: 5 }.human_text(&nobody),
+            "No refusals.\n"
+        );
     }
 }

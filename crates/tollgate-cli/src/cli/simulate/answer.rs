@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tollgate_rules::{Answer, Judged, Standing};
+use tollgate_rules::{Answer, Enforcement, JudgedLimit};
 
 use super::Answers;
 
 /// What the rules said. Scripts rely on names and order.
 #[derive(Serialize)]
-pub(super) struct Told<'a> {
+pub(super) struct RulesAnswerBody<'a> {
     allowed: bool,
     rule: Option<&'a str>,
     limit: Option<&'a str>,
@@ -20,12 +20,12 @@ pub(super) struct Told<'a> {
     delay_us: Option<u64>,
     max: Option<u64>,
     decided_by: &'a str,
-    limits: Vec<ToldLimit<'a>>,
+    limits: Vec<RulesAnswerLimit<'a>>,
 }
 
 /// What one limit said.
 #[derive(Serialize)]
-struct ToldLimit<'a> {
+struct RulesAnswerLimit<'a> {
     rule: &'a str,
     limit: &'a str,
     allowed: bool,
@@ -43,10 +43,10 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-impl<'a> Told<'a> {
-    pub(super) fn new(answer: &'a Answer) -> Told<'a> {
+impl<'a> RulesAnswerBody<'a> {
+    pub(super) fn new(answer: &'a Answer) -> RulesAnswerBody<'a> {
         let binding = answer.binding();
-        Told {
+        RulesAnswerBody {
             allowed: answer.allowed(),
             rule: binding.map(|binding| binding.rule),
             limit: binding.map(|binding| binding.limit),
@@ -56,23 +56,23 @@ impl<'a> Told<'a> {
             delay_us: answer.delay().as_micros(),
             max: binding.map(|_| answer.capacity()),
             decided_by: answer.decided_by().name(),
-            limits: answer.limits().map(ToldLimit::new).collect(),
+            limits: answer.limits().map(RulesAnswerLimit::new).collect(),
         }
     }
 }
 
-impl<'a> ToldLimit<'a> {
-    fn new(judged: Judged<'a>) -> ToldLimit<'a> {
-        let Judged { rule, limit, outcome, standing, .. } = judged;
-        ToldLimit {
+impl<'a> RulesAnswerLimit<'a> {
+    fn new(judged: JudgedLimit<'a>) -> RulesAnswerLimit<'a> {
+        let JudgedLimit { rule, limit, outcome, enforcement: standing, .. } = judged;
+        RulesAnswerLimit {
             rule,
             limit,
             allowed: outcome.allowed,
             remaining: outcome.remaining,
             retry_after_us: outcome.retry_after.as_micros(),
             reset_after_us: outcome.reset_after.as_micros(),
-            shadow: standing == Standing::Shadow,
-            soft: standing == Standing::Soft,
+            shadow: standing == Enforcement::Shadow,
+            soft: standing == Enforcement::Soft,
         }
     }
 }
@@ -80,13 +80,16 @@ impl<'a> ToldLimit<'a> {
 /// Prints the answer to one request.
 pub(super) fn print(answer: &Answer, answers: &mut Answers) -> io::Result<()> {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct AnswerLine<'a> {
         at: u64,
         #[serde(flatten)]
-        told: Told<'a>,
+        told: RulesAnswerBody<'a>,
     }
 
-    print_line(&Line { at: answer.at().as_u64(), told: Told::new(answer) }, answers)
+    print_line(
+        &AnswerLine { at: answer.at().as_u64(), told: RulesAnswerBody::new(answer) },
+        answers,
+    )
 }
 
 /// Prints what two rule sets make of one request.
@@ -96,16 +99,17 @@ pub(super) fn print_both(
     answers: &mut Answers,
 ) -> io::Result<()> {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct ComparedAnswerLine<'a> {
         at: u64,
         /// As the trace has them.
         facts: Option<&'a RawValue>,
-        now: Told<'a>,
-        then: Told<'a>,
+        now: RulesAnswerBody<'a>,
+        then: RulesAnswerBody<'a>,
     }
 
-    let (at, now, then) = (now.at().as_u64(), Told::new(now), Told::new(then));
-    print_line(&Line { at, facts, now, then }, answers)
+    let (at, now, then) =
+        (now.at().as_u64(), RulesAnswerBody::new(now), RulesAnswerBody::new(then));
+    print_line(&ComparedAnswerLine { at, facts, now, then }, answers)
 }
 
 fn print_line(line: &impl Serialize, answers: &mut Answers) -> io::Result<()> {

@@ -11,8 +11,8 @@ use tollgate::{Algorithm, Align, Check, Decision, Limit, Micros, Outcome, Store}
 
 use super::store::SimStore;
 use super::trace::fields::text;
-use super::trace::{Form, Request, Trace};
-use super::{Answers, Args, Failure, Report, replay, warn_if_crowded, whole_number};
+use super::trace::{TraceFormat, TraceReader, TraceRequest};
+use super::{Answers, Args, CommandFailure, Report, replay, warn_if_crowded, whole_number};
 
 /// The key of requests that name none.
 const DEFAULT_KEY: &str = "default";
@@ -20,8 +20,8 @@ const DEFAULT_KEY: &str = "default";
 const KEY_HINT: &str = r#"write text in quotes, such as "key":"a""#;
 
 /// Lines with keys.
-const LINES: Form = Form {
-    who: "key",
+const TRACE_FORMAT: TraceFormat = TraceFormat {
+    subject_field: "key",
     line_hint: r#"write one object per line, such as {"at":1500000,"cost":1,"key":"a"}"#,
     fields_hint: r#"a line has "at" and, once each if at all, "cost" and "key""#,
 };
@@ -79,9 +79,9 @@ pub(super) struct LimitArgs {
 }
 
 /// Answers request after request.
-pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), Failure> {
-    let limit = args.limit.build().map_err(Failure::Input)?;
-    let mut trace = Trace::open(trace, &LINES)?;
+pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFailure> {
+    let limit = args.limit.build().map_err(CommandFailure::Input)?;
+    let mut trace = TraceReader::open(trace, &TRACE_FORMAT)?;
     let limiter = SimStore::open(args)?;
     let store = limiter.store();
     replay(&mut trace, |request, answers| {
@@ -91,20 +91,20 @@ pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), Failure> {
         let mut outcome = [Outcome::default()];
         let decision = store.wait(store.decide_each(&check, request.at.into(), &mut outcome))?;
         let Ok(decision) = decision;
-        print(request.at, &key, cost, &decision, answers).map_err(Failure::from_output)
+        print(request.at, &key, cost, &decision, answers).map_err(CommandFailure::from_output)
     })?;
     warn_if_crowded(&limiter, args.max_keys);
     Ok(())
 }
 
-fn key_of<'a>(request: &Request<'a>) -> Result<Cow<'a, str>, Failure> {
-    let Some(key) = request.who else { return Ok(DEFAULT_KEY.into()) };
-    text(key).ok_or_else(|| request.line.wrong(key, "key", "which is not text", KEY_HINT))
+fn key_of<'a>(request: &TraceRequest<'a>) -> Result<Cow<'a, str>, CommandFailure> {
+    let Some(key) = request.subject else { return Ok(DEFAULT_KEY.into()) };
+    text(key).ok_or_else(|| request.line.wrong_value(key, "key", "which is not text", KEY_HINT))
 }
 
 /// One answer, as it is printed. Scripts rely on names and order.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct LimitAnswerLine<'a> {
     at: u64,
     key: &'a str,
     cost: u64,
@@ -122,7 +122,7 @@ fn print(
     decision: &Decision,
     answers: &mut Answers,
 ) -> io::Result<()> {
-    let answer = Answer {
+    let answer = LimitAnswerLine {
         at: at.as_u64(),
         key,
         cost,

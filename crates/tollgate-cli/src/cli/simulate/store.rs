@@ -10,10 +10,10 @@ use tollgate::{
     Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt, Store,
     Wait,
 };
-use tollgate_redis::{KeyPrefix, Options, RedisStore, StoreError, TimeOf};
-use tollgate_rules::at_once;
+use tollgate_redis::{KeyPrefix, RedisOptions, RedisStore, StoreError, TimeSource};
+use tollgate_rules::expect_ready;
 
-use super::{Args, Failure, Report};
+use super::{Args, CommandFailure, Report};
 use crate::settings::StoreChoice;
 
 /// How long one answer may take: nobody but the simulation waits for it.
@@ -30,41 +30,46 @@ pub(super) type SimLimiter = Limiter<SimStore, ManualClock>;
 #[derive(Debug)]
 pub(super) enum SimStore {
     Memory(Box<MemoryStore>),
-    Redis(Box<InRedis>),
+    Redis(Box<SimRedisStore>),
 }
 
 /// A store, and what drives it.
 #[derive(Debug)]
-pub(super) struct InRedis {
+pub(super) struct SimRedisStore {
     store: RedisStore,
     runtime: Runtime,
     /// Why it has not answered; what was answered in its place is not to be told.
-    failed: Mutex<Option<StoreError>>,
+    first_error: Mutex<Option<StoreError>>,
 }
 
 impl SimStore {
     /// The store of the options, under a prefix that nobody else has.
-    pub(super) fn open(args: &Args) -> Result<SimLimiter, Failure> {
+    pub(super) fn open(args: &Args) -> Result<SimLimiter, CommandFailure> {
         let store = match &args.store {
             StoreChoice::Memory => {
                 let max_keys = usize::try_from(args.max_keys).unwrap_or(usize::MAX);
                 SimStore::Memory(Box::new(MemoryStore::new(max_keys)))
             }
             StoreChoice::Redis(url) => {
-                let cannot = |error| Failure::Input(Report::new(format!("no runtime: {error}")));
+                let cannot =
+                    |error| CommandFailure::Input(Report::new(format!("no runtime: {error}")));
                 let runtime = Builder::new_current_thread().enable_all().build();
                 let runtime = runtime.map_err(cannot)?;
-                let options = Options {
+                let options = RedisOptions {
                     timeout: TIMEOUT,
-                    prefix: prefix().map_err(Failure::Input)?,
+                    prefix: prefix().map_err(CommandFailure::Input)?,
                     key_secret: None,
-                    time: TimeOf::Caller,
+                    time: TimeSource::Caller,
                 };
                 let store = runtime.block_on(async {
                     let store = RedisStore::at(url, &options);
                     connected(&store, &url.to_string()).await.map(|()| store)
                 })?;
-                SimStore::Redis(Box::new(InRedis { store, runtime, failed: Mutex::default() }))
+                SimStore::Redis(Box::new(SimRedisStore {
+                    store,
+                    runtime,
+                    first_error: Mutex::default(),
+                }))
             }
         };
         Ok(Limiter::new(store, ManualClock::new(Micros::ZERO)))
@@ -79,21 +84,21 @@ impl SimStore {
     }
 
     /// What a future answers that asks this store.
-    pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T, CommandFailure> {
         let redis = match self {
-            SimStore::Memory(_) => return Ok(at_once(answer)),
+            SimStore::Memory(_) => return Ok(expect_ready(answer)),
             SimStore::Redis(redis) => redis,
         };
         let answer = redis.runtime.block_on(answer);
-        match redis.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match redis.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
             None => Ok(answer),
-            Some(error) => Err(Failure::Input(Report::new(error.to_string()))),
+            Some(error) => Err(CommandFailure::Input(Report::new(error.to_string()))),
         }
     }
 }
 
 /// Waits until there is a connection.
-async fn connected(store: &RedisStore, url: &str) -> Result<(), Failure> {
+async fn connected(store: &RedisStore, url: &str) -> Result<(), CommandFailure> {
     let is_up = async {
         while !store.link_stats().is_up() {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -104,7 +109,7 @@ async fn connected(store: &RedisStore, url: &str) -> Result<(), Failure> {
         let why = stats.nodes.iter().find_map(|node| node.down.as_ref());
         let why = why.map_or_else(|| "no connection".into(), ToString::to_string);
         let problem = format!("cannot reach the store {url}: {why}");
-        Failure::Input(Report::new(problem).hint("start it, or leave out --store"))
+        CommandFailure::Input(Report::new(problem).hint("start it, or leave out --store"))
     })
 }
 
@@ -120,15 +125,15 @@ fn prefix() -> Result<KeyPrefix, Report> {
     prefix.parse().map_err(|error| Report::new(format!("{prefix}: {error}")))
 }
 
-impl InRedis {
+impl SimRedisStore {
     /// What it says; if it says nothing, that is kept, and the other is said.
-    async fn or<T>(
+    async fn or_record_error<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
         other: impl FnOnce() -> T,
     ) -> Result<T, Infallible> {
         Ok(answer.await.unwrap_or_else(|error| {
-            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failed = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
             failed.get_or_insert(error);
             other()
         }))
@@ -149,7 +154,12 @@ impl Store for SimStore {
             SimStore::Redis(redis) => {
                 let none = vec![Outcome::default(); checks.len()];
                 let other = || Decision::of_outcomes(checks, &none, now.instant());
-                redis.or(redis.store.decide_each(checks, now.instant(), outcomes), other).await
+                redis
+                    .or_record_error(
+                        redis.store.decide_each(checks, now.instant(), outcomes),
+                        other,
+                    )
+                    .await
             }
         }
     }
@@ -163,7 +173,7 @@ impl Store for SimStore {
         match self {
             SimStore::Memory(store) => Store::refund(&**store, check, receipt, now).await,
             SimStore::Redis(redis) => {
-                redis.or(Store::refund(&redis.store, check, receipt, now), || ()).await
+                redis.or_record_error(Store::refund(&redis.store, check, receipt, now), || ()).await
             }
         }
     }
@@ -172,7 +182,7 @@ impl Store for SimStore {
         match self {
             SimStore::Memory(store) => Store::reset(&**store, check, now).await,
             SimStore::Redis(redis) => {
-                redis.or(Store::reset(&redis.store, check, now), || false).await
+                redis.or_record_error(Store::reset(&redis.store, check, now), || false).await
             }
         }
     }
@@ -181,7 +191,7 @@ impl Store for SimStore {
         match self {
             SimStore::Memory(store) => Store::balance(&**store, check, now).await,
             SimStore::Redis(redis) => {
-                redis.or(Store::balance(&redis.store, check, now), || 0).await
+                redis.or_record_error(Store::balance(&redis.store, check, now), || 0).await
             }
         }
     }
@@ -190,7 +200,7 @@ impl Store for SimStore {
         match self {
             SimStore::Memory(store) => Store::block(&**store, key, until, now).await,
             SimStore::Redis(redis) => {
-                redis.or(Store::block(&redis.store, key, until, now), || false).await
+                redis.or_record_error(Store::block(&redis.store, key, until, now), || false).await
             }
         }
     }
@@ -199,7 +209,7 @@ impl Store for SimStore {
         match self {
             SimStore::Memory(store) => Store::unblock(&**store, key, now).await,
             SimStore::Redis(redis) => {
-                redis.or(Store::unblock(&redis.store, key, now), || false).await
+                redis.or_record_error(Store::unblock(&redis.store, key, now), || false).await
             }
         }
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tollgate_rules::{Answer, Standing};
+use tollgate_rules::{Answer, Enforcement};
 
 /// Counts of one rule set.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct TraceTally {
     pub(super) requests: u64,
     pub(super) refused: u64,
     delayed: u64,
@@ -21,7 +21,7 @@ pub(super) struct Tally {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RuleTally {
     /// Requests it applied to.
-    asked: u64,
+    matched: u64,
     /// Requests it was the reason to refuse: the one with the longest wait, if several refuse.
     pub(super) refused: u64,
     /// Requests it would refuse, were it not in shadow.
@@ -30,7 +30,7 @@ pub(super) struct RuleTally {
     pub(super) warned: u64,
 }
 
-impl Tally {
+impl TraceTally {
     pub(super) fn add(&mut self, answer: &Answer) {
         self.requests += 1;
         self.refused += u64::from(!answer.allowed());
@@ -44,13 +44,13 @@ impl Tally {
             // The limits of a rule stand together, and count as one.
             if last.replace(judged.rule) != Some(judged.rule) {
                 said = [false; 2];
-                self.rule(judged.rule).asked += 1;
+                self.rule(judged.rule).matched += 1;
             }
-            let index = match judged.standing {
+            let index = match judged.enforcement {
                 _ if judged.outcome.allowed => continue,
-                Standing::Enforced => continue,
-                Standing::Shadow => 0,
-                Standing::Soft => 1,
+                Enforcement::Enforced => continue,
+                Enforcement::Shadow => 0,
+                Enforcement::Soft => 1,
             };
             if !std::mem::replace(&mut said[index], true) {
                 let rule = self.rule(judged.rule);
@@ -68,7 +68,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for TraceTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allowed = self.requests - self.refused;
         let counts = [
@@ -82,7 +82,7 @@ impl fmt::Display for Tally {
             writeln!(f, "{name:<20}{count:>10}")?;
         }
         let rows = self.rules.iter().map(|(name, rule)| {
-            (&**name, vec![rule.asked, rule.refused, rule.in_shadow, rule.warned])
+            (&**name, vec![rule.matched, rule.refused, rule.in_shadow, rule.warned])
         });
         table(f, &["requests", "refused", "in shadow", "warned"], rows)
     }

@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use tollgate::Micros;
 use tollgate::time::MAX_EXACT;
 
-use super::{Failure, Report};
-use fields::{Fields, shown, whole_number};
+use super::{CommandFailure, Report};
+use fields::{LineFields, shortened_value, whole_number};
 
 pub(super) mod fields;
 
@@ -30,26 +30,26 @@ const COST_HINT: &str = "write a whole number of units, from 0 to 18446744073709
 
 /// What the lines of a trace look like.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct TraceFormat {
     /// The field beside `at` and `cost`.
-    pub(super) who: &'static str,
+    pub(super) subject_field: &'static str,
     pub(super) line_hint: &'static str,
     pub(super) fields_hint: &'static str,
 }
 
 /// One line of a trace.
-pub(super) struct Request<'a> {
+pub(super) struct TraceRequest<'a> {
     pub(super) at: Micros,
     pub(super) cost: Option<u64>,
     /// Whom it is about, as it is written.
-    pub(super) who: Option<&'a RawValue>,
-    pub(super) line: Line<'a>,
+    pub(super) subject: Option<&'a RawValue>,
+    pub(super) line: TraceLineText<'a>,
 }
 
 /// A trace, and the line it is at.
-pub(super) struct Trace {
+pub(super) struct TraceReader {
     name: String,
-    form: &'static Form,
+    form: &'static TraceFormat,
     reader: BufReader<Box<dyn Read>>,
     /// Bound: `LINE_BYTES_MAX` and its end.
     line: Vec<u8>,
@@ -57,22 +57,25 @@ pub(super) struct Trace {
     number: u64,
 }
 
-impl Trace {
+impl TraceReader {
     /// Opens a file, or standard input if the path is `-`.
-    pub(super) fn open(path: &Path, form: &'static Form) -> Result<Trace, Failure> {
+    pub(super) fn open(
+        path: &Path,
+        form: &'static TraceFormat,
+    ) -> Result<TraceReader, CommandFailure> {
         if path == Path::new("-") {
-            return Ok(Trace::new("<stdin>".into(), form, Box::new(io::stdin())));
+            return Ok(TraceReader::new("<stdin>".into(), form, Box::new(io::stdin())));
         }
         let name = path.display().to_string();
         match File::open(path) {
-            Ok(file) => Ok(Trace::new(name, form, Box::new(file))),
+            Ok(file) => Ok(TraceReader::new(name, form, Box::new(file))),
             Err(error) => Err(cannot_read(&name, &error)),
         }
     }
 
-    fn new(name: String, form: &'static Form, source: Box<dyn Read>) -> Trace {
+    fn new(name: String, form: &'static TraceFormat, source: Box<dyn Read>) -> TraceReader {
         let reader = BufReader::with_capacity(INPUT_BYTES, source);
-        Trace { name, form, reader, line: Vec::new(), number: 0 }
+        TraceReader { name, form, reader, line: Vec::new(), number: 0 }
     }
 
     /// Whether the next line is not here yet.
@@ -81,7 +84,7 @@ impl Trace {
     }
 
     /// Moves to the next line that is not blank. `false`: there is none.
-    pub(super) fn advance(&mut self) -> Result<bool, Failure> {
+    pub(super) fn advance(&mut self) -> Result<bool, CommandFailure> {
         loop {
             self.line.clear();
             let most = LINE_BYTES_MAX as u64 + 2; // with \r\n
@@ -95,7 +98,7 @@ impl Trace {
             }
             if self.line.len() > LINE_BYTES_MAX {
                 let problem = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                return Err(self.wrong(LINE_BYTES_MAX, problem, self.form.line_hint));
+                return Err(self.mistake_at(LINE_BYTES_MAX, problem, self.form.line_hint));
             }
             if !self.line.trim_ascii().is_empty() {
                 return Ok(true);
@@ -104,36 +107,36 @@ impl Trace {
     }
 
     /// The request on this line.
-    pub(super) fn request(&self) -> Result<Request<'_>, Failure> {
+    pub(super) fn request(&self) -> Result<TraceRequest<'_>, CommandFailure> {
         let text = str::from_utf8(&self.line).map_err(|error| {
-            self.wrong(error.valid_up_to(), "the line is not UTF-8", "save the trace as UTF-8")
+            self.mistake_at(error.valid_up_to(), "the line is not UTF-8", "save the trace as UTF-8")
         })?;
-        let line = Line { trace: self, text };
-        let fields: Fields<'_> =
+        let line = TraceLineText { trace: self, text };
+        let fields: LineFields<'_> =
             serde_json::from_str(text).map_err(|error| self.not_an_object(text, &error))?;
-        let names = ["at", "cost", self.form.who];
+        let names = ["at", "cost", self.form.subject_field];
         let [at, cost, who] = line.pick(&fields, names, self.form.fields_hint)?;
         let Some(at) = at else {
-            return Err(self.wrong(start(text), "the line has no field \"at\"", AT_HINT));
+            return Err(self.mistake_at(start(text), "the line has no field \"at\"", AT_HINT));
         };
         let number = |value, name, most, hint| {
-            whole_number(value, most).map_err(|is| line.wrong(value, name, is, hint))
+            whole_number(value, most).map_err(|is| line.wrong_value(value, name, is, hint))
         };
-        Ok(Request {
+        Ok(TraceRequest {
             at: Micros::new(number(at, "at", MAX_EXACT, AT_HINT)?),
             cost: cost.map(|cost| number(cost, "cost", u64::MAX, COST_HINT)).transpose()?,
-            who,
+            subject: who,
             line,
         })
     }
 
-    fn not_an_object(&self, text: &str, error: &serde_json::Error) -> Failure {
+    fn not_an_object(&self, text: &str, error: &serde_json::Error) -> CommandFailure {
         let line_hint = self.form.line_hint;
         if error.classify() == Category::Data {
-            return self.wrong(start(text), "the line is not a JSON object", line_hint);
+            return self.mistake_at(start(text), "the line is not a JSON object", line_hint);
         }
         if error.classify() == Category::Eof {
-            return self.wrong(text.len(), "the line ends before its object does", line_hint);
+            return self.mistake_at(text.len(), "the line ends before its object does", line_hint);
         }
         let message = error.to_string();
         let what = message.split(" at line ").next().unwrap_or(&message);
@@ -141,16 +144,22 @@ impl Trace {
         if what.starts_with("control character") {
             // The column is that of the last character before it.
             let problem = "the line has a bare control character";
-            return self.wrong(offset + 1, problem, r"write it as \u0000, with its own number");
+            return self.mistake_at(
+                offset + 1,
+                problem,
+                r"write it as \u0000, with its own number",
+            );
         }
-        self.wrong(offset, format!("the line is not JSON: {what}"), line_hint)
+        self.mistake_at(offset, format!("the line is not JSON: {what}"), line_hint)
     }
 
     /// A mistake `offset` bytes into this line. Columns count characters, from 1.
-    fn wrong(&self, offset: usize, problem: impl fmt::Display, hint: &str) -> Failure {
+    fn mistake_at(&self, offset: usize, problem: impl fmt::Display, hint: &str) -> CommandFailure {
         let before = &self.line[..offset.min(self.line.len())];
         let column = String::from_utf8_lossy(before).chars().count() + 1;
-        Failure::Input(Report::new(format!("{}:{column}: {problem}", self.place())).hint(hint))
+        CommandFailure::Input(
+            Report::new(format!("{}:{column}: {problem}", self.place())).hint(hint),
+        )
     }
 
     fn place(&self) -> String {
@@ -160,12 +169,12 @@ impl Trace {
 
 /// The line a request is on: whatever is wrong with a part of it is told with its place.
 #[derive(Clone, Copy)]
-pub(super) struct Line<'a> {
-    trace: &'a Trace,
+pub(super) struct TraceLineText<'a> {
+    trace: &'a TraceReader,
     text: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TraceLineText<'a> {
     /// `FILE:LINE`.
     pub(super) fn place(&self) -> String {
         self.trace.place()
@@ -174,23 +183,29 @@ impl<'a> Line<'a> {
     /// The values of these fields, and no others, each given once if at all.
     pub(super) fn pick<const N: usize>(
         &self,
-        fields: &Fields<'a>,
+        fields: &LineFields<'a>,
         names: [&str; N],
         hint: &str,
-    ) -> Result<[Option<&'a RawValue>; N], Failure> {
-        fields.pick(names).map_err(|(name, is)| self.wrong_name(name, is, hint))
+    ) -> Result<[Option<&'a RawValue>; N], CommandFailure> {
+        fields.pick(names).map_err(|(name, is)| self.unknown_field(name, is, hint))
     }
 
     /// A field that has no business there.
-    pub(super) fn wrong_name(&self, name: &RawValue, is: &str, hint: &str) -> Failure {
-        let problem = format!("the field {} {is}", shown(name));
-        self.trace.wrong(self.offset(name), problem, hint)
+    pub(super) fn unknown_field(&self, name: &RawValue, is: &str, hint: &str) -> CommandFailure {
+        let problem = format!("the field {} {is}", shortened_value(name));
+        self.trace.mistake_at(self.offset(name), problem, hint)
     }
 
     /// A value that is not what its field has.
-    pub(super) fn wrong(&self, value: &RawValue, name: &str, is: &str, hint: &str) -> Failure {
-        let problem = format!("{name:?} is {}, {is}", shown(value));
-        self.trace.wrong(self.offset(value), problem, hint)
+    pub(super) fn wrong_value(
+        &self,
+        value: &RawValue,
+        name: &str,
+        is: &str,
+        hint: &str,
+    ) -> CommandFailure {
+        let problem = format!("{name:?} is {}, {is}", shortened_value(value));
+        self.trace.mistake_at(self.offset(value), problem, hint)
     }
 
     /// Where a part of the line begins.
@@ -204,8 +219,8 @@ fn start(text: &str) -> usize {
     text.len() - text.trim_ascii_start().len()
 }
 
-fn cannot_read(name: &str, error: &io::Error) -> Failure {
-    Failure::Input(match error.kind() {
+fn cannot_read(name: &str, error: &io::Error) -> CommandFailure {
+    CommandFailure::Input(match error.kind() {
         io::ErrorKind::NotFound => Report::new(format!("there is no file {name}"))
             .hint("write the path of a trace, or - for standard input"),
         io::ErrorKind::IsADirectory => Report::new(format!("{name} is a directory"))

@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{ManualClock, Micros};
-use tollgate_rules::{Compiled, Decided, Gatekeeper, MissingFacts, Observer};
+use tollgate_rules::{Compilation, DecidedRequest, Gatekeeper, MissingFacts, RulesObserver};
 
-use super::facts::{self, Asked};
 use super::store::SimStore;
-use super::tally::Tally;
-use super::trace::Trace;
-use super::{Args, Failure, against, answer, check, replay, warn_if_crowded};
+use super::tally::TraceTally;
+use super::trace::TraceReader;
+use super::trace_line::{self, TraceLine};
+use super::{Args, CommandFailure, answer, check, replay, rules_comparison, warn_if_crowded};
 
 /// Answers request after request.
-pub(super) fn run(args: &Args, trace: &Path) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     let (now, missing) = gatekeeper(&args.rules, args)?;
     let then = match &args.against[..] {
         [] => None,
         paths => Some(gatekeeper(paths, args)?),
     };
-    let mut trace = Trace::open(trace, &facts::LINES)?;
+    let mut trace = TraceReader::open(trace, &trace_line::TRACE_FORMAT)?;
     let people = args.output == "table";
     match &then {
         None => decide(&mut trace, &now, people)?,
-        Some((then, _)) => against::compare(&mut trace, [&now, then], people)?,
+        Some((then, _)) => rules_comparison::compare(&mut trace, [&now, then], people)?,
     }
     for (gatekeeper, missing) in [Some((now, missing)), then].into_iter().flatten() {
         warn_if_crowded(gatekeeper.limiter(), args.max_keys);
@@ -37,10 +37,10 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), Failure> {
 
 /// Counts requests that pass because they lack facts: a server would answer some of them an error.
 #[derive(Debug, Default)]
-struct MissingCount(Mutex<(u64, Option<String>)>);
+struct MissingFactsCount(Mutex<(u64, Option<String>)>);
 
-impl Observer for MissingCount {
-    fn decided(&self, _: &Decided<'_>) {}
+impl RulesObserver for MissingFactsCount {
+    fn decided(&self, _: &DecidedRequest<'_>) {}
 
     fn missing_facts(&self, missing: &MissingFacts<'_>, _: Micros) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ impl Observer for MissingCount {
     }
 }
 
-impl MissingCount {
+impl MissingFactsCount {
     fn warn(&self) {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (requests, Some(first)) = &*seen {
@@ -68,34 +68,34 @@ impl MissingCount {
 fn gatekeeper(
     paths: &[PathBuf],
     args: &Args,
-) -> Result<(Gatekeeper<SimStore, ManualClock>, Arc<MissingCount>), Failure> {
-    let Compiled { rules, diagnostics, .. } = check::compile_paths(paths, None);
+) -> Result<(Gatekeeper<SimStore, ManualClock>, Arc<MissingFactsCount>), CommandFailure> {
+    let Compilation { rules, diagnostics, .. } = check::compile_paths(paths, None);
     let Some(rules) = rules else {
         // The exit code says enough if standard error is closed.
         let _ = write!(io::stderr(), "{diagnostics}");
-        return Err(Failure::Told);
+        return Err(CommandFailure::Reported);
     };
-    let missing = Arc::<MissingCount>::default();
+    let missing = Arc::<MissingFactsCount>::default();
     let gatekeeper = Gatekeeper::new(rules, SimStore::open(args)?).observed_by(missing.clone());
     Ok((gatekeeper, missing))
 }
 
 fn decide(
-    trace: &mut Trace,
+    trace: &mut TraceReader,
     gatekeeper: &Gatekeeper<SimStore, ManualClock>,
     people: bool,
-) -> Result<(), Failure> {
-    let mut tally = Tally::default();
+) -> Result<(), CommandFailure> {
+    let mut tally = TraceTally::default();
     replay(trace, |request, answers| {
-        let answer = Asked::read(request)?.decide(gatekeeper, request.at)?;
+        let answer = TraceLine::read(request)?.decide(gatekeeper, request.at)?;
         match people {
             true => tally.add(&answer),
-            false => answer::print(&answer, answers).map_err(Failure::from_output)?,
+            false => answer::print(&answer, answers).map_err(CommandFailure::from_output)?,
         }
         Ok(())
     })?;
     if people {
-        write!(io::stdout(), "{tally}").map_err(Failure::from_output)?;
+        write!(io::stdout(), "{tally}").map_err(CommandFailure::from_output)?;
     }
     Ok(())
 }

@@ -7,50 +7,50 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Version, request};
 
-use super::code::{Code, Codes};
+use super::code::{GrpcCode, GrpcCodeCounters};
 use super::frame::{self, FrameError, MESSAGE_BYTES_MAX, PREFIX_BYTES};
-use crate::listeners::connection::Body;
+use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::{BodyError, RequestBody};
 use crate::reply;
 
 /// The framed message that is answered, or why there is none.
-pub(super) type Outcome = Result<Bytes, Failed>;
+pub(super) type GrpcResult = Result<Bytes, GrpcError>;
 
 /// A call that failed: a code, and a sentence for people.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failed {
-    pub(super) code: Code,
+pub(super) struct GrpcError {
+    pub(super) code: GrpcCode,
     pub(super) message: Cow<'static, str>,
 }
 
-impl Failed {
-    pub(super) const fn new(code: Code, message: &'static str) -> Failed {
-        Failed { code, message: Cow::Borrowed(message) }
+impl GrpcError {
+    pub(super) const fn new(code: GrpcCode, message: &'static str) -> GrpcError {
+        GrpcError { code, message: Cow::Borrowed(message) }
     }
 }
 
-pub(super) const TOO_LATE: Failed = Failed::new(
-    Code::DeadlineExceeded,
+pub(super) const DEADLINE_EXCEEDED: GrpcError = GrpcError::new(
+    GrpcCode::DeadlineExceeded,
     "The deadline of the call has passed: raise the caller's timeout, or lower --store-timeout.",
 );
-pub(super) const NO_TIMEOUT: Failed = Failed::new(
-    Code::InvalidArgument,
+pub(super) const INVALID_TIMEOUT: GrpcError = GrpcError::new(
+    GrpcCode::InvalidArgument,
     "grpc-timeout is at most eight digits and one of H, M, S, m, u, n: write 20m for 20 ms.",
 );
-pub(super) const A_BUG: Failed =
-    Failed::new(Code::Internal, "The server has a bug here; its log says where.");
-pub(super) const NO_MESSAGE: Failed =
-    Failed::new(Code::Internal, "The message cannot be read as what this method takes.");
+pub(super) const INTERNAL_ERROR: GrpcError =
+    GrpcError::new(GrpcCode::Internal, "The server has a bug here; its log says where.");
+pub(super) const UNREADABLE_MESSAGE: GrpcError =
+    GrpcError::new(GrpcCode::Internal, "The message cannot be read as what this method takes.");
 
-const HTTP_1: &str = "This listener speaks gRPC, which needs HTTP/2. Without gRPC, ask the http listener: POST \
+const HTTP2_REQUIRED: &str = "This listener speaks gRPC, which needs HTTP/2. Without gRPC, ask the http listener: POST \
     /json takes the same question as JSON.";
 const NOT_GRPC: &str = "This listener speaks gRPC: send Content-Type: application/grpc. Without gRPC, ask \
     the http listener: POST /json takes the same question as JSON.";
 
 /// The answer to a request that is no call at all.
-pub(super) fn no_call(head: &request::Parts) -> Option<Response<Body>> {
+pub(super) fn reject_non_grpc(head: &request::Parts) -> Option<Response<ResponseBody>> {
     if head.version != Version::HTTP_2 {
-        return Some(reply::error(StatusCode::HTTP_VERSION_NOT_SUPPORTED, HTTP_1));
+        return Some(reply::error(StatusCode::HTTP_VERSION_NOT_SUPPORTED, HTTP2_REQUIRED));
     }
     if head.method != Method::POST {
         return Some(reply::method_not_allowed("POST"));
@@ -71,57 +71,59 @@ fn is_grpc(kind: &[u8]) -> bool {
 }
 
 /// The message of a call.
-pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, Failed> {
+pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, GrpcError> {
     let body = body.read(PREFIX_BYTES + MESSAGE_BYTES_MAX).await.map_err(|error| match error {
-        BodyError::TooLarge => TOO_LONG,
-        BodyError::TooSlow => Failed::new(Code::DeadlineExceeded, "The message took too long."),
-        BodyError::Broken => Failed::new(Code::Cancelled, "The call broke off."),
-        BodyError::NoRoom => Failed::new(
-            Code::ResourceExhausted,
+        BodyError::TooLarge => MESSAGE_TOO_LONG,
+        BodyError::TooSlow => {
+            GrpcError::new(GrpcCode::DeadlineExceeded, "The message took too long.")
+        }
+        BodyError::Broken => GrpcError::new(GrpcCode::Cancelled, "The call broke off."),
+        BodyError::NoRoom => GrpcError::new(
+            GrpcCode::ResourceExhausted,
             "Too many long messages are being read: call again in a second.",
         ),
     })?;
-    frame::open(&body).map_err(|error| match error {
-        FrameError::BrokenOff => Failed::new(Code::Internal, "The message broke off."),
-        FrameError::More => {
-            Failed::new(Code::Internal, "There is something behind the message: send one.")
+    frame::decode(&body).map_err(|error| match error {
+        FrameError::Truncated => GrpcError::new(GrpcCode::Internal, "The message broke off."),
+        FrameError::TrailingBytes => {
+            GrpcError::new(GrpcCode::Internal, "There is something behind the message: send one.")
         }
-        FrameError::NoFlag => Failed::new(Code::Internal, "There is no frame of gRPC."),
-        FrameError::Compressed => Failed::new(
-            Code::Unimplemented,
+        FrameError::InvalidFlag => GrpcError::new(GrpcCode::Internal, "There is no frame of gRPC."),
+        FrameError::Compressed => GrpcError::new(
+            GrpcCode::Unimplemented,
             "Compressed messages are not read here: send them as they are (grpc-encoding: identity).",
         ),
-        FrameError::TooLong => TOO_LONG,
+        FrameError::TooLong => MESSAGE_TOO_LONG,
     })
 }
 
-pub(super) const TOO_LONG: Failed =
-    Failed::new(Code::ResourceExhausted, "A message may have at most 1048576 bytes.");
+pub(super) const MESSAGE_TOO_LONG: GrpcError =
+    GrpcError::new(GrpcCode::ResourceExhausted, "A message may have at most 1048576 bytes.");
 
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// The reply. A failed call has a head and nothing else; others have their code at the end.
-pub(super) fn reply(outcome: Outcome, codes: &Codes) -> Response<Body> {
-    codes.count(outcome.as_ref().map_or_else(|failed| failed.code, |_| Code::Ok));
+pub(super) fn reply(outcome: GrpcResult, codes: &GrpcCodeCounters) -> Response<ResponseBody> {
+    codes.count(outcome.as_ref().map_or_else(|failed| failed.code, |_| GrpcCode::Ok));
     match outcome {
         Ok(message) => {
             let mut trailers = HeaderMap::with_capacity(1);
-            trailers.insert(GRPC_STATUS, HeaderValue::from_static(Code::Ok.digits()));
-            let mut response = Response::new(Body::with_trailers(message, trailers));
-            response.headers_mut().insert(CONTENT_TYPE, GRPC);
+            trailers.insert(GRPC_STATUS, HeaderValue::from_static(GrpcCode::Ok.digits()));
+            let mut response = Response::new(ResponseBody::with_trailers(message, trailers));
+            response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
             response
         }
-        Err(Failed { code, message }) => {
-            let mut response = Response::new(Body::default());
+        Err(GrpcError { code, message }) => {
+            let mut response = Response::new(ResponseBody::default());
             let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, GRPC);
+            headers.insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
             headers.insert(GRPC_STATUS, HeaderValue::from_static(code.digits()));
-            let text = HeaderValue::try_from(escaped(&message));
+            let text = HeaderValue::try_from(percent_encoded(&message));
             headers.insert(GRPC_MESSAGE, text.expect("what is not printable is escaped"));
-            if code == Code::Unimplemented {
+            if code == GrpcCode::Unimplemented {
                 // What a compressing caller needs to know.
                 headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }
@@ -131,7 +133,7 @@ pub(super) fn reply(outcome: Outcome, codes: &Codes) -> Response<Body> {
 }
 
 /// As gRPC has it: printable ASCII stays, other bytes and `%` become `%XX`.
-fn escaped(message: &str) -> String {
+fn percent_encoded(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for byte in message.bytes() {
         match byte {
@@ -166,9 +168,9 @@ mod tests {
 
     #[test]
     fn messages_of_failures_are_printable() {
-        assert_eq!(escaped("50% of \u{e9}\n"), "50%25 of %C3%A9%0A");
-        let codes = Codes::default();
-        let failed = Failed { code: Code::Internal, message: "\r\n\u{1f600}".into() };
+        assert_eq!(percent_encoded("50% of \u{e9}\n"), "50%25 of %C3%A9%0A");
+        let codes = GrpcCodeCounters::default();
+        let failed = GrpcError { code: GrpcCode::Internal, message: "\r\n\u{1f600}".into() };
         let response = reply(Err(failed), &codes);
         assert_eq!(response.headers()["grpc-message"], "%0D%0A%F0%9F%98%80");
         assert_eq!(response.headers()["grpc-status"], "13");

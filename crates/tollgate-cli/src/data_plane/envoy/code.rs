@@ -1,10 +1,10 @@
 //! The codes of gRPC that are answered, and how often each was.
 
-use tollgate_rules::stripes::Counters;
+use tollgate_rules::stripes::StripedCounters;
 
 /// A code of gRPC: those that this listener answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(crate) enum GrpcCode {
     Ok,
     Cancelled,
     InvalidArgument,
@@ -17,19 +17,19 @@ pub(crate) enum Code {
 }
 
 /// All of them, with number and name. Bound of the label `code`: these.
-const CODES: [(Code, &str, &str); 9] = [
-    (Code::Ok, "0", "OK"),
-    (Code::Cancelled, "1", "CANCELLED"),
-    (Code::InvalidArgument, "3", "INVALID_ARGUMENT"),
-    (Code::DeadlineExceeded, "4", "DEADLINE_EXCEEDED"),
-    (Code::NotFound, "5", "NOT_FOUND"),
-    (Code::ResourceExhausted, "8", "RESOURCE_EXHAUSTED"),
-    (Code::Unimplemented, "12", "UNIMPLEMENTED"),
-    (Code::Internal, "13", "INTERNAL"),
-    (Code::Unauthenticated, "16", "UNAUTHENTICATED"),
+const CODES: [(GrpcCode, &str, &str); 9] = [
+    (GrpcCode::Ok, "0", "OK"),
+    (GrpcCode::Cancelled, "1", "CANCELLED"),
+    (GrpcCode::InvalidArgument, "3", "INVALID_ARGUMENT"),
+    (GrpcCode::DeadlineExceeded, "4", "DEADLINE_EXCEEDED"),
+    (GrpcCode::NotFound, "5", "NOT_FOUND"),
+    (GrpcCode::ResourceExhausted, "8", "RESOURCE_EXHAUSTED"),
+    (GrpcCode::Unimplemented, "12", "UNIMPLEMENTED"),
+    (GrpcCode::Internal, "13", "INTERNAL"),
+    (GrpcCode::Unauthenticated, "16", "UNAUTHENTICATED"),
 ];
 
-impl Code {
+impl GrpcCode {
     /// As `grpc-status` has it.
     pub(crate) fn digits(self) -> &'static str {
         CODES[self as usize].1
@@ -38,11 +38,11 @@ impl Code {
 
 /// Counts answers by code.
 #[derive(Debug, Default)]
-pub(crate) struct Codes(Counters<{ CODES.len() }>);
+pub(crate) struct GrpcCodeCounters(StripedCounters<{ CODES.len() }>);
 
-impl Codes {
+impl GrpcCodeCounters {
     #[inline]
-    pub(crate) fn count(&self, code: Code) {
+    pub(crate) fn count(&self, code: GrpcCode) {
         self.0.add(code as usize, 1);
     }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_code_stands_in_its_place() {
-        let codes = Codes::default();
+        let codes = GrpcCodeCounters::default();
         for (index, (code, _, name)) in CODES.iter().enumerate() {
             assert_eq!(*code as usize, index, "{name}");
             for _ in 0..=index {
@@ -68,6 +68,6 @@ mod tests {
         let sums: Vec<_> = codes.sums().collect();
         assert_eq!(sums[0], ("OK", 1));
         assert_eq!(sums[8], ("UNAUTHENTICATED", 9));
-        assert_eq!(Code::Unimplemented.digits(), "12");
+        assert_eq!(GrpcCode::Unimplemented.digits(), "12");
     }
 }

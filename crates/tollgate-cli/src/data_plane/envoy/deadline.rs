@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 const DIGITS_MAX: usize = 8;
 
 /// What `grpc-timeout` says, such as `20m` for 20 ms. `Err` if it says nothing that can be understood.
-pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, ()> {
+pub(super) fn grpc_timeout(headers: &HeaderMap) -> Result<Option<Duration>, ()> {
     headers.get("grpc-timeout").map(|value| parse(value.as_bytes()).ok_or(())).transpose()
 }
 

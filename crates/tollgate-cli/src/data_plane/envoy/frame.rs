@@ -13,11 +13,11 @@ pub(crate) const PREFIX_BYTES: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
     /// Fewer bytes than it says, or none at all.
-    BrokenOff,
+    Truncated,
     /// Something behind the message.
-    More,
+    TrailingBytes,
     /// No flag of gRPC.
-    NoFlag,
+    InvalidFlag,
     /// Compressed, which is not understood here.
     Compressed,
     /// More than [`MESSAGE_BYTES_MAX`], by its own word.
@@ -25,29 +25,29 @@ pub(crate) enum FrameError {
 }
 
 /// The one message of a body.
-pub(crate) fn open(body: &Bytes) -> Result<Bytes, FrameError> {
+pub(crate) fn decode(body: &Bytes) -> Result<Bytes, FrameError> {
     let Some((prefix, message)) = body.split_first_chunk::<PREFIX_BYTES>() else {
-        return Err(FrameError::BrokenOff);
+        return Err(FrameError::Truncated);
     };
     let [flag, a, b, c, d] = *prefix;
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     match flag {
         0 => {}
         1 => return Err(FrameError::Compressed),
-        _ => return Err(FrameError::NoFlag),
+        _ => return Err(FrameError::InvalidFlag),
     }
     if length > MESSAGE_BYTES_MAX {
         return Err(FrameError::TooLong);
     }
     match message.len() {
-        bytes if bytes < length => Err(FrameError::BrokenOff),
-        bytes if bytes > length => Err(FrameError::More),
+        bytes if bytes < length => Err(FrameError::Truncated),
+        bytes if bytes > length => Err(FrameError::TrailingBytes),
         _ => Ok(body.slice(PREFIX_BYTES..)),
     }
 }
 
 /// A message and its frame; there is room for so many bytes, and more is made if need be.
-pub(crate) fn close(room: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+pub(crate) fn encode(room: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let mut out = Vec::with_capacity(PREFIX_BYTES + room);
     out.extend_from_slice(&[0; PREFIX_BYTES]);
     write(&mut out);
@@ -62,23 +62,23 @@ mod tests {
 
     #[test]
     fn a_body_is_one_whole_plain_message() {
-        type Opened = Result<&'static [u8], FrameError>;
-        let rows: [(&[u8], Opened); 12] = [
-            (b"", Err(FrameError::BrokenOff)),
-            (b"\0\0\0\0", Err(FrameError::BrokenOff)),
+        type DecodedFrame = Result<&'static [u8], FrameError>;
+        let rows: [(&[u8], DecodedFrame); 12] = [
+            (b"", Err(FrameError::Truncated)),
+            (b"\0\0\0\0", Err(FrameError::Truncated)),
             (b"\0\0\0\0\0", Ok(b"")),
             (b"\0\0\0\0\x02ab", Ok(b"ab")),
-            (b"\0\0\0\0\x02a", Err(FrameError::BrokenOff)),
-            (b"\0\0\0\0\x02abc", Err(FrameError::More)),
-            (b"\0\0\0\0\0\0\0\0\0\0", Err(FrameError::More)),
+            (b"\0\0\0\0\x02a", Err(FrameError::Truncated)),
+            (b"\0\0\0\0\x02abc", Err(FrameError::TrailingBytes)),
+            (b"\0\0\0\0\0\0\0\0\0\0", Err(FrameError::TrailingBytes)),
             (b"\x01\0\0\0\x02ab", Err(FrameError::Compressed)),
-            (b"\x02\0\0\0\x02ab", Err(FrameError::NoFlag)),
-            (b"{\"domain\":\"a\"}", Err(FrameError::NoFlag)),
+            (b"\x02\0\0\0\x02ab", Err(FrameError::InvalidFlag)),
+            (b"{\"domain\":\"a\"}", Err(FrameError::InvalidFlag)),
             (b"\0\0\x10\0\x01ab", Err(FrameError::TooLong)),
             (b"\0\xff\xff\xff\xffab", Err(FrameError::TooLong)),
         ];
         for (body, want) in rows {
-            let got = open(&Bytes::copy_from_slice(body));
+            let got = decode(&Bytes::copy_from_slice(body));
             assert_eq!(got.as_deref().map_err(|error| *error), want, "{body:?}");
         }
     }
@@ -87,8 +87,8 @@ mod tests {
     fn what_is_closed_opens_again() {
         for length in [0, 1, 255, 256, MESSAGE_BYTES_MAX] {
             let message = vec![7; length];
-            let framed = close(16, |out| out.extend_from_slice(&message));
-            assert_eq!(open(&framed).as_deref(), Ok(&message[..]));
+            let framed = encode(16, |out| out.extend_from_slice(&message));
+            assert_eq!(decode(&framed).as_deref(), Ok(&message[..]));
         }
     }
 }

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::frame;
-use super::wire;
+use super::protobuf_writer;
 
 /// The services that can be asked for: all of them together, Envoy's by its name, and by the name that
 /// envoyproxy/ratelimit has for it.
@@ -17,7 +17,9 @@ pub(super) fn check(service: &str, stopping: bool) -> Option<Bytes> {
     const SERVING: u64 = 1;
     const NOT_SERVING: u64 = 2;
     let status = if stopping { NOT_SERVING } else { SERVING };
-    SERVICES.contains(&service).then(|| frame::close(2, |message| wire::number(message, 1, status)))
+    SERVICES
+        .contains(&service)
+        .then(|| frame::encode(2, |message| protobuf_writer::write_number(message, 1, status)))
 }
 
 #[cfg(test)]

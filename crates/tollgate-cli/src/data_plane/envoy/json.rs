@@ -8,31 +8,36 @@ use std::borrow::Cow;
 
 use http::{HeaderValue, Response, StatusCode};
 
-use super::messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
-use super::response::{DescriptorStatus, Verdict, unit_name, unit_number_of_name};
-use super::service::{Decided, REFUSED, decide, told};
-use super::spelt;
-use crate::data_plane::answer::{Content, respond_in, write_number};
+use super::escape_non_utf8;
+use super::messages::{RateLimitDescriptor, RateLimitEntry, RateLimitOverride, RateLimitRequest};
+use super::response::{DescriptorStatus, RlsCode, unit_name, unit_number_of_name};
+use super::service::{REFUSED_STATUS, RlsDecision, decide, descriptor_status};
+use crate::data_plane::answer::{ResponseContent, respond_in_dialects, write_number};
 use crate::data_plane::http::DataPlane;
-use crate::data_plane::json::reader::{self, Mistake, Reader};
-use crate::listeners::connection::Body;
+use crate::data_plane::json::reader::{self, JsonError, JsonReader};
+use crate::listeners::connection::ResponseBody;
 use crate::reply::{self, write_json_text};
-use tollgate_rules::descriptors::{DESCRIPTORS_MAX, Described, ENTRIES_MAX};
+use tollgate_rules::descriptors::{DESCRIPTORS_MAX, DescriptorAnswer, ENTRIES_MAX};
 
 /// Room for most answers.
 const ANSWER_BYTES: usize = 320;
 
 /// 200, 429 or 400.
-pub(in crate::data_plane) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<Body> {
-    let body = with_texts_spelt(body);
+pub(in crate::data_plane) async fn answer(
+    plane: &DataPlane,
+    body: &[u8],
+) -> Response<ResponseBody> {
+    let body = escape_invalid_utf8(body);
     let request = match reader::read(&body, request) {
         Ok(request) => request,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
     let beside = (&*plane.timing, &plane.warnings);
     let described = match decide(&plane.gatekeeper, beside, &request).await {
-        Ok(Decided::Described(described)) => described,
-        Ok(Decided::TooManyLimits(descriptors)) => return refused(descriptors),
+        Ok(RlsDecision::Decided(described)) => described,
+        Ok(RlsDecision::TooManyLimits(descriptors)) => {
+            return too_many_limits_response(descriptors);
+        }
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
     let status = match described.allowed() {
@@ -40,21 +45,23 @@ pub(in crate::data_plane) async fn answer(plane: &DataPlane, body: &[u8]) -> Res
         false => StatusCode::TOO_MANY_REQUESTS,
     };
     let kind = const { HeaderValue::from_static("application/json") };
-    let content = Content { kind, bytes: ANSWER_BYTES };
+    let content = ResponseContent { media_type: kind, bytes_hint: ANSWER_BYTES };
     let (dialects, answer) = (described.dialects(), described.answer());
-    respond_in(dialects, status, content, answer, |out, _| write(out, &described))
+    respond_in_dialects(dialects, status, content, answer, |out, _| {
+        write_described(out, &described)
+    })
 }
 
 /// The answer where more limits apply than one decision holds.
-fn refused(descriptors: usize) -> Response<Body> {
+fn too_many_limits_response(descriptors: usize) -> Response<ResponseBody> {
     let mut out = Vec::with_capacity(ANSWER_BYTES);
-    write_all(&mut out, Verdict::OverLimit, (0..descriptors).map(|_| REFUSED));
+    write_response(&mut out, RlsCode::OverLimit, (0..descriptors).map(|_| REFUSED_STATUS));
     reply::json(StatusCode::TOO_MANY_REQUESTS, out)
 }
 
 /// JSON is text, and what applications pass on need not be: bytes inside of quotes that are no text are
 /// escaped, as they are in calls of gRPC. An error would be taken for yes.
-fn with_texts_spelt(body: &[u8]) -> Cow<'_, [u8]> {
+fn escape_invalid_utf8(body: &[u8]) -> Cow<'_, [u8]> {
     if std::str::from_utf8(body).is_ok() {
         return Cow::Borrowed(body);
     }
@@ -62,17 +69,17 @@ fn with_texts_spelt(body: &[u8]) -> Cow<'_, [u8]> {
     let (mut start, mut escaped) = (0, false);
     for (at, byte) in body.iter().enumerate() {
         if *byte == b'"' && !escaped {
-            whole.extend_from_slice(spelt(&body[start..at]).as_bytes());
+            whole.extend_from_slice(escape_non_utf8(&body[start..at]).as_bytes());
             whole.push(b'"');
             start = at + 1;
         }
         escaped = *byte == b'\\' && !escaped;
     }
-    whole.extend_from_slice(spelt(&body[start..]).as_bytes());
+    whole.extend_from_slice(escape_non_utf8(&body[start..]).as_bytes());
     Cow::Owned(whole)
 }
 
-fn request<'a>(reader: &mut Reader<'a>) -> Result<RateLimitRequest<'a>, Mistake> {
+fn request<'a>(reader: &mut JsonReader<'a>) -> Result<RateLimitRequest<'a>, JsonError> {
     const FIELDS: [&str; 3] = ["domain", "descriptors", "hitsAddend"];
     let mut request = RateLimitRequest::default();
     reader.object(&FIELDS, |reader, field| {
@@ -89,7 +96,7 @@ fn request<'a>(reader: &mut Reader<'a>) -> Result<RateLimitRequest<'a>, Mistake>
     Ok(request)
 }
 
-fn descriptor<'a>(reader: &mut Reader<'a>) -> Result<RateLimitDescriptor<'a>, Mistake> {
+fn descriptor<'a>(reader: &mut JsonReader<'a>) -> Result<RateLimitDescriptor<'a>, JsonError> {
     const FIELDS: [&str; 4] = ["entries", "limit", "hitsAddend", "isNegativeHits"];
     let mut descriptor = RateLimitDescriptor::default();
     reader.object(&FIELDS, |reader, field| {
@@ -98,7 +105,7 @@ fn descriptor<'a>(reader: &mut Reader<'a>) -> Result<RateLimitDescriptor<'a>, Mi
                 let many = format!("an array of at most {ENTRIES_MAX} entries");
                 descriptor.entries = reader.list(&many, ENTRIES_MAX, entry)?;
             }
-            1 => descriptor.limit = if reader.is_null() { None } else { Some(limit(reader)?) },
+            1 => descriptor.limit = if reader.take_null() { None } else { Some(limit(reader)?) },
             2 => {
                 descriptor.hits_addend = reader.number_or_text_or_null("hitsAddend", u64::MAX)?;
             }
@@ -112,8 +119,8 @@ fn descriptor<'a>(reader: &mut Reader<'a>) -> Result<RateLimitDescriptor<'a>, Mi
     Ok(descriptor)
 }
 
-fn entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Mistake> {
-    let mut entry = Entry::default();
+fn entry<'a>(reader: &mut JsonReader<'a>) -> Result<RateLimitEntry<'a>, JsonError> {
+    let mut entry = RateLimitEntry::default();
     reader.object(&["key", "value"], |reader, field| {
         match field {
             0 => entry.key = text(reader, "key")?,
@@ -124,7 +131,7 @@ fn entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Mistake> {
     Ok(entry)
 }
 
-fn limit(reader: &mut Reader<'_>) -> Result<RateLimitOverride, Mistake> {
+fn limit(reader: &mut JsonReader<'_>) -> Result<RateLimitOverride, JsonError> {
     let mut limit = RateLimitOverride::default();
     reader.object(&["requestsPerUnit", "unit"], |reader, field| {
         match field {
@@ -137,36 +144,36 @@ fn limit(reader: &mut Reader<'_>) -> Result<RateLimitOverride, Mistake> {
 }
 
 /// A name such as `MINUTE`, or its number.
-fn unit(reader: &mut Reader<'_>) -> Result<i32, Mistake> {
-    let at = reader.place();
-    if !reader.is_text() {
+fn unit(reader: &mut JsonReader<'_>) -> Result<i32, JsonError> {
+    let at = reader.next_offset();
+    if !reader.is_string() {
         let number = reader.number_or_text_or_null("unit", i32::MAX as u64)?;
         return Ok(i32::try_from(number.unwrap_or_default()).unwrap_or_default());
     }
     let name = reader.text_or_null("unit")?.unwrap_or_default();
     unit_number_of_name(&name).ok_or_else(|| {
-        reader.back_to(at);
-        reader.expected("SECOND, MINUTE, HOUR, DAY, MONTH or YEAR for \"unit\"")
+        reader.rewind_to(at);
+        reader.expected_error("SECOND, MINUTE, HOUR, DAY, MONTH or YEAR for \"unit\"")
     })
 }
 
-fn text<'a>(reader: &mut Reader<'a>, name: &str) -> Result<Cow<'a, str>, Mistake> {
+fn text<'a>(reader: &mut JsonReader<'a>, name: &str) -> Result<Cow<'a, str>, JsonError> {
     Ok(reader.text_or_null(name)?.unwrap_or_default())
 }
 
-fn number(reader: &mut Reader<'_>, name: &str) -> Result<u32, Mistake> {
+fn number(reader: &mut JsonReader<'_>, name: &str) -> Result<u32, JsonError> {
     let number = reader.number_or_text_or_null(name, u32::MAX.into())?;
     Ok(number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default())
 }
 
-fn write(out: &mut Vec<u8>, described: &Described) {
-    let verdict = Verdict::of(!described.allowed());
-    write_all(out, verdict, described.statuses().map(|status| told(&status)));
+fn write_described(out: &mut Vec<u8>, described: &DescriptorAnswer) {
+    let verdict = RlsCode::from_over_limit(!described.allowed());
+    write_response(out, verdict, described.statuses().map(|status| descriptor_status(&status)));
 }
 
-fn write_all<'a>(
+fn write_response<'a>(
     out: &mut Vec<u8>,
-    verdict: Verdict,
+    verdict: RlsCode,
     statuses: impl Iterator<Item = DescriptorStatus<'a>>,
 ) {
     out.extend_from_slice(b"{\"overallCode\":\"");
@@ -183,7 +190,7 @@ fn write_all<'a>(
 
 fn write_status(out: &mut Vec<u8>, status: &DescriptorStatus<'_>) {
     out.extend_from_slice(b"{\"code\":\"");
-    out.extend_from_slice(status.verdict.name().as_bytes());
+    out.extend_from_slice(status.code.name().as_bytes());
     out.push(b'"');
     if let Some(limit) = &status.current_limit {
         out.extend_from_slice(b",\"currentLimit\":{");
@@ -228,8 +235,10 @@ mod tests {
         let snake = snake.replace("isNegativeHits", "is_negative_hits");
         let other =
             camel.replace("\"MINUTE\"", "2").replace(":3,", ":\"3\",").replace(":7,", ":\"7\",");
-        let entry =
-            |key: &'static str, value: &'static str| Entry { key: key.into(), value: value.into() };
+        let entry = |key: &'static str, value: &'static str| RateLimitEntry {
+            key: key.into(),
+            value: value.into(),
+        };
         let first = RateLimitDescriptor {
             entries: vec![entry("a", "b"), entry("c", "")],
             limit: Some(RateLimitOverride { requests_per_unit: 7, unit: 2 }),

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 
 use tollgate_rules::descriptors::{DESCRIPTORS_MAX, ENTRIES_MAX};
 
-use super::reading::{Fields, Unreadable};
-use super::spelt;
+use super::escape_non_utf8;
+use super::protobuf_reader::{ProtobufError, ProtobufFields};
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct RateLimitRequest<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitDescriptor<'a> {
     /// Bound: one more than [`ENTRIES_MAX`].
-    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) entries: Vec<RateLimitEntry<'a>>,
     pub(crate) limit: Option<RateLimitOverride>,
     /// `google.protobuf.UInt64Value`: if it is there, 0 is meant: a question that takes nothing.
     pub(crate) hits_addend: Option<u64>,
@@ -38,7 +38,7 @@ pub(crate) struct RateLimitDescriptor<'a> {
 /// `RateLimitDescriptor.Entry`. Clients of the proxy choose the bytes of values: those that are no text
 /// are escaped. An error would let the request pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct RateLimitEntry<'a> {
     pub(crate) key: Cow<'a, str>,
     pub(crate) value: Cow<'a, str>,
 }
@@ -58,12 +58,12 @@ pub(crate) struct HealthCheckRequest<'a> {
 }
 
 impl<'a> RateLimitRequest<'a> {
-    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+    pub(crate) fn read(message: &'a [u8]) -> Result<Self, ProtobufError> {
         let mut request = RateLimitRequest::default();
-        let mut fields = Fields::of(message);
+        let mut fields = ProtobufFields::new(message);
         while let Some((field, value)) = fields.next()? {
             match (field, value) {
-                (1, value) => request.domain = spelt(value.bytes()?),
+                (1, value) => request.domain = escape_non_utf8(value.bytes()?),
                 (2, value) => {
                     let bytes = value.bytes()?;
                     if request.descriptors.len() <= DESCRIPTORS_MAX {
@@ -79,21 +79,24 @@ impl<'a> RateLimitRequest<'a> {
 }
 
 impl<'a> RateLimitDescriptor<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+    fn read(message: &'a [u8]) -> Result<Self, ProtobufError> {
         let mut descriptor = RateLimitDescriptor::default();
-        let mut fields = Fields::of(message);
+        let mut fields = ProtobufFields::new(message);
         while let Some((field, value)) = fields.next()? {
             match (field, value) {
                 (1, value) => {
                     let bytes = value.bytes()?;
                     if descriptor.entries.len() <= ENTRIES_MAX {
-                        descriptor.entries.push(Entry::read(bytes)?);
+                        descriptor.entries.push(RateLimitEntry::read(bytes)?);
                     }
                 }
                 // A message that is sent in two parts is both of them together.
                 (2, value) => descriptor.limit.get_or_insert_default().read(value.bytes()?)?,
                 (3, value) => {
-                    read_wrapped(descriptor.hits_addend.get_or_insert_default(), value.bytes()?)?;
+                    read_uint64_value(
+                        descriptor.hits_addend.get_or_insert_default(),
+                        value.bytes()?,
+                    )?;
                 }
                 (4, value) => descriptor.is_negative_hits = value.number()? != 0,
                 _ => {}
@@ -103,14 +106,14 @@ impl<'a> RateLimitDescriptor<'a> {
     }
 }
 
-impl<'a> Entry<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
-        let mut entry = Entry::default();
-        let mut fields = Fields::of(message);
+impl<'a> RateLimitEntry<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, ProtobufError> {
+        let mut entry = RateLimitEntry::default();
+        let mut fields = ProtobufFields::new(message);
         while let Some((field, value)) = fields.next()? {
             match (field, value) {
-                (1, value) => entry.key = spelt(value.bytes()?),
-                (2, value) => entry.value = spelt(value.bytes()?),
+                (1, value) => entry.key = escape_non_utf8(value.bytes()?),
+                (2, value) => entry.value = escape_non_utf8(value.bytes()?),
                 _ => {}
             }
         }
@@ -119,8 +122,8 @@ impl<'a> Entry<'a> {
 }
 
 impl RateLimitOverride {
-    fn read(&mut self, message: &[u8]) -> Result<(), Unreadable> {
-        let mut fields = Fields::of(message);
+    fn read(&mut self, message: &[u8]) -> Result<(), ProtobufError> {
+        let mut fields = ProtobufFields::new(message);
         while let Some((field, value)) = fields.next()? {
             match (field, value) {
                 (1, value) => self.requests_per_unit = value.number()? as u32,
@@ -133,8 +136,8 @@ impl RateLimitOverride {
 }
 
 /// `google.protobuf.UInt64Value`.
-fn read_wrapped(number: &mut u64, message: &[u8]) -> Result<(), Unreadable> {
-    let mut fields = Fields::of(message);
+fn read_uint64_value(number: &mut u64, message: &[u8]) -> Result<(), ProtobufError> {
+    let mut fields = ProtobufFields::new(message);
     while let Some((field, value)) = fields.next()? {
         if field == 1 {
             *number = value.number()?;
@@ -144,12 +147,12 @@ fn read_wrapped(number: &mut u64, message: &[u8]) -> Result<(), Unreadable> {
 }
 
 impl<'a> HealthCheckRequest<'a> {
-    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Unreadable> {
+    pub(crate) fn read(message: &'a [u8]) -> Result<Self, ProtobufError> {
         let mut request = HealthCheckRequest::default();
-        let mut fields = Fields::of(message);
+        let mut fields = ProtobufFields::new(message);
         while let Some((field, value)) = fields.next()? {
             if field == 1 {
-                request.service = spelt(value.bytes()?);
+                request.service = escape_non_utf8(value.bytes()?);
             }
         }
         Ok(request)
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_escaped() {
         let message = b"\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01\xff\x12\x02\x1a\x00\x18\x03";
-        let entry = Entry { key: "k".into(), value: "%FF".into() };
+        let entry = RateLimitEntry { key: "k".into(), value: "%FF".into() };
         let first = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
         // Nothing in the wrapper is 0, which is something else than no wrapper.
         let peek = RateLimitDescriptor { hits_addend: Some(0), ..RateLimitDescriptor::default() };
@@ -171,7 +174,7 @@ mod tests {
             RateLimitRequest { domain: "d".into(), descriptors: vec![first, peek], hits_addend: 3 };
         assert_eq!(RateLimitRequest::read(message), Ok(want));
         let wrong = RateLimitRequest::read(&message[..message.len() - 1]);
-        assert_eq!(wrong, Err(Unreadable));
+        assert_eq!(wrong, Err(ProtobufError));
     }
 
     /// A message of nothing but beginnings takes no more than the bound allows.

@@ -13,9 +13,9 @@ mod call;
 mod deadline;
 mod frame;
 mod health;
-mod reading;
+mod protobuf_reader;
+mod protobuf_writer;
 mod service;
-mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
 
-use super::facts::spelt;
-use crate::listeners::connection::{Body, Handler};
+use super::facts::escape_non_utf8;
+use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::Timing;
-use crate::store::Gatekeeper;
+use crate::metrics::DecisionTiming;
+use crate::store::ServerGatekeeper;
 use crate::warnings::Warnings;
-use call::{Failed, Outcome};
-use code::{Code, Codes};
+use call::{GrpcError, GrpcResult};
+use code::{GrpcCode, GrpcCodeCounters};
 use messages::{HealthCheckRequest, RateLimitRequest};
 
 /// The name of Envoy's service.
@@ -39,39 +39,39 @@ const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// Answers on the grpc listener.
 pub(crate) struct EnvoyListener {
-    pub(crate) gatekeeper: Arc<Gatekeeper>,
+    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
     /// Who may ask; `None`: whoever reaches the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
-    pub(crate) timing: Arc<Timing>,
+    pub(crate) timing: Arc<DecisionTiming>,
     /// Set while the server stops: health says so.
     pub(crate) stopping: Arc<AtomicBool>,
-    pub(crate) codes: Arc<Codes>,
+    pub(crate) codes: Arc<GrpcCodeCounters>,
     pub(crate) warnings: Warnings,
 }
 
 /// What can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Called {
+enum GrpcMethod {
     ShouldRateLimit,
     HealthCheck,
 }
 
-impl Called {
-    fn of(path: &str) -> Option<Called> {
+impl GrpcMethod {
+    fn from_path(path: &str) -> Option<GrpcMethod> {
         Some(match path {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-                Called::ShouldRateLimit
+                GrpcMethod::ShouldRateLimit
             }
-            "/grpc.health.v1.Health/Check" => Called::HealthCheck,
+            "/grpc.health.v1.Health/Check" => GrpcMethod::HealthCheck,
             _ => return None,
         })
     }
 }
 
-const METHODS: &str = "There is no such method. There are: \
+const NO_SUCH_METHOD: &str = "There is no such method. There are: \
     envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit, grpc.health.v1.Health/Check.";
 
-const TOKEN: &str =
+const TOKEN_REQUIRED: &str =
     "This listener takes a token: send the metadata `authorization: Bearer <token>`.";
 
 impl Handler for EnvoyListener {
@@ -89,50 +89,54 @@ impl Handler for EnvoyListener {
         head: &request::Parts,
         body: &mut RequestBody,
         _: SocketAddr,
-    ) -> Response<Body> {
-        if let Some(refusal) = call::no_call(head) {
+    ) -> Response<ResponseBody> {
+        if let Some(refusal) = call::reject_non_grpc(head) {
             return refusal;
         }
-        let outcome = match deadline::of(&head.headers) {
+        let outcome = match deadline::grpc_timeout(&head.headers) {
             Ok(timeout) => {
                 let answered = deadline::within(timeout, self.call(head, body)).await;
-                answered.unwrap_or(Err(call::TOO_LATE))
+                answered.unwrap_or(Err(call::DEADLINE_EXCEEDED))
             }
-            Err(()) => Err(call::NO_TIMEOUT),
+            Err(()) => Err(call::INVALID_TIMEOUT),
         };
         call::reply(outcome, &self.codes)
     }
 
-    fn panicked(&self) -> Response<Body> {
-        call::reply(Err(call::A_BUG), &self.codes)
+    fn panicked(&self) -> Response<ResponseBody> {
+        call::reply(Err(call::INTERNAL_ERROR), &self.codes)
     }
 }
 
 impl EnvoyListener {
-    async fn call(&self, head: &request::Parts, body: &mut RequestBody) -> Outcome {
+    async fn call(&self, head: &request::Parts, body: &mut RequestBody) -> GrpcResult {
         if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
-            return Err(Failed::new(Code::Unauthenticated, TOKEN));
+            return Err(GrpcError::new(GrpcCode::Unauthenticated, TOKEN_REQUIRED));
         }
-        let Some(called) = Called::of(head.uri.path()) else {
-            return Err(Failed::new(Code::Unimplemented, METHODS));
+        let Some(called) = GrpcMethod::from_path(head.uri.path()) else {
+            return Err(GrpcError::new(GrpcCode::Unimplemented, NO_SUCH_METHOD));
         };
         let message = match call::read(body).await {
-            Err(failed) if failed == call::TOO_LONG && called == Called::ShouldRateLimit => {
-                return Ok(service::refused_unread(&self.gatekeeper, &self.warnings));
+            Err(failed)
+                if failed == call::MESSAGE_TOO_LONG && called == GrpcMethod::ShouldRateLimit =>
+            {
+                return Ok(service::refuse_oversized_message(&self.gatekeeper, &self.warnings));
             }
             message => message?,
         };
         match called {
-            Called::ShouldRateLimit => {
-                let request = RateLimitRequest::read(&message).map_err(|_| call::NO_MESSAGE)?;
+            GrpcMethod::ShouldRateLimit => {
+                let request =
+                    RateLimitRequest::read(&message).map_err(|_| call::UNREADABLE_MESSAGE)?;
                 let beside = (&*self.timing, &self.warnings);
                 service::answer(&self.gatekeeper, beside, &request).await
             }
-            Called::HealthCheck => {
-                let request = HealthCheckRequest::read(&message).map_err(|_| call::NO_MESSAGE)?;
+            GrpcMethod::HealthCheck => {
+                let request =
+                    HealthCheckRequest::read(&message).map_err(|_| call::UNREADABLE_MESSAGE)?;
                 let stopping = self.stopping.load(Ordering::Relaxed);
                 health::check(&request.service, stopping)
-                    .ok_or(Failed::new(Code::NotFound, NO_SUCH_SERVICE))
+                    .ok_or(GrpcError::new(GrpcCode::NotFound, NO_SUCH_SERVICE))
             }
         }
     }

@@ -2,26 +2,26 @@
 
 use tollgate_rules::descriptors::Unit;
 
-use super::wire;
+use super::protobuf_writer;
 
 /// What is said of a descriptor, and of the whole request. There is a third in the protocol, UNKNOWN;
 /// Envoy lets requests pass on it, so it is never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RlsCode {
     Ok = 1,
     OverLimit = 2,
 }
 
-impl Verdict {
-    pub(crate) fn of(over: bool) -> Verdict {
-        if over { Verdict::OverLimit } else { Verdict::Ok }
+impl RlsCode {
+    pub(crate) fn from_over_limit(over: bool) -> RlsCode {
+        if over { RlsCode::OverLimit } else { RlsCode::Ok }
     }
 
     /// As JSON spells it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Verdict::Ok => "OK",
-            Verdict::OverLimit => "OVER_LIMIT",
+            RlsCode::Ok => "OK",
+            RlsCode::OverLimit => "OVER_LIMIT",
         }
     }
 }
@@ -29,9 +29,9 @@ impl Verdict {
 /// `DescriptorStatus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorStatus<'a> {
-    pub(crate) verdict: Verdict,
+    pub(crate) code: RlsCode,
     /// The limit that applies, if any does.
-    pub(crate) current_limit: Option<RateLimit<'a>>,
+    pub(crate) current_limit: Option<RlsLimit<'a>>,
     pub(crate) limit_remaining: u32,
     /// `duration_until_reset`, in whole seconds, where it is known.
     pub(crate) reset_after_s: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct DescriptorStatus<'a> {
 
 /// `RateLimitResponse.RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RateLimit<'a> {
+pub(crate) struct RlsLimit<'a> {
     /// Empty: it has none.
     pub(crate) name: &'a str,
     pub(crate) requests_per_unit: u32,
@@ -83,39 +83,41 @@ pub(crate) fn unit_number_of_name(name: &str) -> Option<i32> {
 }
 
 /// What is said of the request as a whole.
-pub(crate) fn write_overall(out: &mut Vec<u8>, verdict: Verdict) {
-    wire::number(out, 1, verdict as u64);
+pub(crate) fn write_overall_code(out: &mut Vec<u8>, verdict: RlsCode) {
+    protobuf_writer::write_number(out, 1, verdict as u64);
 }
 
 /// What is said of the next descriptor.
 pub(crate) fn write_status(out: &mut Vec<u8>, status: &DescriptorStatus<'_>) {
-    wire::delimited(out, 2, |out| {
-        wire::number(out, 1, status.verdict as u64);
+    protobuf_writer::write_delimited(out, 2, |out| {
+        protobuf_writer::write_number(out, 1, status.code as u64);
         if let Some(limit) = &status.current_limit {
-            wire::delimited(out, 2, |out| {
-                wire::number(out, 1, limit.requests_per_unit.into());
-                wire::number(out, 2, limit.unit.map_or(0, unit_number).into());
-                wire::bytes(out, 3, limit.name.as_bytes());
+            protobuf_writer::write_delimited(out, 2, |out| {
+                protobuf_writer::write_number(out, 1, limit.requests_per_unit.into());
+                protobuf_writer::write_number(out, 2, limit.unit.map_or(0, unit_number).into());
+                protobuf_writer::write_bytes(out, 3, limit.name.as_bytes());
             });
         }
-        wire::number(out, 3, status.limit_remaining.into());
+        protobuf_writer::write_number(out, 3, status.limit_remaining.into());
         if let Some(seconds) = status.reset_after_s {
-            wire::delimited(out, 4, |out| wire::number(out, 1, seconds));
+            protobuf_writer::write_delimited(out, 4, |out| {
+                protobuf_writer::write_number(out, 1, seconds)
+            });
         }
     });
 }
 
 /// A header field that the client of the proxy is to get.
 pub(crate) fn write_header(out: &mut Vec<u8>, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
-    wire::delimited(out, 3, |out| {
-        wire::bytes(out, 1, name.as_bytes());
-        wire::delimited(out, 2, value);
+    protobuf_writer::write_delimited(out, 3, |out| {
+        protobuf_writer::write_bytes(out, 1, name.as_bytes());
+        protobuf_writer::write_delimited(out, 2, value);
     });
 }
 
 /// The body that the client of the proxy is to get.
 pub(crate) fn write_body(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    wire::delimited(out, 5, body);
+    protobuf_writer::write_delimited(out, 5, body);
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use tollgate::headers::spelt;
+use tollgate::headers::escape_non_utf8;
 use tollgate::time::MAX_EXACT;
 
-use super::{Asked, CHECK, read_batch};
+use super::{CHECK_FIELDS, CheckBody, read_batch};
 
 const SEEDS: u64 = 20_000;
 
@@ -58,9 +58,9 @@ fn it_takes_what_serde_takes_and_reads_the_same() {
     let mut taken = 0;
     for seed in 0..SEEDS {
         let body = mutated(seed);
-        let want = by_serde(&body);
+        let want = read_with_serde(&body);
         let shown = String::from_utf8_lossy(&body);
-        assert_eq!(Asked::read(&body, CHECK).ok(), want, "seed {seed}: {shown}");
+        assert_eq!(CheckBody::read(&body, CHECK_FIELDS).ok(), want, "seed {seed}: {shown}");
         let batch = [b"[{},".as_slice(), &body, b"]"].concat();
         if !body.is_empty() && !shown.contains("},{") {
             let read = read_batch(&batch).ok().map(|mut batch| batch.pop().unwrap());
@@ -95,19 +95,20 @@ fn mutated(seed: u64) -> Vec<u8> {
     body
 }
 
-fn by_serde(body: &[u8]) -> Option<Asked<'_>> {
-    let mut asked = Asked::default();
+fn read_with_serde(body: &[u8]) -> Option<CheckBody<'_>> {
+    let mut asked = CheckBody::default();
     if body.is_empty() {
         return Some(asked);
     }
-    let members: Members<Box<RawValue>> = serde_json::from_slice(body).ok()?;
+    let members: SerdeMembers<Box<RawValue>> = serde_json::from_slice(body).ok()?;
     for (index, (name, value)) in members.0.iter().enumerate() {
-        let Text(name) = name;
+        let SerdeText(name) = name;
         if members.0[..index].iter().any(|(other, _)| other.0 == *name) {
             return None;
         }
         let value = value.get();
-        let text = || Some(serde_json::from_str::<Option<Text>>(value).ok()?.map(|text| text.0));
+        let text =
+            || Some(serde_json::from_str::<Option<SerdeText>>(value).ok()?.map(|text| text.0));
         match name.as_str() {
             "method" => asked.method = text()?.map(|text| text.to_ascii_uppercase().into()),
             "path" => asked.path = text()?.map(Into::into),
@@ -123,8 +124,9 @@ fn by_serde(body: &[u8]) -> Option<Asked<'_>> {
                 asked.cost.is_none_or(|cost| cost <= MAX_EXACT).then_some(())?;
             }
             "headers" => {
-                let fields: Option<Members<Option<Text>>> = serde_json::from_str(value).ok()?;
-                for (Text(name), value) in fields.into_iter().flat_map(|fields| fields.0) {
+                let fields: Option<SerdeMembers<Option<SerdeText>>> =
+                    serde_json::from_str(value).ok()?;
+                for (SerdeText(name), value) in fields.into_iter().flat_map(|fields| fields.0) {
                     if asked.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
                         return None;
                     }
@@ -138,51 +140,51 @@ fn by_serde(body: &[u8]) -> Option<Asked<'_>> {
 }
 
 /// A string, in which half of a pair is spelt as bytes that are no text: serde gives them as bytes.
-struct Text(String);
+struct SerdeText(String);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for SerdeText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = Text;
+        struct SerdeTextVisitor;
+        impl Visitor<'_> for SerdeTextVisitor {
+            type Value = SerdeText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(spelt(bytes).into_owned()))
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<SerdeText, E> {
+                Ok(SerdeText(escape_non_utf8(bytes).into_owned()))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.into()))
+            fn visit_str<E>(self, text: &str) -> Result<SerdeText, E> {
+                Ok(SerdeText(text.into()))
             }
         }
-        from.deserialize_bytes(Bytes)
+        from.deserialize_bytes(SerdeTextVisitor)
     }
 }
 
 /// An object, member by member, as it was written.
-struct Members<V>(Vec<(Text, V)>);
+struct SerdeMembers<V>(Vec<(SerdeText, V)>);
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Members<V> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for SerdeMembers<V> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object<V>(PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for Object<V> {
-            type Value = Members<V>;
+        struct SerdeMembersVisitor<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for SerdeMembersVisitor<V> {
+            type Value = SerdeMembers<V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members<V>, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SerdeMembers<V>, M::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(SerdeMembers(members))
             }
         }
-        from.deserialize_map(Object(PhantomData))
+        from.deserialize_map(SerdeMembersVisitor(PhantomData))
     }
 }

@@ -7,17 +7,17 @@
 
 #[cfg(test)]
 mod against_serde;
-mod plain;
+mod plain_prefix;
 pub(crate) mod reader;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use tollgate_rules::matcher::in_capitals;
+use tollgate_rules::matcher::to_uppercase;
 
-use self::reader::{Mistake, Reader};
+use self::reader::{JsonError, JsonReader};
 
-pub(crate) use self::plain::plain_bytes;
+pub(crate) use self::plain_prefix::plain_prefix_len;
 
 /// The most header fields of one question.
 const HEADERS_MAX: usize = 100;
@@ -27,7 +27,7 @@ pub(super) const BATCH_MAX: usize = 1_000;
 
 /// Every field that a body can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum BodyField {
     Method,
     Path,
     Ip,
@@ -41,7 +41,7 @@ enum Field {
 }
 
 /// The same, by name and in this order.
-const NAMES: [&str; 10] = [
+const FIELD_NAMES: [&str; 10] = [
     "method",
     "path",
     "ip",
@@ -54,19 +54,19 @@ const NAMES: [&str; 10] = [
     "reservation",
 ];
 
-impl Field {
-    fn of(name: &str) -> Option<Field> {
+impl BodyField {
+    fn from_name(name: &str) -> Option<BodyField> {
         Some(match name {
-            "method" => Field::Method,
-            "path" => Field::Path,
-            "ip" => Field::Ip,
-            "user" => Field::User,
-            "tier" => Field::Tier,
-            "api_key" => Field::ApiKey,
-            "headers" => Field::Headers,
-            "cost" => Field::Cost,
-            "expires_in_ms" => Field::ExpiresInMs,
-            "reservation" => Field::Reservation,
+            "method" => BodyField::Method,
+            "path" => BodyField::Path,
+            "ip" => BodyField::Ip,
+            "user" => BodyField::User,
+            "tier" => BodyField::Tier,
+            "api_key" => BodyField::ApiKey,
+            "headers" => BodyField::Headers,
+            "cost" => BodyField::Cost,
+            "expires_in_ms" => BodyField::ExpiresInMs,
+            "reservation" => BodyField::Reservation,
             _ => return None,
         })
     }
@@ -74,32 +74,33 @@ impl Field {
 
 /// A set of fields, one bit each.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields(u16);
+pub(super) struct BodyFieldSet(u16);
 
-pub(super) const CHECK: Fields = Fields(0xff);
-pub(super) const RESERVE: Fields = CHECK.and(Field::ExpiresInMs);
-pub(super) const COMMIT: Fields = Fields(0).and(Field::Cost).and(Field::Reservation);
-pub(super) const REFUND: Fields = CHECK.and(Field::Reservation);
+pub(super) const CHECK_FIELDS: BodyFieldSet = BodyFieldSet(0xff);
+pub(super) const RESERVE_FIELDS: BodyFieldSet = CHECK_FIELDS.with(BodyField::ExpiresInMs);
+pub(super) const COMMIT_FIELDS: BodyFieldSet =
+    BodyFieldSet(0).with(BodyField::Cost).with(BodyField::Reservation);
+pub(super) const REFUND_FIELDS: BodyFieldSet = CHECK_FIELDS.with(BodyField::Reservation);
 
-impl Fields {
-    const fn and(self, field: Field) -> Fields {
-        Fields(self.0 | 1 << field as u16)
+impl BodyFieldSet {
+    const fn with(self, field: BodyField) -> BodyFieldSet {
+        BodyFieldSet(self.0 | 1 << field as u16)
     }
 
-    fn has(self, field: Field) -> bool {
+    fn has(self, field: BodyField) -> bool {
         self.0 >> field as u16 & 1 == 1
     }
 
     /// Their names.
     pub(super) fn names(self) -> Vec<&'static str> {
-        let known = NAMES.iter().enumerate().filter(|(index, _)| self.0 >> index & 1 == 1);
+        let known = FIELD_NAMES.iter().enumerate().filter(|(index, _)| self.0 >> index & 1 == 1);
         known.map(|(_, name)| *name).collect()
     }
 }
 
 /// A question as it was sent. Everything is optional, and `null` is nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked<'a> {
+pub(super) struct CheckBody<'a> {
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) path: Option<Cow<'a, str>>,
     pub(super) ip: Option<IpAddr>,
@@ -107,147 +108,156 @@ pub(super) struct Asked<'a> {
     pub(super) tier: Option<Cow<'a, str>>,
     pub(super) api_key: Option<Cow<'a, str>>,
     /// Bound: `HEADERS_MAX`.
-    pub(super) headers: Vec<HeaderField<'a>>,
+    pub(super) headers: Vec<JsonHeader<'a>>,
     pub(super) cost: Option<u64>,
     pub(super) expires_in_ms: Option<u64>,
     pub(super) reservation: Option<Cow<'a, str>>,
 }
 
 /// Name and value.
-type HeaderField<'a> = (Cow<'a, str>, Cow<'a, str>);
+type JsonHeader<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-impl<'a> Asked<'a> {
+impl<'a> CheckBody<'a> {
     /// Reads a body that may have these fields; an empty one has none.
-    pub(super) fn read(body: &'a [u8], fields: Fields) -> Result<Asked<'a>, String> {
-        let mut asked = Asked::default();
+    pub(super) fn read(body: &'a [u8], fields: BodyFieldSet) -> Result<CheckBody<'a>, String> {
+        let mut asked = CheckBody::default();
         if !body.is_empty() {
-            reader::read(body, |reader| reader.question(fields, &mut asked))?;
+            reader::read(body, |reader| reader.check_body(fields, &mut asked))?;
         }
         Ok(asked)
     }
 
     /// Whether it has a fact or a cost, not only a reservation.
-    pub(super) fn is_a_check(&self) -> bool {
-        *self != Asked { reservation: self.reservation.clone(), ..Asked::default() }
+    pub(super) fn has_check_fields(&self) -> bool {
+        *self != CheckBody { reservation: self.reservation.clone(), ..CheckBody::default() }
     }
 }
 
 /// Reads a batch of checks.
-pub(super) fn read_batch(body: &[u8]) -> Result<Vec<Asked<'_>>, String> {
-    reader::read(body, Reader::batch)
+pub(super) fn read_batch(body: &[u8]) -> Result<Vec<CheckBody<'_>>, String> {
+    reader::read(body, JsonReader::check_batch)
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     /// A list of checks.
-    fn batch(&mut self) -> Result<Vec<Asked<'a>>, Mistake> {
-        if !self.takes(b'[') {
-            return Err(self.expected(&format!("an array of at most {BATCH_MAX} checks")));
+    fn check_batch(&mut self) -> Result<Vec<CheckBody<'a>>, JsonError> {
+        if !self.take_byte(b'[') {
+            return Err(self.expected_error(&format!("an array of at most {BATCH_MAX} checks")));
         }
         let mut batch = Vec::new();
-        if self.takes(b']') {
+        if self.take_byte(b']') {
             return Ok(batch);
         }
         loop {
             let index = batch.len();
             if index == BATCH_MAX {
-                let place = self.place();
-                return Err(self.wrong(place, format!("there are more than {BATCH_MAX} checks")));
+                let place = self.next_offset();
+                return Err(self.error_at(place, format!("there are more than {BATCH_MAX} checks")));
             }
-            let asked = batch.push_mut(Asked::default());
-            self.question(CHECK, asked).map_err(|mut mistake| {
+            let asked = batch.push_mut(CheckBody::default());
+            self.check_body(CHECK_FIELDS, asked).map_err(|mut mistake| {
                 mistake.problem = format!("in check {index}, {}", mistake.problem);
                 mistake
             })?;
-            if self.takes(b']') {
+            if self.take_byte(b']') {
                 return Ok(batch);
             }
-            if !self.takes(b',') {
-                return Err(self.expected("`,` or `]`"));
+            if !self.take_byte(b',') {
+                return Err(self.expected_error("`,` or `]`"));
             }
         }
     }
 
     /// One question: an object of these fields. Filled in place: it is large.
-    fn question(&mut self, fields: Fields, asked: &mut Asked<'a>) -> Result<(), Mistake> {
-        let mut seen = Fields(0);
-        if !self.takes(b'{') {
-            return Err(
-                self.expected(&format!("an object with any of {}", fields.names().join(", ")))
-            );
+    fn check_body(
+        &mut self,
+        fields: BodyFieldSet,
+        asked: &mut CheckBody<'a>,
+    ) -> Result<(), JsonError> {
+        let mut seen = BodyFieldSet(0);
+        if !self.take_byte(b'{') {
+            return Err(self
+                .expected_error(&format!("an object with any of {}", fields.names().join(", "))));
         }
-        if self.takes(b'}') {
+        if self.take_byte(b'}') {
             return Ok(());
         }
         loop {
-            let (name_at, name) = self.name()?;
-            let Some(field) = Field::of(&name).filter(|field| fields.has(*field)) else {
+            let (name_at, name) = self.member_name()?;
+            let Some(field) = BodyField::from_name(&name).filter(|field| fields.has(*field)) else {
                 let known = fields.names().join(", ");
                 let problem = format!("there is no field {name:?}: write any of {known}");
-                return Err(self.wrong(name_at, problem));
+                return Err(self.error_at(name_at, problem));
             };
             if seen.has(field) {
-                return Err(self.wrong(name_at, format!("{name:?} stands twice")));
+                return Err(self.error_at(name_at, format!("{name:?} stands twice")));
             }
-            seen = seen.and(field);
-            self.field(field, asked)?;
-            if !self.another()? {
+            seen = seen.with(field);
+            self.check_body_field(field, asked)?;
+            if !self.has_another_member()? {
                 return Ok(());
             }
         }
     }
 
-    fn field(&mut self, field: Field, asked: &mut Asked<'a>) -> Result<(), Mistake> {
-        let name = NAMES[field as usize];
+    fn check_body_field(
+        &mut self,
+        field: BodyField,
+        asked: &mut CheckBody<'a>,
+    ) -> Result<(), JsonError> {
+        let name = FIELD_NAMES[field as usize];
         match field {
-            Field::Method => asked.method = self.text_or_null(name)?.map(in_capitals),
-            Field::Path => asked.path = self.text_or_null(name)?,
-            Field::Ip => asked.ip = self.address_or_null()?,
-            Field::User => asked.user = self.text_or_null(name)?,
-            Field::Tier => asked.tier = self.text_or_null(name)?,
-            Field::ApiKey => asked.api_key = self.text_or_null(name)?,
-            Field::Headers => asked.headers = self.headers_or_null()?,
-            Field::Cost => asked.cost = self.number_or_null(name)?,
-            Field::ExpiresInMs => asked.expires_in_ms = self.number_or_null(name)?,
-            Field::Reservation => asked.reservation = self.text_or_null(name)?,
+            BodyField::Method => asked.method = self.text_or_null(name)?.map(to_uppercase),
+            BodyField::Path => asked.path = self.text_or_null(name)?,
+            BodyField::Ip => asked.ip = self.address_or_null()?,
+            BodyField::User => asked.user = self.text_or_null(name)?,
+            BodyField::Tier => asked.tier = self.text_or_null(name)?,
+            BodyField::ApiKey => asked.api_key = self.text_or_null(name)?,
+            BodyField::Headers => asked.headers = self.headers_or_null()?,
+            BodyField::Cost => asked.cost = self.number_or_null(name)?,
+            BodyField::ExpiresInMs => asked.expires_in_ms = self.number_or_null(name)?,
+            BodyField::Reservation => asked.reservation = self.text_or_null(name)?,
         }
         Ok(())
     }
 
-    fn headers_or_null(&mut self) -> Result<Vec<HeaderField<'a>>, Mistake> {
-        let mut headers: Vec<HeaderField<'a>> = Vec::new();
-        if !self.takes(b'{') {
-            return match self.null() {
+    fn headers_or_null(&mut self) -> Result<Vec<JsonHeader<'a>>, JsonError> {
+        let mut headers: Vec<JsonHeader<'a>> = Vec::new();
+        if !self.take_byte(b'{') {
+            return match self.take_null_here() {
                 true => Ok(headers),
-                false => Err(self.expected("an object of strings for \"headers\"")),
+                false => Err(self.expected_error("an object of strings for \"headers\"")),
             };
         }
-        if self.takes(b'}') {
+        if self.take_byte(b'}') {
             return Ok(headers);
         }
         loop {
-            let (name_at, name) = self.name()?;
+            let (name_at, name) = self.member_name()?;
             if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
-                return Err(self.wrong(name_at, format!("the header {name:?} stands twice")));
+                return Err(self.error_at(name_at, format!("the header {name:?} stands twice")));
             }
             if headers.len() == HEADERS_MAX {
                 let problem = format!("\"headers\" has more than {HEADERS_MAX} fields");
-                return Err(self.wrong(name_at, problem));
+                return Err(self.error_at(name_at, problem));
             }
             if let Some(value) = self.text_or_null("a header")? {
                 headers.push((name, value));
             }
-            if !self.another()? {
+            if !self.has_another_member()? {
                 return Ok(headers);
             }
         }
     }
 
-    fn address_or_null(&mut self) -> Result<Option<IpAddr>, Mistake> {
-        let at = self.place();
+    fn address_or_null(&mut self) -> Result<Option<IpAddr>, JsonError> {
+        let at = self.next_offset();
         let Some(text) = self.text_or_null("ip")? else { return Ok(None) };
         let Ok(ip) = text.parse::<IpAddr>() else {
-            self.back_to(at);
-            return Err(self.expected("an address for \"ip\", such as 192.0.2.1 or 2001:db8::1"));
+            self.rewind_to(at);
+            return Err(
+                self.expected_error("an address for \"ip\", such as 192.0.2.1 or 2001:db8::1")
+            );
         };
         Ok(Some(ip.to_canonical()))
     }
@@ -263,7 +273,7 @@ mod tests {
     fn every_field_is_read_and_none_is_needed() {
         let text = r#" {"method":"get","path":"/a\u00e9","ip":"::ffff:192.0.2.1","user":"42",
             "tier":null,"api_key":"k","headers":{"X-A":"1","x-b":"2"},"cost":9007199254740991} "#;
-        let asked = Asked::read(text.as_bytes(), CHECK).unwrap();
+        let asked = CheckBody::read(text.as_bytes(), CHECK_FIELDS).unwrap();
         assert_eq!(asked.method.as_deref(), Some("GET"));
         assert_eq!(asked.path.as_deref(), Some("/a\u{e9}"));
         assert_eq!(asked.ip, Some("192.0.2.1".parse().unwrap()));
@@ -271,10 +281,18 @@ mod tests {
         assert_eq!((asked.tier, asked.cost), (None, Some(MAX_EXACT)));
         assert_eq!(asked.headers, [("X-A".into(), "1".into()), ("x-b".into(), "2".into())]);
         for nothing in ["", "{}", r#"{"user":null,"headers":null,"cost":null,"ip":null}"#] {
-            assert_eq!(Asked::read(nothing.as_bytes(), CHECK), Ok(Asked::default()), "{nothing}");
+            assert_eq!(
+                CheckBody::read(nothing.as_bytes(), CHECK_FIELDS),
+                Ok(CheckBody::default()),
+                "{nothing}"
+            );
         }
-        for (index, name) in NAMES.iter().enumerate() {
-            assert_eq!(Field::of(name).map(|field| field as usize), Some(index), "{name}");
+        for (index, name) in FIELD_NAMES.iter().enumerate() {
+            assert_eq!(
+                BodyField::from_name(name).map(|field| field as usize),
+                Some(index),
+                "{name}"
+            );
         }
     }
 
@@ -325,10 +343,10 @@ mod tests {
             (&many, "column 903: \"headers\" has more than 100 fields."),
         ];
         for (text, want) in rows {
-            let problem = Asked::read(text.as_bytes(), CHECK).expect_err(text);
+            let problem = CheckBody::read(text.as_bytes(), CHECK_FIELDS).expect_err(text);
             assert!(problem.starts_with(&format!("Line 1, {want}")), "{text}:\n{problem}\n{want}");
         }
-        let problem = Asked::read(b"{\n \"path\": tru}", CHECK).unwrap_err();
+        let problem = CheckBody::read(b"{\n \"path\": tru}", CHECK_FIELDS).unwrap_err();
         assert!(problem.starts_with("Line 2, column 10: expected a string"), "{problem}");
     }
 
@@ -346,11 +364,11 @@ mod tests {
         ];
         for (text, want) in rows {
             let body = format!(r#"{{"user":"{text}","headers":{{"{text}":"{text}"}}}}"#);
-            let asked = Asked::read(body.as_bytes(), CHECK).expect(text);
+            let asked = CheckBody::read(body.as_bytes(), CHECK_FIELDS).expect(text);
             assert_eq!(asked.user.as_deref(), Some(want), "{text}");
             assert_eq!(asked.headers, [(want.into(), want.into())]);
         }
-        let bytes = tollgate::headers::spelt(b"\xed\xa0\x80");
+        let bytes = tollgate::headers::escape_non_utf8(b"\xed\xa0\x80");
         assert_eq!(bytes, "%ED%A0%80", "the same as from Envoy and RESP");
     }
 

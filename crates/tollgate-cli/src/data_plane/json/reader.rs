@@ -3,28 +3,28 @@
 
 use std::borrow::Cow;
 
-use tollgate::headers::spelt;
+use tollgate::headers::escape_non_utf8;
 use tollgate::time::MAX_EXACT;
 
-use super::plain_bytes;
+use super::plain_prefix_len;
 
 /// The most characters of a wrong value that are shown.
 const SHOWN_CHARS_MAX: usize = 60;
 
 pub(crate) fn read<'a, T>(
     body: &'a [u8],
-    what: impl FnOnce(&mut Reader<'a>) -> Result<T, Mistake>,
+    what: impl FnOnce(&mut JsonReader<'a>) -> Result<T, JsonError>,
 ) -> Result<T, String> {
     // Looked at once as a whole, so that no string need be.
     let text = std::str::from_utf8(body)
         .map_err(|error| format!("The body is not UTF-8: see byte {}.", error.valid_up_to()))?;
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = JsonReader { text, offset: 0 };
     let read = what(&mut reader).and_then(|value| match reader.peek() {
         None => Ok(value),
-        Some(_) => Err(reader.expected("the end of the body")),
+        Some(_) => Err(reader.expected_error("the end of the body")),
     });
     read.map_err(|mistake| {
-        let before = &text[..mistake.at];
+        let before = &text[..mistake.offset];
         let line_at = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.matches('\n').count() + 1;
         let column = before[line_at..].chars().count() + 1;
@@ -33,46 +33,49 @@ pub(crate) fn read<'a, T>(
 }
 
 /// What is wrong, and at which byte. In a box, because it is rare and readers return it often.
-pub(crate) type Mistake = Box<Wrong>;
+pub(crate) type JsonError = Box<JsonErrorDetails>;
 
 #[derive(Debug)]
-pub(crate) struct Wrong {
-    at: usize,
+pub(crate) struct JsonErrorDetails {
+    offset: usize,
     pub(crate) problem: String,
 }
 
 /// Reads a text from left to right.
-pub(crate) struct Reader<'a> {
+pub(crate) struct JsonReader<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     #[inline]
-    pub(crate) fn text_or_null(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Mistake> {
+    pub(crate) fn text_or_null(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, JsonError> {
         match self.peek() {
             Some(b'"') => self.string().map(Some),
-            _ if self.null() => Ok(None),
-            _ => Err(self.expected(&format!("a string for {name:?}"))),
+            _ if self.take_null_here() => Ok(None),
+            _ => Err(self.expected_error(&format!("a string for {name:?}"))),
         }
     }
 
     /// A whole number; `1.0` and `1e3` are none.
-    pub(crate) fn number_or_null(&mut self, name: &str) -> Result<Option<u64>, Mistake> {
-        if self.peek() == Some(b'n') && self.null() {
+    pub(crate) fn number_or_null(&mut self, name: &str) -> Result<Option<u64>, JsonError> {
+        if self.peek() == Some(b'n') && self.take_null_here() {
             return Ok(None);
         }
-        let rest = &self.text.as_bytes()[self.at..];
+        let rest = &self.text.as_bytes()[self.offset..];
         let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let (digits, next) = (&self.text[self.at..self.at + length], rest.get(length));
+        let (digits, next) = (&self.text[self.offset..self.offset + length], rest.get(length));
         let padded = length > 1 && digits.starts_with('0');
         let number = digits.parse().ok().filter(|number| *number <= MAX_EXACT);
         match number {
             Some(number) if !padded && !matches!(next, Some(b'.' | b'e' | b'E')) => {
-                self.at += length;
+                self.offset += length;
                 Ok(Some(number))
             }
-            _ => Err(self.expected(&format!("a whole number from 0 to {MAX_EXACT} for {name:?}"))),
+            _ => {
+                Err(self
+                    .expected_error(&format!("a whole number from 0 to {MAX_EXACT} for {name:?}")))
+            }
         }
     }
 
@@ -81,16 +84,16 @@ impl<'a> Reader<'a> {
         &mut self,
         name: &str,
         most: u64,
-    ) -> Result<Option<u64>, Mistake> {
-        let at = self.place();
+    ) -> Result<Option<u64>, JsonError> {
+        let at = self.next_offset();
         let digits = match self.peek() {
             Some(b'"') => self.string()?,
-            _ if self.null() => return Ok(None),
+            _ if self.take_null_here() => return Ok(None),
             _ => {
-                let rest = &self.text[self.at..];
+                let rest = &self.text[self.offset..];
                 let ends = |c: char| c.is_whitespace() || ",]}".contains(c);
                 let length = rest.find(ends).unwrap_or(rest.len());
-                self.at += length;
+                self.offset += length;
                 Cow::Borrowed(&rest[..length])
             }
         };
@@ -98,21 +101,21 @@ impl<'a> Reader<'a> {
         let all = digits.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.parse().ok().filter(|number| *number <= most && all && !padded);
         number.map(Some).ok_or_else(|| {
-            self.back_to(at);
-            self.expected(&format!("a whole number from 0 to {most} for {name:?}"))
+            self.rewind_to(at);
+            self.expected_error(&format!("a whole number from 0 to {most} for {name:?}"))
         })
     }
 
     /// `true` or `false`.
-    pub(crate) fn boolean_or_null(&mut self, name: &str) -> Result<Option<bool>, Mistake> {
-        let rest = &self.text.as_bytes()[self.place()..];
+    pub(crate) fn boolean_or_null(&mut self, name: &str) -> Result<Option<bool>, JsonError> {
+        let rest = &self.text.as_bytes()[self.next_offset()..];
         for (word, value) in [("true", Some(true)), ("false", Some(false)), ("null", None)] {
             if rest.starts_with(word.as_bytes()) {
-                self.at += word.len();
+                self.offset += word.len();
                 return Ok(value);
             }
         }
-        Err(self.expected(&format!("true or false for {name:?}")))
+        Err(self.expected_error(&format!("true or false for {name:?}")))
     }
 
     /// An object of these fields, each once and in either spelling (`oneName`, `one_name`): what reads a
@@ -120,28 +123,31 @@ impl<'a> Reader<'a> {
     pub(crate) fn object(
         &mut self,
         fields: &[&str],
-        mut value: impl FnMut(&mut Reader<'a>, usize) -> Result<(), Mistake>,
-    ) -> Result<(), Mistake> {
-        if !self.takes(b'{') {
-            return Err(self.expected(&format!("an object with any of {}", fields.join(", "))));
+        mut value: impl FnMut(&mut JsonReader<'a>, usize) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        if !self.take_byte(b'{') {
+            return Err(
+                self.expected_error(&format!("an object with any of {}", fields.join(", ")))
+            );
         }
-        if self.takes(b'}') {
+        if self.take_byte(b'}') {
             return Ok(());
         }
         let mut seen = 0_u32;
         loop {
-            let (at, name) = self.name()?;
-            let Some(field) = fields.iter().position(|field| is_spelt(field, &name)) else {
+            let (at, name) = self.member_name()?;
+            let Some(field) = fields.iter().position(|field| matches_field_name(field, &name))
+            else {
                 let known = fields.join(", ");
                 let problem = format!("there is no field {name:?}: write any of {known}");
-                return Err(self.wrong(at, problem));
+                return Err(self.error_at(at, problem));
             };
             if seen >> field & 1 == 1 {
-                return Err(self.wrong(at, format!("{name:?} stands twice")));
+                return Err(self.error_at(at, format!("{name:?} stands twice")));
             }
             seen |= 1 << field;
             value(self, field)?;
-            if !self.another()? {
+            if !self.has_another_member()? {
                 return Ok(());
             }
         }
@@ -152,73 +158,73 @@ impl<'a> Reader<'a> {
         &mut self,
         what: &str,
         most: usize,
-        mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Mistake>,
-    ) -> Result<Vec<T>, Mistake> {
+        mut item: impl FnMut(&mut JsonReader<'a>) -> Result<T, JsonError>,
+    ) -> Result<Vec<T>, JsonError> {
         let mut items = Vec::new();
-        if !self.takes(b'[') {
-            return if self.null() { Ok(items) } else { Err(self.expected(what)) };
+        if !self.take_byte(b'[') {
+            return if self.take_null_here() { Ok(items) } else { Err(self.expected_error(what)) };
         }
-        if self.takes(b']') {
+        if self.take_byte(b']') {
             return Ok(items);
         }
         loop {
             if items.len() == most {
-                let place = self.place();
-                return Err(self.wrong(place, format!("there are more than {most}")));
+                let place = self.next_offset();
+                return Err(self.error_at(place, format!("there are more than {most}")));
             }
             items.push(item(self)?);
-            if self.takes(b']') {
+            if self.take_byte(b']') {
                 return Ok(items);
             }
-            if !self.takes(b',') {
-                return Err(self.expected("`,` or `]`"));
+            if !self.take_byte(b',') {
+                return Err(self.expected_error("`,` or `]`"));
             }
         }
     }
 
     /// Whether nothing stands here; if so, goes on behind it.
-    pub(crate) fn is_null(&mut self) -> bool {
+    pub(crate) fn take_null(&mut self) -> bool {
         self.peek();
-        self.null()
+        self.take_null_here()
     }
 
     /// Whether a string begins here.
-    pub(crate) fn is_text(&mut self) -> bool {
+    pub(crate) fn is_string(&mut self) -> bool {
         self.peek() == Some(b'"')
     }
 
     /// The name of a member, where it stands, and the colon behind it.
-    pub(crate) fn name(&mut self) -> Result<(usize, Cow<'a, str>), Mistake> {
+    pub(crate) fn member_name(&mut self) -> Result<(usize, Cow<'a, str>), JsonError> {
         if self.peek() != Some(b'"') {
-            return Err(self.expected("the name of a field, in quotes"));
+            return Err(self.expected_error("the name of a field, in quotes"));
         }
-        let at = self.at;
+        let at = self.offset;
         let name = self.string()?;
-        match self.takes(b':') {
+        match self.take_byte(b':') {
             true => Ok((at, name)),
-            false => Err(self.expected("`:`")),
+            false => Err(self.expected_error("`:`")),
         }
     }
 
     /// Whether there is another member, or the object ends.
     #[inline]
-    pub(crate) fn another(&mut self) -> Result<bool, Mistake> {
-        if self.takes(b',') {
+    pub(crate) fn has_another_member(&mut self) -> Result<bool, JsonError> {
+        if self.take_byte(b',') {
             return Ok(true);
         }
-        if self.takes(b'}') {
+        if self.take_byte(b'}') {
             return Ok(false);
         }
-        Err(self.expected("`,` or `}`"))
+        Err(self.expected_error("`,` or `}`"))
     }
 
     /// The string that begins here.
     #[inline]
-    fn string(&mut self) -> Result<Cow<'a, str>, Mistake> {
-        let start = self.at + 1;
-        let end = start + plain_bytes(&self.text.as_bytes()[start..]);
+    fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        let start = self.offset + 1;
+        let end = start + plain_prefix_len(&self.text.as_bytes()[start..]);
         if self.text.as_bytes().get(end) == Some(&b'"') {
-            self.at = end + 1;
+            self.offset = end + 1;
             return Ok(Cow::Borrowed(&self.text[start..end]));
         }
         self.string_with_escapes(end).map(Cow::Owned)
@@ -226,51 +232,51 @@ impl<'a> Reader<'a> {
 
     /// The same, if it is not plain: up to `end` it is.
     #[cold]
-    fn string_with_escapes(&mut self, mut end: usize) -> Result<String, Mistake> {
-        let begin = self.at;
+    fn string_with_escapes(&mut self, mut end: usize) -> Result<String, JsonError> {
+        let begin = self.offset;
         let mut start = begin + 1;
         let mut whole = Vec::new();
         loop {
             whole.extend_from_slice(&self.text.as_bytes()[start..end]);
             match self.text.as_bytes().get(end) {
-                None => return Err(self.wrong(begin, "this string does not end".into())),
+                None => return Err(self.error_at(begin, "this string does not end".into())),
                 Some(b'"') => {
-                    self.at = end + 1;
-                    return Ok(spelt(&whole).into_owned());
+                    self.offset = end + 1;
+                    return Ok(escape_non_utf8(&whole).into_owned());
                 }
                 Some(b'\\') => {
-                    let (code, length) = unescaped(&self.text[end..])
-                        .ok_or_else(|| self.wrong(end, "there is no such escape".into()))?;
+                    let (code, length) = parse_escape(&self.text[end..])
+                        .ok_or_else(|| self.error_at(end, "there is no such escape".into()))?;
                     push_code(&mut whole, code);
                     start = end + length;
                 }
                 Some(_) => {
                     let problem =
                         "control character in a string: write it as an escape, such as \\n";
-                    return Err(self.wrong(end, problem.into()));
+                    return Err(self.error_at(end, problem.into()));
                 }
             }
-            end = start + plain_bytes(&self.text.as_bytes()[start..]);
+            end = start + plain_prefix_len(&self.text.as_bytes()[start..]);
         }
     }
 
     /// Where the next thing stands.
-    pub(crate) fn place(&mut self) -> usize {
+    pub(crate) fn next_offset(&mut self) -> usize {
         self.peek();
-        self.at
+        self.offset
     }
 
     /// Goes back to a place, to say what is wrong there.
-    pub(crate) fn back_to(&mut self, place: usize) {
-        self.at = place;
+    pub(crate) fn rewind_to(&mut self, place: usize) {
+        self.offset = place;
     }
 
     /// The next byte that is not space.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
         loop {
-            match self.text.as_bytes().get(self.at) {
-                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+            match self.text.as_bytes().get(self.offset) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.offset += 1,
                 byte => return byte.copied(),
             }
         }
@@ -278,38 +284,38 @@ impl<'a> Reader<'a> {
 
     /// Whether the next byte is this one; if so, goes on behind it.
     #[inline]
-    pub(crate) fn takes(&mut self, byte: u8) -> bool {
+    pub(crate) fn take_byte(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
-        self.at += usize::from(is_next);
+        self.offset += usize::from(is_next);
         is_next
     }
 
-    pub(crate) fn null(&mut self) -> bool {
-        let is_next = self.text.as_bytes()[self.at..].starts_with(b"null");
-        self.at += if is_next { 4 } else { 0 };
+    pub(crate) fn take_null_here(&mut self) -> bool {
+        let is_next = self.text.as_bytes()[self.offset..].starts_with(b"null");
+        self.offset += if is_next { 4 } else { 0 };
         is_next
     }
 
     #[cold]
-    pub(crate) fn wrong(&self, at: usize, problem: String) -> Mistake {
-        Box::new(Wrong { at, problem })
+    pub(crate) fn error_at(&self, at: usize, problem: String) -> JsonError {
+        Box::new(JsonErrorDetails { offset: at, problem })
     }
 
     /// Something else should stand here.
     #[cold]
-    pub(crate) fn expected(&self, what: &str) -> Mistake {
-        let found = match self.text.as_bytes().get(self.at) {
+    pub(crate) fn expected_error(&self, what: &str) -> JsonError {
+        let found = match self.text.as_bytes().get(self.offset) {
             None => "the end of the body".into(),
             Some(b'{') => "an object".into(),
             Some(b'[') => "an array".into(),
             Some(_) => format!("`{}`", self.token()),
         };
-        self.wrong(self.at, format!("expected {what}, found {found}"))
+        self.error_at(self.offset, format!("expected {what}, found {found}"))
     }
 
     /// What stands here, as it was written.
     fn token(&self) -> String {
-        let rest = &self.text[self.at..];
+        let rest = &self.text[self.offset..];
         let is_string = rest.starts_with('"');
         let ends =
             |c: char| if is_string { c == '"' } else { c.is_whitespace() || ",:]}".contains(c) };
@@ -323,7 +329,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Whether a name is this one, or the same with lines in place of capitals.
-fn is_spelt(field: &str, name: &str) -> bool {
+fn matches_field_name(field: &str, name: &str) -> bool {
     let mut letters = name.bytes();
     field == name
         || field.bytes().all(|letter| match letter.is_ascii_uppercase() {
@@ -347,7 +353,7 @@ fn push_code(bytes: &mut Vec<u8>, code: u32) {
 }
 
 /// The character of the escape that a text begins with, or half of one, and the bytes it takes.
-fn unescaped(text: &str) -> Option<(u32, usize)> {
+fn parse_escape(text: &str) -> Option<(u32, usize)> {
     let simple = match text.as_bytes().get(1)? {
         b'"' => b'"',
         b'\\' => b'\\',
@@ -357,14 +363,14 @@ fn unescaped(text: &str) -> Option<(u32, usize)> {
         b'n' => b'\n',
         b'r' => b'\r',
         b't' => b'\t',
-        b'u' => return unescaped_unicode(text),
+        b'u' => return parse_unicode_escape(text),
         _ => return None,
     };
     Some((simple.into(), 2))
 }
 
 /// `\u0041`, or a pair such as `\ud83d\ude00`, or one half of such a pair.
-fn unescaped_unicode(text: &str) -> Option<(u32, usize)> {
+fn parse_unicode_escape(text: &str) -> Option<(u32, usize)> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
         let all = digits.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tollgate::Micros;
 use tollgate_rules::Caller;
 
-use super::figures::RespFigures;
-use super::resets::{Resets, Told};
+use super::counters::RespCounters;
+use super::reset_log::{ResetLog, ResetSummary};
 use crate::key_names::KeyNames;
-use crate::store::{Gatekeeper, ServerStore};
-use crate::telemetry::{Field, Logs};
+use crate::store::{ServerGatekeeper, ServerStore};
+use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
 
 /// Writes lines about what was done.
@@ -19,12 +19,12 @@ pub(crate) struct Audit {
     logs: Logs,
     names: Arc<KeyNames>,
     warnings: Warnings,
-    resets: Resets,
+    resets: ResetLog,
 }
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct By {
+pub(super) struct RespPeer {
     pub(super) peer: SocketAddr,
     /// The number of the token in its file, from 1.
     pub(super) token: Option<usize>,
@@ -33,26 +33,26 @@ pub(super) struct By {
 impl Audit {
     pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> Audit {
         let warnings = Warnings::new(logs);
-        Audit { logs: logs.clone(), names, warnings, resets: Resets::default() }
+        Audit { logs: logs.clone(), names, warnings, resets: ResetLog::default() }
     }
 
     /// Tells of a reset, in the same line as of one at the admin listener; of many in a second, with their
     /// number.
-    pub(super) fn reset(
+    pub(super) fn log_reset(
         &self,
-        gatekeeper: &Gatekeeper,
+        gatekeeper: &ServerGatekeeper,
         caller: &Caller<'_, ServerStore>,
         found: bool,
-        by: By,
+        by: RespPeer,
     ) {
         let (has_line, before) = self.resets.count(by, found, gatekeeper.now());
-        self.tell_of(before);
+        self.log_suppressed(before);
         if !has_line {
             return;
         }
-        let key = self.names.in_logs(&gatekeeper.rules(), caller.key());
+        let key = self.names.log_name(&gatekeeper.rules(), caller.key());
         let token = token_text(by.token);
-        let fields: [Field<'_>; 5] = [
+        let fields: [LogField<'_>; 5] = [
             ("rule", &caller.rule().name),
             ("key", &key),
             ("found", &found),
@@ -63,33 +63,33 @@ impl Audit {
     }
 
     /// Tells of resets that had no line of their own, once their second is over.
-    pub(super) fn tell_of_resets(&self, now: Micros) {
-        self.tell_of(self.resets.due(now));
+    pub(super) fn log_due_resets(&self, now: Micros) {
+        self.log_suppressed(self.resets.take_due(now));
     }
 
     /// Tells of those that are left.
-    pub(super) fn tell_of_last_resets(&self) {
-        self.tell_of(self.resets.rest());
+    pub(super) fn log_remaining_resets(&self) {
+        self.log_suppressed(self.resets.take_remaining());
     }
 
-    fn tell_of(&self, resets: Told) {
+    fn log_suppressed(&self, resets: ResetSummary) {
         for (client, more) in resets {
             let (by, token) = match client {
                 Some((ip, token)) => (ip.to_string(), token_text(token)),
                 None => ("others".into(), "others".into()),
             };
-            let fields: [Field<'_>; 4] =
+            let fields: [LogField<'_>; 4] =
                 [("resets", &more.resets), ("found", &more.found), ("by", &by), ("token", &token)];
             self.logs
                 .warn("more keys were reset within a second than are logged one by one", &fields);
         }
     }
 
-    pub(super) fn too_many_numbers(&self, figures: &RespFigures, now: Micros) {
-        self.warnings.too_many_numbers(figures.sets(), figures.apart(), now);
+    pub(super) fn warn_too_many_limits(&self, figures: &RespCounters, now: Micros) {
+        self.warnings.too_many_numbers(figures.limits_in_use(), figures.overflow_calls(), now);
     }
 
-    pub(super) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
+    pub(super) fn warn_wrong_token(&self, peer: SocketAddr, now: Micros) {
         self.warnings.wrong_token(peer, now);
     }
 }

@@ -1,12 +1,12 @@
 //! The commands of this listener: their names, how many arguments they take, and what `COMMAND` says of
 //! them.
 
-use super::reply::{Replies, Shown};
-use super::request::Args;
+use super::replies::{Replies, TruncatedText};
+use super::request::RespArgs;
 
 /// What a client can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum RespCommand {
     Throttle,
     Check,
     Peek,
@@ -32,8 +32,8 @@ pub(super) enum Command {
 }
 
 /// One command as Redis describes it.
-pub(super) struct Described {
-    command: Command,
+pub(super) struct CommandInfo {
+    command: RespCommand,
     pub(super) name: &'static str,
     /// Arguments with the name; at least so many if negative.
     arity: i64,
@@ -42,107 +42,114 @@ pub(super) struct Described {
     key: i64,
 }
 
-const FAST: &[&str] = &["fast"];
-const CONNECTION: &[&str] = &["loading", "stale", "fast"];
-const UNKNOWN_YET: &[&str] = &["no_auth", "loading", "stale", "fast"];
+const FAST_FLAGS: &[&str] = &["fast"];
+const CONNECTION_FLAGS: &[&str] = &["loading", "stale", "fast"];
+const NO_AUTH_FLAGS: &[&str] = &["no_auth", "loading", "stale", "fast"];
 
-/// All of them, in the order of [`Command`]. Bound of the label `command`: these and `other`.
-pub(super) const ALL: [Described; 22] = [
+/// All of them, in the order of [`RespCommand`]. Bound of the label `command`: these and `other`.
+pub(super) const COMMANDS: [CommandInfo; 22] = [
     // Whoever calls it with other arguments is told how to, in the peer's words.
-    of(Command::Throttle, "cl.throttle", -1, &["write", "fast"], 1),
-    of(Command::Check, "tg.check", -1, FAST, 0),
-    of(Command::Peek, "tg.peek", -1, FAST, 0),
-    of(Command::ResetKey, "tg.reset", 3, FAST, 0),
-    of(Command::Ping, "ping", -1, FAST, 0),
-    of(Command::Echo, "echo", 2, FAST, 0),
-    of(Command::Hello, "hello", -1, UNKNOWN_YET, 0),
-    of(Command::Auth, "auth", -2, UNKNOWN_YET, 0),
-    of(Command::Client, "client", -2, CONNECTION, 0),
-    of(Command::Select, "select", 2, CONNECTION, 0),
-    of(Command::Commands, "command", -1, CONNECTION, 0),
-    of(Command::Info, "info", -1, CONNECTION, 0),
-    of(Command::Config, "config", -2, CONNECTION, 0),
-    of(Command::Quit, "quit", -1, UNKNOWN_YET, 0),
-    of(Command::Reset, "reset", 1, UNKNOWN_YET, 0),
-    of(Command::Cluster, "cluster", -2, CONNECTION, 0),
-    of(Command::ReadOnly, "readonly", 1, CONNECTION, 0),
-    of(Command::ReadWrite, "readwrite", 1, CONNECTION, 0),
-    of(Command::Asking, "asking", 1, CONNECTION, 0),
-    of(Command::Multi, "multi", 1, CONNECTION, 0),
-    of(Command::Exec, "exec", 1, CONNECTION, 0),
-    of(Command::Discard, "discard", 1, CONNECTION, 0),
+    command_info(RespCommand::Throttle, "cl.throttle", -1, &["write", "fast"], 1),
+    command_info(RespCommand::Check, "tg.check", -1, FAST_FLAGS, 0),
+    command_info(RespCommand::Peek, "tg.peek", -1, FAST_FLAGS, 0),
+    command_info(RespCommand::ResetKey, "tg.reset", 3, FAST_FLAGS, 0),
+    command_info(RespCommand::Ping, "ping", -1, FAST_FLAGS, 0),
+    command_info(RespCommand::Echo, "echo", 2, FAST_FLAGS, 0),
+    command_info(RespCommand::Hello, "hello", -1, NO_AUTH_FLAGS, 0),
+    command_info(RespCommand::Auth, "auth", -2, NO_AUTH_FLAGS, 0),
+    command_info(RespCommand::Client, "client", -2, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Select, "select", 2, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Commands, "command", -1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Info, "info", -1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Config, "config", -2, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Quit, "quit", -1, NO_AUTH_FLAGS, 0),
+    command_info(RespCommand::Reset, "reset", 1, NO_AUTH_FLAGS, 0),
+    command_info(RespCommand::Cluster, "cluster", -2, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::ReadOnly, "readonly", 1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::ReadWrite, "readwrite", 1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Asking, "asking", 1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Multi, "multi", 1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Exec, "exec", 1, CONNECTION_FLAGS, 0),
+    command_info(RespCommand::Discard, "discard", 1, CONNECTION_FLAGS, 0),
 ];
 
-const fn of(
-    command: Command,
+const fn command_info(
+    command: RespCommand,
     name: &'static str,
     arity: i64,
     flags: &'static [&'static str],
     key: i64,
-) -> Described {
-    Described { command, name, arity, flags, key }
+) -> CommandInfo {
+    CommandInfo { command, name, arity, flags, key }
 }
 
-impl Command {
+impl RespCommand {
     #[inline]
-    pub(super) fn of(name: &[u8]) -> Option<Command> {
+    pub(super) fn from_name(name: &[u8]) -> Option<RespCommand> {
         // Nearly all of them are the first.
-        let found = ALL.iter().find(|one| name.eq_ignore_ascii_case(one.name.as_bytes()))?;
+        let found = COMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.name.as_bytes()))?;
         Some(found.command)
     }
 
-    pub(super) fn described(self) -> &'static Described {
-        &ALL[self as usize]
+    pub(super) fn info(self) -> &'static CommandInfo {
+        &COMMANDS[self as usize]
     }
 
     /// Whether it is obeyed before the caller has said who they are.
     #[inline]
-    pub(super) fn is_for_strangers(self) -> bool {
-        matches!(self, Command::Hello | Command::Auth | Command::Quit | Command::Reset)
+    pub(super) fn is_allowed_before_auth(self) -> bool {
+        matches!(
+            self,
+            RespCommand::Hello | RespCommand::Auth | RespCommand::Quit | RespCommand::Reset
+        )
     }
 
     /// Whether it is obeyed inside a transaction.
     #[inline]
-    pub(super) fn is_of_transactions(self) -> bool {
+    pub(super) fn is_allowed_in_transaction(self) -> bool {
         matches!(
             self,
-            Command::Multi | Command::Exec | Command::Discard | Command::Quit | Command::Reset
+            RespCommand::Multi
+                | RespCommand::Exec
+                | RespCommand::Discard
+                | RespCommand::Quit
+                | RespCommand::Reset
         )
     }
 
     /// Whether it takes so many arguments, its name among them.
     #[inline]
-    pub(super) fn takes(self, args: usize) -> bool {
-        let (arity, args) = (self.described().arity, args as i64);
+    pub(super) fn accepts_arg_count(self, args: usize) -> bool {
+        let (arity, args) = (self.info().arity, args as i64);
         if arity < 0 { args >= -arity } else { args == arity }
     }
 }
 
 /// `COMMAND` and what stands behind it.
-pub(super) fn command(args: Args<'_>, replies: &mut Replies) {
+pub(super) fn command(args: RespArgs<'_>, replies: &mut Replies) {
     let sub = args.get(1).unwrap_or_default();
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     if args.len() == 1 {
-        replies.array(ALL.len());
-        ALL.iter().for_each(|one| describe(one, replies));
+        replies.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|one| write_command_info(one, replies));
     } else if is("count") && args.len() == 2 {
-        replies.integer(ALL.len() as i64);
+        replies.integer(COMMANDS.len() as i64);
     } else if is("docs") {
         // Nothing to tell beyond what the reference page does.
         replies.map(0);
     } else if is("list") && args.len() == 2 {
-        replies.array(ALL.len());
-        ALL.iter().for_each(|one| replies.text(one.name));
+        replies.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|one| replies.text(one.name));
     } else if is("info") {
         let names = args.from(2);
         if names.len() == 0 {
-            replies.array(ALL.len());
-            ALL.iter().for_each(|one| describe(one, replies));
+            replies.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|one| write_command_info(one, replies));
         } else {
             replies.array(names.len());
             for name in names {
-                match Command::of(name) {
-                    Some(command) => describe(command.described(), replies),
+                match RespCommand::from_name(name) {
+                    Some(command) => write_command_info(command.info(), replies),
                     None => replies.null(),
                 }
             }
@@ -150,14 +157,14 @@ pub(super) fn command(args: Args<'_>, replies: &mut Replies) {
     } else if is("help") {
         help("COMMAND", &COMMAND_HELP, replies);
     } else if is("count") || is("list") {
-        wrong_number(&format!("command|{}", sub.to_ascii_lowercase().escape_ascii()), replies);
+        wrong_arg_count(&format!("command|{}", sub.to_ascii_lowercase().escape_ascii()), replies);
     } else {
         unknown_subcommand(sub, "COMMAND", replies);
     }
 }
 
 /// As Redis 7 does.
-fn describe(one: &Described, replies: &mut Replies) {
+fn write_command_info(one: &CommandInfo, replies: &mut Replies) {
     replies.array(10);
     replies.text(one.name);
     replies.integer(one.arity);
@@ -191,29 +198,34 @@ pub(super) fn help(command: &str, lines: &[&str], replies: &mut Replies) {
 }
 
 pub(super) fn unknown_subcommand(sub: &[u8], command: &str, replies: &mut Replies) {
-    replies.error(format_args!("ERR unknown subcommand '{}'. Try {command} HELP.", Shown(sub)));
+    replies.error(format_args!(
+        "ERR unknown subcommand '{}'. Try {command} HELP.",
+        TruncatedText(sub)
+    ));
 }
 
 /// The most bytes of arguments that an error repeats.
 const REPEATED_BYTES_MAX: usize = 128;
 
 /// In Redis' words.
-pub(super) fn unknown_command(args: Args<'_>, replies: &mut Replies) {
+pub(super) fn unknown_command(args: RespArgs<'_>, replies: &mut Replies) {
     let mut repeated = String::new();
     for arg in args.from(1) {
         if repeated.len() >= REPEATED_BYTES_MAX {
             break;
         }
-        repeated +=
-            &format!("'{}' ", Shown(&arg[..arg.len().min(REPEATED_BYTES_MAX - repeated.len())]));
+        repeated += &format!(
+            "'{}' ",
+            TruncatedText(&arg[..arg.len().min(REPEATED_BYTES_MAX - repeated.len())])
+        );
     }
-    let name = Shown(args.get(0).unwrap_or_default());
+    let name = TruncatedText(args.get(0).unwrap_or_default());
     replies
         .error(format_args!("ERR unknown command '{name}', with args beginning with: {repeated}"));
 }
 
 /// In Redis' words.
-pub(super) fn wrong_number(name: &str, replies: &mut Replies) {
+pub(super) fn wrong_arg_count(name: &str, replies: &mut Replies) {
     replies.error(format_args!("ERR wrong number of arguments for '{name}' command"));
 }
 
@@ -223,17 +235,30 @@ mod tests {
 
     #[test]
     fn every_name_is_found_in_any_letters() {
-        for (index, one) in ALL.iter().enumerate() {
-            let command = Command::of(one.name.as_bytes()).unwrap();
+        for (index, one) in COMMANDS.iter().enumerate() {
+            let command = RespCommand::from_name(one.name.as_bytes()).unwrap();
             assert_eq!(command as usize, index, "every command stands in its place");
-            assert_eq!(Command::of(one.name.to_uppercase().as_bytes()), Some(command));
-            assert_eq!(command.described().name, one.name);
-            assert_eq!(command.is_for_strangers(), one.flags.contains(&"no_auth"), "{}", one.name);
+            assert_eq!(RespCommand::from_name(one.name.to_uppercase().as_bytes()), Some(command));
+            assert_eq!(command.info().name, one.name);
+            assert_eq!(
+                command.is_allowed_before_auth(),
+                one.flags.contains(&"no_auth"),
+                "{}",
+                one.name
+            );
         }
         for name in [&b""[..], b"get", b"cl.throttl", b"cl.throttlee", b"\xff", &[b'x'; 1_000]] {
-            assert_eq!(Command::of(name), None);
+            assert_eq!(RespCommand::from_name(name), None);
         }
-        assert!(Command::Echo.takes(2) && !Command::Echo.takes(1) && !Command::Echo.takes(3));
-        assert!(Command::Auth.takes(2) && Command::Auth.takes(9) && !Command::Auth.takes(1));
+        assert!(
+            RespCommand::Echo.accepts_arg_count(2)
+                && !RespCommand::Echo.accepts_arg_count(1)
+                && !RespCommand::Echo.accepts_arg_count(3)
+        );
+        assert!(
+            RespCommand::Auth.accepts_arg_count(2)
+                && RespCommand::Auth.accepts_arg_count(9)
+                && !RespCommand::Auth.accepts_arg_count(1)
+        );
     }
 }

@@ -3,93 +3,102 @@
 use tollgate::Check;
 
 use super::RespListener;
-use super::batch::{self, Added, Batch};
-use super::commands::{self, Command, unknown_command, wrong_number};
-use super::figures::Trouble;
-use super::reply::Replies;
-use super::request::Args;
-use super::rules::{self, Asked};
-use super::session::{self, Session};
-use super::talk::Talk;
-use super::throttle::{self, Throttle};
+use super::command_loop::CommandLoop;
+use super::commands::{self, RespCommand, unknown_command, wrong_arg_count};
+use super::counters::RespErrorKind;
+use super::replies::Replies;
+use super::request::RespArgs;
+use super::session::{self, RespSession};
+use super::tg_commands::{self, TgCheckCommand};
+use super::throttle::{self, ThrottleCommand};
+use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
 
 /// What a browser says that was made to talk to this port: what else it says must not be obeyed.
-const OF_BROWSERS: [&[u8]; 2] = [b"host:", b"post"];
+const BROWSER_WORDS: [&[u8]; 2] = [b"host:", b"post"];
 
-impl Talk<'_> {
+impl CommandLoop<'_> {
     /// Obeys the command that was found last. Its reply waits afterwards, if the client wants one.
-    pub(super) async fn command(&mut self) {
+    pub(super) async fn run_command(&mut self) {
         self.session.begin_reply(&mut self.replies);
-        self.reply().await;
-        self.replies.end_muted();
-        if self.session.was_wrong {
-            self.listener.figures.trouble(Trouble::Auth);
-            let (peer, now) = (self.session.by().peer, self.listener.gatekeeper.now());
-            self.listener.audit.wrong_token(peer, now);
+        self.execute().await;
+        self.replies.discard_muted();
+        if self.session.wrong_token_shown {
+            self.listener.counters.count_error(RespErrorKind::Auth);
+            let (peer, now) = (self.session.resp_peer().peer, self.listener.gatekeeper.now());
+            self.listener.audit.warn_wrong_token(peer, now);
         }
     }
 
-    async fn reply(&mut self) {
+    async fn execute(&mut self) {
         let args = self.parser.args(self.input.unread());
         let (listener, replies, session) = (self.listener, &mut self.replies, &mut self.session);
         let name = args.get(0).unwrap_or_default();
-        session.was_wrong = false;
-        let Some(command) = Command::of(name) else {
-            listener.figures.commands(None, 1);
-            session.leaves = OF_BROWSERS.iter().any(|word| name.eq_ignore_ascii_case(word));
-            if session.is_in_transaction() && !session.leaves {
-                listener.figures.trouble(Trouble::Command);
+        session.wrong_token_shown = false;
+        let Some(command) = RespCommand::from_name(name) else {
+            listener.counters.count_commands(None, 1);
+            session.is_leaving = BROWSER_WORDS.iter().any(|word| name.eq_ignore_ascii_case(word));
+            if session.is_in_transaction() && !session.is_leaving {
+                listener.counters.count_error(RespErrorKind::Command);
                 session.refuse_in_transaction(replies);
-            } else if !session.leaves {
-                listener.figures.trouble(Trouble::Command);
+            } else if !session.is_leaving {
+                listener.counters.count_error(RespErrorKind::Command);
                 unknown_command(args, replies);
             }
             return;
         };
-        if command != Command::Throttle {
-            listener.figures.commands(Some(command), 1);
+        if command != RespCommand::Throttle {
+            listener.counters.count_commands(Some(command), 1);
         }
-        if session.is_in_transaction() && !command.is_of_transactions() {
-            if command == Command::Throttle {
-                listener.figures.commands(Some(command), 1);
+        if session.is_in_transaction() && !command.is_allowed_in_transaction() {
+            if command == RespCommand::Throttle {
+                listener.counters.count_commands(Some(command), 1);
             }
-            listener.figures.trouble(Trouble::Command);
+            listener.counters.count_error(RespErrorKind::Command);
             return session.refuse_in_transaction(replies);
         }
-        if !command.takes(args.len()) {
-            listener.figures.trouble(Trouble::Command);
-            return wrong_number(command.described().name, replies);
+        if !command.accepts_arg_count(args.len()) {
+            listener.counters.count_error(RespErrorKind::Command);
+            return wrong_arg_count(command.info().name, replies);
         }
-        if !session.admitted && !command.is_for_strangers() {
-            listener.figures.trouble(Trouble::Auth);
-            return Session::refuse_stranger(replies);
+        if !session.admitted && !command.is_allowed_before_auth() {
+            listener.counters.count_error(RespErrorKind::Auth);
+            return RespSession::refuse_unauthenticated(replies);
         }
         let tokens = listener.tokens.as_deref();
         match command {
-            Command::Multi | Command::Exec | Command::Discard => session.transact(command, replies),
-            Command::Throttle => throttle_one(listener, &mut self.batch, args, replies).await,
-            Command::Check => check(listener, args, false, replies).await,
-            Command::Peek => check(listener, args, true, replies).await,
-            Command::ResetKey => rules::reset(listener, args, session.by(), replies).await,
-            Command::Ping => match (args.get(1), args.len()) {
+            RespCommand::Multi | RespCommand::Exec | RespCommand::Discard => {
+                session.transaction_command(command, replies)
+            }
+            RespCommand::Throttle => {
+                throttle_one(listener, &mut self.throttle_batch, args, replies).await
+            }
+            RespCommand::Check => check_rules(listener, args, false, replies).await,
+            RespCommand::Peek => check_rules(listener, args, true, replies).await,
+            RespCommand::ResetKey => {
+                tg_commands::reset(listener, args, session.resp_peer(), replies).await
+            }
+            RespCommand::Ping => match (args.get(1), args.len()) {
                 (None, _) => replies.simple("PONG"),
                 (Some(text), 2) => replies.bulk(text),
-                _ => wrong_number("ping", replies),
+                _ => wrong_arg_count("ping", replies),
             },
-            Command::Echo => replies.bulk(args.get(1).unwrap_or_default()),
-            Command::Hello => session.hello(args, tokens, replies),
-            Command::Auth => session.auth(args, tokens, replies),
-            Command::Client => session.client(args, replies),
-            Command::Select => session::select(args.get(1).unwrap_or_default(), replies),
-            Command::Commands => commands::command(args, replies),
-            Command::Info => session::info(args, replies),
-            Command::Config => session::config(args, replies),
-            Command::Quit => {
-                session.leaves = true;
+            RespCommand::Echo => replies.bulk(args.get(1).unwrap_or_default()),
+            RespCommand::Hello => session.hello(args, tokens, replies),
+            RespCommand::Auth => session.auth(args, tokens, replies),
+            RespCommand::Client => session.client(args, replies),
+            RespCommand::Select => session::select(args.get(1).unwrap_or_default(), replies),
+            RespCommand::Commands => commands::command(args, replies),
+            RespCommand::Info => session::info(args, replies),
+            RespCommand::Config => session::config(args, replies),
+            RespCommand::Quit => {
+                session.is_leaving = true;
                 replies.ok();
             }
-            Command::Reset => session.reset(tokens, replies),
-            Command::Cluster | Command::ReadOnly | Command::ReadWrite | Command::Asking => {
+            RespCommand::Reset => session.reset(tokens, replies),
+            RespCommand::Cluster
+            | RespCommand::ReadOnly
+            | RespCommand::ReadWrite
+            | RespCommand::Asking => {
                 replies.error("ERR This instance has cluster support disabled");
             }
         }
@@ -100,54 +109,63 @@ impl Talk<'_> {
 /// there was no room for it before.
 async fn throttle_one(
     listener: &RespListener,
-    batch: &mut Batch,
-    args: Args<'_>,
+    batch: &mut ThrottleBatch,
+    args: RespArgs<'_>,
     replies: &mut Replies,
 ) {
-    let call = Throttle::read(args);
+    let call = ThrottleCommand::read(args);
     let added = call.as_ref().map_err(|error| *error);
-    let added = added.and_then(|call| Ok((call, batch.add(listener, call, args.place(1))?)));
+    let added = added.and_then(|call| Ok((call, batch.add(listener, call, args.range(1))?)));
     let reply = match added {
-        Ok((_, Added::Waits)) => return batch.decide(listener, args.bytes(), replies).await,
-        Ok((_, Added::Full)) => unreachable!("nothing waits"),
-        Ok((_, Added::Nothing(reply))) => Ok(reply),
-        Ok((call, Added::Alone(limit))) => {
+        Ok((_, BatchAddResult::Queued)) => {
+            return batch.decide(listener, args.bytes(), replies).await;
+        }
+        Ok((_, BatchAddResult::Full)) => unreachable!("nothing waits"),
+        Ok((_, BatchAddResult::Replied(reply))) => Ok(reply),
+        Ok((call, BatchAddResult::DecideAlone(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
-            let decision = batch::decide_alone(listener, &check).await;
+            let decision = throttle_batch::decide_alone(listener, &check).await;
             Ok(throttle::reply(limit.capacity(), &decision))
         }
-        Ok((call, Added::Beyond(limit))) => {
+        Ok((call, BatchAddResult::DecideInOverflow(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
             let now = listener.gatekeeper.now();
-            let decision = listener.book.decide_beyond(&check, listener.gatekeeper.as_read(now));
-            listener.audit.too_many_numbers(&listener.figures, now);
+            let decision = listener
+                .throttle_limits
+                .decide_in_overflow(&check, listener.gatekeeper.clock_instant(now));
+            listener.audit.warn_too_many_limits(&listener.counters, now);
             Ok(throttle::reply(limit.capacity(), &decision))
         }
         Err(error) => Err(error),
     };
     match reply {
         Ok(reply) => {
-            listener.figures.throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
-            replies.five(reply);
+            listener.counters.count_throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
+            replies.reply_fields(reply);
         }
         Err(error) => {
-            listener.figures.trouble(Trouble::Command);
+            listener.counters.count_error(RespErrorKind::Command);
             replies.error(error);
         }
     }
-    listener.figures.commands(Some(Command::Throttle), 1);
+    listener.counters.count_commands(Some(RespCommand::Throttle), 1);
 }
 
-async fn check(listener: &RespListener, args: Args<'_>, peek: bool, replies: &mut Replies) {
-    match Asked::read(args) {
+async fn check_rules(
+    listener: &RespListener,
+    args: RespArgs<'_>,
+    peek: bool,
+    replies: &mut Replies,
+) {
+    match TgCheckCommand::read(args) {
         Ok(asked) => {
             let how = (peek, listener.gatekeeper.now());
             // In a box: it is large, and a connection that does not ask need not carry it.
             let answer = Box::pin(asked.decide(listener, how)).await;
-            rules::reply(listener, &answer, replies);
+            tg_commands::write_reply(listener, &answer, replies);
         }
         Err(error) => {
-            listener.figures.trouble(Trouble::Command);
+            listener.counters.count_error(RespErrorKind::Command);
             replies.error(error);
         }
     }

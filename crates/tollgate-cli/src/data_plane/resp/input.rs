@@ -10,7 +10,7 @@ const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Bound: [`COMMAND_BYTES_MAX`], which is as much as the longest command.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct InputBuffer {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
@@ -18,7 +18,7 @@ pub(super) struct Input {
     was_filled: bool,
 }
 
-impl Input {
+impl InputBuffer {
     /// What has not been understood.
     #[inline]
     pub(super) fn unread(&self) -> &[u8] {
@@ -27,7 +27,7 @@ impl Input {
 
     /// All bytes since the last read, and where in them the unread ones begin.
     #[inline]
-    pub(super) fn all(&self) -> (&[u8], usize) {
+    pub(super) fn bytes_and_offset(&self) -> (&[u8], usize) {
         (&self.bytes, self.begin)
     }
 
@@ -36,8 +36,8 @@ impl Input {
         self.begin += bytes;
     }
 
-    /// Room for more bytes. What was given out of [`Input::all`] is no longer where it was.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    /// Room for more bytes. What was given out of [`InputBuffer::bytes_and_offset`] is no longer where it was.
+    pub(super) fn free_space(&mut self) -> &mut [u8] {
         if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
             self.end -= self.begin;
@@ -69,7 +69,7 @@ impl Input {
     /// Gives memory back, if there is nothing unread.
     pub(super) fn shrink(&mut self) {
         if self.begin == self.end {
-            *self = Input::default();
+            *self = InputBuffer::default();
         }
     }
 }
@@ -78,8 +78,8 @@ impl Input {
 mod tests {
     use super::*;
 
-    fn read(input: &mut Input, bytes: usize) -> usize {
-        let room = input.room();
+    fn read(input: &mut InputBuffer, bytes: usize) -> usize {
+        let room = input.free_space();
         let bytes = bytes.min(room.len());
         room[..bytes].fill(b'x');
         input.fill(bytes);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn it_grows_as_far_as_a_command_can_and_shrinks_when_idle() {
-        let mut input = Input::default();
+        let mut input = InputBuffer::default();
         assert_eq!(read(&mut input, 10), 10);
         assert_eq!((input.bytes.len(), input.is_large()), (IDLE_BYTES, false));
         input.consume(4);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn many_short_commands_make_reads_longer_but_not_beyond_their_bound() {
-        let mut input = Input::default();
+        let mut input = InputBuffer::default();
         for _ in 0..20 {
             let bytes = read(&mut input, usize::MAX);
             assert!(bytes > 0);

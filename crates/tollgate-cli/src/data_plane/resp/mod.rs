@@ -9,26 +9,26 @@
 //!         ─▶ reply.rs   RESP2 and RESP3                        allowance.rs: how much may wait
 //! ```
 //!
-//! `connection.rs` is the loop around it: bytes in, bytes out. `talk.rs` is what is said between the two,
+//! `connection.rs` is the loop around it: bytes in, bytes out. `command_loop.rs` is what is said between the two,
 //! `dispatch.rs` one command of it.
 
-mod allowance;
 mod audit;
-mod batch;
+mod command_loop;
 mod commands;
 mod connection;
+mod counters;
 mod dispatch;
-mod figures;
 mod input;
-mod numbers;
-mod questions;
-mod reply;
+mod replies;
+mod reply_allowance;
 mod request;
-mod resets;
-mod rules;
+mod reset_log;
+mod rule_check_batch;
 mod session;
-mod talk;
+mod tg_commands;
 mod throttle;
+mod throttle_batch;
+mod throttle_limits;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,97 +36,97 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use allowance::{Common, REPLIES};
-use connection::Connection;
-use numbers::Book;
+use connection::RespConnection;
+use reply_allowance::{REPLY_ALLOWANCE_LIMITS, SharedAllowance};
+use throttle_limits::ThrottleLimits;
 
-use crate::listeners::patrol::{Patience, Pulse};
 use crate::listeners::protocol::Protocol;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::Timing;
+use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
+use crate::metrics::DecisionTiming;
 use crate::settings::OnMissingFacts;
-use crate::store::Gatekeeper;
+use crate::store::ServerGatekeeper;
 
 pub(crate) use audit::Audit;
-pub(crate) use figures::RespFigures;
+pub(crate) use counters::RespCounters;
 
 /// How long a connection may be idle: clients of Redis keep connections that they do not use, and are not
 /// ready for one that is closed. The caps on connections have to be enough.
-const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+const NO_IDLE_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Answers on the resp listener.
 pub(crate) struct RespListener {
-    gatekeeper: Arc<Gatekeeper>,
+    gatekeeper: Arc<ServerGatekeeper>,
     /// Who may ask; `None`: whoever reaches the listener.
     tokens: Option<Arc<Tokens>>,
-    timing: Arc<Timing>,
-    patience: Patience,
+    timing: Arc<DecisionTiming>,
+    timeouts: ConnectionTimeouts,
     audit: Audit,
     /// What becomes of questions that no rule can be asked about.
     missing_facts: OnMissingFacts,
-    figures: Arc<RespFigures>,
+    counters: Arc<RespCounters>,
     /// The numbers that `CL.THROTTLE` is called with.
-    book: Book,
+    throttle_limits: ThrottleLimits,
     /// The replies that wait, of all connections.
-    waiting: Arc<Common>,
+    reply_allowance: Arc<SharedAllowance>,
 }
 
 impl RespListener {
     pub(crate) fn new(
-        gatekeeper: Arc<Gatekeeper>,
+        gatekeeper: Arc<ServerGatekeeper>,
         tokens: Option<Arc<Tokens>>,
-        timing: Arc<Timing>,
-        patience: Patience,
+        timing: Arc<DecisionTiming>,
+        patience: ConnectionTimeouts,
         audit: Audit,
         missing_facts: OnMissingFacts,
     ) -> RespListener {
-        let figures = Arc::<RespFigures>::default();
+        let figures = Arc::<RespCounters>::default();
         RespListener {
             gatekeeper,
             tokens,
             timing,
-            patience: Patience { idle: FOR_EVER, ..patience },
+            timeouts: ConnectionTimeouts { idle: NO_IDLE_TIMEOUT, ..patience },
             audit,
             missing_facts,
-            book: Book::new(figures.clone()),
-            figures,
-            waiting: Common::new(REPLIES),
+            throttle_limits: ThrottleLimits::new(figures.clone()),
+            counters: figures,
+            reply_allowance: SharedAllowance::new(REPLY_ALLOWANCE_LIMITS),
         }
     }
 
     /// Tells of resets that had no line of their own, as long as the runtime lives.
-    pub(crate) async fn watch_resets(self: Arc<RespListener>) {
+    pub(crate) async fn log_suppressed_resets(self: Arc<RespListener>) {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            self.audit.tell_of_resets(self.gatekeeper.now());
+            self.audit.log_due_resets(self.gatekeeper.now());
         }
     }
 
     /// Tells of those that are left at the end.
-    pub(crate) fn finish(&self) {
-        self.audit.tell_of_last_resets();
+    pub(crate) fn log_remaining_resets(&self) {
+        self.audit.log_remaining_resets();
     }
 
     /// What it counts.
-    pub(crate) fn figures(&self) -> Arc<RespFigures> {
-        self.figures.clone()
+    pub(crate) fn counters(&self) -> Arc<RespCounters> {
+        self.counters.clone()
     }
 }
 
 impl Protocol for RespListener {
-    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+    const TOO_MANY_CONNECTIONS_REPLY: &'static [u8] = b"-ERR max number of clients reached\r\n";
 
     /// Clients of Redis name no protocol.
     const ALPN: &'static [&'static str] = &[];
 
-    fn patience(&self) -> &Patience {
-        &self.patience
+    fn timeouts(&self) -> &ConnectionTimeouts {
+        &self.timeouts
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<Pulse>)
+    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<ConnectionActivity>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Connection::new(&self, stream, peer, pulse).serve().await;
+        RespConnection::new(&self, stream, peer, pulse).serve().await;
     }
 }

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::audit::By;
-use super::commands::{Command, help, unknown_subcommand, wrong_number};
-use super::reply::{Dialect, Replies, Shown};
-use super::request::Args;
+use super::audit::RespPeer;
+use super::commands::{RespCommand, help, unknown_subcommand, wrong_arg_count};
+use super::replies::{Replies, RespVersion, TruncatedText};
+use super::request::RespArgs;
 use crate::listeners::tokens::Tokens;
 
 /// The version of Redis whose commands these are, for clients that decide by it what to send.
@@ -39,7 +39,7 @@ const CLIENT_HELP: [&str; 6] = [
 
 /// Whether a client wants replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replying {
+pub(super) enum ReplyMode {
     On,
     Off,
     /// Not to the next command.
@@ -48,7 +48,7 @@ pub(super) enum Replying {
 
 /// One client.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct RespSession {
     id: u64,
     peer: SocketAddr,
     /// Has shown a token, or none is asked for.
@@ -56,10 +56,10 @@ pub(super) struct Session {
     /// The number of that token, from 1.
     token: Option<usize>,
     /// A wrong one was shown by the last command.
-    pub(super) was_wrong: bool,
+    pub(super) wrong_token_shown: bool,
     /// Has said goodbye.
-    pub(super) leaves: bool,
-    pub(super) replying: Replying,
+    pub(super) is_leaving: bool,
+    pub(super) reply_mode: ReplyMode,
     /// Since `MULTI`: how many commands were refused.
     transaction: Option<u64>,
     /// As [`NAME_BYTES_MAX`] allows; so are the others.
@@ -68,17 +68,17 @@ pub(super) struct Session {
     library_version: Vec<u8>,
 }
 
-impl Session {
-    pub(super) fn new(peer: SocketAddr, tokens: Option<&Tokens>) -> Session {
+impl RespSession {
+    pub(super) fn new(peer: SocketAddr, tokens: Option<&Tokens>) -> RespSession {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
-        Session {
+        RespSession {
             id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
             peer,
             admitted: tokens.is_none(),
             token: None,
-            was_wrong: false,
-            leaves: false,
-            replying: Replying::On,
+            wrong_token_shown: false,
+            is_leaving: false,
+            reply_mode: ReplyMode::On,
             transaction: None,
             name: Vec::new(),
             library: Vec::new(),
@@ -87,7 +87,12 @@ impl Session {
     }
 
     /// `AUTH token`, `AUTH user token`: whichever user, the token counts.
-    pub(super) fn auth(&mut self, args: Args<'_>, tokens: Option<&Tokens>, replies: &mut Replies) {
+    pub(super) fn auth(
+        &mut self,
+        args: RespArgs<'_>,
+        tokens: Option<&Tokens>,
+        replies: &mut Replies,
+    ) {
         let (user, token) = match (args.get(1), args.get(2), args.len()) {
             (Some(token), None, _) if tokens.is_some() => (None, token),
             (Some(_), None, _) => return replies.error(NO_PASSWORD),
@@ -111,21 +116,26 @@ impl Session {
             None => user.is_none_or(|user| user == b"default"),
         };
         self.admitted |= good;
-        self.was_wrong = !good;
+        self.wrong_token_shown = !good;
         good
     }
 
-    pub(super) fn by(&self) -> By {
-        By { peer: self.peer, token: self.token }
+    pub(super) fn resp_peer(&self) -> RespPeer {
+        RespPeer { peer: self.peer, token: self.token }
     }
 
     /// `HELLO [version [AUTH user token] [SETNAME name]]`.
-    pub(super) fn hello(&mut self, args: Args<'_>, tokens: Option<&Tokens>, replies: &mut Replies) {
-        let mut dialect = replies.dialect;
+    pub(super) fn hello(
+        &mut self,
+        args: RespArgs<'_>,
+        tokens: Option<&Tokens>,
+        replies: &mut Replies,
+    ) {
+        let mut dialect = replies.version;
         if let Some(version) = args.get(1) {
             dialect = match integer(version) {
-                Some(2) => Dialect::Resp2,
-                Some(3) => Dialect::Resp3,
+                Some(2) => RespVersion::Resp2,
+                Some(3) => RespVersion::Resp3,
                 Some(_) => return replies.error("NOPROTO unsupported protocol version"),
                 None => {
                     let text = "ERR Protocol version is not an integer or out of range";
@@ -143,7 +153,7 @@ impl Session {
             } else if is("setname") && options.len() >= 1 {
                 name = options.next();
             } else {
-                let option = Shown(option);
+                let option = TruncatedText(option);
                 return replies.error(format_args!("ERR Syntax error in HELLO option '{option}'"));
             }
         }
@@ -161,18 +171,18 @@ impl Session {
         if let Some(name) = name {
             self.name = name.to_vec();
         }
-        replies.dialect = dialect;
-        self.greet(replies);
+        replies.version = dialect;
+        self.write_hello_reply(replies);
     }
 
-    fn greet(&self, replies: &mut Replies) {
+    fn write_hello_reply(&self, replies: &mut Replies) {
         replies.map(7);
         for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
             replies.text(field);
             replies.text(value);
         }
         replies.text("proto");
-        replies.integer(proto(replies.dialect));
+        replies.integer(proto(replies.version));
         replies.text("id");
         replies.integer(self.id as i64);
         for (field, value) in [("mode", "standalone"), ("role", "master")] {
@@ -189,18 +199,18 @@ impl Session {
     }
 
     /// Whoever is no longer, or not yet, known.
-    pub(super) fn refuse_stranger(replies: &mut Replies) {
+    pub(super) fn refuse_unauthenticated(replies: &mut Replies) {
         replies.error(NOAUTH);
     }
 
     /// `RESET`: as if the connection were new.
     pub(super) fn reset(&mut self, tokens: Option<&Tokens>, replies: &mut Replies) {
-        if self.replying == Replying::Off {
+        if self.reply_mode == ReplyMode::Off {
             replies.unmute();
         }
         let id = self.id;
-        *self = Session { id, ..Session::new(self.peer, tokens) };
-        replies.dialect = Dialect::Resp2;
+        *self = RespSession { id, ..RespSession::new(self.peer, tokens) };
+        replies.version = RespVersion::Resp2;
         replies.simple("RESET");
     }
 
@@ -213,23 +223,23 @@ impl Session {
     /// `MULTI`, `EXEC` and `DISCARD`. Redis would decide what is between them at once; here it would be charged
     /// one by one and the client told that all of it failed. So it is refused whole, in the way of a
     /// transaction whose commands are wrong.
-    pub(super) fn transact(&mut self, command: Command, replies: &mut Replies) {
+    pub(super) fn transaction_command(&mut self, command: RespCommand, replies: &mut Replies) {
         let refused = self.transaction;
         match (command, refused) {
-            (Command::Multi, None) => {
+            (RespCommand::Multi, None) => {
                 self.transaction = Some(0);
                 replies.ok();
             }
-            (Command::Multi, Some(_)) => replies.error("ERR MULTI calls can not be nested"),
-            (Command::Exec, None) => replies.error("ERR EXEC without MULTI"),
-            (Command::Exec, Some(0)) => replies.array(0),
-            (Command::Exec, Some(_)) => {
+            (RespCommand::Multi, Some(_)) => replies.error("ERR MULTI calls can not be nested"),
+            (RespCommand::Exec, None) => replies.error("ERR EXEC without MULTI"),
+            (RespCommand::Exec, Some(0)) => replies.array(0),
+            (RespCommand::Exec, Some(_)) => {
                 replies.error("EXECABORT Transaction discarded because of previous errors.");
             }
             (_, None) => replies.error("ERR DISCARD without MULTI"),
             (_, Some(_)) => replies.ok(),
         }
-        if command != Command::Multi {
+        if command != RespCommand::Multi {
             self.transaction = None;
         }
     }
@@ -241,7 +251,7 @@ impl Session {
     }
 
     /// `CLIENT …`.
-    pub(super) fn client(&mut self, args: Args<'_>, replies: &mut Replies) {
+    pub(super) fn client(&mut self, args: RespArgs<'_>, replies: &mut Replies) {
         let sub = args.get(1).unwrap_or_default();
         let name = sub.to_ascii_lowercase();
         let takes = match &name[..] {
@@ -253,7 +263,7 @@ impl Session {
             _ => return unknown_subcommand(sub, "CLIENT", replies),
         };
         if !takes.contains(&args.len()) {
-            return wrong_number(&format!("client|{}", Shown(&name)), replies);
+            return wrong_arg_count(&format!("client|{}", TruncatedText(&name)), replies);
         }
         let value = args.get(2).unwrap_or_default();
         match &name[..] {
@@ -268,38 +278,38 @@ impl Session {
             b"setinfo" => self.set_info(value, args.get(3).unwrap_or_default(), replies),
             // This server evicts and touches nobody.
             b"no-evict" | b"no-touch" => on_or_off(value, replies),
-            b"reply" => self.set_replying(value, replies),
+            b"reply" => self.set_reply_mode(value, replies),
             // Who else is connected is nobody's business but the operator's.
-            _ => replies.verbatim(&self.info(replies.dialect)),
+            _ => replies.verbatim(&self.info(replies.version)),
         }
     }
 
     /// A command begins: what is written from now on is its reply, which may not be wanted.
     pub(super) fn begin_reply(&mut self, replies: &mut Replies) {
-        if self.replying != Replying::On {
+        if self.reply_mode != ReplyMode::On {
             replies.mute();
         }
-        self.skip_nothing();
+        self.end_reply_skip();
     }
 
     /// An empty line is what is not replied to, as in Redis.
-    pub(super) fn skip_nothing(&mut self) {
-        if self.replying == Replying::Skip {
-            self.replying = Replying::On;
+    pub(super) fn end_reply_skip(&mut self) {
+        if self.reply_mode == ReplyMode::Skip {
+            self.reply_mode = ReplyMode::On;
         }
     }
 
     /// `CLIENT REPLY …`: only the one that wants replies gets one.
-    fn set_replying(&mut self, value: &[u8], replies: &mut Replies) {
+    fn set_reply_mode(&mut self, value: &[u8], replies: &mut Replies) {
         match &value.to_ascii_lowercase()[..] {
             b"on" => {
-                self.replying = Replying::On;
+                self.reply_mode = ReplyMode::On;
                 replies.unmute();
                 replies.ok();
             }
-            b"off" => self.replying = Replying::Off,
-            b"skip" if self.replying == Replying::Off => {}
-            b"skip" => self.replying = Replying::Skip,
+            b"off" => self.reply_mode = ReplyMode::Off,
+            b"skip" if self.reply_mode == ReplyMode::Off => {}
+            b"skip" => self.reply_mode = ReplyMode::Skip,
             _ => replies.error("ERR syntax error"),
         }
     }
@@ -309,7 +319,7 @@ impl Session {
             b"lib-name" => &mut self.library,
             b"lib-ver" => &mut self.library_version,
             _ => {
-                let field = Shown(field);
+                let field = TruncatedText(field);
                 return replies.error(format_args!("ERR Unrecognized option '{field}'"));
             }
         };
@@ -323,7 +333,7 @@ impl Session {
     }
 
     /// One line, as `CLIENT LIST` has it.
-    fn info(&self, dialect: Dialect) -> String {
+    fn info(&self, dialect: RespVersion) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         format!(
             "id={} addr={} name={} db=0 cmd=client user=default resp={} lib-name={} lib-ver={}\n",
@@ -337,10 +347,10 @@ impl Session {
     }
 }
 
-fn proto(dialect: Dialect) -> i64 {
+fn proto(dialect: RespVersion) -> i64 {
     match dialect {
-        Dialect::Resp2 => 2,
-        Dialect::Resp3 => 3,
+        RespVersion::Resp2 => 2,
+        RespVersion::Resp3 => 3,
     }
 }
 
@@ -372,18 +382,18 @@ pub(super) fn select(index: &[u8], replies: &mut Replies) {
 }
 
 /// `CONFIG GET …`: nothing is configured this way.
-pub(super) fn config(args: Args<'_>, replies: &mut Replies) {
+pub(super) fn config(args: RespArgs<'_>, replies: &mut Replies) {
     let sub = args.get(1).unwrap_or_default();
     match &sub.to_ascii_lowercase()[..] {
         b"get" if args.len() > 2 => replies.map(0),
-        b"get" => wrong_number("config|get", replies),
+        b"get" => wrong_arg_count("config|get", replies),
         b"help" => help("CONFIG", &["GET pattern ...: nothing, in the right shape"], replies),
         _ => unknown_subcommand(sub, "CONFIG", replies),
     }
 }
 
 /// `INFO [section …]`: what clients look for, whichever section they name.
-pub(super) fn info(args: Args<'_>, replies: &mut Replies) {
+pub(super) fn info(args: RespArgs<'_>, replies: &mut Replies) {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let all = args.len() == 1;
     let wanted = |section: &str| {

@@ -9,23 +9,23 @@ use std::fmt;
 
 use tollgate::{Decision, Wait};
 
-use super::numbers::{Numbers, NumbersError};
-use super::reply::Shown;
-use super::request::Args;
+use super::replies::TruncatedText;
+use super::request::RespArgs;
+use super::throttle_limits::{ThrottleParams, ThrottleParamsError};
 
 /// Why a call is no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThrottleError<'a> {
     Usage,
-    NoInteger(&'a [u8]),
+    InvalidInteger(&'a [u8]),
     NegativeQuantity,
     EmptyKey,
-    Numbers(NumbersError),
+    Params(ThrottleParamsError),
 }
 
-impl From<NumbersError> for ThrottleError<'_> {
-    fn from(error: NumbersError) -> Self {
-        ThrottleError::Numbers(error)
+impl From<ThrottleParamsError> for ThrottleError<'_> {
+    fn from(error: ThrottleParamsError) -> Self {
+        ThrottleError::Params(error)
     }
 }
 
@@ -37,8 +37,12 @@ impl fmt::Display for ThrottleError<'_> {
                 "Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> \
                  <period> [<quantity>]",
             ),
-            ThrottleError::NoInteger(text) => {
-                write!(f, "Cell error: Store error: Couldn't parse as integer: {}", Shown(text))
+            ThrottleError::InvalidInteger(text) => {
+                write!(
+                    f,
+                    "Cell error: Store error: Couldn't parse as integer: {}",
+                    TruncatedText(text)
+                )
             }
             ThrottleError::NegativeQuantity => {
                 f.write_str("ERR the quantity is negative: write 0 to look, or more to take")
@@ -46,28 +50,28 @@ impl fmt::Display for ThrottleError<'_> {
             ThrottleError::EmptyKey => {
                 f.write_str("ERR the key is empty: write whose use is to be counted")
             }
-            ThrottleError::Numbers(error) => error.fmt(f),
+            ThrottleError::Params(error) => error.fmt(f),
         }
     }
 }
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Throttle<'a> {
+pub(super) struct ThrottleCommand<'a> {
     pub(super) key: &'a [u8],
-    pub(super) numbers: Numbers,
+    pub(super) params: ThrottleParams,
     pub(super) quantity: u64,
 }
 
-impl<'a> Throttle<'a> {
+impl<'a> ThrottleCommand<'a> {
     #[inline]
-    pub(super) fn read(args: Args<'a>) -> Result<Throttle<'a>, ThrottleError<'a>> {
+    pub(super) fn read(args: RespArgs<'a>) -> Result<ThrottleCommand<'a>, ThrottleError<'a>> {
         let (Some(key), Some(max_burst), Some(count), Some(period), 5 | 6) =
             (args.get(1), args.get(2), args.get(3), args.get(4), args.len())
         else {
             return Err(ThrottleError::Usage);
         };
-        let numbers = Numbers {
+        let numbers = ThrottleParams {
             max_burst: integer(max_burst)?,
             count: integer(count)?,
             period: integer(period)?,
@@ -75,13 +79,13 @@ impl<'a> Throttle<'a> {
         let quantity = args.get(5).map_or(Ok(1), integer)?;
         let Ok(quantity) = u64::try_from(quantity) else {
             // Numbers that are no limit are told first, as the peer does.
-            numbers.meaning()?;
+            numbers.to_limit()?;
             return Err(ThrottleError::NegativeQuantity);
         };
         if key.is_empty() {
             return Err(ThrottleError::EmptyKey);
         }
-        Ok(Throttle { key, numbers, quantity })
+        Ok(ThrottleCommand { key, params: numbers, quantity })
     }
 }
 
@@ -98,8 +102,8 @@ pub(super) fn reply(capacity: u64, decision: &Decision) -> [i64; 5] {
 }
 
 /// The reply to numbers under which nothing passes; asking for nothing does.
-pub(super) fn reply_nothing(numbers: Numbers, quantity: u64) -> [i64; 5] {
-    let limit = numbers.limit_told();
+pub(super) fn reply_nothing_passes(numbers: ThrottleParams, quantity: u64) -> [i64; 5] {
+    let limit = numbers.reported_limit();
     let limited = quantity > 0 || limit != 0;
     [i64::from(limited), limit, 0, -1, 0]
 }
@@ -121,7 +125,7 @@ fn integer(text: &[u8]) -> Result<i64, ThrottleError<'_>> {
         return Ok(value);
     }
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    parsed.ok_or(ThrottleError::NoInteger(text))
+    parsed.ok_or(ThrottleError::InvalidInteger(text))
 }
 
 #[inline]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tollgate::Micros;
 
-use super::Verified;
+use super::VerifiedToken;
 
 /// How many places there are where a token may be, by its hash.
 const SETS: usize = 512;
@@ -14,40 +14,40 @@ const SETS: usize = 512;
 const WAYS: usize = 8;
 
 /// At most 4,096 verified tokens. Who has no room takes the place of the oldest of its set.
-pub(super) struct Cache {
+pub(super) struct JwtCache {
     /// Bound: `SETS` lists of `WAYS` tokens. A lock is held for a comparison of 8 hashes.
-    sets: Box<[Mutex<Vec<Entry>>]>,
+    sets: Box<[Mutex<Vec<JwtCacheEntry>>]>,
 }
 
-struct Entry {
+struct JwtCacheEntry {
     digest: [u8; 32],
-    verified: Verified,
+    verified: VerifiedToken,
 }
 
-impl Cache {
-    pub(super) fn new() -> Cache {
-        Cache { sets: (0..SETS).map(|_| Mutex::new(Vec::new())).collect() }
+impl JwtCache {
+    pub(super) fn new() -> JwtCache {
+        JwtCache { sets: (0..SETS).map(|_| Mutex::new(Vec::new())).collect() }
     }
 
-    fn set(&self, digest: &[u8; 32]) -> &Mutex<Vec<Entry>> {
+    fn set(&self, digest: &[u8; 32]) -> &Mutex<Vec<JwtCacheEntry>> {
         &self.sets[usize::from(u16::from_be_bytes([digest[0], digest[1]])) % SETS]
     }
 
     /// What a token says, if it is known and counts now.
-    pub(super) fn get(&self, digest: &[u8; 32], now: Micros) -> Option<Verified> {
+    pub(super) fn get(&self, digest: &[u8; 32], now: Micros) -> Option<VerifiedToken> {
         let set = self.set(digest).lock().unwrap_or_else(PoisonError::into_inner);
         let entry = set.iter().find(|entry| entry.digest == *digest)?;
-        entry.verified.counts_at(now).then(|| entry.verified.clone())
+        entry.verified.is_valid_at(now).then(|| entry.verified.clone())
     }
 
     /// Remembers a token.
-    pub(super) fn put(&self, digest: [u8; 32], verified: Verified, now: Micros) {
+    pub(super) fn put(&self, digest: [u8; 32], verified: VerifiedToken, now: Micros) {
         let mut set = self.set(&digest).lock().unwrap_or_else(PoisonError::into_inner);
-        set.retain(|entry| entry.digest != digest && entry.verified.counts_at(now));
+        set.retain(|entry| entry.digest != digest && entry.verified.is_valid_at(now));
         if set.len() == WAYS {
             set.remove(0);
         }
-        set.push(Entry { digest, verified });
+        set.push(JwtCacheEntry { digest, verified });
     }
 
     #[cfg(test)]
@@ -66,14 +66,14 @@ mod tests {
         Sha256::digest(number.to_be_bytes()).into()
     }
 
-    fn until(secs: u64) -> Verified {
+    fn until(secs: u64) -> VerifiedToken {
         let (from, until) = (Micros::from_secs(10), Micros::from_secs(secs));
-        Verified { user: Some("a".into()), tier: None, from, until }
+        VerifiedToken { user: Some("a".into()), tier: None, from, until }
     }
 
     #[test]
     fn any_number_of_tokens_takes_bounded_room() {
-        let cache = Cache::new();
+        let cache = JwtCache::new();
         let now = Micros::from_secs(10);
         for number in 0..50_000 {
             cache.put(digest(number), until(20), now);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_token_is_known_while_it_counts() {
-        let cache = Cache::new();
+        let cache = JwtCache::new();
         cache.put(digest(1), until(20), Micros::from_secs(10));
         for (secs, known) in [(9, false), (10, true), (19, true), (20, false), (10, true)] {
             assert_eq!(cache.get(&digest(1), Micros::from_secs(secs)).is_some(), known, "{secs}");

@@ -19,12 +19,12 @@ const SECRET_BYTES_MIN: usize = 32;
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=8_192;
 
 /// Keys that may sign.
-pub(super) struct Keys {
+pub(super) struct JwtKeys {
     /// Bound: `KEYS_MAX`.
-    keys: Vec<Key>,
+    keys: Vec<JwtKey>,
 }
 
-struct Key {
+struct JwtKey {
     /// Its name, if it has one.
     kid: Option<Box<str>>,
     /// What it may sign with.
@@ -32,19 +32,19 @@ struct Key {
     key: DecodingKey,
 }
 
-impl Keys {
+impl JwtKeys {
     /// Reads a file; `allowed` are names of algorithms, and none stands for all that fit a key.
-    pub(super) fn read(bytes: &[u8], allowed: &[Box<str>]) -> Result<Keys, Problem> {
+    pub(super) fn read(bytes: &[u8], allowed: &[Box<str>]) -> Result<JwtKeys, Problem> {
         let allowed: Vec<Algorithm> = allowed.iter().filter_map(|name| name.parse().ok()).collect();
         let text = std::str::from_utf8(bytes).unwrap_or_default().trim();
         let mut keys = if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Err(Problem::new("the keys file is empty").hint(FORMS));
+            return Err(Problem::new("the keys file is empty").hint(KEY_FORMATS_HINT));
         } else if text.starts_with(['{', '[']) {
-            of_json(text)?
+            read_json(text)?
         } else if text.contains("-----BEGIN ") {
-            of_pem(text)?
+            read_pem(text)?
         } else {
-            vec![of_secret(bytes, &allowed)?]
+            vec![read_secret(bytes, &allowed)?]
         };
         let found = keys.len();
         if !allowed.is_empty() {
@@ -54,14 +54,13 @@ impl Keys {
         match keys.len() {
             0 if found > 0 => Err(Problem::new("no key of the keys file fits `algorithms`")
                 .hint("leave `algorithms` out: the keys say which they can be used with")),
-            0 => {
-                Err(Problem::new("the keys file has no key that can verify signatures").hint(FORMS))
-            }
+            0 => Err(Problem::new("the keys file has no key that can verify signatures")
+                .hint(KEY_FORMATS_HINT)),
             many if many > KEYS_MAX => Err(Problem::new(format!(
                 "the keys file has {many} keys; at most {KEYS_MAX} are used"
             ))
             .hint("take out keys that sign no more, or name fewer `algorithms`")),
-            _ => Ok(Keys { keys }),
+            _ => Ok(JwtKeys { keys }),
         }
     }
 
@@ -69,7 +68,7 @@ impl Keys {
     /// or with those that have no name; one that names none, with all of its algorithm.
     pub(super) fn have_signed(&self, token: &str, header: &Header) -> bool {
         let Some((message, signature)) = token.rsplit_once('.') else { return false };
-        let named = |key: &&Key| match (&key.kid, &header.kid) {
+        let named = |key: &&JwtKey| match (&key.kid, &header.kid) {
             (Some(own), Some(asked)) => **own == **asked,
             _ => true,
         };
@@ -80,11 +79,11 @@ impl Keys {
     }
 }
 
-const FORMS: &str = "write a JSON Web Key Set, public keys in PEM, or, with \
+const KEY_FORMATS_HINT: &str = "write a JSON Web Key Set, public keys in PEM, or, with \
                      `algorithms: [HS256]`, a secret";
 
 /// A key set, or a single key.
-fn of_json(text: &str) -> Result<Vec<Key>, Problem> {
+fn read_json(text: &str) -> Result<Vec<JwtKey>, Problem> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         // Without the message, which may show what is in the file.
         let (line, column) = (error.line(), error.column());
@@ -98,12 +97,12 @@ fn of_json(text: &str) -> Result<Vec<Key>, Problem> {
                 .hint("write `{\"keys\": [...]}`, as whoever issues the tokens publishes it"));
         }
     };
-    let read = |(index, one)| of_jwk(one, index + 1).transpose();
+    let read = |(index, one)| read_jwk(one, index + 1).transpose();
     several.iter().enumerate().filter_map(read).collect()
 }
 
 /// One key of a set. Those for other purposes and of other kinds are passed over.
-fn of_jwk(value: &Value, number: usize) -> Result<Option<Key>, Problem> {
+fn read_jwk(value: &Value, number: usize) -> Result<Option<JwtKey>, Problem> {
     let field = |name| value.get(name).and_then(Value::as_str);
     let algorithms = match (field("kty"), field("crv")) {
         (Some("RSA"), _) => AlgorithmFamily::Rsa.algorithms(),
@@ -127,12 +126,12 @@ fn of_jwk(value: &Value, number: usize) -> Result<Option<Key>, Problem> {
     };
     let jwk: Jwk = serde_json::from_value(value.clone()).map_err(|_| bad())?;
     let key = DecodingKey::from_jwk(&jwk).map_err(|_| bad())?;
-    let key = Key { kid: field("kid").map(Box::from), algorithms, key };
+    let key = JwtKey { kid: field("kid").map(Box::from), algorithms, key };
     key.check(number).map(Some)
 }
 
 /// All keys of a PEM file.
-fn of_pem(text: &str) -> Result<Vec<Key>, Problem> {
+fn read_pem(text: &str) -> Result<Vec<JwtKey>, Problem> {
     let mut keys = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once("-----BEGIN ") {
@@ -151,13 +150,13 @@ fn of_pem(text: &str) -> Result<Vec<Key>, Problem> {
         }
         let (body, after) = body.split_once(&format!("-----END {label}-----")).ok_or_else(bad)?;
         let pem = format!("-----BEGIN {label}-----{body}-----END {label}-----\n");
-        keys.push(of_public_pem(pem.as_bytes(), number).ok_or_else(bad)??);
+        keys.push(read_public_pem(pem.as_bytes(), number).ok_or_else(bad)??);
         rest = after;
     }
     Ok(keys)
 }
 
-fn of_public_pem(pem: &[u8], number: usize) -> Option<Result<Key, Problem>> {
+fn read_public_pem(pem: &[u8], number: usize) -> Option<Result<JwtKey, Problem>> {
     let (algorithms, key) = if let Ok(key) = DecodingKey::from_rsa_pem(pem) {
         // With its modulus at hand: its size is checked like that of all others.
         let jwk = Jwk::from_decoding_key(&key, Some(Algorithm::RS256)).ok()?;
@@ -172,11 +171,11 @@ fn of_public_pem(pem: &[u8], number: usize) -> Option<Result<Key, Problem>> {
     } else {
         (AlgorithmFamily::Ed.algorithms(), DecodingKey::from_ed_pem(pem).ok()?)
     };
-    Some(Key { kid: None, algorithms: algorithms.to_vec(), key }.check(number))
+    Some(JwtKey { kid: None, algorithms: algorithms.to_vec(), key }.check(number))
 }
 
 /// A secret that both sides know. Only if the rules say so: any file could be one.
-fn of_secret(bytes: &[u8], allowed: &[Algorithm]) -> Result<Key, Problem> {
+fn read_secret(bytes: &[u8], allowed: &[Algorithm]) -> Result<JwtKey, Problem> {
     let is_meant =
         !allowed.is_empty() && allowed.iter().all(|one| one.family() == AlgorithmFamily::Hmac);
     if !is_meant {
@@ -187,7 +186,7 @@ fn of_secret(bytes: &[u8], allowed: &[Algorithm]) -> Result<Key, Problem> {
     let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
     let key = DecodingKey::from_secret(secret);
-    Key { kid: None, algorithms: AlgorithmFamily::Hmac.algorithms().to_vec(), key }.check(1)
+    JwtKey { kid: None, algorithms: AlgorithmFamily::Hmac.algorithms().to_vec(), key }.check(1)
 }
 
 fn is_private() -> Problem {
@@ -195,9 +194,9 @@ fn is_private() -> Problem {
         .hint("write the public key: `openssl pkey -in private.pem -pubout`")
 }
 
-impl Key {
+impl JwtKey {
     /// A key that can verify something: no signature fits one of the wrong size.
-    fn check(self, number: usize) -> Result<Key, Problem> {
+    fn check(self, number: usize) -> Result<JwtKey, Problem> {
         let bits = match self.key.kind() {
             DecodingKeyKind::RsaModulusExponent { n, .. } => {
                 n.iter().skip_while(|byte| **byte == 0).count() * 8

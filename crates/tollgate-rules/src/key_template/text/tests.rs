@@ -1,7 +1,7 @@
 use super::*;
 use crate::facts::Facts;
 use crate::key_template::KeyFacts;
-use crate::seen::Seen;
+use crate::normalized_facts::NormalizedFacts;
 
 /// Of the API key `abc`.
 const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223";
@@ -62,7 +62,7 @@ fn keys_are_read_as_people_write_them() {
             ("{api_key}", "abc", one("api_key", HASH)),
             ("{api_key|ip}", "api_key=abc", one("api_key", HASH)),
             ("{api_key|ip}", &format!("api_key={HASH}"), one("api_key", HASH)),
-            ("{api_key}", "sha256:abc", one("api_key", &hashed("sha256:abc"))),
+            ("{api_key}", "sha256:abc", one("api_key", &hash_api_key("sha256:abc"))),
             ("global", "global", one("global", "")),
             ("global", "x", Err("one key for all")),
         ],
@@ -98,7 +98,7 @@ fn callers_are_found_as_requests_name_them() {
             ("{ip}", "2001:db8:0:7::1", one("ip", "2001:db8::")),
         ],
     );
-    let by_key = Identify { user: UserFrom::ApiKey("x-api-key".into()), ..Identify::default() };
+    let by_key = Identify { user: UserSource::ApiKey("x-api-key".into()), ..Identify::default() };
     check(
         &by_key,
         &[
@@ -121,9 +121,9 @@ fn callers_are_found_as_requests_name_them() {
 }
 
 /// A small generator: the same seed, the same story.
-struct Random(u64);
+struct KeyTextRandom(u64);
 
-impl Random {
+impl KeyTextRandom {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -156,7 +156,7 @@ fn what_is_shown_is_read_as_the_same_key() {
         "{user|api_key|ip}:{tier}:{path}:{header.x-a}",
     ];
     let identify = Identify::default();
-    let mut random = Random(0x5eed);
+    let mut random = KeyTextRandom(0x5eed);
     for round in 0..20_000 {
         let [user, path, tier, method, api_key, a, b] = std::array::from_fn(|_| random.text());
         let headers = vec![("x-a", a), ("x-b", b)];
@@ -172,8 +172,8 @@ fn what_is_shown_is_read_as_the_same_key() {
         };
         let template = KeyTemplate::parse(TEMPLATES[round % TEMPLATES.len()]).unwrap();
         let mut key = KeyBuf::new();
-        let (seen, ipv6_prefix) = (&Seen::new(&facts, facts.tier), identify.ipv6_prefix);
-        if template.write(&mut key, &KeyFacts { seen, spelling: 0, ipv6_prefix }) {
+        let (seen, ipv6_prefix) = (&NormalizedFacts::new(&facts, facts.tier), identify.ipv6_prefix);
+        if template.write(&mut key, &KeyFacts { facts: seen, spelling: 0, ipv6_prefix }) {
             let text = key_text(&key);
             assert_eq!(template.parse_key(&text, &identify), Ok(key), "{template} {text:?}");
             assert!(!text.contains(|c: char| c.is_ascii_control()), "{text:?}");

@@ -6,7 +6,7 @@
 //! fails. Blocks are written only under the lock of the slot that owns them; readers check that
 //! slot's version afterwards, so words are atomics and everything here is safe code.
 //!
-//! A block belongs to exactly one record, or to the [`Log`] that took it and has not become a record
+//! A block belongs to exactly one record, or to the [`ArenaLog`] that took it and has not become a record
 //! yet. A log that is dropped gives back the block that it took; one that is closed gives back the
 //! block that its record no longer names.
 //!
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::algorithm::sliding_window_log::{
-    Entries, Entry, MAX_ENTRIES, State, last_instant, tick,
+    MAX_ENTRIES, SlidingLogEntries, SlidingLogEntry, SlidingLogState, last_instant, tick,
 };
 use crate::limit::Limit;
 
 use super::page_set::PageSet;
-use super::slot::Record;
+use super::slot::SlotRecord;
 
 /// Entries per block of each size; powers of two, so that a ring index is a mask.
 const SIZES: [usize; 5] = [4, 16, 64, 256, MAX_ENTRIES];
@@ -36,14 +36,14 @@ const SPILLED: u64 = 1 << 52;
 pub(crate) struct Arena {
     /// Made when first needed and kept from then on, because readers without a lock may look at them
     /// at any time. Their number is the cap.
-    pages: Box<[OnceLock<Page>]>,
-    books: Mutex<Books>,
+    pages: Box<[OnceLock<ArenaPage>]>,
+    free_blocks: Mutex<FreeBlocks>,
     /// A log could not grow.
-    was_short: AtomicBool,
+    growth_failed: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Page {
+struct ArenaPage {
     /// The size of its blocks, as an index of [`SIZES`]. Changes only while no block is in use.
     size: AtomicUsize,
     words: Box<[AtomicU64]>,
@@ -51,9 +51,9 @@ struct Page {
 
 /// Which blocks are free.
 #[derive(Debug)]
-struct Books {
+struct FreeBlocks {
     /// One for each page made. Bound: the number of pages.
-    ledgers: Vec<Ledger>,
+    ledgers: Vec<PageLedger>,
     /// Pages of each size that have blocks in use and free ones.
     open: [PageSet; SIZES.len()],
     /// Pages without a block in use.
@@ -64,7 +64,7 @@ struct Books {
 
 /// The free blocks of a page.
 #[derive(Debug, Default)]
-struct Ledger {
+struct PageLedger {
     size: usize,
     in_use: usize,
     /// Blocks from this index on were never taken since the page got its size.
@@ -75,11 +75,11 @@ struct Ledger {
 
 /// Names a block: page and index in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Handle(u64);
+struct BlockHandle(u64);
 
-impl Handle {
-    fn new(page: usize, index: u16) -> Handle {
-        Handle((page as u64) << 16 | u64::from(index))
+impl BlockHandle {
+    fn new(page: usize, index: u16) -> BlockHandle {
+        BlockHandle((page as u64) << 16 | u64::from(index))
     }
     fn page(self) -> usize {
         (self.0 >> 16) as usize
@@ -99,7 +99,7 @@ const fn blocks_per_page(size: usize) -> usize {
     PAGE_WORDS / block_words(size)
 }
 
-impl Ledger {
+impl PageLedger {
     fn take(&mut self) -> u16 {
         self.in_use += 1;
         self.returned.pop().unwrap_or_else(|| {
@@ -113,11 +113,11 @@ impl Ledger {
         self.in_use -= 1;
         self.returned.push(index);
         if self.in_use == 0 {
-            self.begin_anew(self.size);
+            self.restart(self.size);
         }
     }
 
-    fn begin_anew(&mut self, size: usize) {
+    fn restart(&mut self, size: usize) {
         self.returned.clear();
         self.returned.reserve(blocks_per_page(size));
         (self.size, self.untouched) = (size, 0);
@@ -131,7 +131,7 @@ impl Ledger {
 impl Arena {
     pub(crate) fn new(max_bytes: usize) -> Arena {
         let pages = max_bytes / (PAGE_WORDS * 8);
-        let books = Books {
+        let books = FreeBlocks {
             ledgers: Vec::new(),
             open: [(); SIZES.len()].map(|()| PageSet::new(pages)),
             unused: PageSet::new(pages),
@@ -139,36 +139,37 @@ impl Arena {
         };
         Arena {
             pages: (0..pages).map(|_| OnceLock::new()).collect(),
-            books: Mutex::new(books),
-            was_short: AtomicBool::new(false),
+            free_blocks: Mutex::new(books),
+            growth_failed: AtomicBool::new(false),
         }
     }
 
     /// Bytes of the pages that have a block in use.
     pub(crate) fn bytes(&self) -> usize {
-        self.books().pages_in_use * PAGE_WORDS * 8
+        self.free_blocks().pages_in_use * PAGE_WORDS * 8
     }
 
     /// Whether a log could not grow since this was last asked.
     #[inline]
-    pub(crate) fn was_short(&self) -> bool {
-        self.was_short.load(Ordering::Relaxed) && self.was_short.swap(false, Ordering::Relaxed)
+    pub(crate) fn take_growth_failed(&self) -> bool {
+        self.growth_failed.load(Ordering::Relaxed)
+            && self.growth_failed.swap(false, Ordering::Relaxed)
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(|poison| poison.into_inner())
+    fn free_blocks(&self) -> MutexGuard<'_, FreeBlocks> {
+        self.free_blocks.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// A block of a size that nobody uses.
-    fn allocate(&self, size: usize) -> Option<Handle> {
-        let mut books = self.books();
+    fn allocate(&self, size: usize) -> Option<BlockHandle> {
+        let mut books = self.free_blocks();
         // Whoever still reads this block for the slot that gave it back must see that slot's lock if
         // it sees a store of ours, also that of a page's new size. The fence of our own slot's lock
         // came before we had the block.
         fence(Ordering::Release);
         let page = books.open[size].first().or_else(|| self.open_page(&mut books, size));
         let Some(page) = page else {
-            self.was_short.store(true, Ordering::Relaxed);
+            self.growth_failed.store(true, Ordering::Relaxed);
             return None;
         };
         let ledger = &mut books.ledgers[page];
@@ -176,32 +177,32 @@ impl Arena {
         if ledger.is_full() {
             books.open[size].remove(page);
         }
-        Some(Handle::new(page, index))
+        Some(BlockHandle::new(page, index))
     }
 
     /// Gives a page that nobody uses, or a new one, to blocks of a size.
-    fn open_page(&self, books: &mut Books, size: usize) -> Option<usize> {
+    fn open_page(&self, books: &mut FreeBlocks, size: usize) -> Option<usize> {
         let page = books.unused.first().or_else(|| self.make_page(books))?;
         books.unused.remove(page);
-        books.ledgers[page].begin_anew(size);
+        books.ledgers[page].restart(size);
         self.pages[page].get()?.size.store(size, Ordering::Relaxed);
         books.open[size].insert(page);
         books.pages_in_use += 1;
         Some(page)
     }
 
-    fn make_page(&self, books: &mut Books) -> Option<usize> {
+    fn make_page(&self, books: &mut FreeBlocks) -> Option<usize> {
         let page = books.ledgers.len();
-        self.pages.get(page)?.get_or_init(|| Page {
+        self.pages.get(page)?.get_or_init(|| ArenaPage {
             size: AtomicUsize::new(0),
             words: (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect(),
         });
-        books.ledgers.push(Ledger::default());
+        books.ledgers.push(PageLedger::default());
         Some(page)
     }
 
-    fn release(&self, handle: Handle) {
-        let mut books = self.books();
+    fn release(&self, handle: BlockHandle) {
+        let mut books = self.free_blocks();
         let ledger = &mut books.ledgers[handle.page()];
         ledger.give_back(handle.index());
         let (size, is_unused) = (ledger.size, ledger.in_use == 0);
@@ -217,80 +218,89 @@ impl Arena {
 
     /// A block and its size. A handle read without a lock may name nothing, or a block of a page that
     /// has another size by now.
-    fn block(&self, handle: Handle) -> Option<Block<'_>> {
+    fn block(&self, handle: BlockHandle) -> Option<LogBlock<'_>> {
         let page = self.pages.get(handle.page())?.get()?;
         let size = page.size.load(Ordering::Relaxed);
         let length = block_words(size);
         let words = page.words.get(usize::from(handle.index()) * length..)?.get(..length)?;
-        Some(Block { handle, size, words })
+        Some(LogBlock { handle, size, words })
     }
 
     /// The log that a record describes. `None`: the record was overwritten while being read.
-    pub(crate) fn open(&self, limit: &Limit, record: Record) -> Option<State<Log<'_>>> {
+    pub(crate) fn open(
+        &self,
+        limit: &Limit,
+        record: SlotRecord,
+    ) -> Option<SlidingLogState<ArenaLog<'_>>> {
         if record.b & SPILLED == 0 {
-            let only = Entry { at: tick(limit, record.mark), sum: record.a };
+            let only = SlidingLogEntry { at: tick(limit, record.mark), sum: record.a };
             let len = usize::from(record.a > 0);
-            let entries = Log { arena: self, only, head: 0, len, block: None, named: None };
-            return Some(State { mark: record.mark, base: 0, entries });
+            let entries = ArenaLog { arena: self, only, head: 0, len, block: None, named: None };
+            return Some(SlidingLogState { mark: record.mark, base: 0, entries });
         }
-        let block = self.block(Handle(record.a))?;
+        let block = self.block(BlockHandle(record.a))?;
         let (head, len) = ((record.b >> 11 & 0x7ff) as usize, (record.b & 0x7ff) as usize);
         if head >= SIZES[block.size] || len > SIZES[block.size] {
             return None;
         }
         let base = block.words[0].load(Ordering::Relaxed);
-        let (only, named) = (Entry::default(), Some(block.handle));
-        let entries = Log { arena: self, only, head, len, block: Some(block), named };
-        Some(State { mark: record.mark, base, entries })
+        let (only, named) = (SlidingLogEntry::default(), Some(block.handle));
+        let entries = ArenaLog { arena: self, only, head, len, block: Some(block), named };
+        Some(SlidingLogState { mark: record.mark, base, entries })
     }
 
     /// The record that describes a log, after writing what is not in it. From now on the record names
     /// the log's block, and no other. Call under the slot's lock.
-    pub(crate) fn close(&self, limit: &Limit, tag: u32, state: State<Log<'_>>) -> Record {
-        let State { mark, base, entries: mut log } = state;
+    pub(crate) fn close(
+        &self,
+        limit: &Limit,
+        tag: u32,
+        state: SlidingLogState<ArenaLog<'_>>,
+    ) -> SlotRecord {
+        let SlidingLogState { mark, base, entries: mut log } = state;
         let only = (log.len == 1).then(|| log.get(0));
         let fits_in_slot = only.map_or(log.len == 0, |only| only.at == tick(limit, mark));
         let kept = if fits_in_slot { None } else { log.keep_block() };
         if let Some(block) = kept {
             block.words[0].store(base, Ordering::Relaxed);
             let b = SPILLED | (log.head as u64) << 11 | log.len as u64;
-            return Record { mark, a: block.handle.0, b, tag };
+            return SlotRecord { mark, a: block.handle.0, b, tag };
         }
         log.give_back_all();
         let count = only.map_or(0, |only| only.sum.wrapping_sub(base));
         // An entry in the slot is as old as the mark, and only a charge moves that.
         let mark = only.map_or(mark, |only| mark.min(last_instant(limit, only.at)));
-        Record { mark, a: count, b: 0, tag }
+        SlotRecord { mark, a: count, b: 0, tag }
     }
 
     /// Gives back the block of a record that is about to be forgotten. Call under the slot's lock.
-    pub(crate) fn discard(&self, record: Record) {
+    pub(crate) fn discard(&self, record: SlotRecord) {
         if record.b & SPILLED != 0 {
-            self.release(Handle(record.a));
+            self.release(BlockHandle(record.a));
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Block<'a> {
-    handle: Handle,
+struct LogBlock<'a> {
+    handle: BlockHandle,
     size: usize,
     words: &'a [AtomicU64],
 }
 
 /// The entries of one log: a ring in a block, or the only entry of a slot.
 #[derive(Debug)]
-pub(crate) struct Log<'a> {
+pub(crate) struct ArenaLog<'a> {
     arena: &'a Arena,
-    only: Entry,
+    only: SlidingLogEntry,
     head: usize,
     len: usize,
-    block: Option<Block<'a>>,
+    block: Option<LogBlock<'a>>,
     /// The block that the record of this log names. Any other belongs to the log itself.
-    named: Option<Handle>,
+    named: Option<BlockHandle>,
 }
 
-impl Drop for Log<'_> {
+impl Drop for ArenaLog<'_> {
     /// Gives back a block that no record names.
     #[inline]
     fn drop(&mut self) {
@@ -300,7 +310,7 @@ impl Drop for Log<'_> {
     }
 }
 
-impl<'a> Log<'a> {
+impl<'a> ArenaLog<'a> {
     /// Makes room for so many entries at once, where that is possible.
     pub(crate) fn reserve(&mut self, entries: usize) {
         let size = SIZES.iter().position(|size| entries <= *size).unwrap_or(SIZES.len() - 1);
@@ -315,7 +325,7 @@ impl<'a> Log<'a> {
         let Some(handle) = self.arena.allocate(size) else { return false };
         let block = self.arena.block(handle).expect("just allocated");
         for index in 0..self.len {
-            let Entry { at, sum } = self.get(index);
+            let SlidingLogEntry { at, sum } = self.get(index);
             block.words[1 + 2 * index].store(at, Ordering::Relaxed);
             block.words[2 + 2 * index].store(sum, Ordering::Relaxed);
         }
@@ -327,7 +337,7 @@ impl<'a> Log<'a> {
     }
 
     /// Gives back a block that is not needed any more, unless the record names it.
-    fn give_back(&self, block: Block<'_>) {
+    fn give_back(&self, block: LogBlock<'_>) {
         if self.named != Some(block.handle) {
             self.arena.release(block.handle);
         }
@@ -343,7 +353,7 @@ impl<'a> Log<'a> {
     }
 
     /// Hands the block over to a new record, and gives back the one that the old record names.
-    fn keep_block(&mut self) -> Option<Block<'a>> {
+    fn keep_block(&mut self) -> Option<LogBlock<'a>> {
         let block = self.block.take()?;
         if let Some(named) = self.named.take().filter(|named| *named != block.handle) {
             self.arena.release(named);
@@ -351,24 +361,24 @@ impl<'a> Log<'a> {
         Some(block)
     }
 
-    fn word(&self, block: &Block<'_>, index: usize) -> usize {
+    fn word(&self, block: &LogBlock<'_>, index: usize) -> usize {
         1 + 2 * ((self.head + index) & (SIZES[block.size] - 1))
     }
 }
 
-impl Entries for Log<'_> {
+impl SlidingLogEntries for ArenaLog<'_> {
     fn len(&self) -> usize {
         self.len
     }
 
-    fn get(&self, index: usize) -> Entry {
+    fn get(&self, index: usize) -> SlidingLogEntry {
         let Some(block) = &self.block else { return self.only };
         let word = self.word(block, index);
         let load = |word: usize| block.words[word].load(Ordering::Relaxed);
-        Entry { at: load(word), sum: load(word + 1) }
+        SlidingLogEntry { at: load(word), sum: load(word + 1) }
     }
 
-    fn set(&mut self, index: usize, entry: Entry) {
+    fn set(&mut self, index: usize, entry: SlidingLogEntry) {
         let Some(block) = &self.block else {
             self.only = entry;
             return;
@@ -388,7 +398,7 @@ impl Entries for Log<'_> {
         next < SIZES.len() && self.grow(next)
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: SlidingLogEntry) {
         self.len += 1;
         self.set(self.len - 1, entry);
     }
@@ -410,22 +420,23 @@ impl Entries for Log<'_> {
 #[cfg(test)]
 impl Arena {
     /// Checks that exactly the blocks of these records are in use, each by one of them.
-    pub(crate) fn assert_only(&self, records: impl Iterator<Item = Record>) {
+    pub(crate) fn assert_only(&self, records: impl Iterator<Item = SlotRecord>) {
         let spilled = records.filter(|record| record.b & SPILLED != 0);
         let mut named: Vec<u64> = spilled.map(|record| record.a).collect();
         named.sort_unstable();
-        let books = self.books();
+        let books = self.free_blocks();
         for (page, ledger) in books.ledgers.iter().enumerate() {
             let free = |index: &usize| ledger.returned.contains(&(*index as u16));
             let in_use = (0..ledger.untouched).filter(|index| !free(index));
-            let in_use: Vec<u64> = in_use.map(|index| Handle::new(page, index as u16).0).collect();
-            let here = named.iter().copied().filter(|name| Handle(*name).page() == page);
+            let in_use: Vec<u64> =
+                in_use.map(|index| BlockHandle::new(page, index as u16).0).collect();
+            let here = named.iter().copied().filter(|name| BlockHandle(*name).page() == page);
             assert_eq!(here.collect::<Vec<u64>>(), in_use, "page {page}");
             assert_eq!(
                 (in_use.len(), books.unused.contains(page)),
                 (ledger.in_use, in_use.is_empty())
             );
         }
-        assert!(named.iter().all(|name| Handle(*name).page() < books.ledgers.len()));
+        assert!(named.iter().all(|name| BlockHandle(*name).page() < books.ledgers.len()));
     }
 }

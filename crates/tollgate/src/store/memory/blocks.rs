@@ -10,30 +10,30 @@ use crate::time::{Micros, Wait};
 
 use super::MemoryStore;
 use super::numbers::BLOCK_TAG;
-use super::slot::Record;
-use super::table::{Inserted, Table, Victims};
+use super::slot::SlotRecord;
+use super::table::{EvictionScope, InsertResult, SlotTable};
 
 impl MemoryStore {
     /// Refuses everything that is asked about `key` until `until`, above all limits. A longer
     /// block stays. `false`: the bounded table of blocks is full.
     pub fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
         let block = block_key(self.secret.hash(key.as_bytes()));
-        let record = Record { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
+        let record = SlotRecord { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
         self.blocked_until.fetch_max(record.a, Ordering::Relaxed);
         loop {
             if let Some(slot) = self.blocks().find(block) {
                 let mut locked = slot.lock();
-                let seen = locked.seen();
+                let seen = locked.snapshot();
                 if seen.key == block {
                     let until = seen.record().a.max(record.a);
-                    locked.write(Record { a: until, ..record });
+                    locked.write(SlotRecord { a: until, ..record });
                     return true;
                 }
             }
-            match self.blocks().insert(block, record, Victims::Unlimited, &self.policy(now)) {
-                Inserted::New => return true,
-                Inserted::Exists => {}
-                Inserted::NoRoom(_) => return false,
+            match self.blocks().insert(block, record, EvictionScope::Unlimited, &self.policy(now)) {
+                InsertResult::New => return true,
+                InsertResult::Exists => {}
+                InsertResult::NoRoom(_) => return false,
             }
         }
     }
@@ -79,8 +79,8 @@ impl MemoryStore {
         (seen.key == block && left > 0).then_some(Wait::from_micros(left))
     }
 
-    pub(super) fn blocks(&self) -> &Table {
-        self.blocks.get_or_init(|| Table::new(self.side_keys))
+    pub(super) fn blocks(&self) -> &SlotTable {
+        self.blocks.get_or_init(|| SlotTable::new(self.side_table_keys))
     }
 }
 

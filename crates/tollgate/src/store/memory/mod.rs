@@ -10,24 +10,24 @@
 //! A decision about a key that is in the table follows this line and touches nothing shared: no
 //! lock but the slot's own, no allocation, and for a refusal no write. Everything else (new keys,
 //! changed numbers, logs that grow, several limits at once) goes through `MemoryStore::update`
-//! or `several.rs`, which lock slots and use the same pure functions.
+//! or `several_limits.rs`, which lock slots and use the same pure functions.
 //!
 //! Memory is bounded by the table, whatever keys arrive. A key that finds no room shares one of 64
 //! *overflow* states of its limit with others like it, and the answer says so.
 
 mod arena;
 mod blocks;
-mod held;
+mod locked_state;
 mod numbers;
-mod opened;
+mod optimistic;
 mod page_set;
 mod pages;
 mod secret;
-mod several;
+mod several_limits;
 mod slot;
+mod slot_state;
 mod snapshot;
 mod table;
-mod unanimous;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,44 +39,44 @@ use crate::algorithm::{
 use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
-use crate::limit::{Kind, Limit};
-use crate::store::opened::{Charging, Opened, Purpose};
-use crate::store::plan::Plan;
+use crate::limit::{Limit, LimitStateKind};
+use crate::store::carried_state::{CarriedState, ChargeReason, Purpose};
+use crate::store::one_check::ChargePlan;
 use crate::time::{Micros, Wait};
 
 use arena::Arena;
-use held::{Compact, Held};
-use numbers::{BLOCK_TAG, Numbers, TagsHeld};
-use secret::Secret;
-use slot::Record;
-use table::{Inserted, Policy, Table, UsedShare, Victims, Worth};
+use numbers::{BLOCK_TAG, Numbers, TagGuard};
+use secret::HashSecret;
+use slot::SlotRecord;
+use slot_state::{CompactState, SlotState};
+use table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth, UsedShare};
 
-pub use snapshot::{Restored, SnapshotError};
+pub use snapshot::{RestoreReport, SnapshotError};
 
 /// How many states the keys without room share, per limit.
 pub const OVERFLOW_STATES: u64 = 64;
 /// The cap on the entries of all logs, unless another is given.
 const LOG_BYTES: usize = 64 << 20;
 /// The tables of overflow states and of blocks hold this part of the keys, each,
-const SIDE_SHARE: usize = 64;
+const SIDE_TABLE_DIVISOR: usize = 64;
 /// but at least so many.
-const SIDE_LEAST: usize = 4_096;
+const SIDE_TABLE_KEYS_MIN: usize = 4_096;
 /// Lines of the table swept for each log that could not grow.
 const LOG_SWEEP_LINES: usize = 16;
 /// How many keys are hashed and prefetched ahead in a batch.
-const BATCH: usize = 16;
+const PREFETCH_BATCH: usize = 16;
 
 /// All limits of all keys of one process.
 #[derive(Debug)]
 pub struct MemoryStore {
-    secret: Secret,
-    keys: Table,
+    secret: HashSecret,
+    keys: SlotTable,
     /// States shared by keys without room; made when first needed.
-    overflow: OnceLock<Table>,
+    overflow: OnceLock<SlotTable>,
     /// Blocked keys; made when first needed.
-    blocks: OnceLock<Table>,
+    blocks: OnceLock<SlotTable>,
     /// For how many keys those two are made.
-    side_keys: usize,
+    side_table_keys: usize,
     numbers: Numbers,
     arena: Arena,
     /// Decisions that were answered by an overflow state.
@@ -84,7 +84,7 @@ pub struct MemoryStore {
     /// When the last of all blocks ends; the table of blocks is asked only until then.
     blocked_until: AtomicU64,
     /// Held while a snapshot is written to a file.
-    saving: Mutex<()>,
+    snapshot_lock: Mutex<()>,
 }
 
 /// Figures about a store, for metrics.
@@ -117,16 +117,16 @@ impl MemoryStore {
     /// instants: they may refuse more, never admit more.
     pub fn with_log_bytes(max_keys: usize, max_log_bytes: usize) -> MemoryStore {
         MemoryStore {
-            secret: Secret::random(),
-            keys: Table::new(max_keys),
+            secret: HashSecret::random(),
+            keys: SlotTable::new(max_keys),
             overflow: OnceLock::new(),
             blocks: OnceLock::new(),
-            side_keys: (max_keys / SIDE_SHARE).max(SIDE_LEAST),
+            side_table_keys: (max_keys / SIDE_TABLE_DIVISOR).max(SIDE_TABLE_KEYS_MIN),
             numbers: Numbers::new(),
             arena: Arena::new(max_log_bytes),
             overflowed: AtomicU64::new(0),
             blocked_until: AtomicU64::new(0),
-            saving: Mutex::new(()),
+            snapshot_lock: Mutex::new(()),
         }
     }
 
@@ -137,7 +137,7 @@ impl MemoryStore {
             slots: self.keys.slots(),
             evicted: self.keys.evicted(),
             overflowed: self.overflowed.load(Ordering::Relaxed),
-            blocked: self.blocks.get().map_or(0, Table::len),
+            blocked: self.blocks.get().map_or(0, SlotTable::len),
             log_bytes: self.arena.bytes(),
         }
     }
@@ -145,21 +145,21 @@ impl MemoryStore {
     /// Decides one check.
     #[inline]
     pub fn decide_one<'n>(&self, check: &Check<'_>, now: impl Into<Now<'n>>) -> Decision {
-        self.decide_located(check, self.locate(check), now.into())
+        self.decide_hashed(check, self.hash_and_prefetch(check), now.into())
     }
 
     /// Hashes a check's key and asks the memory for its place: what can be done before the time is
     /// known, because reading the clock takes a while.
     #[inline]
-    pub(crate) fn locate(&self, check: &Check<'_>) -> Located {
+    pub(crate) fn hash_and_prefetch(&self, check: &Check<'_>) -> HashedKey {
         let subject = self.secret.hash(check.key.as_bytes());
         self.keys.prefetch(slot_key(subject, check.limit));
-        Located(subject)
+        HashedKey(subject)
     }
 
-    /// As [`MemoryStore::decide_one`], after [`MemoryStore::locate`].
+    /// As [`MemoryStore::decide_one`], after [`MemoryStore::hash_and_prefetch`].
     #[inline]
-    pub(crate) fn decide_located(&self, check: &Check<'_>, at: Located, now: Now<'_>) -> Decision {
+    pub(crate) fn decide_hashed(&self, check: &Check<'_>, at: HashedKey, now: Now<'_>) -> Decision {
         self.decide_subject(check, at.0, now, |decision| decision)
     }
 
@@ -198,8 +198,8 @@ impl MemoryStore {
         decisions.reserve(checks.len());
         // A small table is in the cache anyway.
         let ahead = self.keys.is_large();
-        for checks in checks.chunks(BATCH) {
-            let mut subjects = [0; BATCH];
+        for checks in checks.chunks(PREFETCH_BATCH) {
+            let mut subjects = [0; PREFETCH_BATCH];
             for (check, subject) in checks.iter().zip(&mut subjects) {
                 *subject = self.secret.hash(check.key.as_bytes());
                 if ahead {
@@ -237,13 +237,21 @@ impl MemoryStore {
             return answer(self.decide_slow(check, subject, now));
         }
         match check.limit.kind {
-            Kind::Token => self.take::<token_bucket::State, T>(check, subject, now, answer),
-            Kind::Leaky => self.take::<leaky_bucket::State, T>(check, subject, now, answer),
-            Kind::Window => self.take::<fixed_window::State, T>(check, subject, now, answer),
-            Kind::Counter => {
-                self.take::<sliding_window_counter::State, T>(check, subject, now, answer)
+            LimitStateKind::Token => {
+                self.take::<token_bucket::TokenBucketState, T>(check, subject, now, answer)
             }
-            Kind::Staggered | Kind::Log => answer(self.decide_slow(check, subject, now)),
+            LimitStateKind::Leaky => {
+                self.take::<leaky_bucket::LeakyBucketState, T>(check, subject, now, answer)
+            }
+            LimitStateKind::Window => {
+                self.take::<fixed_window::FixedWindowState, T>(check, subject, now, answer)
+            }
+            LimitStateKind::Counter => self.take::<sliding_window_counter::SlidingCounterState, T>(
+                check, subject, now, answer,
+            ),
+            LimitStateKind::Staggered | LimitStateKind::Log => {
+                answer(self.decide_slow(check, subject, now))
+            }
         }
     }
 
@@ -251,7 +259,7 @@ impl MemoryStore {
     /// its state fits in a slot. A function of its own for each algorithm: inlined together they
     /// spill registers.
     #[inline(never)]
-    fn take<S: Compact, T>(
+    fn take<S: CompactState, T>(
         &self,
         check: &Check<'_>,
         subject: u64,
@@ -275,7 +283,7 @@ impl MemoryStore {
             if !outcome.allowed || cost == 0 {
                 return answer(Decision::of_one(limit, outcome, 0, instant));
             }
-            if let Some(mut locked) = slot.lock_if(&seen) {
+            if let Some(mut locked) = slot.lock_if_unchanged(&seen) {
                 locked.write(charged.pack(tag));
                 drop(locked);
                 return answer(Decision::of_one(limit, outcome, cost, instant));
@@ -324,8 +332,8 @@ impl MemoryStore {
         if seen.key != key || Some(record.tag) != self.numbers.tag(limit) {
             return None;
         }
-        let state = Held::open(limit, record, &self.arena)?;
-        let plan = Plan::new(&state, limit, check, now);
+        let state = SlotState::from_record(limit, record, &self.arena)?;
+        let plan = ChargePlan::new(&state, limit, check, now);
         let decision = Decision::of_one(limit, plan.outcome, plan.granted, now);
         (plan.charge.is_none() && slot.is_unchanged(&seen)).then_some(decision)
     }
@@ -338,9 +346,9 @@ impl MemoryStore {
         subject: u64,
         now: Now<'_>,
     ) -> Decision {
-        let (place, purpose) = (Place::TableThenOverflow, Purpose::of(check));
+        let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::of(check));
         let decided = self.update(limit, subject, now, place, purpose, |opened, now| {
-            let plan = Plan::new(opened.state(), limit, check, now);
+            let plan = ChargePlan::new(opened.state(), limit, check, now);
             if let Some((units, why)) = plan.charge {
                 opened.charge(limit, units, why, now);
             }
@@ -350,7 +358,7 @@ impl MemoryStore {
         match decided {
             Ok((decision, decided_by)) => {
                 self.count_overflow(decided_by);
-                decision.by(decided_by)
+                decision.with_decided_by(decided_by)
             }
             Err(refused) => refused,
         }
@@ -371,17 +379,17 @@ impl MemoryStore {
         limit: &Limit,
         subject: u64,
         now: Now<'_>,
-        place: Place,
+        place: StateLocation,
         purpose: Purpose,
-        mut act: impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
+        mut act: impl FnMut(&mut CarriedState<SlotState<'_>>, Micros) -> T,
     ) -> Result<(T, DecidedBy), Decision> {
         let Some((_held, tag)) = self.hold_tag(limit) else {
             return Err(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now.instant()));
         };
         let places: &[DecidedBy] = match place {
-            Place::TableThenOverflow => &[DecidedBy::Memory, DecidedBy::Overflow],
-            Place::Table => &[DecidedBy::Memory],
-            Place::Overflow => &[DecidedBy::Overflow],
+            StateLocation::TableThenOverflow => &[DecidedBy::Memory, DecidedBy::Overflow],
+            StateLocation::Table => &[DecidedBy::Memory],
+            StateLocation::Overflow => &[DecidedBy::Overflow],
         };
         let mut soonest = Wait::NEVER;
         for &decided_by in places {
@@ -403,44 +411,44 @@ impl MemoryStore {
     #[expect(clippy::too_many_arguments, reason = "the parts of one place, used once")]
     fn update_at<T>(
         &self,
-        table: &Table,
+        table: &SlotTable,
         key: u64,
         limit: &Limit,
         tag: u32,
         now: Now<'_>,
         purpose: Purpose,
-        act: &mut impl FnMut(&mut Opened<Held<'_>>, Micros) -> T,
+        act: &mut impl FnMut(&mut CarriedState<SlotState<'_>>, Micros) -> T,
     ) -> Result<T, Wait> {
         loop {
             if let Some(slot) = table.find(key) {
                 let mut locked = slot.lock();
-                let seen = locked.seen();
+                let seen = locked.snapshot();
                 if seen.key != key {
                     continue;
                 }
-                let now = now.not_paused(seen.record().mark).instant();
-                let mut opened = self.open(limit, tag, seen.record(), purpose, now);
+                let now = now.reread_if_behind(seen.record().mark).instant();
+                let mut opened = self.open_state(limit, tag, seen.record(), purpose, now);
                 let result = act(&mut opened, now);
-                if let Some(record) = self.close(opened, limit, tag) {
+                if let Some(record) = self.close_state(opened, limit, tag) {
                     locked.write(record);
                 }
                 return Ok(result);
             }
             let now = now.instant();
-            let mut opened = Opened::new(Held::fresh(limit, now, &self.arena));
+            let mut opened = CarriedState::new(SlotState::fresh(limit, now, &self.arena));
             let result = act(&mut opened, now);
             let policy = self.policy(now);
-            let Some(record) = self.close(opened, limit, tag) else {
+            let Some(record) = self.close_state(opened, limit, tag) else {
                 // A question about a key that would find no room is one about the overflow state.
                 return table.room(key, &policy).map(|()| result);
             };
-            match table.insert(key, record, Victims::Unlimited, &policy) {
-                Inserted::New => {
+            match table.insert(key, record, EvictionScope::Unlimited, &policy) {
+                InsertResult::New => {
                     table.sweep(&policy);
                     return Ok(result);
                 }
-                Inserted::Exists => {}
-                Inserted::NoRoom(wait) => return Err(wait),
+                InsertResult::Exists => {}
+                InsertResult::NoRoom(wait) => return Err(wait),
             }
         }
     }
@@ -451,9 +459,9 @@ impl MemoryStore {
     fn hold_tags<'l>(
         &self,
         limits: impl Iterator<Item = &'l Limit> + Clone,
-    ) -> Option<TagsHeld<'_>> {
+    ) -> Option<TagGuard<'_>> {
         loop {
-            let held = self.numbers.hold();
+            let held = self.numbers.hold_tags();
             if limits.clone().all(|limit| self.numbers.tag(limit).is_some()) {
                 return Some(held);
             }
@@ -467,7 +475,7 @@ impl MemoryStore {
 
     /// The same of one limit, with its tag.
     #[inline]
-    fn hold_tag(&self, limit: &Limit) -> Option<(TagsHeld<'_>, u32)> {
+    fn hold_tag(&self, limit: &Limit) -> Option<(TagGuard<'_>, u32)> {
         let held = self.hold_tags(std::iter::once(limit))?;
         Some((held, self.numbers.tag(limit)?))
     }
@@ -478,7 +486,7 @@ impl MemoryStore {
         self.numbers.tag(limit).or_else(|| {
             self.numbers.register(limit, || {
                 let tables = [Some(&self.keys), self.overflow.get()].into_iter().flatten();
-                let records = tables.flat_map(Table::each);
+                let records = tables.flat_map(SlotTable::each);
                 records.map(|(_, seen)| seen.record().tag).collect::<HashSet<u32>>()
             })
         })
@@ -487,17 +495,17 @@ impl MemoryStore {
     /// Sweeps a little when a log could not grow: logs that nobody asks about any more hold their
     /// blocks until they are swept. Call without a lock.
     fn free_idle_logs(&self, now: Micros) {
-        if self.arena.was_short() {
+        if self.arena.take_growth_failed() {
             self.keys.sweep_lines(LOG_SWEEP_LINES, &self.policy(now));
         }
     }
 
-    fn overflow(&self) -> &Table {
-        self.overflow.get_or_init(|| Table::new(self.side_keys))
+    fn overflow(&self) -> &SlotTable {
+        self.overflow.get_or_init(|| SlotTable::new(self.side_table_keys))
     }
 
-    fn policy(&self, now: Micros) -> Meaning<'_> {
-        Meaning { store: self, now }
+    fn policy(&self, now: Micros) -> StoreEvictionPolicy<'_> {
+        StoreEvictionPolicy { store: self, now }
     }
 
     /// Units that a key has left, rounded down; negative when in debt.
@@ -505,9 +513,10 @@ impl MemoryStore {
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
         let now = Now::at(now);
-        let used = self.update(limit, subject, now, Place::Table, Purpose::Ask, |opened, now| {
-            opened.state().used(limit, now)
-        });
+        let used =
+            self.update(limit, subject, now, StateLocation::Table, Purpose::Read, |opened, now| {
+                opened.state().used(limit, now)
+            });
         limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
     }
 
@@ -532,15 +541,15 @@ impl MemoryStore {
         let limit = &*limit.for_key(key.as_bytes());
         let subject = self.secret.hash(key.as_bytes());
         let (place, subject) = match receipt {
-            None => (Place::Table, subject),
+            None => (StateLocation::Table, subject),
             Some(Receipt { decided_by: DecidedBy::Overflow, twin, .. }) => {
-                (Place::Overflow, twin_subject(subject, twin))
+                (StateLocation::Overflow, twin_subject(subject, twin))
             }
-            Some(Receipt { twin, .. }) => (Place::Table, twin_subject(subject, twin)),
+            Some(Receipt { twin, .. }) => (StateLocation::Table, twin_subject(subject, twin)),
         };
         // A key that has no state has nothing to give back.
         let state = match place {
-            Place::Overflow => self.overflow().find(overflow_key(subject, limit)),
+            StateLocation::Overflow => self.overflow().find(overflow_key(subject, limit)),
             _ => self.keys.find(slot_key(subject, limit)),
         };
         if state.is_some() {
@@ -560,7 +569,7 @@ impl MemoryStore {
         if let Some(wait) = self.blocked_for(subject, now.instant()) {
             return Decision::refused(Refusal::Blocked, wait, now.instant());
         }
-        let (place, purpose) = (Place::TableThenOverflow, Purpose::Take);
+        let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::Take);
         let booked = self.update(limit, subject, now, place, purpose, |opened, now| {
             let state = opened.state();
             let asked = state.judge(limit, cost, now);
@@ -570,13 +579,13 @@ impl MemoryStore {
                 let refused = Outcome { allowed: false, retry_after: wait, ..asked };
                 return Decision::of_one(limit, refused, 0, now);
             }
-            opened.charge(limit, cost, Charging::Granted, now);
+            opened.charge(limit, cost, ChargeReason::Granted, now);
             let (delay, served_at) = (wait, asked.served_at);
             let after = Outcome { delay, served_at, ..opened.state().judge(limit, 0, now) };
             Decision::of_one(limit, after, cost, now)
         });
         match booked {
-            Ok((decision, decided_by)) => decision.by(decided_by),
+            Ok((decision, decided_by)) => decision.with_decided_by(decided_by),
             Err(refused) => refused,
         }
     }
@@ -586,7 +595,7 @@ impl MemoryStore {
     pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
         let limit = &*check.limit.for_key(check.key.as_bytes());
         let subject = self.secret.hash(check.key.as_bytes());
-        let (place, purpose) = (Place::TableThenOverflow, Purpose::Ask);
+        let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::Read);
         let copied = self.update(limit, subject, Now::at(now), place, purpose, |opened, now| {
             opened.state().copy(limit, now)
         });
@@ -621,27 +630,27 @@ impl MemoryStore {
         loop {
             if let Some(slot) = self.keys.find(key_hash) {
                 let mut locked = slot.lock();
-                let seen = locked.seen();
+                let seen = locked.snapshot();
                 if seen.key != key_hash {
                     continue;
                 }
-                let mut opened = self.open(limit, tag, seen.record(), Purpose::Take, now);
+                let mut opened = self.open_state(limit, tag, seen.record(), Purpose::Take, now);
                 opened.replace(limit, now, |held| held.become_copy_of(state));
-                if let Some(record) = self.close(opened, limit, tag) {
+                if let Some(record) = self.close_state(opened, limit, tag) {
                     locked.write(record);
                 }
                 drop(locked);
                 return self.free_idle_logs(now);
             }
-            let mut copy = Held::fresh(limit, now, &self.arena);
+            let mut copy = SlotState::fresh(limit, now, &self.arena);
             if !copy.become_copy_of(state) {
                 return;
             }
-            let (record, policy) = (copy.close(limit, tag, &self.arena), self.policy(now));
-            match self.keys.insert(key_hash, record, Victims::WorthLess, &policy) {
-                Inserted::New => return self.keys.sweep(&policy),
-                Inserted::NoRoom(_) => return,
-                Inserted::Exists => {}
+            let (record, policy) = (copy.into_record(limit, tag, &self.arena), self.policy(now));
+            match self.keys.insert(key_hash, record, EvictionScope::LessWorth, &policy) {
+                InsertResult::New => return self.keys.sweep(&policy),
+                InsertResult::NoRoom(_) => return,
+                InsertResult::Exists => {}
             }
         }
     }
@@ -655,56 +664,56 @@ impl MemoryStore {
 
 /// A key whose place is being fetched: the hash of its subject.
 #[derive(Clone, Copy)]
-pub(crate) struct Located(u64);
+pub(crate) struct HashedKey(u64);
 
 /// Where a state may be.
 #[derive(Clone, Copy)]
-enum Place {
+enum StateLocation {
     TableThenOverflow,
     Table,
     Overflow,
 }
 
 /// Reads records as states, for the table's decisions about room.
-struct Meaning<'a> {
+struct StoreEvictionPolicy<'a> {
     store: &'a MemoryStore,
     now: Micros,
 }
 
-impl Policy for Meaning<'_> {
-    fn worth(&self, record: Record) -> Worth {
+impl EvictionPolicy for StoreEvictionPolicy<'_> {
+    fn worth(&self, record: SlotRecord) -> StateWorth {
         if record.tag == BLOCK_TAG {
             let left = record.a.saturating_sub(self.now.as_u64());
             return if left == 0 {
-                Worth::Nothing
+                StateWorth::Fresh
             } else {
-                Worth::Limited(Wait::from_micros(left))
+                StateWorth::Limited(Wait::from_micros(left))
             };
         }
-        self.store.numbers.with(record.tag, |limit| {
-            let Some(limit) = limit else { return Worth::Nothing };
-            let Some(state) = Held::open(limit, record, &self.store.arena) else {
-                return Worth::Limited(Wait::ZERO);
+        self.store.numbers.with_limit(record.tag, |limit| {
+            let Some(limit) = limit else { return StateWorth::Fresh };
+            let Some(state) = SlotState::from_record(limit, record, &self.store.arena) else {
+                return StateWorth::Limited(Wait::ZERO);
             };
             let present = state.judge(limit, 0, self.now);
             match present.reset_after {
-                Wait::ZERO => Worth::Nothing,
+                Wait::ZERO => StateWorth::Fresh,
                 reset_after if present.remaining > 0 => {
                     let capacity = limit.capacity();
-                    Worth::Open(UsedShare {
+                    StateWorth::Open(UsedShare {
                         used: capacity - present.remaining,
                         capacity,
                         reset_after,
                     })
                 }
-                reset => Worth::Limited(reset),
+                reset => StateWorth::Limited(reset),
             }
         })
     }
 
-    fn forget(&self, record: Record) {
-        self.store.numbers.with(record.tag, |limit| {
-            if limit.is_some_and(|limit| limit.kind == Kind::Log) {
+    fn forget(&self, record: SlotRecord) {
+        self.store.numbers.with_limit(record.tag, |limit| {
+            if limit.is_some_and(|limit| limit.kind == LimitStateKind::Log) {
                 self.store.arena.discard(record);
             }
         });

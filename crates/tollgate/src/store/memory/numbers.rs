@@ -21,36 +21,36 @@ const SCAN_EVERY: u64 = 4_096;
 
 const TAG_BITS: u32 = 22;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
-const CACHE: usize = 4_096;
+const CACHE_SLOTS: usize = 4_096;
 
 /// Threads that write tags into slots hold different ones of so many locks.
-const HOLDERS: usize = 64;
+const HOLDER_LOCKS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    index: RwLock<Index>,
+    index: RwLock<TagIndex>,
     /// Held by whoever has looked up a tag and has yet to write it into a slot, and all of them by whoever
     /// looks through the slots: a tag that is about to be written is not forgotten.
-    holders: Box<[Holder; HOLDERS]>,
+    holder_locks: Box<[HolderLock; HOLDER_LOCKS]>,
     /// How often a full index was asked for one more.
     attempts: AtomicU64,
     /// High bits of a fingerprint beside its tag, at the place its low bits name.
-    cache: Box<[AtomicU64; CACHE]>,
+    cache: Box<[AtomicU64; CACHE_SLOTS]>,
 }
 
 /// A lock on a line of memory of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Holder(RwLock<()>);
+struct HolderLock(RwLock<()>);
 
 /// Keeps tags from being forgotten until they are written.
-pub(crate) struct TagsHeld<'a> {
+pub(crate) struct TagGuard<'a> {
     _holder: RwLockReadGuard<'a, ()>,
 }
 
 /// Bounded by [`MAX_NUMBERS`].
 #[derive(Debug, Default)]
-struct Index {
+struct TagIndex {
     tags: HashMap<u64, u32>,
     /// Each with its serial number.
     limits: HashMap<u32, (u64, Limit)>,
@@ -64,9 +64,9 @@ impl Numbers {
     pub(crate) fn new() -> Numbers {
         Numbers {
             index: RwLock::default(),
-            holders: Box::new(std::array::from_fn(|_| Holder::default())),
+            holder_locks: Box::new(std::array::from_fn(|_| HolderLock::default())),
             attempts: AtomicU64::new(0),
-            cache: Box::new([const { AtomicU64::new(0) }; CACHE]),
+            cache: Box::new([const { AtomicU64::new(0) }; CACHE_SLOTS]),
         }
     }
 
@@ -74,7 +74,7 @@ impl Numbers {
     #[inline]
     pub(crate) fn cached_tag(&self, limit: &Limit) -> Option<u32> {
         let fingerprint = limit.fingerprint();
-        let cached = self.cache[fingerprint as usize % CACHE].load(Ordering::Relaxed);
+        let cached = self.cache[fingerprint as usize % CACHE_SLOTS].load(Ordering::Relaxed);
         let known = cached >> TAG_BITS == fingerprint >> TAG_BITS && cached & TAG_MASK != 0;
         known.then_some((cached & TAG_MASK) as u32)
     }
@@ -102,7 +102,7 @@ impl Numbers {
             // Whoever has a tag to write has written it before the slots are looked through, or looks it
             // up again afterwards. The index is free meanwhile; what is registered in between is younger
             // than `known` and stays.
-            let holders: Vec<_> = self.holders.iter().map(|one| one.0.write()).collect();
+            let holders: Vec<_> = self.holder_locks.iter().map(|one| one.0.write()).collect();
             let known = self.read().registered;
             self.forget_all_but(&in_use(), known);
             drop(holders);
@@ -136,13 +136,13 @@ impl Numbers {
     /// Keeps tags from being forgotten: those that are looked up while this is held can be written into
     /// slots. Whoever holds it registers nothing.
     #[inline]
-    pub(crate) fn hold(&self) -> TagsHeld<'_> {
+    pub(crate) fn hold_tags(&self) -> TagGuard<'_> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
-            static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HOLDERS;
+            static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HOLDER_LOCKS;
         }
-        let holder = &self.holders[THREAD.with(|thread| *thread)].0;
-        TagsHeld { _holder: holder.read().unwrap_or_else(PoisonError::into_inner) }
+        let holder = &self.holder_locks[THREAD.with(|thread| *thread)].0;
+        TagGuard { _holder: holder.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     fn forget_all_but(&self, in_use: &HashSet<u32>, known: u64) {
@@ -150,7 +150,7 @@ impl Numbers {
         for cached in self.cache.iter() {
             cached.store(0, Ordering::Relaxed);
         }
-        let Index { tags, limits, .. } = &mut *index;
+        let TagIndex { tags, limits, .. } = &mut *index;
         limits.retain(|tag, (serial, _)| *serial > known || in_use.contains(tag));
         tags.retain(|_, tag| limits.contains_key(tag));
     }
@@ -158,11 +158,11 @@ impl Numbers {
     fn remember(&self, limit: &Limit, tag: u32) {
         let fingerprint = limit.fingerprint();
         let word = fingerprint & !TAG_MASK | u64::from(tag);
-        self.cache[fingerprint as usize % CACHE].store(word, Ordering::Relaxed);
+        self.cache[fingerprint as usize % CACHE_SLOTS].store(word, Ordering::Relaxed);
     }
 
     /// Calls `read` with the limit that a tag stands for.
-    pub(crate) fn with<T>(&self, tag: u32, read: impl FnOnce(Option<&Limit>) -> T) -> T {
+    pub(crate) fn with_limit<T>(&self, tag: u32, read: impl FnOnce(Option<&Limit>) -> T) -> T {
         read(self.read().limits.get(&tag).map(|(_, limit)| limit))
     }
 
@@ -171,7 +171,7 @@ impl Numbers {
         self.read().limits.iter().map(|(tag, (_, limit))| (*tag, limit.clone())).collect()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Index> {
+    fn read(&self) -> RwLockReadGuard<'_, TagIndex> {
         self.index.read().unwrap_or_else(|poison| poison.into_inner())
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         for units in 1..=5_000 {
             let tag = numbers.tag(&limit(units)).unwrap();
             assert!(tag != BLOCK_TAG && tags.contains(&tag));
-            numbers.with(tag, |found| assert_eq!(found.unwrap().units(), units));
+            numbers.with_limit(tag, |found| assert_eq!(found.unwrap().units(), units));
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
         std::thread::scope(|scope| {
             let (numbers, slots) = (&numbers, &slots);
             scope.spawn(move || {
-                let held = numbers.hold();
+                let held = numbers.hold_tags();
                 let tag = numbers.tag(&limit(1)).unwrap();
                 looked_up.send(()).unwrap();
                 // Nobody looks through the slots until the tag is written: then this waits in vain.
@@ -255,6 +255,6 @@ mod tests {
             assert!(numbers.register(&limit(1 << 20), in_use).is_some());
         });
         let tag = slots.into_inner().unwrap().into_iter().next().unwrap();
-        numbers.with(tag, |found| assert_eq!(found.map(Limit::units), Some(1)));
+        numbers.with_limit(tag, |found| assert_eq!(found.map(Limit::units), Some(1)));
     }
 }

@@ -3,13 +3,13 @@
 //! Both are hints to the machine, both need `unsafe`, and both are here because they were
 //! measured: see docs/concepts/speed.md.
 
-use super::table::Line;
+use super::table::CacheLine;
 
 /// So many empty lines.
-pub(crate) fn filled(lines: usize) -> Box<[Line]> {
+pub(crate) fn empty_lines(lines: usize) -> Box<[CacheLine]> {
     let mut memory = Vec::with_capacity(lines);
     advise_large_pages(&mut memory);
-    memory.extend((0..lines).map(|_| Line::empty()));
+    memory.extend((0..lines).map(|_| CacheLine::empty()));
     memory.into_boxed_slice()
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn filled(lines: usize) -> Box<[Line]> {
 /// page tables less. Systems that do not know the advice, or do not take it, lose nothing else.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code)]
-fn advise_large_pages(memory: &mut Vec<Line>) {
+fn advise_large_pages(memory: &mut Vec<CacheLine>) {
     const LARGE: usize = 2 << 20;
     let spare = memory.spare_capacity_mut();
     let bytes = size_of_val(spare);
@@ -35,7 +35,7 @@ fn advise_large_pages(memory: &mut Vec<Line>) {
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-fn advise_large_pages(_memory: &mut Vec<Line>) {}
+fn advise_large_pages(_memory: &mut Vec<CacheLine>) {}
 
 /// Asks for a cache line that will be needed soon.
 #[inline]

@@ -8,22 +8,22 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Two random words that nobody else knows.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret([u64; 2]);
+pub(crate) struct HashSecret([u64; 2]);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for HashSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
     }
 }
 
-impl Secret {
+impl HashSecret {
     /// A new secret from the randomness that the standard library seeds its maps with.
-    pub(crate) fn random() -> Secret {
-        Secret([0, 1].map(|word: u64| RandomState::new().hash_one(word)))
+    pub(crate) fn random() -> HashSecret {
+        HashSecret([0, 1].map(|word: u64| RandomState::new().hash_one(word)))
     }
 
-    pub(crate) fn from_words(words: [u64; 2]) -> Secret {
-        Secret(words)
+    pub(crate) fn from_words(words: [u64; 2]) -> HashSecret {
+        HashSecret(words)
     }
 
     pub(crate) fn words(&self) -> [u64; 2] {
@@ -34,7 +34,7 @@ impl Secret {
     #[inline(always)]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let [k0, k1] = self.0;
-        let mut v = Sip {
+        let mut v = SipState {
             a: k0 ^ 0x736f_6d65_7073_6575,
             b: k1 ^ 0x646f_7261_6e64_6f6d,
             c: k0 ^ 0x6c79_6765_6e65_7261,
@@ -71,14 +71,14 @@ fn last_word(tail: &[u8], length: usize) -> u64 {
     bytes | (length as u64) << 56
 }
 
-struct Sip {
+struct SipState {
     a: u64,
     b: u64,
     c: u64,
     d: u64,
 }
 
-impl Sip {
+impl SipState {
     #[inline(always)]
     fn absorb(&mut self, word: u64) {
         self.d ^= word;
@@ -109,7 +109,7 @@ mod tests {
     fn agrees_with_the_standard_library() {
         use std::hash::{DefaultHasher, Hasher};
         // `DefaultHasher::new` is SipHash-1-3 under the key 0, 0.
-        let secret = Secret::from_words([0, 0]);
+        let secret = HashSecret::from_words([0, 0]);
         let bytes: Vec<u8> = (0..=255).collect();
         for length in 0..=bytes.len() {
             let mut reference = DefaultHasher::new();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn secrets_differ() {
-        assert_ne!(Secret::random(), Secret::random());
-        assert_eq!(format!("{:?}", Secret::random()), "Secret");
+        assert_ne!(HashSecret::random(), HashSecret::random());
+        assert_eq!(format!("{:?}", HashSecret::random()), "Secret");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Slot {
 /// What a slot holds beside its key: three 53-bit numbers, and the tag of the numbers that a limit
 /// had when it wrote them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct SlotRecord {
     pub(crate) mark: u64,
     pub(crate) a: u64,
     pub(crate) b: u64,
@@ -47,17 +47,17 @@ pub(crate) struct Record {
 
 /// A slot's words as of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SlotSnapshot {
     pub(crate) key: u64,
     head: u64,
     a: u64,
     b: u64,
 }
 
-impl Seen {
+impl SlotSnapshot {
     #[inline]
-    pub(crate) fn record(&self) -> Record {
-        Record {
+    pub(crate) fn record(&self) -> SlotRecord {
+        SlotRecord {
             mark: self.head >> LOW_BITS,
             a: self.a >> LOW_BITS,
             b: self.b >> LOW_BITS,
@@ -80,11 +80,11 @@ impl Slot {
 
     /// All words as of one moment.
     #[inline]
-    pub(crate) fn read(&self) -> Seen {
+    pub(crate) fn read(&self) -> SlotSnapshot {
         let mut spin = Spin::default();
         loop {
             let head = self.head.load(Ordering::Acquire);
-            let seen = Seen {
+            let seen = SlotSnapshot {
                 key: self.key.load(Ordering::Relaxed),
                 head,
                 a: self.a.load(Ordering::Relaxed),
@@ -97,24 +97,24 @@ impl Slot {
         }
     }
 
-    /// Whether nobody has written since `seen` was read. Also covers what was read elsewhere on
+    /// Whether nobody has written since `snapshot` was read. Also covers what was read elsewhere on
     /// the strength of it, such as the entries of a log.
     #[inline]
-    pub(crate) fn is_unchanged(&self, seen: &Seen) -> bool {
+    pub(crate) fn is_unchanged(&self, seen: &SlotSnapshot) -> bool {
         fence(Ordering::Acquire);
         self.head.load(Ordering::Relaxed) == seen.head
     }
 
     /// Locks the slot if it still holds exactly what was seen.
     #[inline]
-    pub(crate) fn lock_if(&self, seen: &Seen) -> Option<Locked<'_>> {
+    pub(crate) fn lock_if_unchanged(&self, seen: &SlotSnapshot) -> Option<LockedSlot<'_>> {
         let locked = self.try_lock(seen.head)?;
         // The head may have come round to the same value; the words decide.
-        (locked.seen() == *seen).then_some(locked)
+        (locked.snapshot() == *seen).then_some(locked)
     }
 
     /// Locks the slot, whatever it holds.
-    pub(crate) fn lock(&self) -> Locked<'_> {
+    pub(crate) fn lock(&self) -> LockedSlot<'_> {
         let mut spin = Spin::default();
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -128,28 +128,28 @@ impl Slot {
     }
 
     #[inline]
-    fn try_lock(&self, head: u64) -> Option<Locked<'_>> {
+    fn try_lock(&self, head: u64) -> Option<LockedSlot<'_>> {
         self.head
             .compare_exchange(head, head | LOCKED, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         // Readers that see one of the stores to come must also see the lock.
         fence(Ordering::Release);
-        Some(Locked { slot: self, head })
+        Some(LockedSlot { slot: self, head })
     }
 }
 
 /// A locked slot; dropping it unlocks. Nobody else writes it meanwhile.
 #[derive(Debug)]
-pub(crate) struct Locked<'a> {
+pub(crate) struct LockedSlot<'a> {
     slot: &'a Slot,
     /// The head to unlock with: the one found, unless something was written.
     head: u64,
 }
 
-impl Locked<'_> {
+impl LockedSlot<'_> {
     #[inline]
-    pub(crate) fn seen(&self) -> Seen {
-        Seen {
+    pub(crate) fn snapshot(&self) -> SlotSnapshot {
+        SlotSnapshot {
             key: self.slot.key.load(Ordering::Relaxed),
             head: self.head,
             a: self.slot.a.load(Ordering::Relaxed),
@@ -159,7 +159,7 @@ impl Locked<'_> {
 
     /// Writes the state.
     #[inline]
-    pub(crate) fn write(&mut self, record: Record) {
+    pub(crate) fn write(&mut self, record: SlotRecord) {
         let tag = u64::from(record.tag);
         let next = self.head.wrapping_add(ONE_VERSION) & VERSION;
         self.slot.a.store(record.a << LOW_BITS | tag & LOW_MASK, Ordering::Relaxed);
@@ -168,13 +168,13 @@ impl Locked<'_> {
     }
 
     /// Writes another key with its state; 0 empties the slot.
-    pub(crate) fn replace(&mut self, key: u64, record: Record) {
+    pub(crate) fn replace(&mut self, key: u64, record: SlotRecord) {
         self.slot.key.store(key, Ordering::Relaxed);
         self.write(record);
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedSlot<'_> {
     #[inline]
     fn drop(&mut self) {
         self.slot.head.store(self.head, Ordering::Release);

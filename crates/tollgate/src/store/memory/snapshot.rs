@@ -23,17 +23,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::sliding_window_log::{Entries, Entry, MAX_ENTRIES};
+use crate::algorithm::sliding_window_log::{MAX_ENTRIES, SlidingLogEntries, SlidingLogEntry};
 use crate::algorithm::{Algorithm, sliding_window_log, token_bucket};
-use crate::limit::calendar::Remembered;
-use crate::limit::{Align, Calendar, CalendarUnit, Kind, Limit, OnChange, Precision};
+use crate::limit::calendar::RestoredCalendar;
+use crate::limit::{Align, Calendar, CalendarUnit, Limit, LimitStateKind, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
 
-use super::held::Held;
 use super::numbers::BLOCK_TAG;
-use super::secret::Secret;
-use super::slot::Record;
-use super::table::{Inserted, Policy, Table, Victims, Worth};
+use super::secret::HashSecret;
+use super::slot::SlotRecord;
+use super::slot_state::SlotState;
+use super::table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth};
 use super::{MemoryStore, Ordering};
 
 const MAGIC: &[u8; 8] = b"tollgate";
@@ -41,7 +41,7 @@ const VERSION: u64 = 2;
 
 /// What a snapshot brought back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreReport {
     /// States restored.
     pub keys: usize,
     /// States that found no room, because the store is smaller now.
@@ -100,7 +100,7 @@ impl From<io::Error> for SnapshotError {
 impl MemoryStore {
     /// Writes a snapshot to `path`, replacing an older one only when the new one is complete.
     pub fn save(&self, path: &Path, now: Micros) -> Result<(), SnapshotError> {
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(|poison| poison.into_inner());
+        let _one_at_a_time = self.snapshot_lock.lock().unwrap_or_else(|poison| poison.into_inner());
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".new");
         let fresh = path.with_file_name(name);
@@ -123,14 +123,18 @@ impl MemoryStore {
     /// let limiter = Limiter::new(store, SystemClock);
     /// # Ok::<(), tollgate::store::memory::SnapshotError>(())
     /// ```
-    pub fn load(self, path: &Path, now: Micros) -> Result<(MemoryStore, Restored), SnapshotError> {
+    pub fn load(
+        self,
+        path: &Path,
+        now: Micros,
+    ) -> Result<(MemoryStore, RestoreReport), SnapshotError> {
         self.restore(&fs::read(path)?, now)
     }
 
     /// The snapshot as bytes.
     pub fn to_bytes(&self, now: Micros) -> Vec<u8> {
         let (tables, limits) = self.tables_and_limits(now);
-        let mut bytes = Writer(MAGIC.to_vec());
+        let mut bytes = SnapshotWriter(MAGIC.to_vec());
         bytes.number(VERSION);
         for word in self.secret.words() {
             bytes.number(word);
@@ -148,9 +152,9 @@ impl MemoryStore {
 
     /// The states first, then the limits: a limit that appears meanwhile is then listed. One that
     /// was forgotten meanwhile, with its last state, makes us begin again.
-    fn tables_and_limits(&self, now: Micros) -> (Writer, HashMap<u32, Limit>) {
+    fn tables_and_limits(&self, now: Micros) -> (SnapshotWriter, HashMap<u32, Limit>) {
         loop {
-            let (mut tables, mut tags) = (Writer(Vec::new()), HashSet::from([BLOCK_TAG]));
+            let (mut tables, mut tags) = (SnapshotWriter(Vec::new()), HashSet::from([BLOCK_TAG]));
             for table in [Some(&self.keys), self.overflow.get(), self.blocks.get()] {
                 if let Some(table) = table {
                     self.write_table(table, &mut tables, &mut tags, now);
@@ -164,7 +168,13 @@ impl MemoryStore {
         }
     }
 
-    fn write_table(&self, table: &Table, bytes: &mut Writer, tags: &mut HashSet<u32>, now: Micros) {
+    fn write_table(
+        &self,
+        table: &SlotTable,
+        bytes: &mut SnapshotWriter,
+        tags: &mut HashSet<u32>,
+        now: Micros,
+    ) {
         let policy = self.policy(now);
         for (slot, mut seen) in table.each() {
             let start = bytes.0.len();
@@ -173,7 +183,7 @@ impl MemoryStore {
                 let worth = policy.worth(seen.record());
                 self.write_state(seen.key, seen.record(), bytes);
                 let whole = slot.is_unchanged(&seen);
-                if whole && worth != Worth::Nothing {
+                if whole && worth != StateWorth::Fresh {
                     tags.insert(seen.record().tag);
                     break;
                 }
@@ -186,9 +196,9 @@ impl MemoryStore {
         }
     }
 
-    fn write_state(&self, key: u64, record: Record, bytes: &mut Writer) {
-        let log = self.numbers.with(record.tag, |limit| {
-            let limit = limit.filter(|limit| limit.kind == Kind::Log)?;
+    fn write_state(&self, key: u64, record: SlotRecord, bytes: &mut SnapshotWriter) {
+        let log = self.numbers.with_limit(record.tag, |limit| {
+            let limit = limit.filter(|limit| limit.kind == LimitStateKind::Log)?;
             self.arena.open(limit, record)
         });
         bytes.number(key);
@@ -212,9 +222,9 @@ impl MemoryStore {
         mut self,
         bytes: &[u8],
         now: Micros,
-    ) -> Result<(MemoryStore, Restored), SnapshotError> {
-        let mut reader = Reader::open(bytes)?;
-        self.secret = Secret::from_words([reader.number()?, reader.number()?]);
+    ) -> Result<(MemoryStore, RestoreReport), SnapshotError> {
+        let mut reader = SnapshotReader::open(bytes)?;
+        self.secret = HashSecret::from_words([reader.number()?, reader.number()?]);
         let mut limits = HashMap::new();
         for _ in 0..reader.number()? {
             let tag = reader.number()?;
@@ -222,11 +232,12 @@ impl MemoryStore {
             let own = self.tag(&limit).ok_or(SnapshotError::Damaged("too many limits"))?;
             limits.insert(tag, (own, limit));
         }
-        let mut restored = Restored::default();
+        let mut restored = RestoreReport::default();
         // Where there is less room than before, those who have used most stay, whatever the order.
         let policy = self.policy(now);
-        let insert =
-            |table: &Table, (key, record)| table.insert(key, record, Victims::WorthLess, &policy);
+        let insert = |table: &SlotTable, (key, record)| {
+            table.insert(key, record, EvictionScope::LessWorth, &policy)
+        };
         while let Some(state) = reader.keyed_state(&limits, &self)? {
             restored.count(&insert(&self.keys, state))?;
         }
@@ -239,19 +250,19 @@ impl MemoryStore {
         }
         reader.end()?;
         // Some that found room took it from others.
-        let pushed_out = self.keys.evicted() + self.overflow.get().map_or(0, Table::evicted);
+        let pushed_out = self.keys.evicted() + self.overflow.get().map_or(0, SlotTable::evicted);
         restored.keys -= pushed_out.min(restored.keys);
         restored.dropped += pushed_out;
         Ok((self, restored))
     }
 }
 
-impl Restored {
-    fn count(&mut self, inserted: &Inserted) -> Result<(), SnapshotError> {
+impl RestoreReport {
+    fn count(&mut self, inserted: &InsertResult) -> Result<(), SnapshotError> {
         match inserted {
-            Inserted::New => self.keys += 1,
-            Inserted::Exists => return Err(SnapshotError::Damaged("a key twice")),
-            Inserted::NoRoom(_) => self.dropped += 1,
+            InsertResult::New => self.keys += 1,
+            InsertResult::Exists => return Err(SnapshotError::Damaged("a key twice")),
+            InsertResult::NoRoom(_) => self.dropped += 1,
         }
         Ok(())
     }
@@ -287,9 +298,9 @@ fn checksum(bytes: &[u8]) -> u64 {
     crate::hash::public_hash(&[bytes])
 }
 
-struct Writer(Vec<u8>);
+struct SnapshotWriter(Vec<u8>);
 
-impl Writer {
+impl SnapshotWriter {
     fn number(&mut self, number: u64) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -321,7 +332,7 @@ impl Writer {
         self.number(limit.on_change() as u64);
     }
 
-    /// Its name only; see [`Remembered`].
+    /// Its name only; see [`RestoredCalendar`].
     fn calendar(&mut self, calendar: Option<&dyn Calendar>) {
         let Some(calendar) = calendar else { return self.number(0) };
         let position = CalendarUnit::ALL.iter().position(|each| *each == calendar.unit());
@@ -331,13 +342,13 @@ impl Writer {
 }
 
 /// Reads numbers off the front; every read may find that the bytes are over.
-struct Reader<'a>(&'a [u8]);
+struct SnapshotReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> SnapshotReader<'a> {
     /// Checks magic, version and checksum before anything else is believed.
-    fn open(bytes: &'a [u8]) -> Result<Reader<'a>, SnapshotError> {
+    fn open(bytes: &'a [u8]) -> Result<SnapshotReader<'a>, SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
-        let version = Reader(rest).number()?;
+        let version = SnapshotReader(rest).number()?;
         if version != VERSION {
             return Err(SnapshotError::Version(version));
         }
@@ -345,7 +356,7 @@ impl<'a> Reader<'a> {
         if u64::from_le_bytes(*sum) != checksum(body) {
             return Err(SnapshotError::Damaged("the checksum does not match"));
         }
-        Ok(Reader(body.get(MAGIC.len() + 8..).ok_or(SnapshotError::Damaged("cut off"))?))
+        Ok(SnapshotReader(body.get(MAGIC.len() + 8..).ok_or(SnapshotError::Damaged("cut off"))?))
     }
 
     fn bytes(&mut self, count: u64) -> Result<&'a [u8], SnapshotError> {
@@ -412,7 +423,7 @@ impl<'a> Reader<'a> {
         let Some(index) = self.number()?.checked_sub(1) else { return Ok(None) };
         let unit = usize::try_from(index).ok().and_then(|index| CalendarUnit::ALL.get(index));
         let unit = *unit.ok_or(SnapshotError::Damaged("an unknown calendar"))?;
-        Ok(Some(Arc::new(Remembered { unit, zone: self.text()?.into() })))
+        Ok(Some(Arc::new(RestoredCalendar { unit, zone: self.text()?.into() })))
     }
 
     fn text(&mut self) -> Result<&'a str, SnapshotError> {
@@ -426,7 +437,7 @@ impl<'a> Reader<'a> {
         &mut self,
         limits: &HashMap<u64, (u32, Limit)>,
         store: &MemoryStore,
-    ) -> Result<Option<(u64, Record)>, SnapshotError> {
+    ) -> Result<Option<(u64, SlotRecord)>, SnapshotError> {
         let key = self.number()?;
         if key == 0 {
             return Ok(None);
@@ -436,7 +447,7 @@ impl<'a> Reader<'a> {
         Ok(Some((key, self.state(limit, *tag, store)?)))
     }
 
-    fn keyed_block(&mut self) -> Result<Option<(u64, Record)>, SnapshotError> {
+    fn keyed_block(&mut self) -> Result<Option<(u64, SlotRecord)>, SnapshotError> {
         let key = self.number()?;
         if key == 0 {
             return Ok(None);
@@ -445,7 +456,7 @@ impl<'a> Reader<'a> {
             return Err(SnapshotError::Damaged("a block that is none"));
         }
         let [mark, a, b] = [self.exact()?, self.exact()?, self.exact()?];
-        Ok(Some((key, Record { mark, a, b, tag: BLOCK_TAG })))
+        Ok(Some((key, SlotRecord { mark, a, b, tag: BLOCK_TAG })))
     }
 
     fn state(
@@ -453,14 +464,18 @@ impl<'a> Reader<'a> {
         limit: &Limit,
         tag: u32,
         store: &MemoryStore,
-    ) -> Result<Record, SnapshotError> {
+    ) -> Result<SlotRecord, SnapshotError> {
         let mark = self.exact()?;
-        if limit.kind != Kind::Log {
-            let record = Record { mark, a: self.exact()?, b: self.exact()?, tag };
+        if limit.kind != LimitStateKind::Log {
+            let record = SlotRecord { mark, a: self.exact()?, b: self.exact()?, tag };
             let possible = match limit.kind {
-                Kind::Token | Kind::Leaky => token_bucket::is_possible(limit, record.a, record.b),
-                Kind::Window | Kind::Staggered => record.b <= limit.window_longest_us(),
-                Kind::Counter | Kind::Log => true,
+                LimitStateKind::Token | LimitStateKind::Leaky => {
+                    token_bucket::is_possible(limit, record.a, record.b)
+                }
+                LimitStateKind::Window | LimitStateKind::Staggered => {
+                    record.b <= limit.window_longest_us()
+                }
+                LimitStateKind::Counter | LimitStateKind::Log => true,
             };
             let impossible = SnapshotError::Damaged("an impossible state");
             return if possible { Ok(record) } else { Err(impossible) };
@@ -469,20 +484,20 @@ impl<'a> Reader<'a> {
         if count > MAX_ENTRIES as u64 {
             return Err(SnapshotError::Damaged("a log that is too long"));
         }
-        let fresh = Held::fresh(limit, Micros::new(mark), &store.arena);
-        let Held::Log(mut log) = fresh else { unreachable!("the limit keeps a log") };
+        let fresh = SlotState::fresh(limit, Micros::new(mark), &store.arena);
+        let SlotState::Log(mut log) = fresh else { unreachable!("the limit keeps a log") };
         log.entries.reserve(count as usize);
-        let mut last = Entry::default();
+        let mut last = SlidingLogEntry::default();
         for index in 0..count {
             let (at, units) = (self.exact()?, self.exact()?);
             let newest = sliding_window_log::tick(limit, mark);
             if units == 0 || at > newest || index > 0 && at < last.at {
                 return Err(SnapshotError::Damaged("a log out of order"));
             }
-            last = Entry { at, sum: last.sum.wrapping_add(units) };
+            last = SlidingLogEntry { at, sum: last.sum.wrapping_add(units) };
             log.append(last);
         }
-        Ok(Held::Log(log).close(limit, tag, &store.arena))
+        Ok(SlotState::Log(log).into_record(limit, tag, &store.arena))
     }
 
     fn end(self) -> Result<(), SnapshotError> {

@@ -3,7 +3,7 @@
 //! A key has 32 places: the 16 slots of two buckets that its hash names. Within each bucket the
 //! hash also names a *home*, a line and the one beside it, which is tried first, so most keys are
 //! found in the first lines touched. Nothing ever moves, nothing grows, nothing is allocated after the
-//! start; a key that finds no place among its 32 asks the [`Policy`] what the states there are worth
+//! start; a key that finds no place among its 32 asks the [`EvictionPolicy`] what the states there are worth
 //! and takes the place of the one that has used the smallest share of its capacity.
 //!
 //! ```text
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use crate::time::Wait;
 
 use super::pages::{self, prefetch};
-use super::slot::{Record, Seen, Slot};
+use super::slot::{Slot, SlotRecord, SlotSnapshot};
 
 /// Cache lines of a bucket.
 const LINES: usize = 8;
@@ -37,13 +37,13 @@ const STRIPES: usize = 256;
 const FILL_PERCENT: usize = 81;
 /// A table this small fits in a cache however empty it is, and then finds nearly all keys in their
 /// first home line: a wrong guess of the processor would cost more than the memory.
-const SMALL: usize = 16_384;
+const SMALL_TABLE_KEYS: usize = 16_384;
 const FILL_PERCENT_SMALL: usize = 40;
 /// A table of more lines than this, 1 MiB, is worth asking for ahead of time.
 const LARGE_LINES: usize = 16_384;
 /// How much fuller than the other a bucket may be and still take a key in for its home line. More,
 /// and keys are found sooner; less, and fewer find no place.
-const BIAS: usize = 1;
+const HOME_BIAS: usize = 1;
 
 /// Lines swept with each insertion: more than an insertion can fill, so sweeping keeps up.
 const SWEEP_LINES: usize = 4;
@@ -51,17 +51,17 @@ const SWEEP_LINES: usize = 4;
 /// Two slots that share a cache line.
 #[repr(align(64))]
 #[derive(Debug)]
-pub(crate) struct Line([Slot; SLOTS]);
+pub(crate) struct CacheLine([Slot; SLOTS]);
 
-impl Line {
-    pub(crate) fn empty() -> Line {
-        Line([Slot::empty(), Slot::empty()])
+impl CacheLine {
+    pub(crate) fn empty() -> CacheLine {
+        CacheLine([Slot::empty(), Slot::empty()])
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Table {
-    lines: Box<[Line]>,
+pub(crate) struct SlotTable {
+    lines: Box<[CacheLine]>,
     inserting: Box<[Mutex<()>]>,
     /// Keys in the table. A key can be removed before whoever inserted it has counted it, so for a
     /// moment this may be too small, even negative.
@@ -73,9 +73,9 @@ pub(crate) struct Table {
 
 /// What a state is worth to those who would take its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worth {
+pub(crate) enum StateWorth {
     /// Equal to a fresh state: forgetting it changes nothing.
-    Nothing,
+    Fresh,
     /// Would still admit a cost of 1, and has used this much.
     Open(UsedShare),
     /// Refuses: it stays, or a flood of strangers would set it free. Fresh after this wait.
@@ -115,42 +115,42 @@ impl PartialEq for UsedShare {
 
 impl Eq for UsedShare {}
 
-impl Worth {
+impl StateWorth {
     /// Whether a state of this worth makes room for `newcomer`.
-    fn yields_to(self, newcomer: Worth) -> bool {
+    fn yields_to(self, newcomer: StateWorth) -> bool {
         match (self, newcomer) {
-            (Worth::Nothing, _) => true,
-            (Worth::Limited(_), _) | (Worth::Open(_), Worth::Nothing) => false,
-            (Worth::Open(_), Worth::Limited(_)) => true,
-            (Worth::Open(own), Worth::Open(newcomer)) => own < newcomer,
+            (StateWorth::Fresh, _) => true,
+            (StateWorth::Limited(_), _) | (StateWorth::Open(_), StateWorth::Fresh) => false,
+            (StateWorth::Open(_), StateWorth::Limited(_)) => true,
+            (StateWorth::Open(own), StateWorth::Open(newcomer)) => own < newcomer,
         }
     }
 }
 
 /// Knows what states mean.
-pub(crate) trait Policy {
-    fn worth(&self, record: Record) -> Worth;
+pub(crate) trait EvictionPolicy {
+    fn worth(&self, record: SlotRecord) -> StateWorth;
     /// Called under the slot's lock when a record is forgotten.
-    fn forget(&self, record: Record);
+    fn forget(&self, record: SlotRecord);
     /// Whether this key's state stays even if it is fresh: its owner is about to charge it.
-    fn keeps(&self, _key: u64) -> bool {
+    fn protects(&self, _key: u64) -> bool {
         false
     }
 }
 
 /// Which states make room for a newcomer that finds all of its places taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Victims {
+pub(crate) enum EvictionScope {
     /// Any that is not limited: the newcomer has just been admitted and must be counted somewhere.
     Unlimited,
     /// Only those that are worth less than the newcomer: it is a copy, and the states that are here
     /// already may lose more than it does.
-    WorthLess,
+    LessWorth,
 }
 
 /// What became of an insertion.
 #[derive(Debug)]
-pub(crate) enum Inserted {
+pub(crate) enum InsertResult {
     /// The key has a place now, with the record given.
     New,
     /// Somebody else has inserted the key meanwhile; the record given is forgotten.
@@ -160,13 +160,13 @@ pub(crate) enum Inserted {
     NoRoom(Wait),
 }
 
-impl Table {
+impl SlotTable {
     /// A table that holds `keys` keys.
-    pub(crate) fn new(keys: usize) -> Table {
-        let fill = if keys <= SMALL { FILL_PERCENT_SMALL } else { FILL_PERCENT };
+    pub(crate) fn new(keys: usize) -> SlotTable {
+        let fill = if keys <= SMALL_TABLE_KEYS { FILL_PERCENT_SMALL } else { FILL_PERCENT };
         let buckets = (keys.saturating_mul(100) / fill).div_ceil(LINES * SLOTS).max(2);
-        Table {
-            lines: pages::filled(buckets * LINES),
+        SlotTable {
+            lines: pages::empty_lines(buckets * LINES),
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             live: AtomicIsize::new(0),
             cursor: AtomicUsize::new(0),
@@ -210,7 +210,7 @@ impl Table {
 
     /// The other lines of a home's bucket.
     #[inline]
-    fn away(home: usize) -> impl Iterator<Item = usize> + Clone {
+    fn outside_home(home: usize) -> impl Iterator<Item = usize> + Clone {
         (2..LINES).map(move |step| home ^ step)
     }
 
@@ -218,7 +218,7 @@ impl Table {
     #[inline]
     pub(crate) fn prefetch(&self, key: u64) {
         let [first, _] = self.homes(key);
-        for line in Table::pair(first) {
+        for line in SlotTable::pair(first) {
             prefetch(&self.lines[line]);
         }
     }
@@ -228,22 +228,22 @@ impl Table {
     #[inline]
     pub(crate) fn prefetch_second(&self, key: u64) {
         let [first, second] = self.homes(key);
-        if self.in_pair(first, key).is_none() {
-            for line in Table::pair(second) {
+        if self.find_in_pair(first, key).is_none() {
+            for line in SlotTable::pair(second) {
                 prefetch(&self.lines[line]);
             }
         }
     }
 
     #[inline]
-    fn in_pair(&self, home: usize, key: u64) -> Option<&Slot> {
-        let [near, beside] = Table::pair(home);
-        self.in_line(near, key).or_else(|| self.in_line(beside, key))
+    fn find_in_pair(&self, home: usize, key: u64) -> Option<&Slot> {
+        let [near, beside] = SlotTable::pair(home);
+        self.find_in_line(near, key).or_else(|| self.find_in_line(beside, key))
     }
 
     /// Which of the two slots it is cannot be guessed, so both are compared and one branch taken.
     #[inline]
-    fn in_line(&self, line: usize, key: u64) -> Option<&Slot> {
+    fn find_in_line(&self, line: usize, key: u64) -> Option<&Slot> {
         let slots = &self.lines[line].0;
         let [first, second] = [slots[0].key() == key, slots[1].key() == key];
         if first | second { Some(&slots[usize::from(second)]) } else { None }
@@ -253,22 +253,22 @@ impl Table {
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<&Slot> {
         let [first, second] = self.homes(key);
-        self.in_pair(first, key).or_else(|| self.find_elsewhere(first, second, key))
+        self.find_in_pair(first, key).or_else(|| self.find_second_home(first, second, key))
     }
 
     #[inline(never)]
-    fn find_elsewhere(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
-        self.in_pair(second, key).or_else(|| self.find_away(first, second, key))
+    fn find_second_home(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
+        self.find_in_pair(second, key).or_else(|| self.find_outside_home(first, second, key))
     }
 
     /// Looks in the lines of both buckets that are not home.
     #[inline(never)]
-    fn find_away(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
-        let away = Table::away(first).chain(Table::away(second));
+    fn find_outside_home(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
+        let away = SlotTable::outside_home(first).chain(SlotTable::outside_home(second));
         for line in away.clone() {
             prefetch(&self.lines[line]);
         }
-        away.into_iter().find_map(|line| self.in_line(line, key))
+        away.into_iter().find_map(|line| self.find_in_line(line, key))
     }
 
     /// All places of a key, in the order in which they are filled: the home lines unless their
@@ -276,17 +276,18 @@ impl Table {
     fn places(&self, key: u64) -> impl Iterator<Item = &Slot> + Clone {
         let homes = self.homes(key);
         let taken = homes.map(|home| {
-            let slots =
-                Table::away(home).chain(Table::pair(home)).flat_map(|line| &self.lines[line].0);
+            let slots = SlotTable::outside_home(home)
+                .chain(SlotTable::pair(home))
+                .flat_map(|line| &self.lines[line].0);
             slots.filter(|slot| slot.key() != 0).count()
         });
         let [less, more] = if taken[1] < taken[0] { [1, 0] } else { [0, 1] };
-        let welcome = move |index: &usize| taken[*index] <= taken[less] + BIAS;
+        let welcome = move |index: &usize| taken[*index] <= taken[less] + HOME_BIAS;
         let near =
-            [0, 1].into_iter().filter(welcome).flat_map(move |index| Table::pair(homes[index]));
-        let rest = [less, more]
-            .into_iter()
-            .flat_map(move |index| std::iter::once(homes[index]).chain(Table::away(homes[index])));
+            [0, 1].into_iter().filter(welcome).flat_map(move |index| SlotTable::pair(homes[index]));
+        let rest = [less, more].into_iter().flat_map(move |index| {
+            std::iter::once(homes[index]).chain(SlotTable::outside_home(homes[index]))
+        });
         near.chain(rest).flat_map(|line| &self.lines[line].0)
     }
 
@@ -296,12 +297,12 @@ impl Table {
     pub(crate) fn insert(
         &self,
         key: u64,
-        record: Record,
-        victims: Victims,
-        policy: &impl Policy,
-    ) -> Inserted {
+        record: SlotRecord,
+        victims: EvictionScope,
+        policy: &impl EvictionPolicy,
+    ) -> InsertResult {
         let inserted = self.insert_or_leave(key, record, victims, policy);
-        if !matches!(inserted, Inserted::New) {
+        if !matches!(inserted, InsertResult::New) {
             policy.forget(record);
         }
         inserted
@@ -310,42 +311,42 @@ impl Table {
     fn insert_or_leave(
         &self,
         key: u64,
-        record: Record,
-        victims: Victims,
-        policy: &impl Policy,
-    ) -> Inserted {
+        record: SlotRecord,
+        victims: EvictionScope,
+        policy: &impl EvictionPolicy,
+    ) -> InsertResult {
         debug_assert!(key != 0);
         let stripe = &self.inserting[key as usize % STRIPES];
         let _one_at_a_time = stripe.lock().unwrap_or_else(|poison| poison.into_inner());
         loop {
             if self.find(key).is_some() {
-                return Inserted::Exists;
+                return InsertResult::Exists;
             }
             let empty =
                 self.places(key).filter(|slot| slot.key() == 0).map(|slot| (slot, slot.read()));
             let mut empty = empty.filter(|(_, seen)| seen.key == 0);
-            if empty.any(|(slot, seen)| Table::claim(slot, &seen, key, record, policy)) {
+            if empty.any(|(slot, seen)| SlotTable::claim(slot, &seen, key, record, policy)) {
                 self.live.fetch_add(1, Ordering::Relaxed);
-                return Inserted::New;
+                return InsertResult::New;
             }
             let (worth, slot, seen) = match self.victim(key, policy) {
-                Err(soonest) => return Inserted::NoRoom(soonest),
+                Err(soonest) => return InsertResult::NoRoom(soonest),
                 Ok(victim) => victim,
             };
-            if victims == Victims::WorthLess && !worth.yields_to(policy.worth(record)) {
-                return Inserted::NoRoom(Wait::ZERO);
+            if victims == EvictionScope::LessWorth && !worth.yields_to(policy.worth(record)) {
+                return InsertResult::NoRoom(Wait::ZERO);
             }
             // A victim that changed meanwhile is judged again.
-            if Table::claim(slot, &seen, key, record, policy) {
-                self.evicted.fetch_add(usize::from(worth != Worth::Nothing), Ordering::Relaxed);
+            if SlotTable::claim(slot, &seen, key, record, policy) {
+                self.evicted.fetch_add(usize::from(worth != StateWorth::Fresh), Ordering::Relaxed);
                 self.live.fetch_add(isize::from(seen.key == 0), Ordering::Relaxed);
-                return Inserted::New;
+                return InsertResult::New;
             }
         }
     }
 
     /// Whether `key` would find a place; if not, how soon the first may be free.
-    pub(crate) fn room(&self, key: u64, policy: &impl Policy) -> Result<(), Wait> {
+    pub(crate) fn room(&self, key: u64, policy: &impl EvictionPolicy) -> Result<(), Wait> {
         if self.places(key).any(|slot| slot.key() == 0) {
             return Ok(());
         }
@@ -353,8 +354,14 @@ impl Table {
     }
 
     /// Takes a slot that still is as it was seen.
-    fn claim(slot: &Slot, seen: &Seen, key: u64, record: Record, policy: &impl Policy) -> bool {
-        let Some(mut locked) = slot.lock_if(seen) else { return false };
+    fn claim(
+        slot: &Slot,
+        seen: &SlotSnapshot,
+        key: u64,
+        record: SlotRecord,
+        policy: &impl EvictionPolicy,
+    ) -> bool {
+        let Some(mut locked) = slot.lock_if_unchanged(seen) else { return false };
         if seen.key != 0 {
             policy.forget(seen.record());
         }
@@ -364,44 +371,50 @@ impl Table {
 
     /// Among a key's places, the state that has used the smallest share of its capacity and is not
     /// limited; or, where all are, how soon the first will be fresh.
-    fn victim(&self, key: u64, policy: &impl Policy) -> Result<(Worth, &Slot, Seen), Wait> {
-        let mut victim: Option<(UsedShare, &Slot, Seen)> = None;
+    fn victim(
+        &self,
+        key: u64,
+        policy: &impl EvictionPolicy,
+    ) -> Result<(StateWorth, &Slot, SlotSnapshot), Wait> {
+        let mut victim: Option<(UsedShare, &Slot, SlotSnapshot)> = None;
         let mut soonest = Wait::NEVER;
         for slot in self.places(key) {
             let seen = slot.read();
-            if policy.keeps(seen.key) {
+            if policy.protects(seen.key) {
                 continue;
             }
-            let worth = if seen.key == 0 { Worth::Nothing } else { policy.worth(seen.record()) };
+            let worth = if seen.key == 0 { StateWorth::Fresh } else { policy.worth(seen.record()) };
             match worth {
-                Worth::Nothing => return Ok((worth, slot, seen)),
-                Worth::Limited(reset) => soonest = soonest.min(reset),
-                Worth::Open(share) if victim.as_ref().is_none_or(|(least, ..)| share < *least) => {
+                StateWorth::Fresh => return Ok((worth, slot, seen)),
+                StateWorth::Limited(reset) => soonest = soonest.min(reset),
+                StateWorth::Open(share)
+                    if victim.as_ref().is_none_or(|(least, ..)| share < *least) =>
+                {
                     victim = Some((share, slot, seen));
                 }
-                Worth::Open(_) => {}
+                StateWorth::Open(_) => {}
             }
         }
-        victim.map(|(share, slot, seen)| (Worth::Open(share), slot, seen)).ok_or(soonest)
+        victim.map(|(share, slot, seen)| (StateWorth::Open(share), slot, seen)).ok_or(soonest)
     }
 
     /// Empties the slot of `key`; whether there was one.
-    pub(crate) fn remove(&self, key: u64, policy: &impl Policy) -> bool {
+    pub(crate) fn remove(&self, key: u64, policy: &impl EvictionPolicy) -> bool {
         let Some(slot) = self.find(key) else { return false };
         let mut locked = slot.lock();
-        let seen = locked.seen();
+        let seen = locked.snapshot();
         if seen.key != key {
             return false;
         }
         policy.forget(seen.record());
-        locked.replace(0, Record::default());
+        locked.replace(0, SlotRecord::default());
         self.live.fetch_sub(1, Ordering::Relaxed);
         true
     }
 
     /// Empties a slot if it still is as it was seen.
-    pub(crate) fn remove_if(&self, slot: &Slot, seen: &Seen, policy: &impl Policy) {
-        if Table::claim(slot, seen, 0, Record::default(), policy) {
+    pub(crate) fn remove_if(&self, slot: &Slot, seen: &SlotSnapshot, policy: &impl EvictionPolicy) {
+        if SlotTable::claim(slot, seen, 0, SlotRecord::default(), policy) {
             self.live.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -409,21 +422,21 @@ impl Table {
     /// Empties the slots of the next few lines whose states are fresh: a little with every
     /// insertion, never all at once. While half the table is empty there is nothing to gain by it,
     /// and a key that returns is found sooner than made anew.
-    pub(crate) fn sweep(&self, policy: &impl Policy) {
+    pub(crate) fn sweep(&self, policy: &impl EvictionPolicy) {
         if self.len() > self.slots() / 2 {
             self.sweep_lines(SWEEP_LINES, policy);
         }
     }
 
     /// Empties the slots of the next `lines` lines whose states are fresh.
-    pub(crate) fn sweep_lines(&self, lines: usize, policy: &impl Policy) {
+    pub(crate) fn sweep_lines(&self, lines: usize, policy: &impl EvictionPolicy) {
         let from = self.cursor.fetch_add(lines, Ordering::Relaxed);
         for line in from..from + lines.min(self.lines.len()) {
             for slot in &self.lines[line % self.lines.len()].0 {
                 let seen = slot.read();
                 if seen.key != 0
-                    && policy.worth(seen.record()) == Worth::Nothing
-                    && !policy.keeps(seen.key)
+                    && policy.worth(seen.record()) == StateWorth::Fresh
+                    && !policy.protects(seen.key)
                 {
                     self.remove_if(slot, &seen, policy);
                 }
@@ -432,16 +445,19 @@ impl Table {
     }
 
     /// Every key with its state, each as of its own moment.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&Slot, Seen)> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Slot, SlotSnapshot)> {
         let slots = self.lines.iter().flat_map(|line| &line.0);
         slots.map(|slot| (slot, slot.read())).filter(|(_, seen)| seen.key != 0)
     }
 
     /// What is in the places of a key.
     #[cfg(test)]
-    pub(crate) fn places_of(&self, key: u64) -> Vec<Seen> {
+    pub(crate) fn places_of(&self, key: u64) -> Vec<SlotSnapshot> {
         let slots = self.homes(key).into_iter().flat_map(|home| {
-            Table::pair(home).into_iter().chain(Table::away(home)).flat_map(|at| &self.lines[at].0)
+            SlotTable::pair(home)
+                .into_iter()
+                .chain(SlotTable::outside_home(home))
+                .flat_map(|at| &self.lines[at].0)
         });
         slots.map(Slot::read).collect()
     }

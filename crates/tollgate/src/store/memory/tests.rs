@@ -6,7 +6,7 @@ mod eviction;
 mod log_blocks;
 mod other_numbers;
 mod queues;
-mod several;
+mod several_limits;
 mod snapshots;
 
 use super::*;

@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 const SHOWN_CHARS_MAX: usize = 40;
 
 /// The names and values of an object, in order, each a part of the line.
-pub(in super::super) struct Fields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+pub(in super::super) struct LineFields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
-impl<'a> Fields<'a> {
+impl<'a> LineFields<'a> {
     /// The values of these names. Fails on the first name that is unknown or was there before, with
     /// what it is.
     pub(super) fn pick<const N: usize>(
@@ -44,36 +44,36 @@ fn is_named(written: &RawValue, name: &str) -> bool {
     inner == Some(name)
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'de>, D::Error> {
-        struct Collect;
+impl<'de> Deserialize<'de> for LineFields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LineFields<'de>, D::Error> {
+        struct LineFieldsVisitor;
 
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Fields<'de>;
+        impl<'de> Visitor<'de> for LineFieldsVisitor {
+            type Value = LineFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LineFields<'de>, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Fields(fields))
+                Ok(LineFields(fields))
             }
         }
 
-        deserializer.deserialize_map(Collect)
+        deserializer.deserialize_map(LineFieldsVisitor)
     }
 }
 
 /// Text, borrowed where it has no escapes; `None`: the value is something else.
 pub(in super::super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    struct TraceText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-    serde_json::from_str(value.get()).ok().map(|Text(text)| text)
+    serde_json::from_str(value.get()).ok().map(|TraceText(text)| text)
 }
 
 /// A whole number up to `most`, or what is wrong with it.
@@ -90,7 +90,7 @@ pub(super) fn whole_number(value: &RawValue, most: u64) -> Result<u64, &'static 
 }
 
 /// A value as it is written, unless it is long.
-pub(super) fn shown(value: &RawValue) -> Cow<'_, str> {
+pub(super) fn shortened_value(value: &RawValue) -> Cow<'_, str> {
     let text = value.get();
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         None => text.into(),

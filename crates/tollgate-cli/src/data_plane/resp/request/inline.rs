@@ -13,7 +13,7 @@ pub(super) fn split(
     args: &mut Vec<(u32, u32)>,
 ) -> Result<(), ProtocolError> {
     let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
-    let mut rest = Rest { bytes: &line[..end], unquoted };
+    let mut rest = InlineScanner { bytes: &line[..end], unquoted };
     loop {
         rest.skip_blanks();
         if rest.bytes.is_empty() {
@@ -28,12 +28,12 @@ pub(super) fn split(
     }
 }
 
-struct Rest<'a, 'u> {
+struct InlineScanner<'a, 'u> {
     bytes: &'a [u8],
     unquoted: &'u mut Vec<u8>,
 }
 
-impl Rest<'_, '_> {
+impl InlineScanner<'_, '_> {
     fn take(&mut self) -> Option<u8> {
         let (first, rest) = self.bytes.split_first()?;
         self.bytes = rest;
@@ -62,7 +62,7 @@ impl Rest<'_, '_> {
     fn double_quoted(&mut self) -> Result<(), ProtocolError> {
         loop {
             let byte = match self.take().ok_or(ProtocolError::Quotes)? {
-                b'"' => return self.closed(),
+                b'"' => return self.check_quote_end(),
                 b'\\' => self.escaped()?,
                 byte => byte,
             };
@@ -90,7 +90,7 @@ impl Rest<'_, '_> {
     fn single_quoted(&mut self) -> Result<(), ProtocolError> {
         loop {
             let byte = match self.take().ok_or(ProtocolError::Quotes)? {
-                b'\'' => return self.closed(),
+                b'\'' => return self.check_quote_end(),
                 b'\\' if self.bytes.first() == Some(&b'\'') => {
                     self.take();
                     b'\''
@@ -102,7 +102,7 @@ impl Rest<'_, '_> {
     }
 
     /// Behind a closing quote there is a blank or nothing.
-    fn closed(&mut self) -> Result<(), ProtocolError> {
+    fn check_quote_end(&mut self) -> Result<(), ProtocolError> {
         match self.bytes.first() {
             Some(byte) if !is_blank(*byte) => Err(ProtocolError::Quotes),
             _ => Ok(()),

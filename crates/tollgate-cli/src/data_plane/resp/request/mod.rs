@@ -18,27 +18,27 @@ pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
 pub(crate) const INLINE_BYTES_MAX: usize = 16 << 10;
 
 /// The same for whoever has not said yet who they are: room to say it.
-const STRANGER_ARGS_MAX: usize = 10;
-const STRANGER_ARG_BYTES_MAX: usize = 16 << 10;
+const UNAUTHENTICATED_ARGS_MAX: usize = 10;
+const UNAUTHENTICATED_ARG_BYTES_MAX: usize = 16 << 10;
 
 /// Reads commands from the bytes of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Parser {
-    state: State,
+pub(crate) struct CommandParser {
+    state: ParserState,
     /// Where the arguments begin and end, from the first byte of the command, or in `unquoted`.
     /// Bound: [`ARGS_MAX`].
     args: Vec<(u32, u32)>,
     /// The arguments of a line without their quotes. Bound: [`INLINE_BYTES_MAX`].
     unquoted: Vec<u8>,
     /// Bytes of the command that have been understood.
-    at: usize,
+    parsed_bytes: usize,
 }
 
 /// How far a command has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ParserState {
     #[default]
-    Fresh,
+    Start,
     /// So many arguments are to come.
     Array { left: usize },
     /// The same, and the next has so many bytes.
@@ -51,13 +51,13 @@ enum State {
 
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ParserStep {
     /// Read more.
-    More,
-    /// Obey: [`Parser::args`] has the arguments. They take up so many bytes.
+    NeedMore,
+    /// Obey: [`CommandParser::args`] has the arguments. They take up so many bytes.
     Command(usize),
     /// Skip so many bytes: an empty line, an array of nothing.
-    Nothing(usize),
+    Skip(usize),
 }
 
 /// Why a connection has to end.
@@ -65,13 +65,13 @@ pub(crate) enum Step {
 pub(crate) enum ProtocolError {
     ArrayLength,
     BulkLength,
-    NoBulk(u8),
-    NoEnd,
+    ExpectedBulk(u8),
+    MissingLineEnd,
     TooBig,
     LineTooBig,
     Quotes,
-    StrangerArgs,
-    StrangerArg,
+    UnauthenticatedArgs,
+    UnauthenticatedArgBytes,
 }
 
 impl fmt::Display for ProtocolError {
@@ -80,43 +80,49 @@ impl fmt::Display for ProtocolError {
         let text = match self {
             ProtocolError::ArrayLength => "invalid multibulk length",
             ProtocolError::BulkLength => "invalid bulk length",
-            ProtocolError::NoBulk(found) => {
+            ProtocolError::ExpectedBulk(found) => {
                 let found = char::from(*found);
                 let shown = if found.is_ascii_graphic() { found } else { '?' };
                 return write!(f, "Protocol error: expected '$', got '{shown}'");
             }
-            ProtocolError::NoEnd => "expected CRLF after a bulk string",
+            ProtocolError::MissingLineEnd => "expected CRLF after a bulk string",
             ProtocolError::TooBig => "too big command",
             ProtocolError::LineTooBig => "too big inline request",
             ProtocolError::Quotes => "unbalanced quotes in request",
-            ProtocolError::StrangerArgs => "unauthenticated multibulk length",
-            ProtocolError::StrangerArg => "unauthenticated bulk length",
+            ProtocolError::UnauthenticatedArgs => "unauthenticated multibulk length",
+            ProtocolError::UnauthenticatedArgBytes => "unauthenticated bulk length",
         };
         write!(f, "Protocol error: {text}")
     }
 }
 
-impl Parser {
+impl CommandParser {
     /// Goes on with the command that `bytes` begin with. As long as it is not whole the same bytes, and
     /// more, have to be given again.
     #[inline]
-    pub(crate) fn next(&mut self, bytes: &[u8], stranger: bool) -> Result<Step, ProtocolError> {
-        if let State::Fresh | State::Done { .. } = self.state {
-            if let Some(length) = self.whole(bytes) {
-                return Ok(Step::Command(length));
+    pub(crate) fn next(
+        &mut self,
+        bytes: &[u8],
+        stranger: bool,
+    ) -> Result<ParserStep, ProtocolError> {
+        if let ParserState::Start | ParserState::Done { .. } = self.state {
+            if let Some(length) = self.parse_short_command(bytes) {
+                return Ok(ParserStep::Command(length));
             }
-            self.state = State::Fresh;
+            self.state = ParserState::Start;
         }
         loop {
             let go_on = match self.state {
-                State::Fresh | State::Done { .. } => self.begin(bytes, stranger)?,
-                State::Array { left: 0 } => {
-                    self.state = State::Done { line: false };
-                    return Ok(Step::Command(self.at));
+                ParserState::Start | ParserState::Done { .. } => {
+                    self.parse_array_length(bytes, stranger)?
                 }
-                State::Array { left } => self.length(bytes, left, stranger)?,
-                State::Bulk { left, length } => self.bulk(bytes, left, length)?,
-                State::Line => self.line(bytes)?,
+                ParserState::Array { left: 0 } => {
+                    self.state = ParserState::Done { line: false };
+                    return Ok(ParserStep::Command(self.parsed_bytes));
+                }
+                ParserState::Array { left } => self.parse_bulk_length(bytes, left, stranger)?,
+                ParserState::Bulk { left, length } => self.parse_bulk(bytes, left, length)?,
+                ParserState::Line => self.parse_inline(bytes)?,
             };
             if let Some(step) = go_on {
                 return Ok(step);
@@ -126,37 +132,37 @@ impl Parser {
 
     /// The arguments of the command that was found last, in the bytes it was found in.
     #[inline]
-    pub(crate) fn args<'a>(&'a self, bytes: &'a [u8]) -> Args<'a> {
+    pub(crate) fn args<'a>(&'a self, bytes: &'a [u8]) -> RespArgs<'a> {
         let bytes = match self.state {
-            State::Done { line: true } => &self.unquoted[..],
+            ParserState::Done { line: true } => &self.unquoted[..],
             _ => bytes,
         };
-        Args { bytes, places: &self.args }
+        RespArgs { bytes, ranges: &self.args }
     }
 
     /// Whether the command that was found last was a line, whose arguments lie with the parser until it
     /// goes on.
     #[inline]
-    pub(crate) fn was_line(&self) -> bool {
-        self.state == State::Done { line: true }
+    pub(crate) fn was_inline(&self) -> bool {
+        self.state == ParserState::Done { line: true }
     }
 
     /// Whether part of a command is understood; what is less than its first length is not.
     fn has_begun(&self) -> bool {
-        !matches!(self.state, State::Fresh | State::Done { .. })
+        !matches!(self.state, ParserState::Start | ParserState::Done { .. })
     }
 
     /// Gives back what large commands made grow.
     pub(crate) fn shrink(&mut self) {
         if !self.has_begun() {
-            *self = Parser::default();
+            *self = CommandParser::default();
         }
     }
 
     /// Nearly all commands: whole, with fewer than ten arguments of fewer than a hundred bytes, which no
     /// cap forbids to anybody. They are read in one pass; `None` says nothing about any other.
     #[inline]
-    fn whole(&mut self, bytes: &[u8]) -> Option<usize> {
+    fn parse_short_command(&mut self, bytes: &[u8]) -> Option<usize> {
         let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = bytes else { return None };
         // No work if the last command had as many.
         self.args.resize(usize::from(count - b'0'), (0, 0));
@@ -176,144 +182,153 @@ impl Parser {
             *place = (begin as u32, end as u32);
             at = end + 2;
         }
-        self.state = State::Done { line: false };
+        self.state = ParserState::Done { line: false };
         Some(at)
     }
 
     #[inline]
-    fn begin(&mut self, bytes: &[u8], stranger: bool) -> Result<Option<Step>, ProtocolError> {
-        (self.at, self.state) = (0, State::Fresh);
+    fn parse_array_length(
+        &mut self,
+        bytes: &[u8],
+        stranger: bool,
+    ) -> Result<Option<ParserStep>, ProtocolError> {
+        (self.parsed_bytes, self.state) = (0, ParserState::Start);
         self.args.clear();
-        let Some(&first) = bytes.first() else { return Ok(Some(Step::More)) };
+        let Some(&first) = bytes.first() else { return Ok(Some(ParserStep::NeedMore)) };
         if first != b'*' {
-            self.state = State::Line;
+            self.state = ParserState::Line;
             return Ok(None);
         }
-        match number(&bytes[1..]) {
-            Number::More => Ok(Some(Step::More)),
-            Number::Wrong => Err(ProtocolError::ArrayLength),
-            Number::Is { value, bytes } if value <= 0 => Ok(Some(Step::Nothing(1 + bytes))),
-            Number::Is { value, bytes } => {
+        match parse_number(&bytes[1..]) {
+            ParsedNumber::Incomplete => Ok(Some(ParserStep::NeedMore)),
+            ParsedNumber::Invalid => Err(ProtocolError::ArrayLength),
+            ParsedNumber::Value { value, bytes } if value <= 0 => {
+                Ok(Some(ParserStep::Skip(1 + bytes)))
+            }
+            ParsedNumber::Value { value, bytes } => {
                 let left = value as usize;
                 if left > ARGS_MAX {
                     return Err(ProtocolError::ArrayLength);
                 }
-                if stranger && left > STRANGER_ARGS_MAX {
-                    return Err(ProtocolError::StrangerArgs);
+                if stranger && left > UNAUTHENTICATED_ARGS_MAX {
+                    return Err(ProtocolError::UnauthenticatedArgs);
                 }
-                (self.at, self.state) = (1 + bytes, State::Array { left });
+                (self.parsed_bytes, self.state) = (1 + bytes, ParserState::Array { left });
                 Ok(None)
             }
         }
     }
 
     #[inline]
-    fn length(
+    fn parse_bulk_length(
         &mut self,
         bytes: &[u8],
         left: usize,
         stranger: bool,
-    ) -> Result<Option<Step>, ProtocolError> {
-        match bytes.get(self.at) {
-            None => return Ok(Some(Step::More)),
+    ) -> Result<Option<ParserStep>, ProtocolError> {
+        match bytes.get(self.parsed_bytes) {
+            None => return Ok(Some(ParserStep::NeedMore)),
             Some(b'$') => {}
-            Some(&other) => return Err(ProtocolError::NoBulk(other)),
+            Some(&other) => return Err(ProtocolError::ExpectedBulk(other)),
         }
-        let (length, head) = match number(&bytes[self.at + 1..]) {
-            Number::More => return Ok(Some(Step::More)),
-            Number::Is { value, bytes } if (0..=ARG_BYTES_MAX as i64).contains(&value) => {
+        let (length, head) = match parse_number(&bytes[self.parsed_bytes + 1..]) {
+            ParsedNumber::Incomplete => return Ok(Some(ParserStep::NeedMore)),
+            ParsedNumber::Value { value, bytes } if (0..=ARG_BYTES_MAX as i64).contains(&value) => {
                 (value as usize, bytes)
             }
-            Number::Is { .. } | Number::Wrong => return Err(ProtocolError::BulkLength),
+            ParsedNumber::Value { .. } | ParsedNumber::Invalid => {
+                return Err(ProtocolError::BulkLength);
+            }
         };
-        if stranger && length > STRANGER_ARG_BYTES_MAX {
-            return Err(ProtocolError::StrangerArg);
+        if stranger && length > UNAUTHENTICATED_ARG_BYTES_MAX {
+            return Err(ProtocolError::UnauthenticatedArgBytes);
         }
-        self.at += 1 + head;
-        if self.at + length + 2 > COMMAND_BYTES_MAX {
+        self.parsed_bytes += 1 + head;
+        if self.parsed_bytes + length + 2 > COMMAND_BYTES_MAX {
             return Err(ProtocolError::TooBig);
         }
-        self.state = State::Bulk { left, length };
+        self.state = ParserState::Bulk { left, length };
         Ok(None)
     }
 
     #[inline]
-    fn bulk(
+    fn parse_bulk(
         &mut self,
         bytes: &[u8],
         left: usize,
         length: usize,
-    ) -> Result<Option<Step>, ProtocolError> {
-        let end = self.at + length;
-        let Some(after) = bytes.get(end..) else { return Ok(Some(Step::More)) };
+    ) -> Result<Option<ParserStep>, ProtocolError> {
+        let end = self.parsed_bytes + length;
+        let Some(after) = bytes.get(end..) else { return Ok(Some(ParserStep::NeedMore)) };
         match after {
             [b'\r', b'\n', ..] => {}
-            [] | [b'\r'] => return Ok(Some(Step::More)),
-            _ => return Err(ProtocolError::NoEnd),
+            [] | [b'\r'] => return Ok(Some(ParserStep::NeedMore)),
+            _ => return Err(ProtocolError::MissingLineEnd),
         }
-        self.args.push((self.at as u32, end as u32));
-        self.at = end + 2;
-        self.state = State::Array { left: left - 1 };
+        self.args.push((self.parsed_bytes as u32, end as u32));
+        self.parsed_bytes = end + 2;
+        self.state = ParserState::Array { left: left - 1 };
         Ok(None)
     }
 
-    fn line(&mut self, bytes: &[u8]) -> Result<Option<Step>, ProtocolError> {
+    fn parse_inline(&mut self, bytes: &[u8]) -> Result<Option<ParserStep>, ProtocolError> {
         // The end of a line does not count.
         let most = bytes.len().min(INLINE_BYTES_MAX + 2);
-        let Some(length) = bytes[self.at..most].iter().position(|byte| *byte == b'\n') else {
-            self.at = most;
+        let Some(length) = bytes[self.parsed_bytes..most].iter().position(|byte| *byte == b'\n')
+        else {
+            self.parsed_bytes = most;
             return match most < INLINE_BYTES_MAX + 2 {
-                true => Ok(Some(Step::More)),
+                true => Ok(Some(ParserStep::NeedMore)),
                 false => Err(ProtocolError::LineTooBig),
             };
         };
-        let length = self.at + length;
+        let length = self.parsed_bytes + length;
         let line = bytes[..length].strip_suffix(b"\r").unwrap_or(&bytes[..length]);
         if line.len() > INLINE_BYTES_MAX {
             return Err(ProtocolError::LineTooBig);
         }
         self.unquoted.clear();
         inline::split(line, &mut self.unquoted, &mut self.args)?;
-        self.state = State::Done { line: true };
+        self.state = ParserState::Done { line: true };
         Ok(Some(match self.args.is_empty() {
-            true => Step::Nothing(length + 1),
-            false => Step::Command(length + 1),
+            true => ParserStep::Skip(length + 1),
+            false => ParserStep::Command(length + 1),
         }))
     }
 }
 
 /// The arguments of a command, its name first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Args<'a> {
+pub(crate) struct RespArgs<'a> {
     bytes: &'a [u8],
-    places: &'a [(u32, u32)],
+    ranges: &'a [(u32, u32)],
 }
 
-impl<'a> Args<'a> {
+impl<'a> RespArgs<'a> {
     /// Arguments that begin and end there.
-    pub(crate) fn new(bytes: &'a [u8], places: &'a [(u32, u32)]) -> Args<'a> {
-        Args { bytes, places }
+    pub(crate) fn new(bytes: &'a [u8], places: &'a [(u32, u32)]) -> RespArgs<'a> {
+        RespArgs { bytes, ranges: places }
     }
 
     /// Where they begin and end.
-    pub(crate) fn places(self) -> impl Iterator<Item = (u32, u32)> {
-        self.places.iter().copied()
+    pub(crate) fn ranges(self) -> impl Iterator<Item = (u32, u32)> {
+        self.ranges.iter().copied()
     }
 
     pub(crate) fn len(self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
     #[inline]
     pub(crate) fn get(self, index: usize) -> Option<&'a [u8]> {
-        let &(begin, end) = self.places.get(index)?;
+        let &(begin, end) = self.ranges.get(index)?;
         Some(&self.bytes[begin as usize..end as usize])
     }
 
-    /// Where an argument begins and ends, from the first byte of the command, or of [`Args::bytes`].
+    /// Where an argument begins and ends, from the first byte of the command, or of [`RespArgs::bytes`].
     #[inline]
-    pub(crate) fn place(self, index: usize) -> (u32, u32) {
-        self.places.get(index).copied().unwrap_or_default()
+    pub(crate) fn range(self, index: usize) -> (u32, u32) {
+        self.ranges.get(index).copied().unwrap_or_default()
     }
 
     /// The bytes that the arguments are in.
@@ -323,17 +338,17 @@ impl<'a> Args<'a> {
 
     /// From the one of this number on.
     pub(crate) fn from(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> {
-        let places = self.places.get(index..).unwrap_or_default();
+        let places = self.ranges.get(index..).unwrap_or_default();
         places.iter().map(move |&(begin, end)| &self.bytes[begin as usize..end as usize])
     }
 }
 
 /// A number and the end of its line.
-enum Number {
-    More,
-    Wrong,
+enum ParsedNumber {
+    Incomplete,
+    Invalid,
     /// It takes up so many bytes.
-    Is {
+    Value {
         value: i64,
         bytes: usize,
     },
@@ -344,7 +359,7 @@ const DIGITS_MAX: usize = 10;
 
 /// Reads a number as Redis does: no sign but a minus, no zero in front.
 #[inline]
-fn number(bytes: &[u8]) -> Number {
+fn parse_number(bytes: &[u8]) -> ParsedNumber {
     let negative = bytes.first() == Some(&b'-');
     let digits = &bytes[usize::from(negative)..];
     let mut value: i64 = 0;
@@ -356,15 +371,17 @@ fn number(bytes: &[u8]) -> Number {
             b'\r' if index > 0 && !(negative && value == 0) => {
                 let value = if negative { -value } else { value };
                 return match digits.get(index + 1) {
-                    None => Number::More,
-                    Some(b'\n') => Number::Is { value, bytes: usize::from(negative) + index + 2 },
-                    Some(_) => Number::Wrong,
+                    None => ParsedNumber::Incomplete,
+                    Some(b'\n') => {
+                        ParsedNumber::Value { value, bytes: usize::from(negative) + index + 2 }
+                    }
+                    Some(_) => ParsedNumber::Invalid,
                 };
             }
-            _ => return Number::Wrong,
+            _ => return ParsedNumber::Invalid,
         }
     }
-    Number::More
+    ParsedNumber::Incomplete
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@ use super::*;
 
 /// The commands in `bytes`, given `chunk` more bytes at a time, and what ended it.
 fn read(bytes: &[u8], chunk: usize, stranger: bool) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
-    let mut parser = Parser::default();
+    let mut parser = CommandParser::default();
     let (mut commands, mut begin, mut end) = (Vec::new(), 0, 0);
     loop {
         match parser.next(&bytes[begin..end], stranger) {
-            Ok(Step::More) if end == bytes.len() => return (commands, None),
-            Ok(Step::More) => end = (end + chunk).min(bytes.len()),
-            Ok(Step::Nothing(length)) => begin += length,
-            Ok(Step::Command(length)) => {
+            Ok(ParserStep::NeedMore) if end == bytes.len() => return (commands, None),
+            Ok(ParserStep::NeedMore) => end = (end + chunk).min(bytes.len()),
+            Ok(ParserStep::Skip(length)) => begin += length,
+            Ok(ParserStep::Command(length)) => {
                 let args = parser.args(&bytes[begin..end]);
                 commands.push(args.from(0).map(<[u8]>::to_vec).collect());
                 assert_eq!(args.len(), args.from(0).len());
@@ -79,16 +79,16 @@ fn what_breaks_the_protocol_ends_it() {
         (b"*1\n", ArrayLength),
         (b"*12345678901\r\n", ArrayLength),
         (b"*1025\r\n", ArrayLength),
-        (b"*1\r\n:1\r\n", NoBulk(b':')),
-        (b"*1\r\n\r\n", NoBulk(b'\r')),
+        (b"*1\r\n:1\r\n", ExpectedBulk(b':')),
+        (b"*1\r\n\r\n", ExpectedBulk(b'\r')),
         (b"*1\r\n$-1\r\n", BulkLength),
         (b"*1\r\n$x\r\n", BulkLength),
         (b"*1\r\n$\r\n", BulkLength),
         (b"*1\r\n$65537\r\n", BulkLength),
         (b"*1\r\n$99999999999\r\n", BulkLength),
-        (b"*1\r\n$1\r\nab\r\n", NoEnd),
-        (b"*1\r\n$1\r\na\rb", NoEnd),
-        (b"*1\r\n$1\r\na\n\n", NoEnd),
+        (b"*1\r\n$1\r\nab\r\n", MissingLineEnd),
+        (b"*1\r\n$1\r\na\rb", MissingLineEnd),
+        (b"*1\r\n$1\r\na\n\n", MissingLineEnd),
         (b"PING\r\n*1\r\n$1\r\na\r\n*y", ArrayLength),
     ];
     for (bytes, want) in rows {
@@ -97,8 +97,8 @@ fn what_breaks_the_protocol_ends_it() {
         }
     }
     let texts = [
-        (NoBulk(b':'), "Protocol error: expected '$', got ':'"),
-        (NoBulk(0xff), "Protocol error: expected '$', got '?'"),
+        (ExpectedBulk(b':'), "Protocol error: expected '$', got ':'"),
+        (ExpectedBulk(0xff), "Protocol error: expected '$', got '?'"),
         (ArrayLength, "Protocol error: invalid multibulk length"),
         (LineTooBig, "Protocol error: too big inline request"),
     ];
@@ -139,9 +139,9 @@ fn every_cap_holds_and_one_less_passes() {
         (words(args), false, None),
         (words(args + 1), false, Some(ProtocolError::ArrayLength)),
         (command(&[1; 10]), true, None),
-        (command(&[1; 11]), true, Some(ProtocolError::StrangerArgs)),
+        (command(&[1; 11]), true, Some(ProtocolError::UnauthenticatedArgs)),
         (command(&[16 << 10]), true, None),
-        (command(&[(16 << 10) + 1]), true, Some(ProtocolError::StrangerArg)),
+        (command(&[(16 << 10) + 1]), true, Some(ProtocolError::UnauthenticatedArgBytes)),
     ];
     for (index, (bytes, stranger, want)) in rows.into_iter().enumerate() {
         assert!(want.is_some() || bytes.len() <= COMMAND_BYTES_MAX);
@@ -173,12 +173,12 @@ fn short_commands_are_read_as_long_ones_are() {
 
 #[test]
 fn a_parser_that_shrinks_has_not_begun() {
-    let mut parser = Parser::default();
+    let mut parser = CommandParser::default();
     let bytes = command(&[100; 100]);
-    assert_eq!(parser.next(&bytes[..50], false), Ok(Step::More));
+    assert_eq!(parser.next(&bytes[..50], false), Ok(ParserStep::NeedMore));
     assert!(parser.has_begun());
     parser.shrink();
-    assert_eq!(parser.next(&bytes, false), Ok(Step::Command(bytes.len())));
+    assert_eq!(parser.next(&bytes, false), Ok(ParserStep::Command(bytes.len())));
     assert_eq!(parser.args(&bytes).len(), 100);
     assert!(!parser.has_begun());
     parser.shrink();

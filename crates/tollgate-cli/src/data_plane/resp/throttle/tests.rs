@@ -5,15 +5,15 @@ use std::collections::HashMap;
 
 use tollgate::{Check, MemoryStore, Micros};
 
-use super::super::numbers::Meaning;
+use super::super::throttle_limits::ParsedLimit;
 use super::*;
 
 /// What one call is answered at an instant.
-fn ask(store: &MemoryStore, now: u64, key: &str, call: Call) -> [i64; 5] {
-    let numbers = call.numbers;
-    match numbers.meaning().expect("numbers that mean something") {
-        Meaning::Nothing => reply_nothing(numbers, call.quantity as u64),
-        Meaning::Limit(limit) => {
+fn ask(store: &MemoryStore, now: u64, key: &str, call: ThrottleTestCall) -> [i64; 5] {
+    let numbers = call.params;
+    match numbers.to_limit().expect("numbers that mean something") {
+        ParsedLimit::NothingPasses => reply_nothing_passes(numbers, call.quantity as u64),
+        ParsedLimit::Limit(limit) => {
             let check = Check::new(&limit, key).cost(call.quantity as u64);
             reply(limit.capacity(), &store.decide_one(&check, Micros::new(now)))
         }
@@ -21,24 +21,25 @@ fn ask(store: &MemoryStore, now: u64, key: &str, call: Call) -> [i64; 5] {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Call {
-    numbers: Numbers,
+struct ThrottleTestCall {
+    params: ThrottleParams,
     quantity: i64,
 }
 
-impl Call {
-    fn new([max_burst, count, period, quantity]: [i64; 4]) -> Call {
-        Call { numbers: Numbers { max_burst, count, period }, quantity }
+impl ThrottleTestCall {
+    fn new([max_burst, count, period, quantity]: [i64; 4]) -> ThrottleTestCall {
+        ThrottleTestCall { params: ThrottleParams { max_burst, count, period }, quantity }
     }
 }
 
 /// Redis-cell's arithmetic, in whole nanoseconds: the theoretical arrival time of each key.
 #[derive(Default)]
-struct Peer(HashMap<String, i128>);
+struct RedisCellModel(HashMap<String, i128>);
 
-impl Peer {
-    fn ask(&mut self, now: u64, key: &str, call: Call) -> [i64; 5] {
-        let Call { numbers: Numbers { max_burst, count, period }, quantity } = call;
+impl RedisCellModel {
+    fn ask(&mut self, now: u64, key: &str, call: ThrottleTestCall) -> [i64; 5] {
+        let ThrottleTestCall { params: ThrottleParams { max_burst, count, period }, quantity } =
+            call;
         let now = i128::from(now) * 1_000;
         let interval = i128::from(period) * 1_000_000_000 / i128::from(count);
         let tolerance = interval * i128::from(max_burst + 1);
@@ -74,8 +75,8 @@ impl Peer {
 #[test]
 fn replies_are_those_that_were_recorded() {
     const WAIT: [i64; 4] = [i64::MIN; 4];
-    type Row<'a> = (&'a [[i64; 4]], &'a [[i64; 5]]);
-    let rows: [Row<'_>; 9] = [
+    type RecordedCalls<'a> = (&'a [[i64; 4]], &'a [[i64; 5]]);
+    let rows: [RecordedCalls<'_>; 9] = [
         (&[[15, 30, 60, 1]; 2], &[[0, 16, 15, -1, 2], [0, 16, 14, -1, 4]]),
         (
             &[[0, 1, 2, 1], [0, 1, 2, 1], WAIT, [0, 1, 2, 1]],
@@ -115,15 +116,15 @@ fn replies_are_those_that_were_recorded() {
     for (row, (calls, want)) in rows.into_iter().enumerate() {
         // Back to back, as far as a connection can, and with a wait of 2 s.
         let (key, mut now, mut peer) =
-            (format!("row {row}"), 1_700_000_000_000_000, Peer::default());
+            (format!("row {row}"), 1_700_000_000_000_000, RedisCellModel::default());
         let mut replies = Vec::new();
         for call in calls {
             if *call == WAIT {
                 now += 2_000_000;
                 continue;
             }
-            let reply = ask(&store, now, &key, Call::new(*call));
-            assert_eq!(reply, peer.ask(now, &key, Call::new(*call)), "row {row}");
+            let reply = ask(&store, now, &key, ThrottleTestCall::new(*call));
+            assert_eq!(reply, peer.ask(now, &key, ThrottleTestCall::new(*call)), "row {row}");
             replies.push(reply);
             now += 150;
         }
@@ -134,9 +135,9 @@ fn replies_are_those_that_were_recorded() {
 }
 
 /// SplitMix64.
-struct Random(u64);
+struct ThrottleTestRandom(u64);
 
-impl Random {
+impl ThrottleTestRandom {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -147,13 +148,13 @@ impl Random {
 
 #[test]
 fn replies_are_those_of_the_peers_arithmetic() {
-    let mut random = Random(0x7011_6a7e);
-    let (store, mut peer) = (MemoryStore::new(20_000), Peer::default());
+    let mut random = ThrottleTestRandom(0x7011_6a7e);
+    let (store, mut peer) = (MemoryStore::new(20_000), RedisCellModel::default());
     let (mut limited, mut now) = (0, 1_700_000_000_000_000);
     for series in 0..60 {
         // One key with constant numbers, among many.
         let key = format!("series {series}");
-        let numbers = Numbers {
+        let numbers = ThrottleParams {
             max_burst: random.below(50) as i64,
             count: 1 + random.below(2_000) as i64,
             period: 1 + random.below(600) as i64,
@@ -165,7 +166,7 @@ fn replies_are_those_of_the_peers_arithmetic() {
                 1 => random.below(60) as i64,
                 _ => 1 + random.below(3) as i64,
             };
-            let call_of = Call { numbers, quantity };
+            let call_of = ThrottleTestCall { params: numbers, quantity };
             let got = ask(&store, now, &key, call_of);
             let mut want = peer.ask(now, &key, call_of);
             let period_us = numbers.period as u64 * 1_000_000;
@@ -198,7 +199,8 @@ fn a_reply_is_never_more_than_its_limit_and_never_wraps() {
         ([-1, 1, 1, 0], [0, 0, 0, -1, 0]),
     ];
     for (index, (call, want)) in rows.into_iter().enumerate() {
-        let got = ask(&store, 1_700_000_000_000_000, &format!("{index}"), Call::new(call));
+        let got =
+            ask(&store, 1_700_000_000_000_000, &format!("{index}"), ThrottleTestCall::new(call));
         assert_eq!(got, want, "{call:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limit::Calendar;
-use crate::limit::calendar::tests::{HOUR, MONTHS, Table as Windows};
+use crate::limit::calendar::tests::{HOUR, HoursCalendar as Windows, MONTHS};
 
 fn hour(hours: u64) -> Micros {
     Micros::new(hours * HOUR)

@@ -4,11 +4,11 @@ use std::cmp::Ordering::Equal;
 use std::collections::HashMap;
 
 use super::*;
-use crate::store::memory::secret::Secret;
+use crate::store::memory::secret::HashSecret;
 
 /// A store whose keys fall into the same places in every run.
 fn repeatable_store(max_keys: usize) -> MemoryStore {
-    MemoryStore { secret: Secret::from_words([1, 2]), ..MemoryStore::new(max_keys) }
+    MemoryStore { secret: HashSecret::from_words([1, 2]), ..MemoryStore::new(max_keys) }
 }
 
 /// `units` per hour, of every kind of state.
@@ -51,9 +51,9 @@ fn a_flood_of_strangers_forgets_nobody_who_used_more() {
 }
 
 /// A small generator, so that a failure comes back with its seed.
-struct Random(u64);
+struct EvictionRandom(u64);
 
-impl Random {
+impl EvictionRandom {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -68,9 +68,9 @@ struct NaiveTable {
 }
 
 /// What a state says in the naive table: units used of how many, and when it is fresh.
-type Share = (u64, u64, Wait);
+type NaiveShare = (u64, u64, Wait);
 
-fn compare(one: &Share, other: &Share) -> std::cmp::Ordering {
+fn compare(one: &NaiveShare, other: &NaiveShare) -> std::cmp::Ordering {
     let [left, right] =
         [(one, other), (other, one)].map(|(a, b)| u128::from(a.0) * u128::from(b.1));
     left.cmp(&right).then(one.2.cmp(&other.2))
@@ -81,7 +81,7 @@ impl NaiveTable {
         self.store.keys.each().map(|(_, seen)| seen.key).collect()
     }
 
-    fn share(&self, key: u64, now: Micros) -> Share {
+    fn share(&self, key: u64, now: Micros) -> NaiveShare {
         let (limit, state) = &self.states[&key];
         let present = algorithm::judge(limit, state, 0, now);
         (limit.capacity() - present.remaining, limit.capacity(), present.reset_after)
@@ -144,7 +144,7 @@ fn the_victim_is_the_naive_table_s() {
         limits.extend(kinds.map(named).map(built));
     }
     for seed in 0..12 {
-        let mut random = Random(seed);
+        let mut random = EvictionRandom(seed);
         let mut naive = NaiveTable { store: repeatable_store(20), states: HashMap::new() };
         let mut now = 7_200_000_000;
         for _ in 0..4_000 {

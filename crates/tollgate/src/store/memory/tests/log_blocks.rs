@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::algorithm::sliding_window_log;
-use crate::store::memory::secret::Secret;
+use crate::store::memory::secret::HashSecret;
 
 const PAGE: usize = 256 * 1_024;
 
@@ -20,7 +20,7 @@ fn charged(limit: &Limit, instants: u64) -> State {
 /// Checks that the blocks in use are those of the states in the tables, each once.
 fn assert_accounted(store: &MemoryStore) {
     let tables = [Some(&store.keys), store.overflow.get()].into_iter().flatten();
-    let records = tables.flat_map(Table::each).map(|(_, seen)| seen.record());
+    let records = tables.flat_map(SlotTable::each).map(|(_, seen)| seen.record());
     store.arena.assert_only(records);
 }
 
@@ -55,7 +55,7 @@ fn copies_that_find_no_room_take_no_memory() {
     }
     assert_accounted(&store);
     assert_eq!(store.stats().log_bytes, 0);
-    let store = MemoryStore { keys: Table::new(1_000), ..store };
+    let store = MemoryStore { keys: SlotTable::new(1_000), ..store };
     let admitted = (0..300).filter(|nth| take(&store, &limit, "new", at(7_300 + nth)).allowed());
     assert_eq!(admitted.count(), 100);
 }
@@ -66,7 +66,7 @@ fn a_log_that_is_dropped_gives_back_what_it_took() {
     let limit = log(2_000);
     let store = MemoryStore::new(100);
     for instants in [1, 2, 4, 5, 17, 300] {
-        let mut dropped = Held::fresh(&limit, at(7_200), &store.arena);
+        let mut dropped = SlotState::fresh(&limit, at(7_200), &store.arena);
         assert!(dropped.become_copy_of(&charged(&limit, instants)));
         drop(dropped);
         assert_accounted(&store);
@@ -74,16 +74,19 @@ fn a_log_that_is_dropped_gives_back_what_it_took() {
     store.seed(&limit, "anna".into(), &charged(&limit, 4), at(8_000));
     let slot = store.keys.find(slot_key(store.secret.hash(b"anna"), &limit)).unwrap();
     let mut locked = slot.lock();
-    let record = locked.seen().record();
+    let record = locked.snapshot().record();
     let grown = || {
-        let mut held = Held::open(&limit, record, &store.arena).unwrap();
+        let mut held = SlotState::from_record(&limit, record, &store.arena).unwrap();
         (0..40).for_each(|nth| held.charge(&limit, 1, at(8_000 + nth)));
         held
     };
     drop(grown());
     store.arena.assert_only([record].into_iter());
-    assert_eq!(Held::open(&limit, record, &store.arena).unwrap().used(&limit, at(8_000)), 4);
-    locked.write(grown().close(&limit, record.tag, &store.arena));
+    assert_eq!(
+        SlotState::from_record(&limit, record, &store.arena).unwrap().used(&limit, at(8_000)),
+        4
+    );
+    locked.write(grown().into_record(&limit, record.tag, &store.arena));
     drop(locked);
     assert_accounted(&store);
     assert_eq!(store.balance(&limit, "anna".into(), at(8_040)), 2_000 - 44);
@@ -108,7 +111,7 @@ fn a_page_that_nobody_uses_serves_logs_of_any_size() {
             let slot = slot_key(store.secret.hash(name.as_bytes()), &limit);
             let record = store.keys.find(slot).unwrap().read().record();
             let state = store.arena.open(&limit, record).unwrap();
-            sliding_window_log::Entries::len(&state.entries) as u64 == instants
+            sliding_window_log::SlidingLogEntries::len(&state.entries) as u64 == instants
         })
     };
     for round in 0..3 {
@@ -155,9 +158,9 @@ fn logs_of_callers_who_are_gone_make_room_for_others() {
     );
 }
 
-struct Random(u64);
+struct LogRandom(u64);
 
-impl Random {
+impl LogRandom {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -179,7 +182,7 @@ fn mixed() -> Vec<Limit> {
 }
 
 /// One random step of everything that can happen to a log.
-fn step(store: &MemoryStore, limits: &[Limit], random: &mut Random, now: &mut u64, keys: u64) {
+fn step(store: &MemoryStore, limits: &[Limit], random: &mut LogRandom, now: &mut u64, keys: u64) {
     *now += random.below(1_500_000) * (1 - random.below(9).min(1)) + random.below(50_000);
     let instant = Micros::new(*now);
     let limit = &limits[random.below(limits.len() as u64) as usize];
@@ -217,11 +220,11 @@ fn step(store: &MemoryStore, limits: &[Limit], random: &mut Random, now: &mut u6
 fn whatever_happens_every_block_is_accounted_for() {
     let limits = mixed();
     for seed in 0..40 {
-        let mut random = Random(seed);
+        let mut random = LogRandom(seed);
         // With plenty of room, with places for a few, and with bytes for a few.
         let (keys, pages) = [(400, 64), (16, 64), (400, 3)][seed as usize % 3];
         let mut store = MemoryStore::with_log_bytes(keys, pages * PAGE);
-        store.secret = Secret::from_words([seed, 7]);
+        store.secret = HashSecret::from_words([seed, 7]);
         let mut now = 7_200 * S;
         for count in 0..3_000 {
             step(&store, &limits, &mut random, &mut now, 100);
@@ -252,7 +255,7 @@ fn many_threads_leave_the_blocks_that_live_logs_need() {
             for thread in 0..8 {
                 let (store, limits) = (&store, &limits);
                 scope.spawn(move || {
-                    let (mut random, mut now) = (Random(thread + 100 * round as u64), 7_200 * S);
+                    let (mut random, mut now) = (LogRandom(thread + 100 * round as u64), 7_200 * S);
                     for _ in 0..2_000 {
                         step(store, limits, &mut random, &mut now, 40);
                     }

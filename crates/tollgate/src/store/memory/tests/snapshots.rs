@@ -3,7 +3,7 @@
 use super::*;
 
 /// A store with every kind of state in it, some of them logs of many entries.
-fn furnished() -> (MemoryStore, Vec<Limit>) {
+fn filled_store() -> (MemoryStore, Vec<Limit>) {
     let store = MemoryStore::new(10_000);
     let mut limits = kinds();
     limits.push(built(Limit::per_hour(1_000).algorithm(Algorithm::SlidingWindowLog)));
@@ -20,7 +20,7 @@ fn furnished() -> (MemoryStore, Vec<Limit>) {
 
 #[test]
 fn a_snapshot_changes_no_decision() {
-    let (store, limits) = furnished();
+    let (store, limits) = filled_store();
     let now = at(700);
     let (restored, report) = MemoryStore::new(10_000).restore(&store.to_bytes(now), now).unwrap();
     assert_eq!(report.dropped, 0);
@@ -43,7 +43,7 @@ fn a_snapshot_survives_a_file_and_says_what_is_wrong_with_it() {
     let directory = std::env::temp_dir().join(format!("tollgate-snapshot-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("state");
-    let (store, limits) = furnished();
+    let (store, limits) = filled_store();
     store.save(&path, at(700)).unwrap();
     store.save(&path, at(700)).unwrap();
     #[cfg(unix)]
@@ -77,7 +77,7 @@ fn a_snapshot_survives_a_file_and_says_what_is_wrong_with_it() {
 
 #[test]
 fn a_smaller_store_restores_what_fits() {
-    let (store, _) = furnished();
+    let (store, _) = filled_store();
     let (small, report) = MemoryStore::new(16).restore(&store.to_bytes(at(700)), at(700)).unwrap();
     assert!(report.dropped > 0);
     assert!(small.stats().keys <= small.stats().slots);

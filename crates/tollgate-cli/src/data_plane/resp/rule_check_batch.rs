@@ -1,0 +1,77 @@
+//! Questions to the rules that arrive together, where the store answers later: all are asked before the
+//! first answer is waited for. A store in this process answers at once, and has no need of it.
+
+use super::RespListener;
+use super::counters::RespErrorKind;
+use super::replies::Replies;
+use super::request::RespArgs;
+use super::tg_commands::{self, TgCheckCommand};
+use super::throttle_batch::{BATCH_MAX, join_all};
+
+/// Questions that wait to be asked.
+#[derive(Debug, Default)]
+pub(super) struct RuleCheckBatch {
+    /// Bound: [`BATCH_MAX`].
+    queued: Vec<QueuedRuleCheck>,
+}
+
+/// One question: where its arguments are, and whether it only looks.
+#[derive(Debug)]
+struct QueuedRuleCheck {
+    arg_ranges: Vec<(u32, u32)>,
+    peek: bool,
+}
+
+impl RuleCheckBatch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.queued.len() == BATCH_MAX
+    }
+
+    /// Adds a question, whose command begins so far behind the first byte.
+    pub(super) fn add(&mut self, args: RespArgs<'_>, offset: usize, peek: bool) {
+        let offset = offset as u32;
+        let args = args.ranges().map(|(begin, end)| (begin + offset, end + offset)).collect();
+        self.queued.push(QueuedRuleCheck { arg_ranges: args, peek });
+    }
+
+    /// Asks all of them and writes the replies, in order. `bytes` holds their arguments.
+    pub(super) async fn decide(
+        &mut self,
+        listener: &RespListener,
+        bytes: &[u8],
+        replies: &mut Replies,
+    ) {
+        let now = listener.gatekeeper.now();
+        let all_of = self.queued.iter().map(|question| {
+            (TgCheckCommand::read(RespArgs::new(bytes, &question.arg_ranges)), question.peek)
+        });
+        let read: Vec<_> = all_of.collect();
+        let answers = join_all(
+            read.iter()
+                .map(|(asked, peek)| {
+                    Box::pin(async move {
+                        let asked = asked.as_ref().ok()?;
+                        Some(asked.decide(listener, (*peek, now)).await)
+                    })
+                })
+                .collect(),
+        );
+        let answers = answers.await;
+        for ((asked, _), answer) in read.iter().zip(&answers) {
+            match (asked, answer) {
+                (_, Some(answer)) => tg_commands::write_reply(listener, answer, replies),
+                (Err(error), _) => {
+                    listener.counters.count_error(RespErrorKind::Command);
+                    replies.error(error);
+                }
+                (Ok(_), None) => unreachable!("what was read was asked"),
+            }
+        }
+        drop(read);
+        self.queued.clear();
+    }
+}

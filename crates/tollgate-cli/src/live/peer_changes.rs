@@ -1,0 +1,246 @@
+//! What was decided at another instance of the same store: rules that were put there, and overrides.
+//!
+//! Rules that were put hold for the files they were put over, here as there, until other rules are put or
+//! somebody asks for a reload: an instance whose files say something else keeps to its files, and takes
+//! what was put whenever its files come to say the same, the first time or again. So instances with the
+//! same files have the same rules, whatever their files said in between.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::PoisonError;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use tollgate_redis::instances::{OVERRIDES_MAX, SharedOverride, SharedRules};
+use tollgate_rules::OverrideChange;
+
+use super::origin::RulesContent;
+use super::reloader::Reloader;
+use super::{LiveRules, Message, ReloadCause};
+use crate::peer_instances::{self, PeerInstances};
+use crate::telemetry::LogField;
+
+/// What was heard since the thread last looked.
+#[derive(Default)]
+pub(super) struct PeerInbox {
+    rules: Option<Option<SharedRules>>,
+    /// The latest of each. Bound: `OVERRIDES_MAX`, twice; more is not heard before the thread looks.
+    overrides: HashMap<[u8; 16], SharedOverride>,
+    /// Overrides for which there was no room.
+    dropped: u64,
+}
+
+/// What the thread knows of others.
+#[derive(Default)]
+pub(super) struct PeerChanges {
+    pub(super) peers: PeerInstances,
+    /// The rules that were put last, here or elsewhere.
+    offered: Option<OfferedRules>,
+    /// Overrides that the rules in force do not allow, such as of a rule that only others have yet.
+    /// Bound: `OVERRIDES_MAX`.
+    waiting_overrides: HashMap<[u8; 16], OverrideChange>,
+}
+
+/// Rules that were put, and what became of them here.
+struct OfferedRules {
+    text: Box<[u8]>,
+    /// The fingerprint of the files that they are for.
+    files_fingerprint: Box<str>,
+    /// Our files say what they were put over, and since they do, these have been put in force, or were
+    /// found to be wrong.
+    applied: bool,
+}
+
+impl LiveRules {
+    /// Rules were put at another instance, or are to hold no more.
+    pub(crate) fn receive_rules(&self, rules: Option<SharedRules>) {
+        self.add_to_inbox(|heard| heard.rules = Some(rules));
+    }
+
+    /// Overrides were set or taken back at another instance.
+    pub(crate) fn receive_overrides(&self, changed: Vec<SharedOverride>) {
+        self.add_to_inbox(|heard| {
+            for one in changed {
+                let room = heard.overrides.len() < 2 * OVERRIDES_MAX;
+                match room || heard.overrides.contains_key(&one.id) {
+                    true => drop(heard.overrides.insert(one.id, one)),
+                    false => heard.dropped += 1,
+                }
+            }
+        });
+    }
+
+    fn add_to_inbox(&self, add: impl FnOnce(&mut PeerInbox)) {
+        add(&mut self.state.peer_inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        // If there is no room, the thread has plenty to wake up for, and looks then.
+        let _ = self.state.messages.try_send(Message::Wake);
+    }
+
+    fn take_inbox(&self) -> PeerInbox {
+        let mut heard = self.state.peer_inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *heard)
+    }
+}
+
+impl Reloader {
+    pub(super) fn set_peers(&mut self, others: PeerInstances) {
+        self.peer_changes.peers = others;
+    }
+
+    /// Does what others have decided.
+    pub(super) fn apply_peer_changes(&mut self) {
+        let PeerInbox { rules, overrides, dropped } = self.live.take_inbox();
+        match rules {
+            None => {}
+            Some(Some(SharedRules { text, replaced_fingerprint: over, .. })) => {
+                let text = text.into_boxed_bytes();
+                self.peer_changes.offered =
+                    Some(OfferedRules { text, files_fingerprint: over, applied: false });
+                if !self.apply_offered_rules() {
+                    self.logs.info("rules put at another instance are for other files", &[]);
+                }
+            }
+            Some(None) => {
+                self.peer_changes.offered = None;
+                if self.files_when_put.is_some() {
+                    self.reload(ReloadCause::ReloadAtPeer);
+                }
+            }
+        }
+        if !overrides.is_empty() {
+            self.apply_peer_overrides(overrides);
+        }
+        self.warn_of_dropped(dropped);
+    }
+
+    /// Puts in force what was put, if our files have come to say what it was put over. Whether they say
+    /// it.
+    pub(super) fn apply_offered_rules(&mut self) -> bool {
+        let ours = content_fingerprint(&self.files_input.content);
+        let Some(offered) = &mut self.peer_changes.offered else { return false };
+        let is_for_us = Some(&*offered.files_fingerprint) == ours.as_deref();
+        let is_due = is_for_us && !offered.applied;
+        offered.applied = is_for_us;
+        if is_due {
+            let text = offered.text.clone();
+            self.put_for(&text, ReloadCause::PutAtPeer);
+        }
+        is_for_us
+    }
+
+    /// A text was put here: others whose files say the same take it.
+    pub(super) fn publish_put_rules(&mut self, text: &[u8]) {
+        self.peer_changes.offered = None;
+        let over = content_fingerprint(&self.files_input.content);
+        if let (Some(over), Some(_)) = (over, self.peer_changes.peers.control()) {
+            self.peer_changes.peers.put_rules(text, &over);
+            let (text, over) = (text.into(), over.into());
+            self.peer_changes.offered =
+                Some(OfferedRules { text, files_fingerprint: over, applied: true });
+        }
+    }
+
+    /// Somebody asked for what the files say: what was put is to hold nowhere.
+    pub(super) fn withdraw_put_rules(&mut self) {
+        self.peer_changes.offered = None;
+        self.peer_changes.peers.withdraw_rules();
+    }
+
+    fn apply_peer_overrides(&mut self, heard: HashMap<[u8; 16], SharedOverride>) {
+        let (mut ids, mut changes, mut strange) = (Vec::new(), Vec::new(), 0_u64);
+        for (id, told) in heard {
+            self.peer_changes.waiting_overrides.remove(&id);
+            match peer_instances::read_override(&told) {
+                Some(change) => {
+                    ids.push(id);
+                    changes.push(change);
+                }
+                None => strange += 1,
+            }
+        }
+        let heard = changes.len();
+        self.change_overrides(&ids, changes);
+        let waiting = self.peer_changes.waiting_overrides.len();
+        let fields: [LogField<'_>; 3] =
+            [("changed", &heard), ("waiting", &waiting), ("not_understood", &strange)];
+        self.logs.info("overrides were changed at another instance", &fields);
+    }
+
+    /// Overrides that were not allowed before may be now.
+    pub(super) fn retry_overrides(&mut self) {
+        if !self.peer_changes.waiting_overrides.is_empty() {
+            let waiting = std::mem::take(&mut self.peer_changes.waiting_overrides);
+            let (ids, changes): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+            self.change_overrides(&ids, changes);
+        }
+    }
+
+    /// Overrides of other instances do not hold here.
+    fn warn_of_dropped(&self, dropped: u64) {
+        if dropped > 0 {
+            let event = "overrides of other instances do not hold here: there is room for no more \
+                         at once; a restart reads them again";
+            self.logs.warn(event, &[("dropped", &dropped)]);
+        }
+    }
+
+    fn change_overrides(&mut self, ids: &[[u8; 16]], changes: Vec<OverrideChange>) {
+        let left_out = self.gatekeeper.change_many_overrides(&changes);
+        let mut changes: Vec<Option<OverrideChange>> = changes.into_iter().map(Some).collect();
+        let mut dropped = 0;
+        for number in left_out {
+            let Some(change) = changes[number].take() else { continue };
+            match self.peer_changes.waiting_overrides.len() < OVERRIDES_MAX {
+                true => drop(self.peer_changes.waiting_overrides.insert(ids[number], change)),
+                false => dropped += 1,
+            }
+        }
+        self.warn_of_dropped(dropped);
+        self.gatekeeper.limiter().store().forget_refusals();
+    }
+}
+
+/// What files say, in 64 digits, whatever they are called and wherever they are; `None`: they cannot
+/// be read.
+pub(super) fn content_fingerprint(found: &RulesContent) -> Option<String> {
+    let mut context = Context::new(&SHA256);
+    let mut add = |text: &str| {
+        // The length keeps ("ab", "c") apart from ("a", "bc").
+        context.update(&(text.len() as u64).to_le_bytes());
+        context.update(text.as_bytes());
+    };
+    match found {
+        RulesContent::Texts(sources) => {
+            add("texts");
+            sources.iter().for_each(|source| add(source.text()));
+        }
+        RulesContent::Limit(rate) => {
+            add("limit");
+            add(rate);
+        }
+        RulesContent::Unreadable(_) => return None,
+    }
+    Some(context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_rules::Source;
+
+    use super::*;
+
+    #[test]
+    fn fingerprints_tell_texts_apart_and_not_where_they_stand() {
+        let of = |texts: &[(&str, &str)]| {
+            let sources = texts.iter().map(|(name, text)| Source::from_text(name, text));
+            content_fingerprint(&RulesContent::Texts(sources.collect())).unwrap()
+        };
+        assert_eq!(of(&[("a", "x")]), of(&[("b", "x")]));
+        assert_ne!(of(&[("a", "x")]), of(&[("a", "y")]));
+        assert_ne!(of(&[("a", "ab"), ("b", "c")]), of(&[("a", "a"), ("b", "bc")]));
+        let limit = content_fingerprint(&RulesContent::Limit("x".into())).unwrap();
+        assert!(limit.len() == 64 && limit != of(&[("a", "x")]));
+    }
+}

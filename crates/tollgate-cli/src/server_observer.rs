@@ -1,0 +1,93 @@
+//! `ServerObserver`: sees every decision, on the thread that makes it, and counts it: for metrics, for the
+//! list of heavy callers and for the log.
+
+use std::sync::Arc;
+
+use tollgate::{Micros, Refusal};
+use tollgate_rules::stripes::StripedCounters;
+use tollgate_rules::{DecidedRequest, MissingFacts, RulesObserver, Verdict};
+
+use crate::key_names::KeyNames;
+use crate::refusal_log::{MissingFactsLog, RefusalLog};
+use crate::telemetry::Logs;
+use crate::top::{TopCallers, TopEntry, TopOrder};
+
+/// Why requests are refused.
+pub(crate) const REASONS: [Refusal; 7] = Refusal::ALL;
+
+/// Where the allowed ones are counted.
+const ALLOWED: usize = REASONS.len();
+
+/// Sees every decision.
+pub(crate) struct ServerObserver {
+    outcomes: StripedCounters<{ ALLOWED + 1 }>,
+    top: TopCallers,
+    refusal_log: RefusalLog,
+    missing_facts_log: MissingFactsLog,
+}
+
+/// Requests by what became of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OutcomeCounts {
+    pub(crate) allowed: u64,
+    /// In the order of [`REASONS`].
+    pub(crate) refused: [u64; REASONS.len()],
+}
+
+impl ServerObserver {
+    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> ServerObserver {
+        ServerObserver {
+            outcomes: StripedCounters::default(),
+            top: TopCallers::new(names.clone()),
+            refusal_log: RefusalLog::new(logs, names),
+            missing_facts_log: MissingFactsLog::new(logs),
+        }
+    }
+
+    pub(crate) fn outcomes(&self) -> OutcomeCounts {
+        let sums = self.outcomes.sums();
+        let mut refused = [0; REASONS.len()];
+        refused.copy_from_slice(&sums[..ALLOWED]);
+        OutcomeCounts { allowed: sums[ALLOWED], refused }
+    }
+
+    /// The heaviest callers of the last minute or two, the heaviest first.
+    pub(crate) fn hottest(&self, most: usize, by: TopOrder, now: Micros) -> Vec<TopEntry> {
+        self.top.hottest(most, by, now)
+    }
+}
+
+impl RulesObserver for ServerObserver {
+    fn decided(&self, decided: &DecidedRequest<'_>) {
+        let place = decided.refusal().map_or(ALLOWED, |refusal| {
+            let place = REASONS.iter().position(|reason| *reason == refusal);
+            place.expect("every refusal has its name")
+        });
+        self.outcomes.add(place, 1);
+        let mut by_a_rule = false;
+        let mut all_allow = true;
+        let each = decided.rule_verdicts().map(|one| {
+            // That the store does not answer is no caller's doing.
+            let refused = one.verdict == Verdict::Refused;
+            by_a_rule |= refused || one.verdict == Verdict::Unavailable;
+            all_allow &= one.verdict == Verdict::Allowed;
+            (&one.rule.name, one.key, refused)
+        });
+        self.top.count(decided.at(), each);
+        let reason = decided.refusal().map(Refusal::name);
+        if !all_allow {
+            for one in decided.rule_verdicts().filter(|one| one.verdict != Verdict::Allowed) {
+                self.refusal_log.log_refusal(decided, one, reason.unwrap_or_default());
+            }
+        }
+        if let Some(reason) = reason
+            && !by_a_rule
+        {
+            self.refusal_log.log_without_rule(decided, reason);
+        }
+    }
+
+    fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
+        self.missing_facts_log.log_missing_facts(missing, now);
+    }
+}

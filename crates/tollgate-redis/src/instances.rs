@@ -1,0 +1,475 @@
+//! Control: what instances tell each other through the store.
+//!
+//! Four times a second each instance says that it is alive, tells what was decided at it, and hears
+//! what was decided elsewhere: blocks, overrides, rules. What cannot be told while the store is down
+//! is told when it is back; a store that was emptied is told everything again by whoever knows it.
+//! Nothing here is on the way of a decision: blocks are looked up in [`Blocks`], which this keeps.
+
+mod census;
+mod exchange;
+mod fact_replica;
+mod shared_fact;
+mod store_instances;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tollgate::{Clock, Micros};
+
+use crate::blocks::{Blocks, KeyHash};
+use crate::error::{ErrorClass, StoreError};
+use crate::link::{AbortOnDropTask, Link};
+use census::InstanceCensus;
+use exchange::{ExchangeReply, InstanceKeys};
+pub use fact_replica::SharedChangeId;
+use fact_replica::{ExchangeRequest, FactBacklog, FactReplica, RemoteChanges};
+pub use shared_fact::OVERRIDES_MAX;
+use shared_fact::{FactKind, FactName, FactTime, SharedFact};
+pub(crate) use store_instances::StoreInstances;
+
+/// How often an instance says that it is alive and asks what is new.
+const EXCHANGE_INTERVAL: Duration = Duration::from_millis(250);
+/// The shortest time between two calls, however much is decided.
+const EXCHANGE_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The same where nobody waits for it: a store that was emptied has better things to do than to hear
+/// everything at once from everybody.
+const RESEND_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// How long a call may take: rules can be long, and nobody waits for them with a request.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often what has ended is swept away.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The slot of everything that is named `{control}`.
+const CONTROL_SLOT: u16 = 12_069;
+
+/// Who is told what others have decided. Called by the task that talks to the store: whatever takes
+/// long belongs elsewhere.
+pub trait InstanceSink: Send + Sync + 'static {
+    /// So many instances are alive, this one included.
+    fn live_instances(&self, count: u32);
+    /// Overrides were set or taken back.
+    fn overrides_changed(&self, changed: Vec<SharedOverride>);
+    /// Rules were put, or taken back (`None`).
+    fn rules_changed(&self, rules: Option<SharedRules>);
+}
+
+/// An override that holds for all instances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedOverride {
+    /// Which one: the same for the same rule and key.
+    pub id: [u8; 16],
+    /// What was told with it, which names rule and key.
+    pub text: Box<str>,
+    /// It was taken back.
+    pub removed: bool,
+}
+
+/// Rules that an operator put in place of files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRules {
+    /// The text.
+    pub text: Box<str>,
+    /// A fingerprint of what the files said when it was put.
+    pub replaced_fingerprint: Box<str>,
+    /// Grows with each that is put; by the store's clock, in microseconds.
+    pub version: u64,
+}
+
+/// Whether others know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishStatus {
+    /// The store has it: every instance hears of it within a beat.
+    Published,
+    /// The store cannot be reached: they will hear of it when it is back.
+    Pending,
+    /// There is no room for more of the kind: it holds here only.
+    NoRoom,
+    /// It is too long to be told: it holds here only.
+    TooLong,
+}
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstanceChannelStats {
+    /// Whether the last call was answered.
+    pub up: bool,
+    /// Instances that were alive when it was last answered.
+    pub live_instances: u32,
+    /// Acts that others do not know of yet.
+    pub unpublished: usize,
+    /// Overrides that are known, those that were taken back within a day included.
+    pub overrides: usize,
+    /// Calls that were answered,
+    pub calls: u64,
+    /// and that were not.
+    pub failures: u64,
+    /// Facts for which the store had no room.
+    pub no_room: u64,
+    /// Facts in the store that are not in our words, each time they were seen.
+    pub unreadable_facts: u64,
+}
+
+/// What instances tell each other. Cheap to clone; the task ends with the last of them.
+#[derive(Clone)]
+pub struct InstanceChannel {
+    state: Arc<ChannelState>,
+    _task: Arc<AbortOnDropTask>,
+}
+
+struct ChannelState {
+    facts: Mutex<FactReplica>,
+    blocks: Arc<Blocks>,
+    clock: Box<dyn Clock>,
+    sink: Arc<dyn InstanceSink>,
+    /// Something was decided here.
+    wake: Notify,
+    /// Calls so far; who waits for an answer looks when it grows.
+    progress: watch::Sender<u64>,
+    leaving: AtomicBool,
+    /// Why the last call was not answered, if it was not.
+    last_error: Mutex<Option<StoreError>>,
+    live_instances: AtomicU32,
+    calls: AtomicU64,
+    failures: AtomicU64,
+    no_room: AtomicU64,
+    unreadable_facts: AtomicU64,
+}
+
+impl InstanceChannel {
+    /// Begins to tell and to hear, on the runtime that this is called on.
+    pub(crate) fn start(
+        link: Link,
+        prefix: &str,
+        blocks: Arc<Blocks>,
+        sink: Arc<dyn InstanceSink>,
+        clock: impl Clock + 'static,
+    ) -> InstanceChannel {
+        let zero = AtomicU64::default;
+        let shared = Arc::new(ChannelState {
+            facts: Mutex::default(),
+            blocks,
+            clock: Box::new(clock),
+            sink,
+            wake: Notify::new(),
+            progress: watch::channel(0).0,
+            leaving: AtomicBool::default(),
+            last_error: Mutex::default(),
+            live_instances: AtomicU32::default(),
+            calls: zero(),
+            failures: zero(),
+            no_room: zero(),
+            unreadable_facts: zero(),
+        });
+        let (keys, seen) = (InstanceKeys::new(prefix), ExchangeState::default());
+        let beat = ExchangeTask {
+            link,
+            keys,
+            instance_name: random(),
+            state: shared.clone(),
+            exchange_state: seen,
+        };
+        let task = AbortOnDropTask::spawn(&Handle::current(), beat.run());
+        InstanceChannel { state: shared, _task: Arc::new(task) }
+    }
+
+    /// Blocks a key, here at once; a later end stays. `None`: there is no room, not even here.
+    pub fn block(&self, hash: KeyHash, until: Micros) -> Option<SharedChangeId> {
+        let now = self.state.now();
+        let blocked = self.state.blocks.block(hash, until, now);
+        blocked.then(|| self.publish(FactName::block(hash), Some(until), false, ""))
+    }
+
+    /// Lifts a block, here at once. Whether there was one in force.
+    pub fn unblock(&self, hash: KeyHash) -> bool {
+        let found = self.state.blocks.unblock(hash, self.state.now());
+        // Also if there is none here: another instance may have blocked it this moment.
+        let _ = self.publish(FactName::block(hash), None, true, "");
+        found
+    }
+
+    /// Tells of an override of a caller's under a rule. `text` says all of it, and names both.
+    pub fn set_override(
+        &self,
+        (rule, key): (&str, &str),
+        text: &str,
+        until: Option<Micros>,
+    ) -> SharedChangeId {
+        self.publish(FactName::of_override(rule, key), until, false, text)
+    }
+
+    /// Tells that an override was taken back. `text` names rule and key.
+    pub fn remove_override(&self, (rule, key): (&str, &str), text: &str) -> SharedChangeId {
+        self.publish(FactName::of_override(rule, key), None, true, text)
+    }
+
+    /// Tells of rules that were put over files with this fingerprint.
+    pub fn put_rules(&self, text: &str, over: &str) -> SharedChangeId {
+        self.publish(FactName::RULES, None, false, &format!("{over}\n{text}"))
+    }
+
+    /// Tells that the files are to hold again.
+    pub fn remove_rules(&self) -> SharedChangeId {
+        self.publish(FactName::RULES, None, true, "")
+    }
+
+    /// Whether others know of an act, waiting for that if the store answers at all.
+    pub async fn published(&self, act: SharedChangeId, within: Duration) -> PublishStatus {
+        let mut progress = self.state.progress.subscribe();
+        let told = async {
+            loop {
+                let (told, failing) = {
+                    let book = self.state.lock_facts();
+                    (book.is_published(act), book.is_failing())
+                };
+                match told {
+                    Err(never) => return never,
+                    Ok(true) => return PublishStatus::Published,
+                    Ok(false) if failing || progress.changed().await.is_err() => {
+                        return PublishStatus::Pending;
+                    }
+                    Ok(false) => {}
+                }
+            }
+        };
+        timeout(within, told).await.unwrap_or(PublishStatus::Pending)
+    }
+
+    /// The act that was last: whoever waits for it waits for all.
+    pub fn last_change(&self) -> SharedChangeId {
+        self.state.lock_facts().last_change()
+    }
+
+    /// How it stands.
+    pub fn stats(&self) -> InstanceChannelStats {
+        let shared = &self.state;
+        let (up, waiting, overrides) = {
+            let book = shared.lock_facts();
+            (book.is_up(), book.unpublished(), book.count(FactKind::Override))
+        };
+        InstanceChannelStats {
+            up,
+            live_instances: shared.live_instances.load(Ordering::Relaxed),
+            unpublished: waiting,
+            overrides,
+            calls: shared.calls.load(Ordering::Relaxed),
+            failures: shared.failures.load(Ordering::Relaxed),
+            no_room: shared.no_room.load(Ordering::Relaxed),
+            unreadable_facts: shared.unreadable_facts.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Why the last call was not answered, if it was not.
+    pub fn last_error(&self) -> Option<StoreError> {
+        self.state.lock_last_error().clone()
+    }
+
+    /// The blocks of all instances.
+    pub fn blocks(&self) -> &Arc<Blocks> {
+        &self.state.blocks
+    }
+
+    /// Tells what there is to tell and that this instance stops, as far as that takes no longer.
+    pub async fn leave(&self, within: Duration) {
+        let mut progress = self.state.progress.subscribe();
+        self.state.leaving.store(true, Ordering::Relaxed);
+        self.state.wake.notify_one();
+        // `u64::MAX` is the task's last word.
+        let left = progress.wait_for(|calls| *calls == u64::MAX);
+        let _ = timeout(within, left).await;
+    }
+
+    fn publish(
+        &self,
+        name: FactName,
+        until: Option<Micros>,
+        gone: bool,
+        payload: &str,
+    ) -> SharedChangeId {
+        let now = self.state.now();
+        let when = FactTime::Here { at: now, after: 0 };
+        let fact = SharedFact { decided_at: when, until, removed: gone, payload: payload.into() };
+        let act = self.state.lock_facts().publish(name, fact, now);
+        self.state.wake.notify_one();
+        act
+    }
+}
+
+impl ChannelState {
+    fn lock_facts(&self) -> MutexGuard<'_, FactReplica> {
+        // Every change of it is whole before anything in here can panic.
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_last_error(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    /// Tells whoever wants to know what others have decided.
+    fn notify_sink(&self, live: u32, news: RemoteChanges) {
+        if self.live_instances.swap(live, Ordering::Relaxed) != live {
+            self.sink.live_instances(live);
+        }
+        self.blocks.move_ends(news.clock_moved_us);
+        let mut overrides = Vec::new();
+        for (name, fact) in news.facts {
+            match name.kind {
+                FactKind::Block if fact.removed => drop(self.blocks.unblock(name.id, self.now())),
+                FactKind::Block => {
+                    let until = fact.until.unwrap_or(Micros::MAX);
+                    let _ = self.blocks.set(name.id, until, self.now());
+                }
+                FactKind::Override => overrides.push(SharedOverride {
+                    id: name.id,
+                    text: fact.payload,
+                    removed: fact.removed,
+                }),
+                FactKind::Rules => self.sink.rules_changed(rules_of(&fact)),
+            }
+        }
+        if !overrides.is_empty() {
+            self.sink.overrides_changed(overrides);
+        }
+    }
+}
+
+fn rules_of(fact: &SharedFact) -> Option<SharedRules> {
+    let FactTime::Stamp(version) = fact.decided_at else { return None };
+    let (over, text) = fact.payload.split_once('\n').filter(|_| !fact.removed)?;
+    Some(SharedRules { text: text.into(), replaced_fingerprint: over.into(), version })
+}
+
+/// The task that talks to the store.
+struct ExchangeTask {
+    link: Link,
+    keys: InstanceKeys,
+    /// A name that no other instance has.
+    instance_name: String,
+    state: Arc<ChannelState>,
+    exchange_state: ExchangeState,
+}
+
+/// What the task has seen of the store.
+#[derive(Default)]
+struct ExchangeState {
+    census: InstanceCensus,
+    /// Connections that had become ready before the last call.
+    connections: u64,
+    /// What the store's clock showed, and when: this instance's own may be set meanwhile.
+    clock: Option<(Instant, u64)>,
+}
+
+impl ExchangeTask {
+    async fn run(mut self) {
+        let mut swept = Instant::now();
+        loop {
+            let started = Instant::now();
+            let more = self.exchange().await;
+            if self.state.leaving.load(Ordering::Relaxed) {
+                return self.announce_leaving().await;
+            }
+            if swept.elapsed() >= SWEEP_EVERY {
+                swept = Instant::now();
+                let now = self.state.now();
+                self.state.lock_facts().drop_ended(now);
+                self.state.blocks.sweep(now);
+            }
+            let (next, pace) = match more {
+                Ok(FactBacklog::Changes) => (started + EXCHANGE_PAUSE_MIN, EXCHANGE_PAUSE_MIN),
+                Ok(FactBacklog::Resends) => (started + RESEND_PAUSE_MIN, EXCHANGE_PAUSE_MIN),
+                Ok(FactBacklog::Empty) => (started + EXCHANGE_INTERVAL, EXCHANGE_PAUSE_MIN),
+                // What is decided meanwhile can wait: there is nobody to tell.
+                Err(_) => (started + EXCHANGE_INTERVAL, EXCHANGE_INTERVAL),
+            };
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.state.wake.notified() => sleep_until(started + pace).await,
+            }
+        }
+    }
+
+    /// Tells and hears. What else there is.
+    async fn exchange(&mut self) -> Result<FactBacklog, StoreError> {
+        let shared = self.state.clone();
+        let connections = self.link.stats().connections;
+        if connections != self.exchange_state.connections {
+            self.exchange_state.connections = connections;
+            shared.lock_facts().start_over(shared.now());
+        }
+        let sending = shared.lock_facts().next_request(shared.now());
+        let cmd = exchange::command(&self.keys, &self.instance_name, &random(), &sending);
+        let reply = self.send_command(cmd).await.and_then(ExchangeReply::read);
+        *shared.lock_last_error() = reply.as_ref().err().cloned();
+        let outcome = match reply {
+            Ok(reply) => Ok(self.apply_reply(&sending, reply)),
+            Err(error) => {
+                self.record_failure();
+                Err(error)
+            }
+        };
+        shared.progress.send_modify(|calls| *calls += 1);
+        outcome
+    }
+
+    fn apply_reply(&mut self, sending: &ExchangeRequest, reply: ExchangeReply) -> FactBacklog {
+        let (shared, at) = (&self.state, Instant::now());
+        self.exchange_state.clock = Some((at, reply.now));
+        let live = self.exchange_state.census.observe(reply.live_instances, at);
+        shared.calls.fetch_add(1, Ordering::Relaxed);
+        shared.unreadable_facts.fetch_add(reply.unreadable_facts, Ordering::Relaxed);
+        let news = shared.lock_facts().apply_reply(sending, reply, shared.now());
+        shared.no_room.fetch_add(news.no_room, Ordering::Relaxed);
+        let more = news.backlog;
+        shared.notify_sink(live, news);
+        more
+    }
+
+    fn record_failure(&mut self) {
+        let (shared, now) = (&self.state, self.state.now());
+        self.exchange_state.census.forget_fewer();
+        shared.failures.fetch_add(1, Ordering::Relaxed);
+        let mut book = shared.lock_facts();
+        book.record_failure(now);
+        if let Some((at, clock)) = self.exchange_state.clock {
+            let store_now = clock.saturating_add(at.elapsed().as_micros() as u64);
+            let moved = book.follow_clock(store_now, now);
+            drop(book);
+            shared.blocks.move_ends(moved);
+        }
+    }
+
+    /// The others need not wait until they miss this instance.
+    async fn announce_leaving(&self) {
+        let mut cmd = redis::cmd("ZREM");
+        cmd.arg(self.keys.live()).arg(&self.instance_name);
+        let _ = self.send_command(cmd).await;
+        self.state.progress.send_replace(u64::MAX);
+    }
+
+    async fn send_command(&self, cmd: Cmd) -> Result<Value, StoreError> {
+        let late = || StoreError::new(ErrorClass::Timeout, "instances cannot tell each other");
+        let reply = timeout(CALL_TIMEOUT, self.link.run(cmd, Some(CONTROL_SLOT))).await;
+        reply.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// 128 bits that nobody else has.
+fn random() -> String {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random numbers");
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

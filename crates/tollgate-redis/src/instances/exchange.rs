@@ -1,0 +1,207 @@
+//! How facts travel: the arguments of `lua/control.lua`, and its reply.
+
+use redis::{Cmd, Value};
+
+use super::fact_replica::{ExchangeRequest, OutgoingFact};
+use super::shared_fact::{FactKind, FactName, FactTime, StoredFact};
+use crate::error::{ErrorClass, StoreError};
+
+const SCRIPT: &str = include_str!("../lua/control.lua");
+
+/// The most facts told in one call: none keeps the store for long.
+pub(super) const SENT_FACTS_MAX: usize = 32;
+/// The most facts heard in one, which is less work.
+const RECEIVED_FACTS_MAX: usize = 128;
+/// The most bytes of them, either way, except that a single one may be longer.
+pub(super) const BYTES_MAX: usize = 256 << 10;
+
+/// The names of what is kept in the store, all in one slot.
+#[derive(Debug)]
+pub(super) struct InstanceKeys([String; 7]);
+
+impl InstanceKeys {
+    pub(super) fn new(prefix: &str) -> InstanceKeys {
+        let names = ["head", "live", "blocks", "overrides", "rules", "log", "ends"];
+        InstanceKeys(names.map(|name| format!("{prefix}:1:{{control}}:{name}")))
+    }
+
+    pub(super) fn live(&self) -> &str {
+        &self.0[1]
+    }
+}
+
+/// One call of the script. It goes with its text: four calls a second are not worth a dialogue about
+/// which scripts the store knows.
+pub(super) fn command(
+    keys: &InstanceKeys,
+    me: &str,
+    new_epoch: &str,
+    sending: &ExchangeRequest,
+) -> Cmd {
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(SCRIPT).arg(keys.0.len());
+    for key in &keys.0 {
+        cmd.arg(key);
+    }
+    cmd.arg(me).arg(new_epoch).arg(&*sending.epoch).arg(sending.seen_version);
+    cmd.arg(FactKind::Block.max())
+        .arg(FactKind::Override.max())
+        .arg(RECEIVED_FACTS_MAX)
+        .arg(BYTES_MAX);
+    for OutgoingFact { name, fact, offset, .. } in &sending.facts {
+        let until = fact.until.map(|until| until.as_u64());
+        let (mode, when, after, stop) = match fact.decided_at {
+            FactTime::Here { at, after } => {
+                let since = |then: u64| sending.now.as_u64().saturating_sub(then);
+                // What has ended meanwhile ends at once: 0 would be never.
+                let left = until.map(|until| until.saturating_sub(sending.now.as_u64()).max(1));
+                ("a", since(at.as_u64()), after, left)
+            }
+            FactTime::Stamp(stamp) => {
+                ("s", stamp, 0, until.map(|until| until.saturating_add_signed(*offset).max(1)))
+            }
+        };
+        cmd.arg(name.kind.letter()).arg(&name.id[..]).arg(mode).arg(when).arg(after);
+        let mark = match (fact.removed, mode, after) {
+            (false, ..) => "+",
+            // Nothing is known to be there.
+            (true, "a", 0) => "~",
+            (true, ..) => "-",
+        };
+        cmd.arg(stop.unwrap_or(0)).arg(mark).arg(&*fact.payload);
+    }
+    cmd
+}
+
+/// What came of a fact that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PublishOutcome {
+    Accepted,
+    /// A later one is there.
+    Superseded,
+    NoRoom,
+    /// There was nothing to take back.
+    NothingToRemove,
+}
+
+/// What the script says.
+#[derive(Debug)]
+pub(super) struct ExchangeReply {
+    pub(super) epoch: Box<str>,
+    pub(super) now: u64,
+    pub(super) live_instances: u32,
+    /// Changes are told from here
+    pub(super) from: u64,
+    /// to here
+    pub(super) to: u64,
+    /// of all up to this.
+    pub(super) version: u64,
+    pub(super) outcomes: Vec<PublishOutcome>,
+    pub(super) changes: Vec<(FactName, StoredFact)>,
+    /// Changes that are not in our words.
+    pub(super) unreadable_facts: u64,
+}
+
+impl ExchangeReply {
+    pub(super) fn read(value: Value) -> Result<ExchangeReply, StoreError> {
+        ExchangeReply::parts(value).ok_or_else(|| {
+            let detail = "the reply to what instances tell each other is not one";
+            StoreError::new(ErrorClass::Protocol, detail)
+        })
+    }
+
+    fn parts(value: Value) -> Option<ExchangeReply> {
+        let parts: [Value; 8] = array(value)?.try_into().ok()?;
+        let [epoch, now, live, from, to, version, outcomes, changes] = parts;
+        let outcomes = array(outcomes)?.into_iter().map(|one| match one {
+            Value::Int(1) => Some(PublishOutcome::Accepted),
+            Value::Int(0) => Some(PublishOutcome::Superseded),
+            Value::Int(2) => Some(PublishOutcome::NoRoom),
+            Value::Int(3) => Some(PublishOutcome::NothingToRemove),
+            _ => None,
+        });
+        let mut strange = 0;
+        let mut told = Vec::new();
+        for change in array(changes)?.chunks(3) {
+            match change_of(change) {
+                Some(change) => told.push(change),
+                None => strange += 1,
+            }
+        }
+        Some(ExchangeReply {
+            epoch: String::from_utf8(bytes(&epoch)?.to_vec()).ok()?.into(),
+            now: number(&now)?,
+            live_instances: u32::try_from(number(&live)?).ok()?,
+            from: number(&from)?,
+            to: number(&to)?,
+            version: number(&version)?,
+            outcomes: outcomes.collect::<Option<_>>()?,
+            changes: told,
+            unreadable_facts: strange,
+        })
+    }
+}
+
+fn change_of(change: &[Value]) -> Option<(FactName, StoredFact)> {
+    let [kind, id, value] = change else { return None };
+    let name = FactName::read(bytes(kind)?, bytes(id)?)?;
+    Some((name, StoredFact::read(name.kind, bytes(value)?)?))
+}
+
+fn array(value: Value) -> Option<Vec<Value>> {
+    match value {
+        Value::Array(values) => Some(values),
+        _ => None,
+    }
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn replies_that_are_none_are_errors_and_strange_facts_are_counted() {
+        let ints = |of: [i64; 5]| of.map(Value::Int);
+        let reply = |outcomes: Vec<Value>, changes: Vec<Value>| {
+            let mut parts = vec![text("e")];
+            parts.extend(ints([9, 2, 0, 7, 7]));
+            parts.extend([Value::Array(outcomes), Value::Array(changes)]);
+            Value::Array(parts)
+        };
+        let block = || [text("b"), Value::BulkString(vec![1; 16]), text("5,9,+,")];
+        let foreign = [text("b"), text("short"), text("5,9,+,")];
+        let changes = [block().to_vec(), foreign.to_vec(), vec![Value::Nil]].concat();
+        let read = ExchangeReply::read(reply(vec![Value::Int(2)], changes)).unwrap();
+        assert_eq!(
+            (read.live_instances, read.to, read.changes.len(), read.unreadable_facts),
+            (2, 7, 1, 2)
+        );
+        assert_eq!(read.outcomes, [PublishOutcome::NoRoom]);
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![]),
+            reply(vec![Value::Int(4)], vec![]),
+            Value::Array(vec![text("e"); 8]),
+        ] {
+            assert!(ExchangeReply::read(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+}

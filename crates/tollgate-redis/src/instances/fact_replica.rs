@@ -1,0 +1,528 @@
+//! What this instance knows of the facts that hold for all, and what it still has to tell.
+//!
+//! Pure: time is an argument, and what is sent and heard are values. The store is where facts of
+//! several instances meet; this book is why they survive a store that was emptied.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use tollgate::{Micros, Wait};
+
+use super::PublishStatus;
+use super::exchange::{BYTES_MAX, ExchangeReply, PublishOutcome, SENT_FACTS_MAX};
+use super::shared_fact::{FactKind, FactName, FactTime, SharedFact, StoredFact};
+
+/// After a call that failed, or over a new connection, what was told or heard this recently is told
+/// once more: whoever answers next may be a replica that lacks it.
+const RESEND_RECENT_US: u64 = 60_000_000;
+
+/// Ends move with the clock they are counted by, if it moves by this much against the store's.
+const CLOCK_JUMP_US: u64 = 100_000;
+
+/// How long it is remembered that a fact was taken back.
+const REMOVED_KEPT_FOR: Wait = Wait::from_micros(24 * 3_600_000_000);
+
+/// Acts that others cannot be told of and whose authors may still ask. Bound of the list.
+const REFUSED_MAX: usize = 1_024;
+
+/// Something that was decided here, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SharedChangeId(u64);
+
+/// What this instance knows.
+#[derive(Debug, Default)]
+pub(super) struct FactReplica {
+    /// Bound: that of each kind.
+    facts: HashMap<FactName, ReplicaEntry>,
+    counts: [usize; FactKind::ALL.len()],
+    /// What the store has not confirmed. Bound: that of `facts`.
+    unsent: BTreeMap<SendOrder, FactName>,
+    /// Why acts hold here only. Bound: `REFUSED_MAX`; the oldest is forgotten.
+    refused: VecDeque<(SharedChangeId, PublishStatus)>,
+    last_change: u64,
+    /// Which life of the store was heard of last; empty: none.
+    epoch: Arc<str>,
+    seen_version: u64,
+    /// How far the store's clock is ahead of ours, where ends are counted by ours.
+    offset: i64,
+    /// The last call failed.
+    failing: bool,
+}
+
+/// When something is told: first what was decided here, the oldest act first, then what the store may
+/// have lost. An operator waits for the one, nobody for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SendOrder {
+    is_resend: bool,
+    change: SharedChangeId,
+}
+
+#[derive(Debug)]
+struct ReplicaEntry {
+    fact: SharedFact,
+    /// If the store has yet to confirm it.
+    unsent: Option<SendOrder>,
+    /// When the store got it, as far as that is known, by the store's clock.
+    written: u64,
+}
+
+/// One call: what is known and what is told.
+#[derive(Debug)]
+pub(super) struct ExchangeRequest {
+    pub(super) now: Micros,
+    pub(super) epoch: Arc<str>,
+    pub(super) seen_version: u64,
+    /// Bound: `SENT_FACTS_MAX`.
+    pub(super) facts: Vec<OutgoingFact>,
+}
+
+/// A fact on its way.
+#[derive(Debug)]
+pub(super) struct OutgoingFact {
+    pub(super) name: FactName,
+    pub(super) fact: SharedFact,
+    pub(super) offset: i64,
+    order: SendOrder,
+}
+
+/// What others have changed.
+#[derive(Debug, Default)]
+pub(super) struct RemoteChanges {
+    pub(super) facts: Vec<(FactName, SharedFact)>,
+    /// There is more to tell or to hear.
+    pub(super) backlog: FactBacklog,
+    /// By how many microseconds the ends of what was known have moved.
+    pub(super) clock_moved_us: i64,
+    /// Facts that found no room in the store.
+    pub(super) no_room: u64,
+}
+
+/// What else there is to tell or to hear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum FactBacklog {
+    #[default]
+    Empty,
+    /// What nobody waits for: it must not keep the store busy.
+    Resends,
+    /// What was decided here.
+    Changes,
+}
+
+impl FactReplica {
+    /// Something was decided here. If there is no room, it holds here only.
+    pub(super) fn publish(
+        &mut self,
+        name: FactName,
+        mut fact: SharedFact,
+        now: Micros,
+    ) -> SharedChangeId {
+        let act = self.next_change();
+        if fact.payload.len() > name.kind.payload_max() {
+            self.refuse(act, PublishStatus::TooLong);
+            return act;
+        }
+        // What was taken back already is taken back no more than what was never there.
+        let old = self.facts.get(&name).filter(|old| !(old.fact.removed && fact.removed));
+        let after = old.map_or(0, |old| match old.fact.decided_at {
+            FactTime::Here { after, .. } => after,
+            FactTime::Stamp(stamp) => stamp,
+        });
+        fact.decided_at = FactTime::Here { at: now, after };
+        let old_until = old.filter(|old| !old.fact.removed).and_then(|old| old.fact.until);
+        if fact.removed {
+            // Nobody can bring back what would have ended.
+            let gone_for = now.after(REMOVED_KEPT_FOR);
+            fact.until = Some(old_until.map_or(gone_for, |until| until.min(gone_for)));
+        } else if name.kind == FactKind::Block {
+            fact.until = fact.until.max(old_until);
+        }
+        if !self.has_room(name) {
+            self.drop_ended(now);
+        }
+        match self.has_room(name) {
+            true => self.set(name, fact, Some(SendOrder { is_resend: false, change: act }), 0),
+            false => self.refuse(act, PublishStatus::NoRoom),
+        }
+        act
+    }
+
+    /// Whether everything up to an act is known to the store; `Err`: it never will be.
+    pub(super) fn is_published(&self, act: SharedChangeId) -> Result<bool, PublishStatus> {
+        if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == act) {
+            return Err(*why);
+        }
+        // Acts come first: if the first is no act, there is none.
+        let oldest = self.unsent.first_key_value();
+        Ok(oldest.is_none_or(|(oldest, _)| oldest.is_resend || oldest.change > act))
+    }
+
+    /// What the next call has to say.
+    pub(super) fn next_request(&self, now: Micros) -> ExchangeRequest {
+        let mut bytes = 0;
+        let telling = self.unsent.iter().map(|(turn, name)| {
+            let fact = self.facts[name].fact.clone();
+            OutgoingFact { name: *name, fact, offset: self.offset, order: *turn }
+        });
+        let facts = telling.take(SENT_FACTS_MAX).take_while(|telling| {
+            let fits = bytes == 0 || bytes + telling.fact.payload.len() <= BYTES_MAX;
+            bytes += telling.fact.payload.len();
+            fits
+        });
+        let facts = facts.collect();
+        ExchangeRequest { now, epoch: self.epoch.clone(), seen_version: self.seen_version, facts }
+    }
+
+    /// The store has answered.
+    pub(super) fn apply_reply(
+        &mut self,
+        sent: &ExchangeRequest,
+        reply: ExchangeReply,
+        now: Micros,
+    ) -> RemoteChanges {
+        self.failing = false;
+        let moved = self.follow_clock(reply.now, now);
+        // Before what was told now is confirmed: that the store has, whichever life it is in.
+        if *self.epoch != *reply.epoch || reply.from != sent.seen_version {
+            self.epoch = (&*reply.epoch).into();
+            self.resend_since(0);
+        }
+        let mut no_room = 0;
+        for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
+            self.confirm(telling, (*outcome == PublishOutcome::Accepted).then_some(reply.now));
+            match outcome {
+                PublishOutcome::Accepted | PublishOutcome::Superseded => {}
+                PublishOutcome::NoRoom => {
+                    no_room += 1;
+                    self.refuse(telling.order.change, PublishStatus::NoRoom);
+                }
+                PublishOutcome::NothingToRemove => self.forget(telling.name),
+            }
+        }
+        self.seen_version = reply.to;
+        let offset = self.offset;
+        let changes = reply.changes.into_iter();
+        let facts = changes.filter_map(|(name, stored)| {
+            // Whoever hears everything hears what is old.
+            let written = if reply.from == 0 { stored.stamp } else { reply.now };
+            let fact = to_local_fact(stored, offset);
+            self.merge_stored(name, &fact, written, now).then_some((name, fact))
+        });
+        let facts = facts.collect();
+        let more = match self.unsent.first_key_value() {
+            Some((turn, _)) if !turn.is_resend => FactBacklog::Changes,
+            None if reply.to >= reply.version => FactBacklog::Empty,
+            _ => FactBacklog::Resends,
+        };
+        RemoteChanges { facts, backlog: more, clock_moved_us: moved, no_room }
+    }
+
+    /// Ends are counted by this instance's clock, and do not move if that is set: then they are moved
+    /// with it. By how much.
+    pub(super) fn follow_clock(&mut self, store_now: u64, now: Micros) -> i64 {
+        let offset = store_now.cast_signed().wrapping_sub(now.as_u64().cast_signed());
+        let moved = self.offset.wrapping_sub(offset);
+        if self.epoch.is_empty() {
+            self.offset = offset;
+            return 0;
+        }
+        if moved.unsigned_abs() < CLOCK_JUMP_US {
+            return 0;
+        }
+        self.offset = offset;
+        for entry in self.facts.values_mut() {
+            entry.fact.until = entry.fact.until.map(|until| moved_by(until, moved));
+        }
+        moved
+    }
+
+    /// Whoever answers next may be another server than the one that answered last, and lack what that
+    /// one had: the next call asks for everything, and tells what is recent once more.
+    pub(super) fn start_over(&mut self, now: Micros) {
+        self.seen_version = 0;
+        let store_now = now.as_u64().saturating_add_signed(self.offset);
+        self.resend_since(store_now.saturating_sub(RESEND_RECENT_US));
+    }
+
+    /// The store has not answered.
+    pub(super) fn record_failure(&mut self, now: Micros) {
+        if !self.failing {
+            self.start_over(now);
+        }
+        self.failing = true;
+    }
+
+    /// Whether the last call failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing
+    }
+
+    /// Whether the store has answered, and did so the last time.
+    pub(super) fn is_up(&self) -> bool {
+        !self.epoch.is_empty() && !self.failing
+    }
+
+    /// The act that was last.
+    pub(super) fn last_change(&self) -> SharedChangeId {
+        SharedChangeId(self.last_change)
+    }
+
+    /// Acts that the store has yet to confirm.
+    pub(super) fn unpublished(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// How many facts there are of a kind, those that were taken back included.
+    pub(super) fn count(&self, kind: FactKind) -> usize {
+        self.counts[kind as usize]
+    }
+
+    pub(super) fn drop_ended(&mut self, now: Micros) {
+        let (unsent, counts) = (&mut self.unsent, &mut self.counts);
+        self.facts.retain(|name, entry| {
+            let stays = entry.fact.until.is_none_or(|until| until > now);
+            if !stays {
+                counts[name.kind as usize] -= 1;
+                entry.unsent.map(|turn| unsent.remove(&turn));
+            }
+            stays
+        });
+    }
+
+    /// What the store got since then, by its clock, is told as if it were new. What it has already
+    /// changes nothing there.
+    fn resend_since(&mut self, since: u64) {
+        let lost =
+            self.facts.iter().filter(|(_, entry)| entry.unsent.is_none() && entry.written >= since);
+        for name in lost.map(|(name, _)| *name).collect::<Vec<_>>() {
+            let turn = SendOrder { is_resend: true, change: self.next_change() };
+            self.unsent.insert(turn, name);
+            self.facts.get_mut(&name).expect("it was just there").unsent = Some(turn);
+        }
+    }
+
+    /// The store has it, unless it has changed since.
+    fn confirm(&mut self, telling: &OutgoingFact, written: Option<u64>) {
+        self.unsent.remove(&telling.order);
+        if let Some(entry) = self.facts.get_mut(&telling.name)
+            && entry.unsent == Some(telling.order)
+        {
+            entry.unsent = None;
+            entry.written = written.unwrap_or(entry.written);
+        }
+    }
+
+    fn refuse(&mut self, act: SharedChangeId, why: PublishStatus) {
+        if self.refused.len() == REFUSED_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back((act, why));
+    }
+
+    /// There was nothing to take back, unless something was decided since.
+    fn forget(&mut self, name: FactName) {
+        if self.facts.get(&name).is_some_and(|old| old.fact.removed && old.unsent.is_none()) {
+            self.facts.remove(&name);
+            self.counts[name.kind as usize] -= 1;
+        }
+    }
+
+    /// Takes over what the store says; whether it is news. What was decided here since then goes
+    /// first: the store will say what holds.
+    fn merge_stored(
+        &mut self,
+        name: FactName,
+        fact: &SharedFact,
+        written: u64,
+        now: Micros,
+    ) -> bool {
+        let old = self.facts.get(&name);
+        if old.is_some_and(|old| old.unsent.is_some() && !supersedes(fact, &old.fact)) {
+            return false;
+        }
+        let written = old.map_or(written, |old| written.max(old.written));
+        let is_news = match old.map(|old| &old.fact) {
+            Some(old) => {
+                let same_end = match name.kind {
+                    FactKind::Block => old.until == fact.until,
+                    // Nobody but the store ends them by it.
+                    FactKind::Override | FactKind::Rules => true,
+                };
+                (old.removed, &old.payload) != (fact.removed, &fact.payload)
+                    || (!same_end && !fact.removed)
+            }
+            None => !fact.removed,
+        };
+        if !self.has_room(name) {
+            self.drop_ended(now);
+        }
+        // The store has the same bounds, and drops what has ended.
+        if self.has_room(name) {
+            self.set(name, fact.clone(), None, written);
+        }
+        is_news
+    }
+
+    fn set(&mut self, name: FactName, fact: SharedFact, unsent: Option<SendOrder>, written: u64) {
+        match self.facts.insert(name, ReplicaEntry { fact, unsent, written }) {
+            Some(old) => drop(old.unsent.map(|turn| self.unsent.remove(&turn))),
+            None => self.counts[name.kind as usize] += 1,
+        }
+        if let Some(turn) = unsent {
+            self.unsent.insert(turn, name);
+        }
+    }
+
+    fn has_room(&self, name: FactName) -> bool {
+        self.counts[name.kind as usize] < name.kind.max() || self.facts.contains_key(&name)
+    }
+
+    fn next_change(&mut self) -> SharedChangeId {
+        self.last_change += 1;
+        SharedChangeId(self.last_change)
+    }
+}
+
+/// Whether the store has what was to be told it again, or a later one: another instance was faster.
+fn supersedes(stored: &SharedFact, ours: &SharedFact) -> bool {
+    matches!((stored.decided_at, ours.decided_at), (FactTime::Stamp(theirs), FactTime::Stamp(ours)) if theirs >= ours)
+}
+
+/// An instant as a clock shows it that was set forward by so many microseconds. What never ends does
+/// not end.
+pub(super) fn moved_by(instant: Micros, moved: i64) -> Micros {
+    if instant == Micros::MAX {
+        return instant;
+    }
+    Micros::new(instant.as_u64().saturating_add_signed(moved).min(Micros::MAX.as_u64()))
+}
+
+/// By this instance's clock.
+fn to_local_fact(stored: StoredFact, offset: i64) -> SharedFact {
+    let StoredFact { stamp, until: stop, removed: gone, payload } = stored;
+    let until = (stop > 0).then(|| {
+        let until = stop.saturating_add_signed(offset.wrapping_neg());
+        Micros::new(until.min(Micros::MAX.as_u64()))
+    });
+    SharedFact { decided_at: FactTime::Stamp(stamp), until, removed: gone, payload }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(at: u64, payload: &str) -> SharedFact {
+        let when = FactTime::Here { at: Micros::new(at), after: 0 };
+        SharedFact { decided_at: when, until: None, removed: false, payload: payload.into() }
+    }
+
+    fn name(number: u8) -> FactName {
+        FactName { kind: FactKind::Override, id: [number; 16] }
+    }
+
+    /// A reply of a store whose clock is 1,000 s ahead.
+    fn reply(
+        now: u64,
+        (from, to): (u64, u64),
+        changes: Vec<(FactName, StoredFact)>,
+    ) -> ExchangeReply {
+        ExchangeReply {
+            epoch: "first".into(),
+            now: now + 1_000_000_000,
+            live_instances: 1,
+            from,
+            to,
+            version: to,
+            outcomes: Vec::new(),
+            changes,
+            unreadable_facts: 0,
+        }
+    }
+
+    fn stored(stamp: u64, payload: &str) -> StoredFact {
+        StoredFact { stamp, until: 0, removed: false, payload: payload.into() }
+    }
+
+    /// Tells one fact, and hears of it and of another.
+    fn exchanged(now: u64) -> FactReplica {
+        let mut book = FactReplica::default();
+        let at = Micros::new(now);
+        book.publish(name(1), fact(now, "mine"), at);
+        let sent = book.next_request(at);
+        assert_eq!(sent.facts.len(), 1);
+        let changes = vec![
+            (name(1), stored(1_000_000_000 + now, "mine")),
+            (name(2), stored(1_000_000_000 + now - 90_000_000, "theirs")),
+        ];
+        let mut first = reply(now, (0, 50), changes);
+        first.outcomes = vec![PublishOutcome::Accepted];
+        let news = book.apply_reply(&sent, first, at);
+        assert_eq!(news.facts.len(), 1, "what was told here is no news");
+        assert_eq!(news.backlog, FactBacklog::Empty);
+        book
+    }
+
+    fn sent_next(book: &FactReplica, now: u64) -> Vec<u8> {
+        book.next_request(Micros::new(now)).facts.iter().map(|telling| telling.name.id[0]).collect()
+    }
+
+    #[test]
+    fn a_store_that_went_back_is_told_everything_again() {
+        let now = 100_000_000;
+        let mut book = exchanged(now);
+        assert!(sent_next(&book, now).is_empty());
+        let sent = book.next_request(Micros::new(now));
+        let news = book.apply_reply(&sent, reply(now, (0, 40), Vec::new()), Micros::new(now));
+        assert_eq!(news.backlog, FactBacklog::Resends);
+        let mut told = sent_next(&book, now);
+        told.sort_unstable();
+        assert_eq!(told, [1, 2]);
+        let stamps = book.next_request(Micros::new(now));
+        assert!(stamps.facts.iter().all(|one| matches!(one.fact.decided_at, FactTime::Stamp(_))));
+    }
+
+    #[test]
+    fn after_a_failure_what_is_recent_is_told_once_more() {
+        let now = 100_000_000;
+        let mut book = exchanged(now);
+        book.record_failure(Micros::new(now + 1));
+        book.record_failure(Micros::new(now + 2));
+        assert_eq!(sent_next(&book, now + 3), [1], "the other is older than a minute");
+    }
+
+    #[test]
+    fn what_is_decided_while_a_call_is_on_its_way_is_told_next() {
+        let now = 100_000_000;
+        let mut book = exchanged(now);
+        let at = Micros::new(now + 5);
+        let first = book.publish(name(3), fact(now + 5, "a"), at);
+        let sent = book.next_request(at);
+        let second = book.publish(name(3), fact(now + 6, "b"), at);
+        let mut answer = reply(now, (50, 60), vec![(name(3), stored(7, "a"))]);
+        answer.outcomes = vec![PublishOutcome::Accepted];
+        let news = book.apply_reply(&sent, answer, at);
+        assert!(news.facts.is_empty() && news.backlog == FactBacklog::Changes, "{news:?}");
+        assert_eq!(book.is_published(first), Ok(true));
+        assert_eq!(book.is_published(second), Ok(false));
+        assert_eq!(&*book.next_request(at).facts[0].fact.payload, "b");
+    }
+
+    #[test]
+    fn no_more_is_sent_at_once_than_the_bounds_say() {
+        let mut book = FactReplica::default();
+        let now = Micros::new(5);
+        for number in 0..=255 {
+            book.publish(name(number), fact(5, &"x".repeat(16 << 10)), now);
+        }
+        let sent = book.next_request(now).facts.len();
+        assert_eq!(sent, BYTES_MAX / (16 << 10));
+        for number in 0..=255 {
+            book.publish(name(number), fact(5, "x"), now);
+        }
+        assert_eq!(book.next_request(now).facts.len(), SENT_FACTS_MAX);
+        let mut refused = FactReplica::default();
+        for act in 0..2 * REFUSED_MAX as u64 {
+            refused.refuse(SharedChangeId(act), PublishStatus::NoRoom);
+        }
+        assert_eq!(refused.refused.len(), REFUSED_MAX);
+    }
+}

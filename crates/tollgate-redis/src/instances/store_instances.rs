@@ -1,0 +1,75 @@
+//! A store and the instances that share it: blocks of keys, which all of them keep to.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tollgate::{Clock, Key, Micros, Wait};
+
+use super::{InstanceChannel, InstanceSink};
+use crate::blocks::Blocks;
+use crate::store::RedisStore;
+
+/// What the instances on a store tell each other; nothing, until somebody begins to.
+pub(crate) struct StoreInstances {
+    prefix: Box<str>,
+    blocks: Arc<Blocks>,
+    channel: OnceLock<InstanceChannel>,
+}
+
+impl fmt::Debug for StoreInstances {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instances").field("blocks", &self.blocks.len()).finish_non_exhaustive()
+    }
+}
+
+impl StoreInstances {
+    pub(crate) fn new(prefix: &str) -> StoreInstances {
+        StoreInstances { prefix: prefix.into(), blocks: Arc::default(), channel: OnceLock::new() }
+    }
+}
+
+impl RedisStore {
+    /// Begins to tell the other instances on this store of blocks, overrides and rules, and to hear of
+    /// theirs, on the runtime it is called on. Once: a second time it is the same.
+    pub fn join_instances(
+        &self,
+        sink: Arc<dyn InstanceSink>,
+        clock: impl Clock + 'static,
+    ) -> InstanceChannel {
+        let StoreInstances { prefix, blocks, channel: control } = &*self.instances;
+        let start = || {
+            InstanceChannel::start(self.link.separate_link(), prefix, blocks.clone(), sink, clock)
+        };
+        control.get_or_init(start).clone()
+    }
+
+    /// Refuses a key everything until an instant, here at once and at all instances soon.
+    pub(crate) fn block_key(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
+        let hash = self.key_namer.hash(key.as_bytes());
+        match self.instances.channel.get() {
+            Some(control) => control.block(hash, until).is_some(),
+            None => self.instances.blocks.block(hash, until, now),
+        }
+    }
+
+    /// Lifts a block, here at once and at all instances soon. Whether there was one.
+    pub(crate) fn unblock_key(&self, key: Key<'_>, now: Micros) -> bool {
+        let hash = self.key_namer.hash(key.as_bytes());
+        match self.instances.channel.get() {
+            Some(control) => control.unblock(hash),
+            None => self.instances.blocks.unblock(hash, now),
+        }
+    }
+
+    /// How long a key is still blocked, as far as this instance knows.
+    pub(crate) fn key_blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        let blocks = &self.instances.blocks;
+        blocks.any(now).then(|| blocks.blocked(self.key_namer.hash(key.as_bytes()), now)).flatten()
+    }
+
+    /// Whether any key may be blocked.
+    #[inline]
+    pub(crate) fn any_key_blocked(&self, now: Micros) -> bool {
+        self.instances.blocks.any(now)
+    }
+}

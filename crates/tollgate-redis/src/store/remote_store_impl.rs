@@ -1,0 +1,195 @@
+//! What `Shared` needs of a store in Redis: its states, and the book of who holds what.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::Instant;
+use tollgate::algorithm::State;
+use tollgate::store::stored_state;
+use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
+
+use crate::blocks::KeyHash;
+use crate::error::StoreError;
+use crate::keys;
+use crate::remote_store::{
+    AnswerStates, CallTiming, LEASE_US_MAX, LateKind, LateUnits, LeaseGrant, LeaseRequest,
+    RemoteStore, StateName,
+};
+use crate::script;
+
+use super::RedisStore;
+use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
+
+/// How long the answer to a taking of what was lent may take: as that of the book.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+const LEASE_SCRIPT: &str = include_str!("../lua/lease.lua");
+
+impl Store for RedisStore {
+    type Error = StoreError;
+
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, StoreError> {
+        RedisStore::decide_each(self, checks, now.instant(), outcomes).await
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Now<'_>,
+    ) -> Result<(), StoreError> {
+        let (now, limit, key, units) = (now.instant(), check.limit(), check.key(), check.units());
+        let of_no_charge = receipt.is_none();
+        let refund = RedisStore::refund(self, limit, key, receipt, units, now).await;
+        if of_no_charge && refund.is_err() {
+            self.state.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        refund
+    }
+
+    async fn reset(&self, check: &Check<'_>, _now: Micros) -> Result<bool, StoreError> {
+        let reset = RedisStore::reset(self, check.limit(), check.key()).await;
+        if reset.is_err() {
+            self.state.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        reset
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, StoreError> {
+        RedisStore::balance(self, check.limit(), check.key(), now).await
+    }
+
+    /// Blocks are no states: they hold here at once, and instances tell each other.
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, StoreError> {
+        Ok(self.block_key(key, until, now))
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, StoreError> {
+        Ok(self.unblock_key(key, now))
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.key_blocked(key, now)
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.any_key_blocked(now)
+    }
+}
+
+impl RemoteStore for RedisStore {
+    async fn decide_with_states(
+        &self,
+        checks: &[Check<'_>],
+        when: CallTiming,
+        outcomes: &mut [Outcome],
+        seen: &mut AnswerStates,
+    ) -> Result<Decision, StoreError> {
+        self.decide_by_deadline(checks, when, outcomes, seen).await
+    }
+
+    fn timeout(&self) -> Duration {
+        self.link.timeout()
+    }
+
+    fn hash(&self, key: Key<'_>) -> KeyHash {
+        self.key_namer.hash(key.as_bytes())
+    }
+
+    async fn apply_late_units(
+        &self,
+        state: StateName,
+        limit: &Limit,
+        late: &[LateUnits],
+        when: CallTiming,
+    ) -> Result<Option<(State, Micros)>, StoreError> {
+        let (units, charged_at) = match *late {
+            [LateUnits { units, at, kind: LateKind::Refund }] => (units, Some(at)),
+            [LateUnits { units, at: LateUnits::NOW, kind: LateKind::RefundOfNoCharge }] => {
+                (units, None)
+            }
+            _ => return self.apply_late_by(state, limit, late, when).await.map(Some),
+        };
+        let refund = self.refund_state_by(state, limit, units, charged_at, when).await;
+        if charged_at.is_none() && refund.is_err() {
+            self.state.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        refund.map(|()| None)
+    }
+
+    fn refunds_lost(&self) -> u64 {
+        self.state.refunds_lost.load(Ordering::Relaxed)
+    }
+
+    async fn reserve_lease(
+        &self,
+        check: &Check<'_>,
+        lend: LeaseRequest,
+    ) -> Result<LeaseGrant, StoreError> {
+        let limit = check.limit();
+        let mut key = self.key_namer.key(self.key_namer.subject(check.key().as_bytes()), limit, 0);
+        key.extend_from_slice(b":l");
+        let mut command = redis::cmd("EVAL");
+        command.arg(LEASE_SCRIPT).arg(1).arg(&key[..]).arg(&lend.instance.to_be_bytes()[..]);
+        let numbers = [lend.held, lend.wanted, lend.grant_min, lend.outstanding_max];
+        command.arg(&numbers[..]);
+        command.arg(lend.duration_us.min(LEASE_US_MAX));
+        let reply = self.link.run(command, Some(keys::slot(&key))).await?;
+        let Value::Array(parts) = reply else { return Err(script::not_understood()) };
+        match parts[..] {
+            [Value::Int(granted), Value::Int(outstanding)] => {
+                let [granted, outstanding] =
+                    [granted, outstanding].map(|units| units.max(0) as u64);
+                Ok(LeaseGrant { granted, outstanding })
+            }
+            _ => Err(script::not_understood()),
+        }
+    }
+
+    async fn take_leased_units(
+        &self,
+        check: &Check<'_>,
+        now: Micros,
+        seen: &mut AnswerStates,
+    ) -> Result<Outcome, StoreError> {
+        let mut outcome = [Outcome::default()];
+        let deadline = self.link.deadline().max(Instant::now() + LEASE_TIMEOUT);
+        let checks = std::slice::from_ref(check);
+        let _ = self
+            .decide_by_deadline(checks, CallTiming { now, deadline }, &mut outcome, seen)
+            .await?;
+        Ok(outcome[0])
+    }
+}
+
+impl RedisStore {
+    /// Decides by a deadline, and says what the answer was made of.
+    async fn decide_by_deadline(
+        &self,
+        checks: &[Check<'_>],
+        when: CallTiming,
+        outcomes: &mut [Outcome],
+        seen: &mut AnswerStates,
+    ) -> Result<Decision, StoreError> {
+        *seen = AnswerStates { answered_at: when.now, ..AnswerStates::default() };
+        let outcomes = &mut outcomes[..checks.len()];
+        if let Some(decision) = stored_state::answer_without_store(checks, when.now) {
+            outcomes.fill(Outcome::default());
+            return Ok(decision);
+        }
+        let StoreAnswer { decided: told, failed_checks: failed, to_refund: back } =
+            self.answer_checks(checks, when, outcomes, PartialFailurePolicy::ReportFailed).await?;
+        seen.answered_at = told.decision.at();
+        seen.states.extend(told.states);
+        seen.failed_checks = failed;
+        seen.to_refund.extend(back);
+        Ok(told.decision)
+    }
+}

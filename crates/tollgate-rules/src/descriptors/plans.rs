@@ -1,0 +1,223 @@
+//! From descriptors to checks: what is decided, and what is done after that.
+
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{Algorithm, KeyBuf, Limit, Micros};
+
+use super::{ACT, Descriptor, DescriptorAsk, DescriptorError, Hits, StatedLimit, StatedLimitTable};
+use crate::facts::Facts;
+use crate::gatekeeper::RulesVersion;
+use crate::import::tree::{WILDCARD_BYTES_MAX, WildcardBytesExceeded};
+use crate::import::{ImportDetails, ImportedAllowance};
+use crate::key_template::add_entry;
+use crate::limit_spec::RuleLimit;
+use crate::plan::{DirectLimit, DirectRule, Enforcement, RequestPlan};
+use crate::rule::Mode;
+use crate::rule_set::{DomainIndex, RuleSet, STATED_BY_OWN_RULES};
+
+/// What a request of descriptors asks.
+pub(super) struct DescriptorPlans<'a> {
+    /// What is taken, or only asked about: one decision.
+    pub(super) takes: RequestPlan<'a>,
+    /// What is given back, after it,
+    pub(super) refunds: RequestPlan<'a>,
+    /// and what is forced, after that.
+    pub(super) forces: RequestPlan<'a>,
+    /// Each descriptor, in order.
+    pub(super) descriptors: Vec<PlannedDescriptor>,
+    /// Limits that askers state, of all requests.
+    stated: &'a StatedLimitTable,
+}
+
+/// What one descriptor asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlannedDescriptor {
+    pub(super) operation: DescriptorOperation,
+    /// What is asked for, if somebody said.
+    pub(super) units: Option<u64>,
+    /// A file says that there is no limit for it.
+    pub(super) unlimited: bool,
+}
+
+/// What is done with what a descriptor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DescriptorOperation {
+    Take,
+    Refund,
+    Force,
+}
+
+impl PlannedDescriptor {
+    fn of(descriptor: &Descriptor<'_>) -> PlannedDescriptor {
+        let forced = descriptor.entries.iter().any(|entry| entry.name == ACT);
+        let (deed, units) = match descriptor.hits {
+            Some(Hits::Refund(units)) => (DescriptorOperation::Refund, units),
+            Some(Hits::Force(units)) => (DescriptorOperation::Force, Some(units)),
+            Some(Hits::Take(units)) if forced => (DescriptorOperation::Force, Some(units)),
+            None if forced => (DescriptorOperation::Force, None),
+            Some(Hits::Take(units)) => (DescriptorOperation::Take, Some(units)),
+            None => (DescriptorOperation::Take, None),
+        };
+        PlannedDescriptor { operation: deed, units, unlimited: false }
+    }
+
+    /// Whether it only wants to know.
+    pub(super) fn peeks_only(&self) -> bool {
+        (self.operation, self.units) == (DescriptorOperation::Take, Some(0))
+    }
+}
+
+impl<'a> DescriptorPlans<'a> {
+    pub(super) fn new(
+        (rules, stated): (&'a RulesVersion, &'a StatedLimitTable),
+        ask: &DescriptorAsk<'_>,
+        now: Micros,
+    ) -> Result<DescriptorPlans<'a>, DescriptorError> {
+        let rules: &'a RuleSet = rules;
+        // Whoever asks this way cannot hold a request back.
+        let mut asked = DescriptorPlans {
+            takes: RequestPlan::empty(rules, true),
+            refunds: RequestPlan::empty(rules, true),
+            forces: RequestPlan::empty(rules, true),
+            descriptors: ask.descriptors.iter().map(PlannedDescriptor::of).collect(),
+            stated,
+        };
+        match rules.domain(ask.domain) {
+            Some(domain) => asked.add_imported(rules, domain, ask, now)?,
+            None if rules.has_own_rules() => asked.add_own_rules(ask, now)?,
+            // Files alone: a domain that none of them defines has no limits, not even stated ones.
+            None => {}
+        }
+        asked.takes.peek_only = asked
+            .descriptors
+            .iter()
+            .all(|one| one.operation != DescriptorOperation::Take || one.peeks_only());
+        let too_many = |plan: &RequestPlan<'_>| {
+            plan.too_many_limits || plan.limits.len() + plan.zero_limits.len() > MAX_LIMITS
+        };
+        let too_many = [&asked.takes, &asked.refunds, &asked.forces].into_iter().any(too_many);
+        match too_many {
+            true => Err(DescriptorError::TooManyLimits),
+            false => Ok(asked),
+        }
+    }
+
+    fn plan(&mut self, of: u8) -> &mut RequestPlan<'a> {
+        match self.descriptors[usize::from(of)].operation {
+            DescriptorOperation::Take => &mut self.takes,
+            DescriptorOperation::Refund => &mut self.refunds,
+            DescriptorOperation::Force => &mut self.forces,
+        }
+    }
+
+    /// Asks the rules, for which entries are facts.
+    fn add_own_rules(
+        &mut self,
+        ask: &DescriptorAsk<'_>,
+        now: Micros,
+    ) -> Result<(), DescriptorError> {
+        for (descriptor, of) in ask.descriptors.iter().zip(0..) {
+            if let Some(limit) = descriptor.limit {
+                let counted = (STATED_BY_OWN_RULES, Algorithm::FixedWindow);
+                self.add_stated((ask.domain, descriptor), limit, counted, of, now)?;
+                continue;
+            }
+            let facts = Facts::of_descriptor(ask.domain, descriptor.entries);
+            let units = self.descriptors[usize::from(of)].units;
+            self.plan(of).add_facts(&facts, (of, units), now);
+        }
+        Ok(())
+    }
+
+    /// Asks the file that defines the domain.
+    fn add_imported(
+        &mut self,
+        rules: &'a RuleSet,
+        domain: &DomainIndex,
+        ask: &DescriptorAsk<'_>,
+        now: Micros,
+    ) -> Result<(), DescriptorError> {
+        let mut left = WILDCARD_BYTES_MAX;
+        let find = |one: &Descriptor<'_>| match one.limit {
+            Some(_) => Ok(None),
+            None => domain.tree.find(one.facts(), &mut left),
+        };
+        let found: Result<Vec<Option<(u32, KeyBuf)>>, WildcardBytesExceeded> =
+            ask.descriptors.iter().map(find).collect();
+        let found = found.map_err(|WildcardBytesExceeded| DescriptorError::TooMuchToMatch)?;
+        let imported =
+            |rule: u32| -> Option<&'a ImportDetails> { rules.rule_at(rule).imported.as_deref() };
+        let applying = found.iter().flatten().filter_map(|(rule, _)| imported(*rule));
+        let replaced: Vec<&str> =
+            applying.flat_map(|one| &one.replaces).map(|name| &**name).collect();
+        for ((descriptor, found), of) in ask.descriptors.iter().zip(found).zip(0..) {
+            if let Some(limit) = descriptor.limit {
+                let counted = (domain.stated, domain.algorithm);
+                self.add_stated((ask.domain, descriptor), limit, counted, of, now)?;
+                continue;
+            }
+            let Some((rule, key)) = found else { continue };
+            let Some(one) = imported(rule) else { continue };
+            let limit = match one.allows {
+                ImportedAllowance::Everything if rules.override_of(rule, &key, now).is_none() => {
+                    self.descriptors[usize::from(of)].unlimited = true;
+                    continue;
+                }
+                _ if one.name.as_deref().is_some_and(|name| replaced.contains(&name)) => continue,
+                ImportedAllowance::Nothing(unit) => DirectLimit::Zero(unit),
+                ImportedAllowance::Limited | ImportedAllowance::Everything => {
+                    DirectLimit::RuleLimits
+                }
+            };
+            let standing = match rules.rule_at(rule).mode {
+                Mode::Enforce if !one.quota => Enforcement::Enforced,
+                _ => Enforcement::Shadow,
+            };
+            let cost = self.descriptors[usize::from(of)].units.unwrap_or(1);
+            let direct = DirectRule {
+                rule,
+                limit,
+                cost,
+                enforcement: standing,
+                descriptor: of,
+                quota: one.quota,
+            };
+            self.plan(of).add_direct(direct, key, now);
+        }
+        Ok(())
+    }
+
+    /// Asks the limit that whoever asks has stated: it counts these entries, whatever is configured.
+    fn add_stated(
+        &mut self,
+        (domain, descriptor): (&str, &Descriptor<'_>),
+        stated: StatedLimit,
+        (rule, algorithm): (u32, Algorithm),
+        of: u8,
+        now: Micros,
+    ) -> Result<(), DescriptorError> {
+        let mut key = KeyBuf::new().with("stated", domain);
+        descriptor.facts().for_each(|entry| add_entry(&mut key, entry.name, entry.value));
+        let StatedLimit { units, unit } = stated;
+        if algorithm.is_bucket() {
+            // A bucket fits what is used to the numbers that it is asked with: whoever states now these and
+            // now those would fill it at each turn. Windows keep their count whatever the numbers are.
+            key.add("units", &units.to_string());
+        }
+        let limit = match units {
+            0 => DirectLimit::Zero(unit),
+            _ => {
+                let name = &*self.takes.rules().rule_at(rule).name;
+                let limit = Limit::per(units.into(), unit.period()).algorithm(algorithm).name(name);
+                let limit = limit.build().map_err(|_| DescriptorError::BadLimit)?;
+                self.stated.record_use((stated, algorithm), &limit, now)?;
+                DirectLimit::Stated(Box::new(RuleLimit::new(limit)))
+            }
+        };
+        let cost = self.descriptors[usize::from(of)].units.unwrap_or(1);
+        let standing = Enforcement::Enforced;
+        let direct =
+            DirectRule { rule, limit, cost, enforcement: standing, descriptor: of, quota: false };
+        self.plan(of).add_direct(direct, key, now);
+        Ok(())
+    }
+}

@@ -1,0 +1,434 @@
+//! The table: every object and field of a rules file. What is inside a rule stands in `rule_table`.
+
+use super::kinds::{
+    CIDR, ENDPOINT_PATTERN, HEADER, INTEGER_MAX, LIMITS, MULTIPLIER, NAME, PATH, WORD, field, map,
+    object, one_of, required,
+};
+use super::rule_table::RULE;
+use super::{FreeFields, ShapeField, ShapeKind, ShapeObject};
+use crate::identify::ENTRIES_MAX;
+
+pub(crate) static FILE: ShapeObject = object(
+    "file",
+    "a rules file",
+    "Which limits apply to which requests, and whose use they count.",
+    &[
+        field("version", ShapeKind::Whole(1, 1), "The version of this format: 1.", "version: 1"),
+        field(
+            "rate_limits",
+            ShapeKind::Object(&RATE_LIMITS),
+            "The short form: limits by endpoint, a default, and tiers. Stands in place of `rules`.",
+            "rate_limits: { default: { requests: 100, window: 60 } }",
+        ),
+        field(
+            "identify",
+            ShapeKind::Object(&IDENTIFY),
+            "How facts are derived from HTTP requests. Facts that are passed explicitly win.",
+            "identify: { user: { header: x-user-id } }",
+        ),
+        field(
+            "tiers",
+            ShapeKind::Object(&TIERS),
+            "Classes of callers with other numbers.",
+            "tiers: { free: 1, pro: 10 }",
+        ),
+        field(
+            "rules",
+            ShapeKind::List("rules", &ShapeKind::Object(&RULE)),
+            "The rules. All that match must allow.",
+            "rules: [{ name: api, key: \"{user|ip}\", limits: [10/second] }]",
+        ),
+        field(
+            "exempt",
+            ShapeKind::Object(&EXEMPT),
+            "Callers that no rule applies to.",
+            "exempt: { ip: [127.0.0.1], user: [health-checker] }",
+        ),
+        field(
+            "overrides",
+            ShapeKind::List("overrides", &ShapeKind::Object(&OVERRIDE)),
+            "Other numbers for single callers.",
+            "overrides: [{ rule: api, key: \"42\", limits: [100/second] }]",
+        ),
+        field(
+            "headers",
+            ShapeKind::Either(&[DIALECT, ShapeKind::List("header dialects", &DIALECT)]),
+            "How clients are told what they have left. The default is x-ratelimit and draft.",
+            "headers: [x-ratelimit, draft]",
+        ),
+        field(
+            "log_keys",
+            ShapeKind::Choice(&["hashed", "plain"]),
+            "Whether logs show keys hashed, which is the default, or as they are.",
+            "log_keys: hashed",
+        ),
+        field(
+            "upstreams",
+            ShapeKind::Object(&UPSTREAMS),
+            "The gateway's servers by name.",
+            "upstreams: { app: \"http://127.0.0.1:3000\" }",
+        ),
+        field(
+            "routes",
+            ShapeKind::List("routes", &ShapeKind::Object(&ROUTE)),
+            "Which upstream the gateway passes a path to.",
+            "routes: [{ path: \"/{*rest}\", upstream: app }]",
+        ),
+    ],
+);
+
+const DIALECT: ShapeKind = ShapeKind::Choice(&["x-ratelimit", "draft", "legacy", "none"]);
+
+static RATE_LIMITS: ShapeObject = object(
+    "rate_limits",
+    "`rate_limits`",
+    "Limits per caller (the user, or else the address) by endpoint.",
+    &[
+        field(
+            "default",
+            ShapeKind::Object(&DEFAULT),
+            "What applies where no endpoint matches: one count per caller for all such paths.",
+            "default: { requests: 100, window: 60 }",
+        ),
+        field(
+            "endpoints",
+            ShapeKind::Object(&ENDPOINTS),
+            "Limits by path, or by method and path.",
+            "endpoints: { \"/api/search\": { requests: 30, window: 60 } }",
+        ),
+        field(
+            "tiers",
+            ShapeKind::Object(&SHORT_TIERS),
+            "What the numbers of a tier are multiplied by.",
+            "tiers: { free: 1, pro: 10 }",
+        ),
+    ],
+);
+
+const REQUESTS: ShapeField = required(
+    "requests",
+    ShapeKind::Whole(1, INTEGER_MAX),
+    "How many requests may pass in a window.",
+    "requests: 100",
+);
+const WINDOW: ShapeField = required(
+    "window",
+    ShapeKind::Text("a number of seconds such as 60, or a duration such as `1m`"),
+    "How long the window is: a number of seconds, or a duration such as 1m.",
+    "window: 60",
+);
+
+static DEFAULT: ShapeObject = object(
+    "default",
+    "`default`",
+    "What applies where no endpoint matches.",
+    &[
+        REQUESTS,
+        WINDOW,
+        field(
+            "per_path",
+            ShapeKind::Boolean,
+            "Count each path by itself. Whoever varies the path then gets more.",
+            "per_path: true",
+        ),
+    ],
+);
+
+static ENDPOINT: ShapeObject =
+    object("endpoint", "an endpoint", "The limit of an endpoint.", &[REQUESTS, WINDOW]);
+
+static ENDPOINTS: ShapeObject = map(
+    "endpoints",
+    "endpoints with their limits",
+    "Limits by path, such as `/api/search`, or by method and path, such as `POST /api/upload`.",
+    &FreeFields {
+        doc: "The limit of this endpoint.",
+        kind: ShapeKind::Object(&ENDPOINT),
+        example: "\"/api/search\": { requests: 30, window: 60 }",
+        pattern: Some(ENDPOINT_PATTERN),
+    },
+);
+
+static SHORT_TIERS: ShapeObject = map(
+    "short_tiers",
+    "tiers with their multipliers",
+    "Multipliers by tier.",
+    &FreeFields {
+        doc: "What the numbers are multiplied by.",
+        kind: ShapeKind::Either(&[MULTIPLIER, ShapeKind::Object(&SHORT_TIER)]),
+        example: "pro: { multiplier: 10 }",
+        pattern: None,
+    },
+);
+
+static SHORT_TIER: ShapeObject = object(
+    "short_tier",
+    "a tier",
+    "A class of callers.",
+    &[required("multiplier", MULTIPLIER, "What the numbers are multiplied by.", "multiplier: 10")],
+);
+
+static TIERS: ShapeObject = map(
+    "tiers",
+    "tiers with their numbers",
+    "Tiers by name.",
+    &FreeFields {
+        doc: "What the limits of rules with `tiered: true` are multiplied by, or own limits by rule.",
+        kind: ShapeKind::Either(&[MULTIPLIER, ShapeKind::Object(&TIER)]),
+        example: "pro: { multiplier: 10 }",
+        pattern: None,
+    },
+);
+
+static TIER: ShapeObject = ShapeObject {
+    one_field: None,
+    id: "tier",
+    noun: "a tier",
+    doc: "A multiplier, and own limits by the name of a rule.",
+    fields: &[field(
+        "multiplier",
+        MULTIPLIER,
+        "What the limits of rules with `tiered: true` are multiplied by.",
+        "multiplier: 10",
+    )],
+    free_fields: Some(&FreeFields {
+        doc: "The limits of this rule for this tier.",
+        kind: LIMITS,
+        example: "api: [500/minute]",
+        pattern: None,
+    }),
+};
+
+static IDENTIFY: ShapeObject = object(
+    "identify",
+    "`identify`",
+    "How facts are derived from HTTP requests.",
+    &[
+        field(
+            "trusted_peers",
+            ShapeKind::Either(&[CIDR, ShapeKind::List("networks", &CIDR)]),
+            "Who may send forwarding, user and tier headers. The default is this machine.",
+            "trusted_peers: [10.0.0.0/8]",
+        ),
+        field("user", ShapeKind::Object(&USER), "Who the user is.", "user: { header: x-user-id }"),
+        field(
+            "api_key",
+            ShapeKind::Object(&API_KEY),
+            "Where the API key is.",
+            "api_key: { header: x-api-key }",
+        ),
+        field(
+            "tier",
+            ShapeKind::Object(&TIER_OF),
+            "Which tier the caller has.",
+            "tier: { header: x-tier, default: free }",
+        ),
+        field(
+            "ip",
+            ShapeKind::Either(&[ADDRESS, ShapeKind::Object(&IP)]),
+            "Where the client's address is.",
+            "ip: { header: x-forwarded-for, ipv6_prefix: 64 }",
+        ),
+    ],
+);
+
+const ADDRESS: ShapeKind =
+    ShapeKind::Text("`x-forwarded-for`, `forwarded`, `none` or the name of another header");
+
+static USER: ShapeObject = one_of(
+    object(
+        "user",
+        "`user` of `identify`",
+        "Who the user is. Exactly one of these says so.",
+        &[
+            field(
+                "header",
+                HEADER,
+                "The header that names the user; read from trusted peers only.",
+                "header: x-user-id",
+            ),
+            field(
+                "jwt",
+                ShapeKind::Object(&JWT),
+                "A claim of a signed token; counts from everybody.",
+                "jwt: { claim: sub, keys_file: jwks.json }",
+            ),
+            field(
+                "api_key",
+                ShapeKind::Object(&API_KEY),
+                "The API key: the user is its hash. Counts from everybody.",
+                "api_key: { header: x-api-key }",
+            ),
+        ],
+    ),
+    "write one of `header: x-user-id`, `jwt: { claim: sub, keys_file: jwks.json }` or \
+     `api_key: { header: x-api-key }`",
+);
+
+static API_KEY: ShapeObject = object(
+    "api_key",
+    "`api_key`",
+    "Where the API key is.",
+    &[required("header", HEADER, "The header that has the key.", "header: x-api-key")],
+);
+
+static JWT: ShapeObject = object(
+    "jwt",
+    "`jwt`",
+    "A claim of a signed token.",
+    &[
+        required("claim", WORD, "The claim that names the user.", "claim: sub"),
+        required(
+            "keys_file",
+            WORD,
+            "The file with the public keys, or the secret; relative to the rules file.",
+            "keys_file: jwks.json",
+        ),
+        field(
+            "algorithms",
+            ShapeKind::Either(&[JWT_ALGORITHM, ShapeKind::List("algorithms", &JWT_ALGORITHM)]),
+            "What tokens may be signed with. The default is what fits the keys.",
+            "algorithms: [RS256]",
+        ),
+        field(
+            "issuer",
+            ONE_OR_MORE,
+            "Who must have issued the token: its `iss`.",
+            "issuer: \"https://login.example\"",
+        ),
+        field("audience", ONE_OR_MORE, "For whom it must be meant: its `aud`.", "audience: api"),
+        field(
+            "header",
+            HEADER,
+            "The header that has the token. The default is authorization.",
+            "header: authorization",
+        ),
+        field(
+            "require_exp",
+            ShapeKind::Boolean,
+            "Whether a token must say when it ends, which is the default.",
+            "require_exp: true",
+        ),
+    ],
+);
+
+const ONE_OR_MORE: ShapeKind = ShapeKind::Either(&[WORD, ShapeKind::List("texts", &WORD)]);
+const JWT_ALGORITHM: ShapeKind = ShapeKind::Choice(&[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
+    "HS384", "HS512",
+]);
+
+static TIER_OF: ShapeObject = object(
+    "tier_of",
+    "`tier` of `identify`",
+    "Which tier the caller has: by a header or a claim, else by the table, else the default.",
+    &[
+        field("header", HEADER, "The header that names the tier.", "header: x-tier"),
+        field("claim", WORD, "The claim of the user's token that names the tier.", "claim: plan"),
+        field(
+            "users",
+            ShapeKind::Object(&TIER_OF_USER),
+            "The tier of users by name.",
+            "users: { alice: pro }",
+        ),
+        field("default", WORD, "The tier of everybody else.", "default: free"),
+    ],
+);
+
+static TIER_OF_USER: ShapeObject = map(
+    "tier_of_user",
+    "users with their tiers",
+    "Tiers by user.",
+    &FreeFields { doc: "The tier of this user.", kind: WORD, example: "alice: pro", pattern: None },
+);
+
+static IP: ShapeObject = object(
+    "ip",
+    "`ip`",
+    "Where the client's address is.",
+    &[
+        field(
+            "header",
+            ADDRESS,
+            "x-forwarded-for, forwarded, none for the peer's address, or another header.",
+            "header: x-forwarded-for",
+        ),
+        field(
+            "ipv6_prefix",
+            ShapeKind::Whole(1, 128),
+            "How many bits of an IPv6 address are one caller. The default is 64.",
+            "ipv6_prefix: 64",
+        ),
+        field(
+            "trusted_hops",
+            ShapeKind::Whole(1, ENTRIES_MAX as u64),
+            "How many trusted proxies a request passes, where their addresses are not known.",
+            "trusted_hops: 2",
+        ),
+        field(
+            "nat64",
+            ShapeKind::Boolean,
+            "Whether addresses in 64:ff9b::/96 are the IPv4 addresses in them.",
+            "nat64: true",
+        ),
+    ],
+);
+
+static EXEMPT: ShapeObject = object(
+    "exempt",
+    "`exempt`",
+    "Callers that no rule applies to.",
+    &[
+        field(
+            "ip",
+            ShapeKind::Either(&[CIDR, ShapeKind::List("networks", &CIDR)]),
+            "Networks.",
+            "ip: [127.0.0.1, 10.1.0.0/16]",
+        ),
+        field(
+            "user",
+            ShapeKind::Either(&[WORD, ShapeKind::List("users", &WORD)]),
+            "Users.",
+            "user: [health-checker]",
+        ),
+    ],
+);
+
+static OVERRIDE: ShapeObject = object(
+    "override",
+    "an override",
+    "Other numbers for one caller.",
+    &[
+        required("rule", NAME, "The name of the rule.", "rule: api"),
+        required("key", WORD, "The caller: `42`, or with its fact `user=42`.", "key: \"user=42\""),
+        required("limits", LIMITS, "The limits that apply instead.", "limits: [100/second]"),
+        field(
+            "until",
+            ShapeKind::Text("an instant such as `2027-01-01T00:00:00Z`"),
+            "When it ends; without it, never.",
+            "until: 2027-01-01T00:00:00Z",
+        ),
+    ],
+);
+
+static UPSTREAMS: ShapeObject = map(
+    "upstreams",
+    "upstreams with their addresses",
+    "The gateway's servers by name.",
+    &FreeFields {
+        doc: "The address.",
+        kind: ShapeKind::Text("an address such as `http://127.0.0.1:3000`"),
+        example: "app: \"http://127.0.0.1:3000\"",
+        pattern: None,
+    },
+);
+
+static ROUTE: ShapeObject = object(
+    "route",
+    "a route",
+    "Which upstream a path goes to.",
+    &[
+        required("path", PATH, "A path pattern.", "path: \"/{*rest}\""),
+        required("upstream", WORD, "The name of an upstream.", "upstream: app"),
+    ],
+);

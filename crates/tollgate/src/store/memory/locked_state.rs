@@ -1,0 +1,58 @@
+//! A state in a locked slot, opened by the numbers of whoever asks, and closed again.
+
+use crate::limit::Limit;
+use crate::store::carried_state::{CarriedState, DetachState, PendingWrite, Purpose};
+use crate::time::Micros;
+
+use super::MemoryStore;
+use super::slot::SlotRecord;
+use super::slot_state::SlotState;
+
+impl DetachState for SlotState<'_> {
+    fn detached_copy(&self) -> Self {
+        SlotState::detached_copy(self)
+    }
+}
+
+impl MemoryStore {
+    /// The state in a locked slot. `limit` and `tag` are those of whoever asks.
+    pub(super) fn open_state(
+        &self,
+        limit: &Limit,
+        tag: u32,
+        record: SlotRecord,
+        purpose: Purpose,
+        now: Micros,
+    ) -> CarriedState<SlotState<'_>> {
+        if record.tag == tag {
+            let state = SlotState::from_record(limit, record, &self.arena);
+            return CarriedState::new(state.expect("nobody else writes a locked slot"));
+        }
+        self.numbers.with_limit(record.tag, |old| {
+            let opened =
+                old.and_then(|old| Some((old, SlotState::from_record(old, record, &self.arena)?)));
+            let Some((old, state)) = opened else {
+                return CarriedState::replacing_unreadable(
+                    SlotState::fresh(limit, now, &self.arena),
+                    purpose,
+                );
+            };
+            CarriedState::from_other_numbers(state, (old, record.tag), limit, now)
+        })
+    }
+
+    /// What has to be written into the slot, if anything. Call under its lock.
+    pub(super) fn close_state(
+        &self,
+        opened: CarriedState<SlotState<'_>>,
+        limit: &Limit,
+        tag: u32,
+    ) -> Option<SlotRecord> {
+        Some(match opened.into_pending_write()? {
+            PendingWrite::OwnNumbers(state) => state.into_record(limit, tag, &self.arena),
+            PendingWrite::WriterNumbers(state, numbers, tag) => {
+                state.into_record(&numbers, tag, &self.arena)
+            }
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! The usual case of several limits as one request: all of them admit, and nobody else is at their
+//! slots.
+//!
+//! Each limit is judged and charged once, on a copy. Then the slots are locked, each only if it still
+//! holds exactly what was judged, and the charged copies are written. Whatever is different (a limit
+//! refuses, a key is new, a slot is busy) is left to `several_limits.rs`, and nothing has been written. A
+//! lock that is taken is never waited for here, so no order of locking is needed.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::{fixed_window, leaky_bucket, sliding_window_counter, token_bucket};
+use crate::check::{Act, Check};
+use crate::decision::{Decision, MAX_LIMITS, Outcome};
+use crate::limit::{Limit, LimitStateKind};
+use crate::time::Micros;
+
+use super::MemoryStore;
+use super::several_limits::LockedCheck;
+use super::slot::{LockedSlot, Slot, SlotRecord, SlotSnapshot};
+use super::slot_state::CompactState;
+
+/// A slot, what it held when it was judged, and what it holds once it is charged.
+struct SlotWrite<'a> {
+    slot: &'a Slot,
+    snapshot: SlotSnapshot,
+    record: SlotRecord,
+}
+
+impl MemoryStore {
+    /// The answer, if all admit and nobody interferes; `outcomes` then has what each said.
+    pub(super) fn take_optimistic(
+        &self,
+        asked: &[LockedCheck<'_>],
+        checks: &[Check<'_>],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let mut charges = ArrayVec::<SlotWrite<'_>, MAX_LIMITS>::new();
+        for (one, place) in asked.iter().zip(outcomes.iter_mut()) {
+            let (outcome, charge) = self.take_copy(one, asked, now)?;
+            *place = outcome;
+            charges.extend(charge);
+        }
+        let mut locked = ArrayVec::<LockedSlot<'_>, MAX_LIMITS>::new();
+        for charge in &charges {
+            // Also fails where two checks meet in one slot: the first has locked it.
+            locked.push(charge.slot.lock_if_unchanged(&charge.snapshot)?);
+        }
+        for (locked, charge) in locked.iter_mut().zip(&charges) {
+            locked.write(charge.record);
+        }
+        drop(locked);
+        Some(Decision::of_all(checks, outcomes, 0, now))
+    }
+
+    /// What one limit says and what there is to write; `None` if this is not the usual case.
+    fn take_copy(
+        &self,
+        one: &LockedCheck<'_>,
+        asked: &[LockedCheck<'_>],
+        now: Micros,
+    ) -> Option<(Outcome, Option<SlotWrite<'_>>)> {
+        let check = &one.check;
+        // Checks of one state are judged for what they ask together.
+        let is_alone = || asked.iter().filter(|other| other.key == one.key).count() == 1;
+        if check.act != Act::Take || check.count_denied || check.cost == 0 {
+            return None;
+        }
+        let slot = self.keys.find(one.key)?;
+        let seen = slot.read();
+        let record = seen.record();
+        if seen.key != one.key || record.tag != one.tag {
+            return None;
+        }
+        let (outcome, record) = take(one.limit, record, check.cost, now)?;
+        // What a caller who cannot wait is told instead is not what was judged here.
+        if check.at_once && !(outcome.allowed && outcome.delay.is_zero()) {
+            return None;
+        }
+        let outcome = Outcome { twin: one.twin, ..outcome };
+        match outcome.allowed {
+            true => {
+                let outcome = Outcome { charged: check.cost, ..outcome };
+                Some((outcome, Some(SlotWrite { slot, snapshot: seen, record })))
+            }
+            // In shadow, and so without a say; what it would refuse is not charged to it.
+            false if check.shadow && is_alone() => Some((outcome, None)),
+            false => None,
+        }
+    }
+}
+
+/// Judges and charges a state that fits in a slot.
+#[inline]
+fn take(
+    limit: &Limit,
+    record: SlotRecord,
+    cost: u64,
+    now: Micros,
+) -> Option<(Outcome, SlotRecord)> {
+    fn of<S: CompactState>(
+        limit: &Limit,
+        record: SlotRecord,
+        cost: u64,
+        now: Micros,
+    ) -> Option<(Outcome, SlotRecord)> {
+        let (outcome, charged) = S::unpack(record).take(limit, cost, now)?;
+        Some((outcome, charged.pack(record.tag)))
+    }
+    match limit.kind {
+        LimitStateKind::Token => of::<token_bucket::TokenBucketState>(limit, record, cost, now),
+        LimitStateKind::Leaky => of::<leaky_bucket::LeakyBucketState>(limit, record, cost, now),
+        LimitStateKind::Window | LimitStateKind::Staggered => {
+            of::<fixed_window::FixedWindowState>(limit, record, cost, now)
+        }
+        LimitStateKind::Counter => {
+            of::<sliding_window_counter::SlidingCounterState>(limit, record, cost, now)
+        }
+        LimitStateKind::Log => None,
+    }
+}

@@ -1,0 +1,172 @@
+//! A request decided on states that another store keeps: what every shared store has in common.
+//!
+//! A shared store says which states it found and at which instant. Decided here, by the functions
+//! that the memory store runs in its slots, the same request has the same answer in every store.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::State;
+use crate::check::Check;
+use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
+use crate::limit::Limit;
+use crate::time::{Micros, Wait};
+
+use super::all_or_none::{self, LimitCheck, StateHolder};
+use super::carried_state::{CarriedState, PendingWrite};
+use super::one_check::ChargePlan;
+
+pub use super::carried_state::Purpose;
+
+/// One check of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredCheck<'a> {
+    /// What is asked.
+    pub check: Check<'a>,
+    /// The limit as it applies to the key, see [`Limit::for_key`].
+    pub limit: &'a Limit,
+    /// Which of the states of its id and key it is about: see [`Outcome::twin`].
+    pub twin: u8,
+}
+
+impl LimitCheck for StoredCheck<'_> {
+    fn check(&self) -> &Check<'_> {
+        &self.check
+    }
+
+    fn limit(&self) -> &Limit {
+        self.limit
+    }
+}
+
+/// A state as the store had it, and what has become of it since.
+#[derive(Debug)]
+pub struct StoredState(CarriedState<State>);
+
+impl StoredState {
+    /// Nobody has asked about the key yet, or it was forgotten.
+    pub fn absent(limit: &Limit) -> StoredState {
+        StoredState::from_own_numbers(fresh(limit))
+    }
+
+    /// A state written by the numbers of the limit asked.
+    pub fn from_own_numbers(state: State) -> StoredState {
+        StoredState(CarriedState::new(state))
+    }
+
+    /// A state written by `old` numbers.
+    pub fn from_other_numbers(
+        state: State,
+        old: &Limit,
+        limit: &Limit,
+        now: Micros,
+    ) -> StoredState {
+        StoredState(CarriedState::from_other_numbers(state, (old, 0), limit, now))
+    }
+
+    /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
+    pub fn unreadable(limit: &Limit, purpose: Purpose) -> StoredState {
+        StoredState(CarriedState::replacing_unreadable(fresh(limit), purpose))
+    }
+
+    /// The state by the numbers of the limit asked.
+    pub fn state(&self) -> &State {
+        self.0.state()
+    }
+
+    /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
+    pub fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
+        self.0.refund(limit, units, charged_at, now);
+    }
+
+    /// Changes the state under the numbers that wrote it; `act` says whether it did.
+    pub fn change(
+        &mut self,
+        limit: &Limit,
+        now: Micros,
+        act: impl FnOnce(&mut State, &Limit) -> bool,
+    ) {
+        self.0.change(limit, now, act);
+    }
+
+    /// The state to be written, if any, and its numbers, if they are not those of the limit asked.
+    pub fn into_pending_write(self) -> Option<(State, Option<Limit>)> {
+        Some(match self.0.into_pending_write()? {
+            PendingWrite::OwnNumbers(state) => (state, None),
+            PendingWrite::WriterNumbers(state, numbers, _) => (state, Some(numbers)),
+        })
+    }
+}
+
+/// A state that nothing was charged to: it has no mark that clocks which are behind would see.
+fn fresh(limit: &Limit) -> State {
+    State::fresh(limit, Micros::ZERO)
+}
+
+impl StateHolder for StoredState {
+    type State = State;
+
+    fn carried(&self) -> &CarriedState<State> {
+        &self.0
+    }
+
+    fn carried_mut(&mut self) -> &mut CarriedState<State> {
+        &mut self.0
+    }
+}
+
+/// The answer to a request that no store has to be asked about: one without limits, with too many,
+/// or about an empty key.
+pub fn answer_without_store(checks: &[Check<'_>], now: Micros) -> Option<Decision> {
+    if checks.len() > MAX_LIMITS {
+        return Some(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
+    }
+    if checks.iter().any(|check| check.key.is_empty()) {
+        return Some(Decision::refused(Refusal::EmptyKey, Wait::NEVER, now));
+    }
+    checks.is_empty().then(|| Decision::unlimited(now))
+}
+
+/// What a state is opened for by the checks that meet in it: one of `places` for each check.
+pub fn purpose_at(asked: &[StoredCheck<'_>], places: &[usize], place: usize) -> Purpose {
+    let here = asked.iter().zip(places).filter(|(_, other)| **other == place);
+    here.map(|(one, _)| Purpose::of(&one.check)).max().unwrap_or(Purpose::Read)
+}
+
+/// What the check at `index` is judged for: its cost, and what those before it ask of its state.
+pub fn cumulative_cost(asked: &[StoredCheck<'_>], places: &[usize], index: usize) -> u64 {
+    all_or_none::cumulative_cost(asked, index, |other| places[other] == places[index])
+}
+
+/// Decides a request as the memory store does: all pass and are charged, or none is. `places` says
+/// which of `seen` each check is about; `outcomes` gets what each limit said.
+pub fn decide(
+    asked: &[StoredCheck<'_>],
+    places: &[usize],
+    seen: &mut [StoredState],
+    now: Micros,
+    outcomes: &mut [Outcome],
+) -> Decision {
+    if let [one] = asked
+        && !one.check.shadow
+    {
+        let decision = decide_one(one, &mut seen[0], now).with_decided_by(DecidedBy::Redis);
+        outcomes[0] = decision.outcome();
+        return decision;
+    }
+    let checks: ArrayVec<Check<'_>, MAX_LIMITS> = asked.iter().map(|one| one.check).collect();
+    let violated = all_or_none::decide(asked, places, seen, now, outcomes);
+    for (outcome, one) in outcomes.iter_mut().zip(asked) {
+        (outcome.decided_by, outcome.twin) = (DecidedBy::Redis, one.twin);
+    }
+    Decision::of_all(&checks, outcomes, violated, now).with_decided_by(DecidedBy::Redis)
+}
+
+fn decide_one(one: &StoredCheck<'_>, seen: &mut StoredState, now: Micros) -> Decision {
+    let (limit, check) = (one.limit, &one.check);
+    let plan = ChargePlan::new(seen.state(), limit, check, now);
+    if let Some((units, why)) = plan.charge {
+        seen.0.charge(limit, units, why, now);
+    }
+    let outcome = plan.outcome_after(seen.state(), limit, check, now);
+    Decision::of_one(limit, outcome, plan.granted, now)
+}
