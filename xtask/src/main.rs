@@ -6,6 +6,7 @@
 //! Read in this order: this file (which words start what), `test.rs` (the steps of the test
 //! command), `programs.rs` (everything else), then the parts they share.
 
+mod house;
 mod invocation;
 mod packages;
 mod peers;
@@ -35,12 +36,14 @@ Commands:
   fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
                            algorithms, table, notation, paths, rules_file, identity,
                            json_body, forwarded_headers, grpc or resp_commands
+  house [--list]           count shared type names and clause openings, check ARCHITECTURE.md;
+                           --list prints every line that counts
   peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 
 Options of `test`:
   --only STEP       run this step alone; may be given several times
-                    (packages, peers, format, lint, tests, doctests, docs, loom, soak, fuzz)
+                    (packages, peers, house, format, lint, tests, doctests, docs, loom, soak, fuzz)
   --soak            also run the tests marked #[ignore], which take minutes
   --fuzz [SECONDS]  also run every fuzz target, 60 seconds each unless told otherwise
 
@@ -90,6 +93,11 @@ fn run(words: &[String]) -> Result<bool, UsageError> {
         "log-cost" => Ok(programs::measure("log-cost", rest)),
         "flood" => Ok(programs::measure("flood", rest)),
         "fuzz" => programs::fuzz(rest),
+        "house" => match rest {
+            [] => Ok(house::run(false)),
+            [option] if option == "--list" => Ok(house::run(true)),
+            _ => Err("house takes nothing but --list.".into()),
+        },
         "peers" => Ok(packages::install() && peers::install()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
@@ -128,6 +136,7 @@ mod tests {
             ("bench", "bench needs to know what"),
             ("bench server", "no benchmark `server`"),
             ("fuzz", "fuzz needs a target"),
+            ("house --lits", "nothing but --list"),
             ("fuzz notation soon", "`soon` is not a number of seconds"),
         ];
         for (line, expected) in rows {

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::invocation::Invocation;
 use crate::tally::{Runner, Tally};
-use crate::{UsageError, packages, peers, programs, target_directory};
+use crate::{UsageError, house, packages, peers, programs, target_directory};
 
 /// The names of all steps in the order they run; `soak` and `fuzz` only when asked for.
-pub(crate) const STEPS: [&str; 10] =
-    ["packages", "peers", "format", "lint", "tests", "doctests", "docs", "loom", "soak", "fuzz"];
+pub(crate) const STEPS: [&str; 11] = [
+    "packages", "peers", "house", "format", "lint", "tests", "doctests", "docs", "loom", "soak",
+    "fuzz",
+];
 
 /// Tests of the lock-free parts under every interleaving; the step exists when the file does.
 const LOOM_TESTS: &str = "crates/tollgate/tests/loom.rs";
@@ -34,6 +36,7 @@ struct Step {
 enum Action {
     InstallPackages,
     InstallPeers,
+    CheckHouse,
     /// Passes or fails as a whole.
     Run(Invocation),
     /// Reports tests one by one.
@@ -79,12 +82,13 @@ fn plan(options: &Options, nextest: bool) -> Vec<Step> {
 
 /// What a step does.
 fn action(name: &str, options: &Options, nextest: bool) -> Action {
-    use Action::{Count, Fuzz, InstallPackages, InstallPeers, Run};
+    use Action::{CheckHouse, Count, Fuzz, InstallPackages, InstallPeers, Run};
     use Runner::Libtest;
     let cargo = Invocation::new;
     match name {
         "packages" => InstallPackages,
         "peers" => InstallPeers,
+        "house" => CheckHouse,
         "format" => Run(cargo("cargo fmt --all --check")),
         "lint" => Run(cargo(
             "cargo clippy --workspace --all-targets --all-features --profile ci -- -D warnings",
@@ -129,7 +133,10 @@ impl Step {
     fn repeat(&self) -> String {
         match &self.action {
             Action::Run(invocation) | Action::Count(_, invocation) => invocation.to_string(),
-            Action::InstallPackages | Action::InstallPeers | Action::Fuzz(_) => {
+            Action::InstallPackages
+            | Action::InstallPeers
+            | Action::CheckHouse
+            | Action::Fuzz(_) => {
                 format!("cargo xtask test --only {}", self.name)
             }
         }
@@ -142,6 +149,7 @@ impl Action {
         match self {
             Self::InstallPackages => (packages::install(), Tally::default()),
             Self::InstallPeers => (peers::install(), Tally::default()),
+            Self::CheckHouse => (house::run(false), Tally::default()),
             Self::Run(invocation) => (invocation.run(), Tally::default()),
             Self::Count(runner, invocation) => invocation.run_and_count(*runner),
             Self::Fuzz(seconds) => (fuzz_all(*seconds), Tally::default()),
@@ -167,6 +175,7 @@ impl std::fmt::Display for Action {
             Self::InstallPeers => {
                 write!(f, "look for the proxies and clients that the tests start")
             }
+            Self::CheckHouse => write!(f, "count shared names and clause openings, check the map"),
             Self::Run(invocation) | Self::Count(_, invocation) => invocation.fmt(f),
             Self::Fuzz(seconds) => write!(f, "every fuzz target for {seconds} s"),
         }
@@ -239,7 +248,7 @@ mod tests {
 
     #[test]
     fn options_choose_the_steps() {
-        let usual = ["packages", "peers", "format", "lint", "tests", "doctests", "docs"];
+        let usual = ["packages", "peers", "house", "format", "lint", "tests", "doctests", "docs"];
         assert_eq!(names(""), usual);
         assert_eq!(names("--soak"), [&usual[..], &["soak"]].concat());
         assert_eq!(names("--fuzz 5 --soak"), [&usual[..], &["soak", "fuzz"]].concat());
@@ -260,7 +269,7 @@ mod tests {
         for nextest in [true, false] {
             for step in plan(&parse("--soak"), nextest) {
                 let line = step.repeat();
-                let compiles = !matches!(step.name, "packages" | "peers" | "format");
+                let compiles = !matches!(step.name, "packages" | "peers" | "house" | "format");
                 assert_eq!(line.contains("profile ci"), compiles, "{line}");
             }
         }
