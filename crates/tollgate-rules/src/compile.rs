@@ -45,7 +45,7 @@ use tiers::WrittenTiers;
 pub(crate) use rule::is_name;
 pub(crate) use tiers::unknown_tier;
 
-/// What became of rules files.
+/// The result of compiling rules files.
 #[derive(Debug)]
 pub struct Compilation {
     /// The rules, unless there is an error.
@@ -91,8 +91,8 @@ pub fn compile_for(sources: &[Source], now: Option<Micros>, stores: StoreNames<'
     Compilation { rules, diagnostics, named_files: shared.named_files.into_inner() }
 }
 
-/// Reads `overrides:` of a source for rules that are compiled already, as somebody sets them at run
-/// time.
+/// Reads `overrides:` of a source for rules that are already compiled, as an operator sets them at
+/// run time.
 pub(crate) fn read_overrides(
     source: &Source,
     rules: &RuleSet,
@@ -132,7 +132,7 @@ pub(crate) struct WrittenRule<'a> {
 struct RulesFile<'a> {
     source: &'a Source,
     root: YamlNode,
-    /// Where `shape` reported something, sorted.
+    /// The spans that `shape` has reported, sorted.
     reported: Vec<Span>,
     /// It is one of envoyproxy/ratelimit.
     is_imported: bool,
@@ -298,7 +298,7 @@ impl RulesFiles<'_, '_> {
         }
     }
 
-    /// Not too many rules; and files without any limit nothing, which nobody means.
+    /// Reports too many rules, and files without any rule, which limit nothing.
     fn check_count(&self, rules: &[WrittenRule<'_>], imported: &[ImportedRule<'_>]) {
         let most = RuleSet::RULES_MAX;
         let places = rules.iter().map(|written| (written.context, written.name_span));

@@ -17,7 +17,7 @@ use crate::pattern::Pattern;
 use crate::rule::Mode;
 use crate::rule_set::RuleSettings;
 
-/// Everything that can be told without trying requests.
+/// Reports suspicious rules.
 pub(crate) fn check(
     rules: &[WrittenRule<'_>],
     tiers: &[Box<str>],
@@ -54,7 +54,7 @@ fn check_condition(written: &WrittenRule<'_>, condition: &Condition, tiers: &[Bo
     }
 }
 
-/// Why a condition can never hold.
+/// The reason why a condition never holds, if that is certain.
 fn never_holds_because(condition: &Condition) -> Option<String> {
     let empty = |what: &str| Some(format!("its list of {what} is empty"));
     match condition {
@@ -85,7 +85,7 @@ fn never_holds_because(condition: &Condition) -> Option<String> {
     }
 }
 
-/// Whether a condition holds of every request that has a path.
+/// Returns true if a condition holds for every request that has a path.
 fn always_holds(condition: &Condition) -> bool {
     match condition {
         Condition::Path(patterns) => patterns.iter().any(Pattern::is_everything),
@@ -141,8 +141,8 @@ fn collect_tiers<'c>(condition: &'c Condition, found: &mut BTreeSet<&'c str>) {
     }
 }
 
-/// Facts may also be passed by whoever asks. But a file that says how callers are identified and
-/// leaves out the one fact that a key needs has most likely forgotten it.
+/// Facts may also be stated in requests. But a file that says how callers are identified and leaves
+/// out the one fact that a key needs has most likely forgotten it.
 fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
     let identify = &settings.identify;
     let tiers_known = !identify.tier_of_user.is_empty() || identify.default_tier.is_some();
@@ -189,7 +189,7 @@ fn check_redundant_limits(written: &WrittenRule<'_>) {
     }
 }
 
-/// Whether whatever `strict` admits is within `wide`.
+/// Returns true if `wide` admits everything that `strict` admits.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
     // Two that share one count are an error anyway; and a queue is there to delay, not to refuse.
     if strict.id() == wide.id() || wide.is_queue() {

@@ -27,7 +27,7 @@ impl SkippedRule {
     }
 }
 
-/// The facts that a request would need for a rule to apply. `Display` says so in a sentence.
+/// The facts that a request would need for a rule to apply. `Display` writes a sentence.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingFacts<'a> {
     rule: &'a Rule,
@@ -57,7 +57,7 @@ impl fmt::Display for MissingFacts<'_> {
     }
 }
 
-/// Whether a rule refuses anybody: one in shadow, or a soft one, is not missed.
+/// Returns true if a rule can refuse: shadow and soft rules cannot.
 pub(crate) fn can_refuse(rule: &Rule) -> bool {
     matches!(rule.mode, Mode::Enforce | Mode::Share(_)) && !rule.soft
 }

@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Which files of a directory the schema accepts.
+    /// Tests which files of a directory the schema accepts.
     fn accepted(directory: &str) -> Vec<(String, bool)> {
         let validator = jsonschema::draft202012::new(&schema()).expect("the schema is one");
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(directory);

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::problem::Problem;
 use crate::shape::has_leading_zero;
 
-/// What a tier multiplies limits by: a decimal above zero.
+/// The factor by which a tier multiplies limits: a decimal above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiplier {
     numerator: u64,

@@ -101,7 +101,7 @@ fn path_expressions(
     each.into_iter().collect()
 }
 
-/// Why a text is not part of any path in its one spelling, and what to write.
+/// The reason why a text is not part of any normalized path, and what to write.
 type PathMistake = (&'static str, &'static str);
 
 const TRAILING_SLASH: PathMistake =
@@ -115,7 +115,7 @@ const MISSING_SLASH: PathMistake =
 const MISSING_SLASH_REGEX: PathMistake =
     ("a path begins with `/`, and the whole path has to fit", "write `/` or `.*` before it");
 
-/// Why a glob fits no path. What a set such as `[ab]` has is not looked at.
+/// Finds the reason why a glob fits no path. Sets such as `[ab]` are not examined.
 fn glob_mistake(text: &str) -> Option<PathMistake> {
     let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
     match text {
@@ -128,8 +128,8 @@ fn glob_mistake(text: &str) -> Option<PathMistake> {
     }
 }
 
-/// Why a regular expression fits no path. Only what is plain to see: where there are alternatives,
-/// sets or flags, another part may fit.
+/// Finds an obvious reason why a regular expression fits no path. With alternatives, sets or flags
+/// there is none, because another part may fit.
 fn regex_mistake(text: &str) -> Option<PathMistake> {
     if text.contains(['|', '[']) || text.contains("(?") {
         return None;

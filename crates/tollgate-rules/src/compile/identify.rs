@@ -45,7 +45,7 @@ fn header(context: CompileContext<'_>, node: Option<&YamlNode>) -> Option<Box<st
     context.read(node?.get("header")?, parse_header_name)
 }
 
-/// Who the user is. `of_user` is the header with the API key.
+/// Reads the source of the user. `of_user` is the header with the API key.
 fn user(
     context: CompileContext<'_>,
     node: &YamlNode,

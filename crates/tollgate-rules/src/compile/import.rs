@@ -54,8 +54,8 @@ pub(super) fn read<'a>(
         context,
         domain,
         algorithm,
-        // What a bucket or a sliding window is charged for refusals keeps whoever goes on asking out
-        // for good: that has to be asked for.
+        // Charging refusals to a bucket or a sliding window keeps a client that retries out for
+        // good: that has to be asked for.
         count_denied: count_denied.unwrap_or(algorithm == Algorithm::FixedWindow),
         on_failure: on_failure(root),
         first_rule: first,
@@ -90,7 +90,7 @@ struct ImportReader<'r, 'a> {
     replaced: Vec<(Box<str>, Span)>,
 }
 
-/// Where in the tree a descriptor stands.
+/// The path to a descriptor in the tree.
 #[derive(Default)]
 struct DescriptorPath<'n> {
     steps: Vec<DescriptorStep<'n>>,
@@ -218,7 +218,7 @@ impl ImportReader<'_, '_> {
         Terms { on_failure: self.on_failure, ..Terms::default() }
     }
 
-    /// How much a `rate_limit` allows. `None`: reported.
+    /// Reads the allowance of a `rate_limit`. `None`: an error was reported.
     fn allows(&self, limit: &YamlNode, rule: &str) -> Option<(ImportedAllowance, Vec<RuleLimit>)> {
         if flag(limit, "unlimited") {
             // The reference server, too, minds only what is a unit.

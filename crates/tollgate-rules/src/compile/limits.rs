@@ -15,7 +15,7 @@ use super::context::{CompileContext, optional};
 use super::quantities;
 use super::tiers::{WrittenTier, WrittenTiers};
 
-/// Whose limits are read.
+/// The rule, tier or override that limits are read for.
 #[derive(Clone, Copy)]
 pub(super) struct LimitOwner<'a> {
     pub(super) rule: &'a str,
@@ -101,7 +101,7 @@ pub(super) fn read_replacement(
 
 impl ReplacedLimits<'_> {
     /// Gives limits that do not say how they count the way of the rule's limit of the same period:
-    /// the same count goes on then, and nobody has a second quota when an override ends.
+    /// the same count goes on then, and the end of an override gives no second quota.
     fn complete(self, nodes: &[YamlNode], specs: &mut [WrittenLimit]) {
         let algorithm_of = |index: usize| self.0[index].limit.algorithm();
         let mut free: Vec<usize> = (0..self.0.len()).collect();
@@ -126,7 +126,8 @@ impl ReplacedLimits<'_> {
         }
     }
 
-    /// Whether a limit counts in the same period as one of the rule's, and can count as it does.
+    /// Returns true if a limit counts in the same period as one of the rule's, and can use its
+    /// algorithm.
     fn fits(self, index: usize, spec: &LimitSpec) -> bool {
         let limit = &self.0[index].limit;
         let of_month = limit.calendar().is_some_and(|one| one.unit() == CalendarUnit::Month);
@@ -174,7 +175,7 @@ fn inherit(from: &Limit, node: &YamlNode, spec: &mut LimitSpec) {
     }
 }
 
-/// What is written under `limits`. `None`: something was reported.
+/// Reads `limits`. `None`: an error was reported.
 pub(super) fn specs(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<WrittenLimit>> {
     let nodes = node.each();
     if nodes.is_empty() {

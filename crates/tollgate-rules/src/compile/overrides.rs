@@ -26,7 +26,7 @@ pub(super) struct WrittenOverride<'a> {
     pub(super) replacement: Override,
 }
 
-/// What overrides are read against.
+/// The rules and tiers that overrides refer to.
 pub(super) struct OverrideContext<'w> {
     pub(super) rules: HashMap<&'w str, &'w Rule>,
     pub(super) names: &'w RuleNames,
@@ -92,7 +92,7 @@ pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
     }
 }
 
-/// Of two overrides for one caller only the last would count.
+/// Reports a second override for one caller, because only the last would count.
 pub(super) fn check_duplicates(overrides: &[WrittenOverride<'_>]) {
     let mut seen = HashMap::new();
     for written in overrides {

@@ -62,7 +62,7 @@ pub(super) fn share(text: &str) -> Result<u16, Problem> {
     share.ok_or_else(|| bad("is above 100%"))
 }
 
-/// How often instances settle, in milliseconds.
+/// Reads the interval at which instances synchronize, in milliseconds.
 pub(super) fn sync_interval(text: &str) -> Result<u32, Problem> {
     let millis = duration(text)?.as_millis();
     let possible = (10..=3_600_000).contains(&millis);

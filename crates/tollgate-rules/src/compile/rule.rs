@@ -109,7 +109,7 @@ pub(super) fn check_name(name: &str) -> Result<Box<str>, Problem> {
         .hint("write letters, digits, `_` and `-`, at most 64, such as `api-search`"))
 }
 
-/// Whether a rule can be called so.
+/// Returns true if this is a valid name for a rule.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
@@ -169,7 +169,7 @@ pub(super) fn on_failure(node: &YamlNode) -> OnFailure {
     }
 }
 
-/// How closely instances agree; what is not the word `strict` has one of two fields.
+/// Reads `consistency`: the word `strict`, or a map with one of two fields.
 fn consistency(context: CompileContext<'_>, node: &YamlNode) -> Option<Consistency> {
     let Some(node) = node.get("consistency") else { return Some(Consistency::Strict) };
     if let Some(share) = node.get("leased") {

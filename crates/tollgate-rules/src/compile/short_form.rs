@@ -45,8 +45,8 @@ pub(super) fn rules<'a>(
     rules.extend(default.and_then(|(entry, name)| reader.default(entry, &name)));
 }
 
-/// Warns that the short form alone does not say who is calling. It is meant to be pasted, and behind a proxy it
-/// would count everybody by address, without their tiers and without a word.
+/// Warns that the short form alone does not say who is calling. It is meant to be pasted, and
+/// behind a proxy it would silently count all callers by address, without their tiers.
 pub(super) fn warn_unidentified(context: CompileContext<'_>, root: &YamlNode) {
     let Some(entry) = root.entry("rate_limits") else { return };
     let tiers = entry.node.entry("tiers");

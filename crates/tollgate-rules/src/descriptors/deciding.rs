@@ -5,7 +5,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 
 use super::plans::PlannedDescriptor;
-use crate::answer::{Answer, AnswerEntries, Binding, Told};
+use crate::answer::{Answer, AnswerEntries, Binding, PlanDecision};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore};
 use crate::join::{join_all, join_both};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
@@ -18,24 +18,24 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan: &mut RequestPlan<'_>,
         each: &[PlannedDescriptor],
         asked_at: Now<'_>,
-    ) -> (Told, AnswerEntries) {
+    ) -> PlanDecision {
         // What is given back after all is given back within the deadline of the decision.
-        let asked_at = asked_at.begin_operation();
+        let asked_at = self.begin_operation(asked_at);
         let now = asked_at.instant();
         self.enforce_blocked(plan, now);
         plan.always_refused = is_refused_by_zero_limits(plan);
-        let (mut told, mut entries) = self.ask_store(plan, Act::Take, asked_at).await;
-        refuse_debtors(plan, each, &mut entries);
-        enforce_quotas(plan, &mut entries);
-        let passed = told.refusal.is_none();
-        apply_refusals(plan, &entries, &mut told, now);
-        if passed && told.refusal.is_some() {
-            self.refund_charged(plan, &mut entries, asked_at).await;
+        let mut decided = self.ask_store(plan, Act::Take, asked_at).await;
+        refuse_debtors(plan, each, &mut decided.entries);
+        enforce_quotas(plan, &mut decided.entries);
+        let passed = decided.decision.allowed();
+        apply_refusals(plan, &mut decided, now);
+        if passed && !decided.decision.allowed() {
+            self.refund_charged(plan, &mut decided.entries, asked_at).await;
         }
         if !plan.peek_only {
-            self.notify(plan, &told, &entries);
+            self.notify(plan, &decided);
         }
-        (told, entries)
+        decided
     }
 
     /// Gives back what the store has charged for a request that it let pass and that is refused after
@@ -90,9 +90,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Gives back what is to be given back; what is there after that, of each limit.
     pub(super) async fn give_back(
         &self,
-        plan: &RequestPlan<'_>,
+        plan: Option<&RequestPlan<'_>>,
         asked_at: Now<'_>,
     ) -> Vec<Outcome> {
+        let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.store();
@@ -109,13 +110,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Charges what is forced, and tells of it: it is use like any other. What is there after that, of
     /// each limit.
-    pub(super) async fn force(&self, plan: &RequestPlan<'_>, now: Now<'_>) -> Vec<Outcome> {
+    pub(super) async fn force(&self, plan: Option<&RequestPlan<'_>>, now: Now<'_>) -> Vec<Outcome> {
+        let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.store();
             let Ok(decision) =
                 store.decide_each(&plan.checks(Act::Force), now, &mut outcomes).await;
-            self.notify(plan, &Told::new(&decision, None), &Answer::entries(plan, &outcomes));
+            let entries = Answer::entries(plan, &outcomes);
+            self.notify(plan, &PlanDecision { decision, binding: None, entries });
         }
         outcomes
     }
@@ -125,19 +128,19 @@ fn is_enforced(planned: &PlannedLimit) -> bool {
     planned.enforcement == Enforcement::Enforced
 }
 
-/// Whether it can be over at all: a limit in shadow is not, also in quota mode.
+/// Returns true if a limit can be over. A limit in shadow cannot, also in quota mode.
 fn can_be_over(plan: &RequestPlan<'_>, planned: &PlannedLimit) -> bool {
     is_enforced(planned) || (planned.quota && plan.rule(planned).mode == Mode::Enforce)
 }
 
-/// Whether it is refused whatever the store says: by limits of nothing.
+/// Returns true if limits of zero refuse the request whatever the store answers.
 fn is_refused_by_zero_limits(plan: &RequestPlan<'_>) -> bool {
     let quotas = plan.limits.iter().any(|one| one.quota);
     plan.zero_limits.iter().any(|one| one.enforcement == Enforcement::Enforced)
         || (!quotas && all_quotas_over(plan, [].iter()))
 }
 
-/// Whoever takes nothing is over where there is debt.
+/// Refuses descriptors that take nothing while their limit is in debt.
 fn refuse_debtors(plan: &RequestPlan<'_>, each: &[PlannedDescriptor], entries: &mut AnswerEntries) {
     for (index, one) in plan.limits.iter().enumerate() {
         if each[usize::from(one.descriptor)].peeks_only() && can_be_over(plan, one) {
@@ -146,7 +149,7 @@ fn refuse_debtors(plan: &RequestPlan<'_>, each: &[PlannedDescriptor], entries: &
     }
 }
 
-/// Whether there are limits in quota mode, and all of them refuse.
+/// Returns true if there are limits in quota mode and all of them refuse.
 fn all_quotas_over<'o>(
     plan: &RequestPlan<'_>,
     outcomes: impl Iterator<Item = &'o Outcome>,
@@ -188,38 +191,33 @@ fn refusing<'p>(
 }
 
 /// Makes a refusal of what the store let pass and something else refuses.
-fn apply_refusals(plan: &RequestPlan<'_>, entries: &AnswerEntries, told: &mut Told, now: Micros) {
+fn apply_refusals(plan: &RequestPlan<'_>, decided: &mut PlanDecision, now: Micros) {
+    let PlanDecision { decision, binding, entries } = decided;
     let Some(wait) = longest_wait(plan, entries) else { return };
-    let waited = told.refusal.map_or(Wait::ZERO, |_| told.outcome.retry_after);
-    if told.refusal.is_none() {
+    let waited = decision.refusal().map_or(Wait::ZERO, |_| decision.retry_after());
+    let (mut capacity, mut outcome) = (decision.capacity(), decision.outcome());
+    let refusal = decision.refusal().unwrap_or_else(|| {
         // Reversed, so that of equals the first wins.
         let refusing: ArrayVec<_, MAX_LIMITS> = refusing(plan, entries).collect();
-        match refusing
-            .iter()
-            .rev()
-            .max_by_key(|(_, _, outcome)| (outcome.is_known(), outcome.retry_after))
-        {
+        let known_first =
+            |(_, _, outcome): &&(_, _, &Outcome)| (outcome.is_known(), outcome.retry_after);
+        (*binding, capacity, outcome) = match refusing.iter().rev().max_by_key(known_first) {
             Some(&(index, planned, outcome)) => {
-                told.binding = Some(Binding::Limit(index));
-                told.capacity = plan.limit(planned).capacity();
-                told.outcome = *outcome;
+                (Some(Binding::Limit(index)), plan.limit(planned).capacity(), *outcome)
             }
-            None => {
-                (told.binding, told.capacity) = (None, 0);
-                told.outcome = outcome_of_zero_limits(plan, now);
-            }
-        }
-        told.refusal = Some(match told.outcome.is_known() {
+            None => (None, 0, outcome_of_zero_limits(plan, now)),
+        };
+        match outcome.is_known() {
             false => Refusal::StoreUnavailable,
             true if wait.is_never() => Refusal::NeverFits,
             true => Refusal::OverLimit,
-        });
-    }
-    told.outcome.allowed = false;
-    told.outcome.retry_after = waited.max(wait);
+        }
+    });
+    let outcome = Outcome { retry_after: waited.max(wait), ..outcome };
+    *decision = decision.refused_for(refusal, capacity, outcome);
 }
 
-/// How long to wait for all that refuses; `None`: nothing does.
+/// The wait until nothing refuses any more; `None` if nothing refuses.
 fn longest_wait(plan: &RequestPlan<'_>, entries: &AnswerEntries) -> Option<Wait> {
     let waits = |quota: bool| {
         let of_kind = refusing(plan, entries).filter(move |(_, one, _)| one.quota == quota);
@@ -238,13 +236,13 @@ fn longest_wait(plan: &RequestPlan<'_>, entries: &AnswerEntries) -> Option<Wait>
     }
 }
 
-/// What is said where nothing but limits of nothing refuse.
+/// The outcome where only limits of zero refuse.
 fn outcome_of_zero_limits(plan: &RequestPlan<'_>, now: Micros) -> Outcome {
     let longest = plan.zero_limits.iter().map(|one| end_of_window(one.unit, now)).max();
     Outcome { reset_after: longest.unwrap_or(Wait::ZERO), served_at: now, ..Outcome::default() }
 }
 
-/// Until the window of such a unit ends.
+/// Time until the window of this unit ends.
 pub(super) fn end_of_window(unit: super::Unit, now: Micros) -> Wait {
     let period = unit.seconds() * 1_000_000;
     Wait::from_micros(period - now.as_u64() % period)

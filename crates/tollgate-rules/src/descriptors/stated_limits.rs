@@ -1,4 +1,4 @@
-//! Limits that askers state: how many different ones may be in use at a time.
+//! Limits stated in requests, and how many different ones may be in use at a time.
 //!
 //! A store knows a bounded number of different sets of numbers, and rules need some of them. Whoever
 //! states limits makes sets up as they like, so that they have a share of their own: one set too many
@@ -11,11 +11,11 @@ use tollgate::{Algorithm, Limit, Micros};
 
 use super::{DescriptorError, StatedLimit};
 
-/// The most different limits that askers have stated and that can still count something: a small part
-/// of the 65,535 sets of numbers that a store knows.
+/// The most different stated limits that can still count something: a small part of the 65,535 sets
+/// of numbers that a store knows.
 pub const STATED_LIMITS_MAX: usize = 1_024;
 
-/// What makes a set of numbers.
+/// The key of one set of numbers.
 type StatedLimitKey = (StatedLimit, Algorithm);
 
 /// The sets in use.
@@ -24,7 +24,7 @@ pub(crate) struct StatedLimitTable(Mutex<StatedLimitUses>);
 
 #[derive(Debug, Default)]
 struct StatedLimitUses {
-    /// Until when a state can have been written by each, in microseconds. Bound:
+    /// The time until which a state may exist for each, in microseconds. Bound:
     /// [`STATED_LIMITS_MAX`].
     ends: HashMap<StatedLimitKey, u64>,
     /// Before this instant none can be forgotten.

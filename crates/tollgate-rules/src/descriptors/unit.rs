@@ -52,7 +52,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length in seconds.
     pub const fn seconds(self) -> u64 {
         match self {
             Unit::Second => 1,
@@ -65,7 +65,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length.
     pub const fn period(self) -> Duration {
         Duration::from_secs(self.seconds())
     }

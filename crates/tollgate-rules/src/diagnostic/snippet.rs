@@ -7,17 +7,18 @@ use unicode_width::UnicodeWidthChar;
 use super::Span;
 use crate::source::{Source, line_start};
 
-/// How wide a shown line may be. Longer ones are cut around the place, so that a file on one line
-/// does not fill the terminal.
+/// The widest line that is shown whole. Longer ones are cut around the span, so that a file on one
+/// line does not fill the terminal.
 const MAX_WIDTH: usize = 120;
 
-/// How much of a cut line stands before the place.
+/// Columns of a cut line before the span.
 const LEAD_WIDTH: usize = 30;
 
-/// How many characters either side of the place may have: those without width take no room.
+/// The most characters on either side of the span. Characters without width take no columns, so
+/// they need a bound of their own.
 const MAX_CHARS: usize = 2 * MAX_WIDTH;
 
-/// What stands for a part that was cut.
+/// The mark in place of a part that was cut.
 const ELLIPSIS: &str = "...";
 
 /// The space left of the bars: as wide as the widest line number.
@@ -54,7 +55,7 @@ impl SnippetLine {
         let start = line_start(source, span.start);
         let end =
             source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
-        // The last character shown may be far: nobody reads a megabyte of one line.
+        // The last character shown may be far: the rest of a very long line is not scanned.
         let whole = source[start..end].trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
         let before = &source[start..span.start];

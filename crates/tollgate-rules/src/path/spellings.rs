@@ -31,8 +31,8 @@ pub struct Spelling<'a> {
 }
 
 impl Spelling<'_> {
-    /// In normal escapes, without empty segments or a slash at the end. Where servers do not resolve them
-    /// it has `.` and `..`.
+    /// The text in normal escapes, without empty segments or a slash at the end. It has `.` and
+    /// `..` in readings that do not resolve them.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -52,7 +52,7 @@ pub struct Spellings<'a> {
 }
 
 impl<'a> Spellings<'a> {
-    /// Of a path as it was received.
+    /// Reads a path as it was received.
     pub fn of(raw: &'a str) -> Spellings<'a> {
         let target = RequestTarget::of(raw);
         if target.with_fragment.is_none() && is_normal(target.path) {
@@ -112,7 +112,7 @@ impl<'a> Spellings<'a> {
         }
     }
 
-    /// How many there are.
+    /// Number of spellings.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         1 + self.others.len()

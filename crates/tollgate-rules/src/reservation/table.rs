@@ -17,32 +17,33 @@ use crate::plan::RequestPlan;
 /// "too late" from "never heard of it".
 pub const RESERVATIONS_MAX: usize = 65_536;
 
-/// The most reservations that one caller has open at once; under a rule whose `concurrency` is higher,
-/// that many. A caller is a user, an API key or an address that a question states, and each key that
-/// its rules count, unless others share it: one made of a path alone only if the question states nobody.
+/// The most reservations that one caller has open at once; under a rule whose `concurrency` is
+/// higher, that many. A caller is a user, an API key or an address that a question states, and each
+/// key that its rules count, unless others share it: one made of a path alone only if the request
+/// states no caller.
 pub const RESERVATIONS_PER_CALLER_MAX: usize = 1_024;
 
-/// What a reservation may take to be counted as one and not by its bytes. All short ones together take
+/// The largest reservation that is counted by number and not by bytes. All short ones together take
 /// at most 96 MiB.
 const SHORT_BYTES: usize = 1_536;
 
-/// The bytes of all longer ones together: 32 MiB. Whoever reserves under long keys uses up what is
-/// there for long keys.
+/// The bytes of all longer ones together: 32 MiB. Reservations under long keys cannot use up the
+/// room of short ones.
 pub(super) const LONG_BYTES_MAX: usize = 32 << 20;
 
 /// The bytes that one caller has of these.
 const LONG_BYTES_PER_CALLER_MAX: usize = LONG_BYTES_MAX / 16;
 
-/// What the collections take for one reservation, apart from what it holds.
+/// Bytes that the collections take for one reservation, without its contents.
 const RESERVATION_BYTES: usize = 256;
 
-/// What the collections take for one number in them.
+/// Bytes that the collections take for one hash.
 const HASH_ENTRY_BYTES: usize = 48;
 
-/// How many expired ones are cleared away with each call.
+/// Number of expired reservations removed with each call.
 const EXPIRED_PER_CALL: usize = 64;
 
-/// Secrets of this process, for names that nobody guesses and for hashes that nobody aims at.
+/// Secrets of this process, for ids that cannot be guessed and hashes that cannot be aimed at.
 #[derive(Debug, Default)]
 pub(super) struct ReservationSecrets([RandomState; 2]);
 
@@ -71,7 +72,7 @@ impl ReservationSecrets {
     }
 }
 
-/// The size of a reservation, and in whose name it is.
+/// The size of a reservation, and its callers.
 pub(super) struct ReservationRequest {
     bytes: usize,
     /// The caller, by each of its names.
@@ -168,11 +169,12 @@ impl<'p> SharedKeys<'p> {
 pub(super) struct ReservationTable {
     /// Bounds: [`RESERVATIONS_MAX`] of them; those that are not short take [`LONG_BYTES_MAX`] together.
     open: HashMap<ReservationId, OpenReservation>,
-    /// As many as are open.
+    /// The open reservations by deadline.
     by_deadline: BTreeSet<(Micros, ReservationId)>,
     /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has limits.
     in_flight: HashMap<u64, u32>,
-    /// What each caller has open, by hash. Bound: one more for each open one than a decision has limits.
+    /// The open reservations of each caller, by hash. Bound: one more for each open one than a
+    /// decision has limits.
     by_caller: HashMap<u64, CallerUsage>,
     long_bytes: usize,
     /// Bound: [`RESERVATIONS_MAX`], as of the next.
@@ -181,7 +183,7 @@ pub(super) struct ReservationTable {
     ids_made: u64,
 }
 
-/// What one caller has open.
+/// The open reservations of one caller.
 #[derive(Debug, Default)]
 struct CallerUsage {
     reservations: usize,
@@ -200,7 +202,7 @@ pub(super) struct OpenReservation {
     deadline: Micros,
 }
 
-/// Why there is no place.
+/// The reason why a reservation is refused.
 pub(super) enum ReservationRefusal {
     /// The table is full.
     Full,
@@ -232,8 +234,8 @@ impl ReservationTable {
         }
     }
 
-    /// Why a reservation finds no place. The caller's own doing goes first: that others fill the table
-    /// is no news to somebody who would be refused anyway.
+    /// The reason why a reservation is refused. The caller's own quota is checked first: a caller
+    /// who is over it is refused also if the table is full.
     fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
         let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
@@ -338,7 +340,7 @@ impl ReservationTable {
         Some(open)
     }
 
-    /// Closes those whose deadline has passed, only some at a time: nobody is to wait for all.
+    /// Closes expired reservations, only some at a time, so that no call waits for all.
     fn expire(&mut self, now: Micros, most: usize) {
         for _ in 0..most {
             let Some(&(deadline, id)) = self.by_deadline.first() else { return };

@@ -8,7 +8,7 @@ use super::{FreeFields, ShapeField, ShapeKind, ShapeObject, TextPattern};
 /// Counts and capacities: what a decision can hold exactly, below 2^53.
 pub(super) const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// Where a path begins, or the method before it.
+/// The beginning of an endpoint: a path, or a method and a path.
 pub(super) const ENDPOINT_PATTERN: &str = r"^([A-Za-z-]+\s+)?/";
 
 pub(super) const PATH: ShapeKind =
@@ -81,7 +81,7 @@ pub(super) const fn object(
     ShapeObject { id, noun, doc, fields, free_fields: None, one_field: None }
 }
 
-/// A map whose names the writer chooses.
+/// A map with free names.
 pub(super) const fn map(
     id: &'static str,
     noun: &'static str,

@@ -12,7 +12,8 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::source::Source;
 
-/// How many keys of a map are compared one by one. Nearly every map is smaller and needs no table.
+/// The most keys of a map that are compared one by one. Nearly every map is smaller and needs no
+/// table.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 /// Something that ends the reading.
@@ -33,7 +34,7 @@ enum OpenContent {
     List(Vec<YamlNode>),
     Map {
         entries: Vec<YamlEntry>,
-        /// Where the keys behind the first `LINEAR_SEARCH_MAX` are in `entries`.
+        /// The indices in `entries` of the keys behind the first `LINEAR_SEARCH_MAX`.
         key_index: HashMap<Box<str>, usize>,
         key: Option<(Box<str>, Span)>,
         /// A key that cannot be used; its value is read and forgotten.

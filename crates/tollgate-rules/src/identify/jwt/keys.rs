@@ -27,7 +27,7 @@ pub(super) struct JwtKeys {
 struct JwtKey {
     /// Its name, if it has one.
     kid: Option<Box<str>>,
-    /// What it may sign with.
+    /// The algorithms that the key may sign with.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
@@ -64,8 +64,8 @@ impl JwtKeys {
         }
     }
 
-    /// Whether one of them has signed a token. A token that names its key is verified with that one,
-    /// or with those that have no name; one that names none, with all of its algorithm.
+    /// Returns true if one of the keys has signed the token. A token that names its key is verified
+    /// with that key or with keys without a name; any other with all keys of its algorithm.
     pub(super) fn have_signed(&self, token: &str, header: &Header) -> bool {
         let Some((message, signature)) = token.rsplit_once('.') else { return false };
         let named = |key: &&JwtKey| match (&key.kid, &header.kid) {
