@@ -133,7 +133,7 @@ impl Answer {
         self.decision.refusal() != Some(Refusal::StoreUnavailable)
     }
 
-    /// The instant of the question.
+    /// The instant of the request.
     pub fn at(&self) -> Micros {
         self.decision.at()
     }
@@ -268,7 +268,7 @@ impl AnswerEntries {
         self.0.len()
     }
 
-    /// Makes a refusal of what one limit said, if it is in debt.
+    /// Turns the outcome of one limit into a refusal, if it is in debt.
     pub(crate) fn refuse_in_debt(&mut self, index: usize) {
         let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
         if !outcome.debt_for.is_zero() {
@@ -284,7 +284,7 @@ impl AnswerEntries {
         outcome.remaining = outcome.remaining.saturating_add(units).min(capacity);
     }
 
-    /// One limit refuses after all.
+    /// Makes one limit enforced.
     pub(crate) fn enforce(&mut self, index: usize) {
         if let Some(entry) = self.0.get_mut(index) {
             entry.enforcement = Enforcement::Enforced;

@@ -29,7 +29,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// From one set to the next.
+    /// Compares two sets.
     pub fn between(before: &RuleSet, after: &RuleSet) -> Changes {
         let mut known: HashMap<&str, &Rule> =
             before.rules().map(|rule| (&*rule.name, rule)).collect();
@@ -67,9 +67,9 @@ impl Changes {
 
 /// Changes of keys that come from settings and tiers, not from the rules themselves.
 struct KeyChanges {
-    /// Addresses have another form.
+    /// True if addresses have another form.
     ip: bool,
-    /// Callers have a tier that they could not have before.
+    /// True if callers can have a tier that they could not have before.
     tier: bool,
     /// Tiers that exist in both sets: the index before, and the index now.
     kept_tiers: Vec<(usize, usize)>,

@@ -1,10 +1,10 @@
-//! Descriptors: what Envoy asks. A request has a domain and a list of descriptors, each a list of
-//! named entries, and gets one status for each of them.
+//! Descriptors, the requests of Envoy. A request has a domain and a list of descriptors, each a
+//! list of named entries, and gets one status for each of them.
 //!
 //! A domain that an imported file defines is decided by that file alone; every other domain by the
-//! rules, for which entries are facts. Either way all that a request asks to take is one decision.
-//! What it forces or gives back is done after that, whatever was decided: it is about work that has
-//! already happened, and never refuses.
+//! rules, for which entries are facts. Either way all takes of a request are one decision. Forced
+//! charges and refunds follow, whatever was decided: they are for work that has already happened,
+//! and never refuse.
 
 mod deciding;
 mod plans;
@@ -71,7 +71,7 @@ pub struct StatedLimit {
     pub unit: Unit,
 }
 
-/// One of the questions of a request.
+/// One descriptor of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'a> {
     /// The entries in order, with the entry [`ACT`] if it was sent.
@@ -113,7 +113,7 @@ pub enum DescriptorError {
     UnknownAct,
     /// A stated limit cannot be counted.
     BadLimit,
-    /// It is one more different limit than the [`STATED_LIMITS_MAX`] that can be in use.
+    /// More different stated limits than the [`STATED_LIMITS_MAX`] that can be in use.
     TooManyStated,
     /// Its values are too long for the patterns that they are compared with: see
     /// [`WILDCARD_BYTES_MAX`].
@@ -141,23 +141,23 @@ impl fmt::Display for DescriptorError {
             DescriptorError::TooManyDescriptors => "more than 64 descriptors: send fewer",
             DescriptorError::TooManyEntries => "a descriptor has more than 64 entries: send fewer",
             DescriptorError::TooManyLimits => {
-                "more than 16 limits apply to this request: send fewer descriptors, or write fewer \
-                 limits that meet in one"
+                "more than 16 limits apply to this request: send fewer descriptors, or configure \
+                 fewer limits for one descriptor"
             }
             DescriptorError::UnknownAct => {
-                "the entry tollgate.act has a value that is not known: send force, or leave it out"
+                "the entry tollgate.act has an unknown value: send force, or leave it out"
             }
             DescriptorError::BadLimit => "the limit that a descriptor states is out of range",
             DescriptorError::TooManyStated => {
-                "more than 1024 different limits that descriptors state are in use: state the same \
-                 few numbers for many callers, not numbers of each"
+                "more than 1024 different limits stated in descriptors are in use: state the same few \
+                 numbers for many callers, not different numbers for each"
             }
             DescriptorError::TooMuchToMatch => {
-                "its values are too long to be compared with so many values that have a part between \
-                 two `*`: send shorter values, or write fewer such parts"
+                "its values are too long for the number of configured values with text between two \
+                 `*`: send shorter values, or configure fewer such values"
             }
             DescriptorError::TooLong => {
-                "its message is too long to be read: send fewer or shorter entries"
+                "the message is too long: send fewer or shorter entries"
             }
         })
     }
@@ -220,7 +220,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             .inspect_err(|error| self.notify_undecided(&rules, *error, now))?;
         asked.each().for_each(|plan| self.count_skipped(plan, now));
         let DescriptorPlans { takes: first, refunds, forces, descriptors: each, .. } = &mut asked;
-        // A store is asked in this order, and waited for once: each wait is as long as its deadline.
+        // The store gets the calls in this order, and all are awaited together: each wait can be as
+        // long as the deadline.
         let take = self.take_planned(first, each, asked_at);
         let after = join_both(
             self.give_back(refunds.as_deref(), asked_at),
@@ -234,8 +235,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(DescriptorAnswer::new(answer, statuses, of_file))
     }
 
-    /// Tells observers of a request that is refused without asking any limit; also for listeners that do not
-    /// even read it.
+    /// Notifies the observer of a request that is refused without asking any limit. Listeners call
+    /// this for messages that they do not read.
     #[cold]
     pub fn notify_undecided(&self, rules: &RuleSet, error: DescriptorError, now: Micros) {
         if error.is_refusal() {

@@ -179,7 +179,7 @@ impl Diagnostics {
         }
     }
 
-    /// Orders by source as given, then by place. What concerns a file as a whole comes first.
+    /// Orders by source as given, then by place. Diagnostics without a span come first.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
         let rank = |file: &str| sources.iter().position(|one| to_printable(one.name()) == file);
         self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
@@ -229,7 +229,8 @@ impl Diagnostics {
     }
 }
 
-/// Values of the file stand in messages: without control characters, and not too long.
+/// Makes a message printable: it may quote values of the file, so control characters are escaped
+/// and long texts cut.
 fn to_printable(text: &str) -> String {
     let mut shown = String::new();
     for (index, c) in text.chars().enumerate() {

@@ -35,14 +35,14 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// The values of the entries of this name, in order. Instructions are no facts.
+    /// The values of the entries of this name, in order. Instructions are not facts.
     pub fn entries_named(self, name: &str) -> impl Iterator<Item = &'a str> {
         let named = self.entries.iter().filter(move |entry| entry.name == name);
         named.filter(|entry| entry.name != ACT).map(|entry| entry.value)
     }
 
-    /// The facts that the entries of a descriptor are. Of two entries for one fact the first counts; of
-    /// addresses the first that is one.
+    /// Creates facts from the entries of a descriptor. Of two entries for one fact the first
+    /// counts; of addresses the first that is one.
     pub fn of_descriptor(domain: &'a str, entries: &'a [DescriptorEntry<'a>]) -> Facts<'a> {
         let mut facts = Facts { domain: Some(domain), entries, ..Facts::default() };
         for DescriptorEntry { name, value } in entries {
@@ -88,11 +88,11 @@ impl fmt::Debug for Facts<'_> {
 /// Header fields of a request.
 pub trait Headers: Sync {
     /// The value of the first field of this name, which is in small letters. Bytes that are no text
-    /// are escaped, as `%FF`: odd must never mean absent, for then no rule might apply.
+    /// are escaped, as `%FF`: a malformed value must not count as absent, or no rule might apply.
     fn header(&self, name: &str) -> Option<Cow<'_, str>>;
 
     /// The values of all fields of this name as one list, in order. Bytes that are no text become
-    /// some other character: they spoil their own entry and no other.
+    /// some other character: they only affect their own entry.
     fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 
     /// The value of the field of this name, if there is exactly one: a client that can add a second

@@ -276,8 +276,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.act_by(rules, ask, Act::Peek, now.into()).await
     }
 
-    /// Gives back what a request like this one costs, as if charged now; the answer tells what is
-    /// there after that.
+    /// Refunds the cost of a request like this one, as if charged now; the answer has the state
+    /// after the refund.
     pub async fn refund_by<'n>(
         &self,
         rules: RulesVersion,
@@ -294,7 +294,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             checks.extend(plan.limits.iter().zip(costs).map(refund));
         }
         let back = checks.iter().map(|check| self.store.refund(check, None, asked_at));
-        // A store is asked in this order, and waited for once.
+        // The store gets the calls in this order, and both are awaited together.
         let (_, answer) = join_both(join_all(back), self.ask(&plan, Act::Peek, asked_at)).await;
         let skipped = plan.skipped;
         drop(checks);
@@ -544,7 +544,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if self.answers_at_once() { now } else { now.begin_operation() }
     }
 
-    /// An instant that was read from the gatekeeper's clock, as against one of the caller's choosing.
+    /// An instant that was read from the gatekeeper's clock, in contrast to one that the caller
+    /// chooses.
     pub fn clock_instant(&self, now: Micros) -> Now<'_> {
         Now::read(now, &self.clock)
     }

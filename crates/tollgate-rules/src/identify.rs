@@ -83,7 +83,7 @@ pub enum AddressSource {
     Peer,
     /// `X-Forwarded-For`.
     XForwardedFor,
-    /// `ForwardedRequest` (RFC 7239).
+    /// `Forwarded` (RFC 7239).
     Forwarded,
     /// Another header, in small letters, that has one address.
     Header(Box<str>),
@@ -132,11 +132,10 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// Facts that somebody states, completed: who is calling follows from the header fields where the
-    /// facts do not say so themselves. As everywhere, user and tier only if the address they name is
-    /// trusted or a token proves them; the address itself stays as stated. The tier of one user is not
-    /// that of another: if the facts state a user and the fields name somebody else, their tier does
-    /// not count.
+    /// Completes stated facts with the identity from the header fields. Stated facts take
+    /// precedence. User and tier from headers count only if the stated address is trusted or a
+    /// token proves them; the address itself stays as stated. If the facts state one user and the
+    /// fields name another, the tier from the fields does not count.
     pub fn complete<'f>(&'f self, stated: Facts<'f>) -> Facts<'f> {
         if stated.headers.is_none() {
             return stated;
@@ -201,7 +200,7 @@ impl Identify {
     /// Reads the identity that callers prove themselves, through any peer.
     #[cfg_attr(not(feature = "jwt"), expect(unused_variables, reason = "only tokens end"))]
     fn proven_identity<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
-        // A key sent twice is still a key: to take it for none would set its owner free. Two
+        // A key sent twice is still a key: ignoring it would free its owner from limits. Two
         // different ones are refused by the code that reads requests: see `RuleSet::makes_keys_of`.
         let secret = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
         let mut proven = Identity { api_key: secret(&self.api_key_header), ..Identity::default() };
@@ -234,9 +233,9 @@ impl Identify {
         }
     }
 
-    /// The client that a trusted peer asks for.
+    /// The client that a trusted peer forwards.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        // What an entry says, unless it is none that a proxy writes.
+        // The address of an entry, if it has a form that proxies write.
         type AddressParser = fn(&str) -> Option<Option<IpAddr>>;
         let (name, in_quotes, read): (_, _, AddressParser) = match &self.address {
             AddressSource::Peer => return peer,
@@ -286,7 +285,7 @@ impl Identify {
         self.api_key_header.as_deref().into_iter().chain(of_user)
     }
 
-    /// The headers in which trusted peers say who is calling, each in one value: user and address.
+    /// The headers with one value in which trusted peers identify the caller: user and address.
     pub(crate) fn forwarded_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {
             UserSource::Header(name) => Some(&**name),
@@ -334,8 +333,8 @@ impl Identify {
         }
     }
 
-    /// Goes on with the verified tokens and the counts of a version before, if it has the same keys
-    /// and looks for the same: a changed rule is no reason to verify all tokens again.
+    /// Takes over the verified tokens and the counts of the previous version, if keys and settings
+    /// are the same, so that a changed rule does not verify all tokens again.
     pub fn inherit_tokens(&mut self, before: &Identify) {
         #[cfg(feature = "jwt")]
         if let (UserSource::Jwt(new), UserSource::Jwt(old)) = (&mut self.user, &before.user)

@@ -1,5 +1,5 @@
-//! Key templates: whose use a rule counts. `{user|ip}` is the user or, without one, the address;
-//! `{user}:{path}` counts each path of each user; `global` counts everybody together.
+//! Key templates: the keys that a rule counts. `{user|ip}` is the user or, without one, the
+//! address; `{user}:{path}` counts each path of each user; `global` counts everybody together.
 
 mod text;
 
@@ -90,7 +90,7 @@ impl KeyFactName {
         }
     }
 
-    /// Adds its value to the key, or says that there is none.
+    /// Adds its value to the key; `false` if there is none.
     fn add_to(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
         let KeyFacts { facts: seen, spelling, ipv6_prefix } = *of;
         let (name, value) = match self {
@@ -164,7 +164,7 @@ fn add_named(key: &mut KeyBuf, name: &str, value: &str) {
 /// Addresses are written without allocating: they are part of most keys.
 fn add_ip(key: &mut KeyBuf, ip: IpAddr, (prefix, ipv6_prefix): (Option<u8>, u8)) -> bool {
     let mut text = arrayvec::ArrayString::<64>::new();
-    // A network is not its first address; but one within what a caller is thought to own is that caller.
+    // A network is not its first address, but a network within one caller's prefix is that caller.
     let own = if ip.is_ipv4() { 32 } else { ipv6_prefix };
     let net = prefix.filter(|prefix| *prefix < own).and_then(|prefix| IpNet::new(ip, prefix).ok());
     let written = match net {
@@ -225,8 +225,8 @@ impl KeyTemplate {
         self.parts.is_empty()
     }
 
-    /// Returns true if a key may belong to one caller: it contains more than the path and the
-    /// method.
+    /// Returns true if a key may belong to one caller: it contains more than tier, method, path and
+    /// domain.
     pub(crate) fn names_caller(&self) -> bool {
         let is_shared = |fact: &KeyFactName| {
             matches!(
@@ -329,7 +329,8 @@ mod tests {
         let headers = vec![("X-A", "b")];
         let sent = Facts { headers: Some(&headers), ..named };
         assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
-        // The hash of an API key is hashed like any other text: to know it is not to be its owner.
+        // The hash of an API key is hashed like any other text: knowing the hash does not identify
+        // the owner.
         let api_key = |api_key| key("{api_key|ip}", &Facts { api_key, ..anonymous });
         assert_eq!(api_key(Some("abc")), Some(KeyBuf::new().with("api_key", HASH)));
         assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hash_api_key(HASH))));

@@ -41,9 +41,9 @@ pub struct Caller<'a, S = MemoryStore, C = SystemClock> {
 pub struct KeyReport {
     /// Time until the block ends.
     pub blocked_for: Option<Wait>,
-    /// The limits that apply instead of the rule's, if there are such,
+    /// The override that applies instead of the rule's limits.
     pub replaced_by: Option<Arc<Override>>,
-    /// and whether they were set at run time.
+    /// True if the override was set at run time.
     pub at_run_time: bool,
     /// The reason why the rule does not refuse this caller, whatever it has used.
     pub leniency: Option<Leniency>,
@@ -72,11 +72,11 @@ pub enum Leniency {
 /// The use of one limit by one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLimit {
-    /// The tier it is of; `None`: it is of callers without one, or there are none.
+    /// The tier of the limit; `None` for callers without a tier.
     pub tier: Option<Box<str>>,
     /// The limit in readable form.
     pub limit: Box<str>,
-    /// The most that can be there.
+    /// The capacity.
     pub capacity: u64,
     /// Units left; negative in debt.
     pub balance: i64,
@@ -137,7 +137,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         &self.key
     }
 
-    /// The instant that is spoken of.
+    /// The instant of all operations.
     pub fn at(&self) -> Micros {
         self.now.instant()
     }
@@ -218,7 +218,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         })
     }
 
-    /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
+    /// Resets the counts, refusals that count towards a ban, and a block. Returns true if there was
+    /// anything.
     pub async fn reset(&self) -> bool {
         let unblocked = self.unblock().await;
         self.reset_use().await | unblocked
@@ -266,14 +267,14 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         blocked
     }
 
-    /// Lifts a block, also one that refusals have earned. Whether there was one.
+    /// Lifts a block, also one that follows from a ban. Returns true if there was one.
     pub async fn unblock(&self) -> bool {
         let Ok(found) = self.store().unblock((&self.block_key()).into(), self.at()).await;
         found
     }
 
-    /// Sets other limits for this caller, as `overrides:` of a file does; `fields` has `limits` and may
-    /// have `until`. They take the place of any set before.
+    /// Sets other limits for this caller, as `overrides:` of a file does; `fields` has `limits` and
+    /// may have `until`. They replace any set before.
     pub fn set_override(&self, fields: &Value) -> Result<Arc<Override>, OverrideError> {
         let one = self.read_override(fields).map_err(OverrideError::Wrong)?;
         self.gatekeeper.change_overrides(self.at(), |overrides| {
@@ -286,7 +287,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         })
     }
 
-    /// Takes back what [`set_override`](Caller::set_override) set. Whether there was one.
+    /// Removes the override of [`set_override`](Caller::set_override). Returns true if there was
+    /// one.
     pub fn remove_override(&self) -> bool {
         let removed = self.gatekeeper.change_overrides(self.at(), |overrides| {
             let before = overrides.len();
@@ -307,7 +309,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
             None => entry["limits"] = fields.clone(),
             Some(fields) => {
                 for (name, value) in fields {
-                    // Whose it is has been said.
+                    // The rule and the key are given by the caller.
                     if name == "rule" || name == "key" {
                         let problem = Problem::new(format!("`{name}` cannot be given here"))
                             .hint("write `limits` and, if it is to end, `until`");
@@ -354,7 +356,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         all
     }
 
-    /// The tier of the key's user, if the rules have a table that says so.
+    /// The tier of the key's user, if the rules have a table of tiers by user.
     fn tier(&self) -> Option<&str> {
         let (_, user) = self.key.parts().find(|(name, _)| *name == "user")?;
         let tier = self.rules.settings().identify.tier_of_user.get(user)?;
@@ -420,7 +422,7 @@ struct CallerLimit<'a> {
 /// The reason why an override was not set.
 #[derive(Debug)]
 pub enum OverrideError {
-    /// It says something wrong.
+    /// The override has errors.
     Wrong(Diagnostics),
     /// There are [`RUN_TIME_OVERRIDES_MAX`] already.
     TooMany,

@@ -97,7 +97,7 @@ impl LimitSpec {
         if self.align != AlignSpec::Calendar && !is_monthly(&self.rate) {
             return match &self.time_zone {
                 None => Ok(None),
-                Some(_) => Err(Problem::new("`time_zone` means nothing without a calendar")
+                Some(_) => Err(Problem::new("`time_zone` has no effect without calendar windows")
                     .hint("add `align: calendar`")),
             };
         }

@@ -1,5 +1,5 @@
-//! What is well formed and still cannot be meant: rules that never apply, limits that never bind,
-//! keys that nothing provides; and, in `overlaps`, more limits at once than are judged together.
+//! Valid but surely unintended settings: rules that never apply, limits that never bind, keys that
+//! nothing provides; and, in `overlaps`, more limits than can be decided together.
 
 pub(crate) mod overlaps;
 
@@ -96,7 +96,7 @@ fn always_holds(condition: &Condition) -> bool {
     }
 }
 
-/// Two conditions on one fact that no value fulfils.
+/// Finds two conditions on one fact that exclude each other.
 fn contradiction(all: &[Condition]) -> Option<String> {
     let mut flat = Vec::new();
     flatten(all, &mut flat);
@@ -156,8 +156,8 @@ fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
         if facts.iter().all(|fact| missing(fact)) {
             let fact = &facts[0];
             let problem = Problem::new(format!(
-                "`identify` does not say how to find the fact `{fact}`, so HTTP requests do not \
-                 meet this rule"
+                "`identify` has no source for the fact `{fact}`, so this rule does not apply to HTTP \
+                 requests"
             ))
             .hint(format!(
                 "write `identify: {{ {fact}: {{ header: x-{} }} }}`, or pass it in checks",
@@ -201,7 +201,7 @@ fn is_within(strict: &Limit, wide: &Limit) -> bool {
     let (units, period) = (u128::from(strict.units()), strict.period().as_micros());
     let (wide_units, wide_period) = (u128::from(wide.units()), wide.period().as_micros());
     let peak = max_admitted_within(strict, wide.period());
-    // Equal ones refuse together: neither is superfluous for the other's sake.
+    // Equal limits refuse together, so neither is redundant.
     peak <= u128::from(wide.capacity())
         && units * wide_period <= wide_units * period
         && (peak, period) != (u128::from(wide.capacity()), wide_period)
@@ -217,16 +217,16 @@ fn max_admitted_within(limit: &Limit, within: Duration) -> u128 {
     match limit.algorithm() {
         // The end of one window and the beginning of the next.
         Algorithm::FixedWindow => 2 * capacity,
-        // It takes the use of the last window for even: what came at its end has half left by the
-        // middle of this one, when all of it is still within one period.
+        // The counter assumes even use of the last window: what came at its end has half left by
+        // the middle of this one, when all of it is still within one period.
         Algorithm::SlidingWindowCounter if limit.precision() == Precision::Estimate => 2 * capacity,
         _ => capacity,
     }
 }
 
-/// A fallback that another rule leaves no request.
+/// Warns of a fallback that never applies, because another rule matches everything.
 fn check_fallbacks(rules: &[WrittenRule<'_>]) {
-    // What has a path came over HTTP, so that it has an address, too; all else may be missing.
+    // A request with a path came over HTTP, so it has an address; all other facts may be missing.
     let is_there = |fact: &String| matches!(&**fact, "ip" | "path");
     let covering = rules.iter().find(|written| {
         let rule = &written.rule;

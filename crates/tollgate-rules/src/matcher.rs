@@ -1,4 +1,4 @@
-//! Conditions: when a rule applies.
+//! Conditions of rules.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,11 +13,10 @@ use crate::path::{DroppedSlashes, Spelling};
 use crate::pattern::Pattern;
 use crate::problem::Problem;
 
-/// Something that holds of a request or does not. A condition on a fact that is missing does not
-/// hold.
+/// A condition on a request. A condition on a missing fact does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The path fits one of these.
+    /// The path matches one of these.
     Path(Vec<Pattern>),
     /// The path fits this text test, in normal escapes.
     PathText(TextTest),
@@ -30,7 +29,7 @@ pub enum Condition {
         /// The test of the value.
         value: TextTest,
     },
-    /// The request asks to go on in this protocol, such as `websocket`.
+    /// The request asks to upgrade to this protocol, such as `websocket`.
     Upgrade(Box<str>),
     /// The user.
     User(TextTest),
@@ -179,9 +178,9 @@ pub const EXPRESSION_BYTES_FREE: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct MatchBudget {
     left: Cell<usize>,
-    /// The bytes of each text that do not count now,
+    /// The bytes of each text that are free now.
     free: Cell<usize>,
-    /// and for the first spelling of a path.
+    /// The bytes that are free for the first spelling of a path.
     free_at_first: usize,
     exceeded: Cell<bool>,
 }
@@ -207,7 +206,7 @@ impl MatchBudget {
         left.is_some()
     }
 
-    /// Says which spelling of the path is compared next.
+    /// Sets the spelling of the path that is compared next.
     pub(crate) fn at_spelling(&self, number: usize) {
         self.free.set(if number == 0 { self.free_at_first } else { 0 });
     }
@@ -351,7 +350,7 @@ fn explain(error: &regex::Error) -> (String, &'static str) {
             let last = text.lines().last().unwrap_or_default();
             let reason = last.strip_prefix("error: ").unwrap_or(last);
             let hint = match reason.contains("look-around") || reason.contains("backreference") {
-                true => "these do not exist here: every expression runs in linear time",
+                true => "look-around is not supported, because every expression runs in linear time",
                 false => "write a letter that has a meaning with a backslash before it: `\\(`",
             };
             (format!("cannot be read: {reason}"), hint)

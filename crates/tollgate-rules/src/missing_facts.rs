@@ -53,7 +53,7 @@ impl fmt::Display for MissingFacts<'_> {
         let Rule { name, key, .. } = self.rule;
         let needed =
             self.facts().map(|facts| facts.join(" or ")).collect::<Vec<_>>().join(", and ");
-        write!(f, "the rule {name} counts by {key}, and this question has no {needed}")
+        write!(f, "the rule {name} counts by {key}, and this request has no {needed}")
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct NormalizedFacts<'a> {
     /// The method in capitals, because some servers accept `post` for POST.
     method: Option<Cow<'a, str>>,
     path: Option<Spellings<'a>>,
-    /// An IPv4 address in IPv6 clothes is an IPv4 address.
+    /// The address; an IPv4-mapped IPv6 address is an IPv4 address.
     pub(crate) ip: Option<IpAddr>,
     /// Length of the prefix, if the client is a network that is counted as one.
     pub(crate) ip_prefix: Option<u8>,
@@ -79,8 +79,8 @@ impl<'a> NormalizedFacts<'a> {
     }
 }
 
-/// The network that one caller is thought to own: an IPv4 address itself, of IPv6 a prefix,
-/// because whoever has one address has all of its network.
+/// The network that counts as one caller: an IPv4 address itself, or a prefix of IPv6, because one
+/// customer usually controls all of it.
 pub(crate) fn network_of(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,

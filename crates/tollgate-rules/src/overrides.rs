@@ -26,9 +26,9 @@ pub struct OverrideChange {
 type OverrideTarget = (Box<str>, KeyBuf);
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Makes changes in one step, the last one of a caller's wins. The numbers of those that the rules
-    /// in force do not allow, such as of a rule that there is not, or for which there is no room. What
-    /// is taken back needs no rule: one that comes back must not bring it along.
+    /// Makes changes in one step; the last one for a caller wins. Returns the indices of changes
+    /// that were not made: the rule does not exist or does not allow them, or there is no room. A
+    /// removal needs no rule, so that a rule that comes back does not bring the override back.
     pub fn change_many_overrides(&self, changes: &[OverrideChange]) -> Vec<usize> {
         let now = self.now();
         let mut left_out = Vec::new();

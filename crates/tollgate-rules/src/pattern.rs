@@ -259,8 +259,8 @@ struct PathTreeNode {
     rests: Vec<u32>,
 }
 
-/// FNV-1a: the fastest for a few bytes. Strangers choose what is looked up, but not what is in the
-/// map, so they cannot make it slow.
+/// FNV-1a: the fastest for a few bytes. Clients choose the lookups but not the contents of the map,
+/// so they cannot make it slow.
 #[derive(Clone, Copy, Debug)]
 struct FnvHasher(u64);
 
@@ -298,7 +298,8 @@ impl PathIndex {
         node.ends.push(id);
     }
 
-    /// Tells the number of every pattern that fits a path in normal spelling, in no order.
+    /// Calls `found` with the number of every pattern that matches a path in normal spelling, in no
+    /// order.
     pub fn each_match(&self, path: &str, found: &mut impl FnMut(u32)) {
         self.root.each_match(path.strip_prefix('/').unwrap_or(path), found);
     }

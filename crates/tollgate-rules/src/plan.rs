@@ -61,7 +61,7 @@ pub(crate) struct RequestPlan<'a> {
 
 /// A key, or a note that it cannot be made because a fact is missing.
 struct PlannedKey {
-    /// The number of the descriptor it is of.
+    /// The number of its descriptor.
     descriptor: u8,
     /// `None`: it was not made by a template.
     template: Option<u16>,
@@ -81,7 +81,7 @@ pub(crate) struct PlannedLimit {
     pub(crate) caller: u16,
     pub(crate) cost: u64,
     pub(crate) enforcement: Enforcement,
-    /// The number of the descriptor it is of; 0 of everything else.
+    /// The number of its descriptor; 0 for other requests.
     pub(crate) descriptor: u8,
     /// True for a limit that refuses only if all such limits of a request do. Until that is known
     /// it is in shadow.
@@ -152,7 +152,7 @@ impl<'a> RequestPlan<'a> {
         plan
     }
 
-    /// A plan that asks nothing yet.
+    /// A plan without limits.
     #[inline]
     pub(crate) fn empty(rules: &'a RuleSet, at_once: bool) -> RequestPlan<'a> {
         RequestPlan {
@@ -173,7 +173,7 @@ impl<'a> RequestPlan<'a> {
         }
     }
 
-    /// Takes the cost of each limit out of the plan, which from then on only looks.
+    /// Takes the cost of each limit out of the plan, which then only peeks.
     pub(crate) fn take_costs(&mut self) -> ArrayVec<u64, MAX_LIMITS> {
         self.peek_only = true;
         self.limits.iter_mut().map(|planned| std::mem::take(&mut planned.cost)).collect()
@@ -203,7 +203,7 @@ impl<'a> RequestPlan<'a> {
         let selected = rules.select(&seen);
         let request = PlanRequest { facts: seen, descriptor: of, explicit_cost, now };
         let mut asked = ConsultedRules::default();
-        // The spellings of the path for which a rule is enforced that has a condition.
+        // The spellings of the path for which a rule with a condition is enforced.
         let mut covered = 0;
         for one in selected.iter().filter(|one| !rules.rule_at(one.rule).fallback) {
             let enforced = self.add_for_each_spelling(*one, &request, &mut asked);
@@ -451,12 +451,12 @@ impl<'a> RequestPlan<'a> {
         numbers(limit) == numbers(same) && self.key_for(one) == self.key_for(other)
     }
 
-    /// The key that a limit of nothing is about.
+    /// The key of a limit of zero.
     pub(crate) fn key_of_zero_limit(&self, closed: &ZeroLimit) -> &KeyBuf {
         self.key(closed.key)
     }
 
-    /// The caller's key, whatever the tier: for what is kept of a rule beside its counts.
+    /// The caller's key, whatever the tier: for blocks and other state beside the counts.
     pub(crate) fn caller(&self, planned: &PlannedLimit) -> &KeyBuf {
         self.key(planned.caller)
     }
@@ -534,13 +534,13 @@ impl<'a> RequestPlan<'a> {
 /// The part of a key that keeps the counts of tiers apart.
 const TIER: &str = "tier";
 
-/// The key that is counted for a tier with numbers of its own. A caller may switch between tiers: if they
-/// shared a count, every switch would fit what was used to other numbers.
+/// The key that is counted for a tier with numbers of its own. A caller may switch between tiers:
+/// if they shared a count, every switch would rescale it to other numbers.
 pub(crate) fn tier_key(caller: &KeyBuf, tier: &str) -> KeyBuf {
     caller.clone().with(TIER, tier)
 }
 
-/// A rule that is known to apply, without asking when.
+/// A rule that applies without a condition.
 pub(crate) struct DirectRule {
     pub(crate) rule: u32,
     pub(crate) limit: DirectLimit,
@@ -560,7 +560,7 @@ pub(crate) enum DirectLimit {
     Zero(Unit),
 }
 
-/// The rules of one request that could refuse it: whether one was asked, and the first that was skipped.
+/// The rules that could refuse a request: true if one is planned, and the first that was skipped.
 #[derive(Default)]
 struct ConsultedRules {
     can_refuse: bool,

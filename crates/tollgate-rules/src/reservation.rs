@@ -1,9 +1,9 @@
 //! Reservations: work whose cost is known only afterwards, and how much of it may go on at once.
 //!
-//! A reservation charges an estimate and gives a one-use name for it. A commit with the true cost
-//! gives back or charges the difference; a cancellation gives back everything, because the work was
-//! not done. After its deadline the charge stands, so that a client that never returns holds
-//! nothing open.
+//! A reservation charges an estimate and returns a one-use id. A commit with the true cost gives
+//! back or charges the difference; a cancellation gives back everything, because the work was not
+//! done. After its deadline the charge stands, so that a client that never returns holds nothing
+//! open.
 
 mod table;
 
@@ -33,7 +33,7 @@ pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// The wait after a refusal for concurrency: nobody knows when work ends.
 const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
 
-/// The name of a reservation: unguessable, usable once.
+/// The id of a reservation: unguessable, usable once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReservationId(u128);
 
@@ -58,7 +58,7 @@ impl FromStr for ReservationId {
 pub struct ReservationAnswer {
     /// The decision.
     pub answer: Answer,
-    /// The name to settle it by; `None` when refused.
+    /// The id to settle it by; `None` when refused.
     pub id: Option<ReservationId>,
 }
 
@@ -67,14 +67,14 @@ pub struct ReservationAnswer {
 pub enum ReserveError {
     /// No more reservations can be open.
     TableFull,
-    /// The question states a cost of 0: there is nothing to hold, and it would keep a place for nothing.
+    /// The request states a cost of 0: there is nothing to reserve.
     NoCost,
 }
 
 /// The reason why a reservation cannot be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleError {
-    /// There is none of that name, or it has been settled.
+    /// The id is unknown, or the reservation has been settled.
     Unknown,
     /// Its deadline has passed; the charge stands.
     Expired,
@@ -113,7 +113,7 @@ impl Reservations {
         self.table().len()
     }
 
-    /// A place for what a plan is going to charge, or why there can be none.
+    /// Holds a place for the charges of a plan, or returns the reason why there is none.
     fn hold(
         &self,
         plan: &RequestPlan<'_>,
@@ -135,7 +135,7 @@ impl Reservations {
         }
     }
 
-    /// A panic while it was held left at worst one reservation half made.
+    /// A panic under the lock leaves at worst one incomplete reservation.
     fn table(&self) -> std::sync::MutexGuard<'_, ReservationTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,7 +201,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let plan = RequestPlan::new(&rules, ask, now);
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
         let (decided, id) = if plan.limits.is_empty() {
-            // Nothing is charged, so that nothing is kept: the name itself says when it ends.
+            // Nothing is charged, so nothing is kept: the id itself contains the deadline.
             let decided = self.ask(&plan, Act::Take, asked_at).await;
             let name = || self.reservations.secrets.id_without_charges(deadline);
             let id = decided.decision.allowed().then(name);
@@ -409,7 +409,7 @@ fn charges<'o>(
     outcomes: impl Iterator<Item = &'o Outcome>,
 ) -> Vec<ReservedCharge> {
     let (settled, key_of) = (plan.settled(explicit_cost), SharedKeys::new(plan).copied());
-    // What a limit in shadow refused was not charged to it, and is not settled either.
+    // A refusal by a shadow limit was not charged, so it is not settled.
     let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
     charged
         .map(|(planned, outcome)| ReservedCharge {

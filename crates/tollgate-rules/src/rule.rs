@@ -81,7 +81,8 @@ impl Rule {
                     let path = seen.spelling(number)?.text();
                     endpoints.find(seen.method(), path).copied()
                 };
-                // Of several spellings the dearest: servers disagree about which it is.
+                // The highest cost of all spellings, because servers disagree about which one is
+                // meant.
                 let costs =
                     spelling_numbers(spellings).map(|number| cost(number).unwrap_or(*default));
                 costs.max().unwrap_or(*default)
@@ -257,7 +258,7 @@ mod tests {
             let within = |share| Mode::Share(share).enforces("api", &key(user));
             assert!(!within(1_000) || within(2_000));
         }
-        // Written down once: other processes and versions must agree.
+        // Fixed for good: other processes and versions must agree.
         assert_eq!(stable_hash(b"api", b"42"), 18_058_802_607_270_086_112);
     }
 }

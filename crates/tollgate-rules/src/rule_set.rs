@@ -466,7 +466,7 @@ impl BaseRules {
         let (patterns, rest) = split_path(rule.condition.clone());
         self.has_own_rules |= rule.imported.is_none();
         if rule.mode == Mode::Off || rule.imported.is_some() {
-            // Nothing ever asks it, or a tree leads to it.
+            // The rule is never matched, or only found through a tree.
         } else if let Some(patterns) = patterns {
             patterns.iter().for_each(|pattern| self.by_path.insert(pattern, number));
         } else {

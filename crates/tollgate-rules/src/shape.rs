@@ -197,7 +197,7 @@ impl ShapeChecker<'_> {
             self.error(node.span, Problem::new(problem).hint(hint));
         }
         for field in object.fields.iter().filter(|field| field.required) {
-            // Under a misspelt name it is there.
+            // The field is present under a misspelt name.
             let meant = |entry: &YamlEntry| {
                 object.field(&entry.key).is_none() && object.suggest(&entry.key) == Some(field.name)
             };
@@ -215,7 +215,7 @@ impl ShapeChecker<'_> {
 
     fn unknown_field(&mut self, key: &str, span: Span, object: &ShapeObject) {
         let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
-        // Nobody sees the hundredth, and comparing takes time.
+        // Later errors are not shown, and comparing takes time.
         let seen = self.diagnostics.len() < MAX_SHOWN;
         let hint = match (seen.then(|| object.suggest(key)).flatten(), &names[..]) {
             (Some(name), _) => format!("did you mean `{name}`?"),
@@ -343,7 +343,7 @@ fn whole(value: &YamlValue, from: u64, to: u64) -> Result<u64, String> {
     }
     if has_leading_zero(digits) {
         return Err(format!(
-            "is {text}, and a number with a 0 in front is octal to readers of YAML 1.1"
+            "is {text}, and YAML 1.1 readers take a number with a leading 0 for octal"
         ));
     }
     match text.parse::<u64>() {

@@ -174,7 +174,7 @@ fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, ReadFailure> {
         return Err(ReadFailure::NotRegular);
     }
     let file = open(path).map_err(ReadFailure::Failed)?;
-    // It may be another one by now.
+    // Another file may have replaced it since.
     if !file.metadata().map_err(ReadFailure::Failed)?.is_file() {
         return Err(ReadFailure::NotRegular);
     }

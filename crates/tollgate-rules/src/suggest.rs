@@ -45,7 +45,7 @@ mod tests {
         for (given, want) in cases {
             assert_eq!(suggest(given, known), want, "{given}");
         }
-        // Whatever the order, of equally near ones the same.
+        // Equally near names give the same result in any order.
         assert_eq!(suggest("one-x", ["one-b", "one-a"]), Some("one-a"));
     }
 }

@@ -33,7 +33,7 @@ impl Multiplier {
             return Err(bad("is not a decimal number"));
         }
         if has_leading_zero(whole) {
-            return Err(bad("has a 0 in front, which some readers of YAML take for octal"));
+            return Err(bad("has a leading 0, which some YAML readers take for octal"));
         }
         let decimals = decimals.trim_end_matches('0');
         if decimals.len() > 9 {

@@ -92,7 +92,7 @@ fn path_expressions(
         .map(|node| {
             let expression = expression(context, node, read)?;
             if let Some((reason, hint)) = node.text().and_then(why_not) {
-                let problem = Problem::new(format!("no path fits this: {reason}")).hint(hint);
+                let problem = Problem::new(format!("this matches no path: {reason}")).hint(hint);
                 context.warn(node.span, problem);
             }
             Some(expression)
@@ -113,7 +113,7 @@ const UNESCAPED_SPACE: PathMistake =
 const MISSING_SLASH: PathMistake =
     ("a path begins with `/`", "write a `/` before it, or `**` for anything");
 const MISSING_SLASH_REGEX: PathMistake =
-    ("a path begins with `/`, and the whole path has to fit", "write `/` or `.*` before it");
+    ("a path begins with `/`, and the whole path must match", "write `/` or `.*` before it");
 
 /// Finds the reason why a glob fits no path. Sets such as `[ab]` are not examined.
 fn glob_mistake(text: &str) -> Option<PathMistake> {
@@ -206,7 +206,7 @@ fn read_named_tests(
 fn text_test(context: CompileContext<'_>, node: &YamlNode) -> Option<TextTest> {
     let YamlValue::Map(entries) = &node.value else {
         if matches!(&node.value, YamlValue::Plain(text) if &**text == "present") {
-            let problem = Problem::new("this holds of the text `present` only, not of any text")
+            let problem = Problem::new("this matches only the text `present`, not every text")
                 .hint("write `{ present: true }`; or `\"present\"` in quotes if you mean the word");
             context.warn(node.span, problem);
         }

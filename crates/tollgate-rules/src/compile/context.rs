@@ -1,4 +1,4 @@
-//! `CompileContext`: which source is read, where what is found goes, and what may still be spent.
+//! `CompileContext`: the source being read, the diagnostics found, and the budgets that are left.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,10 +23,10 @@ const MAX_LIMITS_BUILT: usize = 320_000;
 /// The stores that rules may name beside `default`.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum StoreNames<'a> {
-    /// Nobody knows which there are: any name is right, and counts as `default`.
+    /// Unknown: any name is accepted, and counts as `default`.
     #[default]
     Unknown,
-    /// There is no shared store: names are warned about.
+    /// No shared store: names get a warning.
     None,
     /// These, in the order of their numbers, from 1. Bound: 255, what a check's terms can name.
     Named(&'a [Box<str>]),
@@ -60,8 +60,8 @@ pub(crate) struct CompileContext<'a> {
 }
 
 impl CompileContext<'_> {
-    /// Reports an error, unless it is the consequence of one that was reported: what stands around
-    /// a number that is out of range cannot make sense either.
+    /// Reports an error, unless `shape` has already reported one inside the span, from which it may
+    /// follow.
     pub(crate) fn error(&self, span: Span, problem: Problem) {
         let next = self.reported.partition_point(|reported| reported.start < span.start);
         if self.reported.get(next).is_none_or(|reported| reported.end > span.end) {
@@ -150,7 +150,7 @@ impl CompileContext<'_> {
         all.into_iter().collect()
     }
 
-    /// Says that something is understood but does nothing yet.
+    /// Warns that a field is accepted but has no effect yet.
     pub(crate) fn no_effect(&self, span: Span, what: &str, acts: &str) {
         let problem = Problem::new(format!("`{what}` has no effect yet: it acts {acts}"));
         self.warn(span, problem);
@@ -169,7 +169,7 @@ pub(crate) fn optional<T>(
     }
 }
 
-/// Texts of the core say what to write at their end; here that is the hint.
+/// Error texts of the core end with the advice; here that becomes the hint.
 fn with_hint(problem: Problem) -> Problem {
     let message = &problem.message;
     let cut = [": write ", ": leave ", "; leave "].iter().find_map(|words| message.rfind(words));

@@ -8,7 +8,7 @@ use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 
 use super::context::{CompileContext, optional};
 
-/// The most that a cost by endpoint may have: they are all looked through when rules are loaded.
+/// The most endpoints of one cost: all are scanned when rules are loaded.
 const MAX_ENDPOINTS: usize = 1_000;
 
 /// Reads a cost. `None`: it could not be read.

@@ -83,7 +83,7 @@ fn until(context: CompileContext<'_>, node: &YamlNode, now: Option<Micros>) -> O
     Some(until)
 }
 
-/// Not too many.
+/// Reports too many overrides.
 pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
     if let Some(written) = overrides.get(MAX_OVERRIDES) {
         let problem = Problem::new(format!("there are more than {MAX_OVERRIDES} overrides"))

@@ -32,7 +32,7 @@ pub(super) fn window(text: &str) -> Result<Duration, Problem> {
     }
     if let Some(hint) = octal_hint("window", text) {
         let problem = format!(
-            "a window of {text} seconds: a number with a 0 in front is octal to readers of YAML 1.1"
+            "a window of {text} seconds: YAML 1.1 readers take a number with a leading 0 for octal"
         );
         return Err(Problem::new(problem).hint(hint));
     }

@@ -78,7 +78,7 @@ fn limits_of(
     Some((specs, built))
 }
 
-/// Values that are possible by themselves and cannot be meant together.
+/// Warns of values that are valid by themselves but contradict each other.
 fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule) {
     if rule.mode == Mode::Off {
         return;
@@ -90,7 +90,7 @@ fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule)
     if let (Mode::Share(1..=9_999), true, Some(share)) = (rule.mode, rule.key.is_global(), share) {
         let what = match rule.mode.enforces(&rule.name, &KeyBuf::new().with("global", "")) {
             true => "enforced for all",
-            false => "not enforced for anybody",
+            false => "never enforced",
         };
         let problem = Problem::new(format!(
             "`enforce` takes a share of keys, and `key: global` is one key: the rule is {what}"
@@ -204,7 +204,7 @@ fn ban(context: CompileContext<'_>, node: &YamlNode, rule: &str) -> Option<Ban> 
     let within = node.get("within").and_then(duration);
     let block = node.get("for").and_then(duration);
     let after = node.get("after")?;
-    // A log: the refusal that is counted last is the one that earns the block, not one nearby.
+    // A log, so that exactly the last counted refusal leads to the block.
     let refusals = Limit::per(after.whole()?, within?)
         .algorithm(Algorithm::SlidingWindowLog)
         .name(rule)

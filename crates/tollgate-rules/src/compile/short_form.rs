@@ -53,20 +53,20 @@ pub(super) fn warn_unidentified(context: CompileContext<'_>, root: &YamlNode) {
     let (place, problem, tier) = match tiers {
         Some(tiers) => (
             tiers.key_span,
-            "behind a proxy nobody has a user or a tier: nothing says how to find them in a request, so \
-             callers are counted by address, and these multipliers do nothing",
+            "without `identify`, requests have no user and no tier: all callers behind a proxy are counted by \
+             the proxy's address, and these multipliers do nothing",
             ", tier: { header: x-tier }",
         ),
         None => (
             entry.key_span,
-            "behind a proxy nobody has a user: nothing says how to find one in a request, so callers are \
-             counted by address",
+            "without `identify`, requests have no user: all callers behind a proxy are counted by the \
+             proxy's address",
             "",
         ),
     };
     let hint = format!(
         "write `identify: {{ trusted_peers: [127.0.0.1], user: {{ header: x-user-id }}{tier} }}` with the \
-         proxy's address; or `identify: {{}}` if callers are counted by what `/v1/check` is told"
+         proxy's address; or `identify: {{}}` if requests to `/v1/check` state the user and the tier"
     );
     context.warn(place, Problem::new(problem).hint(hint));
 }

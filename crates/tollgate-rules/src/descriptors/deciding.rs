@@ -1,4 +1,4 @@
-//! Putting what descriptors ask to the store, and what follows from its answer.
+//! Deciding descriptors: the calls to the store, and the consequences of its answers.
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
@@ -12,14 +12,14 @@ use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::Mode;
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides what is to be taken, all together.
+    /// Decides all takes and peeks as one decision.
     pub(super) async fn take_planned(
         &self,
         plan: &mut RequestPlan<'_>,
         each: &[PlannedDescriptor],
         asked_at: Now<'_>,
     ) -> PlanDecision {
-        // What is given back after all is given back within the deadline of the decision.
+        // Refunds of a request that is refused after all share the deadline of the decision.
         let asked_at = self.begin_operation(asked_at);
         let now = asked_at.instant();
         self.enforce_blocked(plan, now);
@@ -38,8 +38,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decided
     }
 
-    /// Gives back what the store has charged for a request that it let pass and that is refused after
-    /// all. Only where it was charged: a store that did not answer is not waited for again.
+    /// Refunds the charges of a request that the store admitted and that is refused after all. Only
+    /// limits that were charged: a store that did not answer is not called again.
     async fn refund_charged(
         &self,
         plan: &RequestPlan<'_>,
@@ -68,7 +68,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// A caller that is blocked under a limit in quota mode is refused, whatever the others say.
+    /// Enforces limits in quota mode under which the caller is blocked, whatever the others answer.
     fn enforce_blocked(&self, plan: &mut RequestPlan<'_>, now: Micros) {
         let store = self.store();
         if !store.any_block(now) || !plan.limits.iter().any(|one| one.quota) {
@@ -87,7 +87,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Gives back what is to be given back; what is there after that, of each limit.
+    /// Makes the refunds. Returns the outcome of each limit after that.
     pub(super) async fn give_back(
         &self,
         plan: Option<&RequestPlan<'_>>,
@@ -101,15 +101,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
             let nothing = |one: &PlannedLimit| plan.check(one, Act::Peek).cost(0);
             let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
-            // A store is asked in this order, and waited for once.
+            // The store gets the calls in this order, and both are awaited together.
             let look = async { store.decide_each(&asked, asked_at, &mut outcomes).await };
             let (_, Ok(_)) = join_both(back, look).await;
         }
         outcomes
     }
 
-    /// Charges what is forced, and tells of it: it is use like any other. What is there after that, of
-    /// each limit.
+    /// Makes the forced charges and notifies the observer. Returns the outcome of each limit after
+    /// that.
     pub(super) async fn force(&self, plan: Option<&RequestPlan<'_>>, now: Now<'_>) -> Vec<Outcome> {
         let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
@@ -165,7 +165,7 @@ fn all_quotas_over<'o>(
         && closed.all(|over| over)
 }
 
-/// Limits in quota mode refuse if all of them do.
+/// Enforces the limits in quota mode if all of them refuse.
 fn enforce_quotas(plan: &mut RequestPlan<'_>, entries: &mut AnswerEntries) {
     if !all_quotas_over(plan, entries.outcomes()) {
         return;
@@ -190,7 +190,7 @@ fn refusing<'p>(
         .map(|(index, (one, outcome))| (index, one, outcome))
 }
 
-/// Makes a refusal of what the store let pass and something else refuses.
+/// Turns an admission by the store into a refusal, if something else refuses.
 fn apply_refusals(plan: &RequestPlan<'_>, decided: &mut PlanDecision, now: Micros) {
     let PlanDecision { decision, binding, entries } = decided;
     let Some(wait) = longest_wait(plan, entries) else { return };
@@ -228,7 +228,7 @@ fn longest_wait(plan: &RequestPlan<'_>, entries: &AnswerEntries) -> Option<Wait>
             .iter()
             .any(|one| one.quota == quota && one.enforcement == Enforcement::Enforced)
     };
-    // Of limits in quota mode one that has room again is enough.
+    // One limit in quota mode that has room again is enough.
     let quota = waits(true).min();
     match closed(false) || (closed(true) && quota.is_none()) {
         true => Some(Wait::NEVER),

@@ -1,4 +1,4 @@
-//! `DescriptorAnswer`: the answer to a request of descriptors, and `Status`, what it says of each.
+//! `DescriptorAnswer`: the answer to a request of descriptors, with a `Status` for each.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ pub struct DescriptorAnswer {
     answer: Answer,
     /// One for each descriptor. Bound: [`DESCRIPTORS_MAX`](super::DESCRIPTORS_MAX).
     statuses: Vec<RawStatus>,
-    /// A file that was imported defines the domain.
+    /// True if an imported file defines the domain.
     is_imported: bool,
 }
 
-/// A status without what belongs to the rules.
+/// A status without references to the rules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RawStatus {
     over: bool,
@@ -64,7 +64,7 @@ pub struct Status<'a> {
     pub retry_after: Wait,
     /// The effect of a refusal by that limit; `None` without a limit.
     pub enforcement: Option<Enforcement>,
-    /// A file says that there is no limit for this one.
+    /// True if a file says that there is no limit.
     pub unlimited: bool,
 }
 
@@ -180,7 +180,7 @@ impl DescriptorPlans<'_> {
     }
 }
 
-/// Says what the limits of a plan say.
+/// Merges the limits of a plan into the statuses.
 fn merge_statuses<'o>(
     statuses: &mut [RawStatus],
     plan: &RequestPlan<'_>,
@@ -218,13 +218,13 @@ fn status_of_limit(
     now: Micros,
 ) -> RawStatus {
     let limit = plan.limit(planned);
-    // A limit in shadow counts and says OK; one in quota mode says what it is.
+    // A shadow limit reports OK; a limit in quota mode reports its real state.
     let shadow = planned.enforcement != Enforcement::Enforced
         && !(planned.quota && plan.rule(planned).mode == Mode::Enforce);
     let over = !outcome.allowed && !shadow;
     let unit = Unit::of_period(limit.period());
     let reset_after = match unit.filter(|_| plan.is_direct(planned)) {
-        // A window that nothing was taken in has an end, too.
+        // An unused window also has an end.
         Some(unit)
             if outcome.reset_after.is_zero() && limit.algorithm() == Algorithm::FixedWindow =>
         {

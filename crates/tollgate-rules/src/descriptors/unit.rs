@@ -1,8 +1,8 @@
-//! `Unit`: the times that Envoy and its files count in.
+//! `Unit`: the periods of Envoy and of its files.
 
 use std::time::Duration;
 
-/// A time that a limit is for.
+/// The period of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// 1 s.
@@ -39,7 +39,7 @@ impl Unit {
         }
     }
 
-    /// A limit of nothing in this time, as people read it.
+    /// A limit of zero in this unit, in readable form.
     pub(crate) const fn zero_limit_text(self) -> &'static str {
         match self {
             Unit::Second => "0/second",

@@ -1,4 +1,4 @@
-//! The client's address among what proxies write down: lists of addresses, read from the right.
+//! The client's address in the lists of addresses that proxies write, read from the right.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -115,7 +115,7 @@ fn without_zone(text: &str) -> Option<Ipv6Addr> {
     ip.parse().ok().filter(|_| named)
 }
 
-/// A port, or what stands for one that its proxy does not tell.
+/// A port, or the placeholder of a proxy that hides it.
 fn is_port(text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hidden = text.strip_prefix('_').is_some_and(|name| !name.is_empty());

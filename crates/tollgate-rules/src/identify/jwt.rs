@@ -1,8 +1,8 @@
 //! Users and tiers by claims of signed tokens (JSON Web Tokens).
 //!
 //! A claim of a token whose signature was verified is the caller's own proof, so it counts from
-//! anyone. A token that is expired, too large, signed by somebody else or no token at all means no
-//! user, never an error: the caller counts by address like everybody without a token.
+//! anyone. A token that is expired, too large, signed with another key or no token at all means no
+//! user, never an error: the caller is counted by address, as without a token.
 //!
 //! The token's own statements about its verification are ignored: keys come from a file, each key
 //! has its algorithms, nothing is fetched.

@@ -1,4 +1,4 @@
-//! `DescriptorTree`: which rule of a file a descriptor meets.
+//! `DescriptorTree`: finds the rule of a file for a descriptor.
 //!
 //! One step for each entry, in order: a node with just this value; else the first in the order of the
 //! file whose value has a `*` and fits; else the node of this key for any value. No step is taken back,

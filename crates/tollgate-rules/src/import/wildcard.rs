@@ -5,9 +5,9 @@
 pub(crate) struct Wildcard {
     /// The text before the first `*`.
     first: Box<str>,
-    /// between two of them, without what is empty,
+    /// The texts between two `*`, without empty ones.
     between: Box<[Box<str>]>,
-    /// and behind the last.
+    /// The text after the last `*`.
     last: Box<str>,
 }
 

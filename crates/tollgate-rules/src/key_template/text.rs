@@ -1,4 +1,4 @@
-//! Keys as people write and read them: `user=42`, `user=42,path=/x`, `global`.
+//! Keys in readable form: `user=42`, `user=42,path=/x`, `global`.
 //!
 //! What is shown is read back as the same key, whatever a caller has put into it: a comma in a value
 //! of several parts and control characters are shown as `%2C` and the like, and so is a `%` that
@@ -173,7 +173,7 @@ impl KeyFactName {
     }
 }
 
-/// An address, or the network that Envoy may have a client counted by.
+/// Reads an address, or a network that Envoy counts as one client.
 fn address_of(text: &str) -> Option<(IpAddr, Option<u8>)> {
     match text.contains('/') {
         true => network(text),
@@ -181,10 +181,10 @@ fn address_of(text: &str) -> Option<(IpAddr, Option<u8>)> {
     }
 }
 
-/// A value of `ip` that is none.
+/// The error for a value of `ip` that is not an address.
 struct InvalidIpValue;
 
-/// An API key as keys have it; operators may write it that way at once.
+/// Hashes an API key, unless an operator wrote the hash.
 fn hash_unless_hashed(api_key: &str) -> Cow<'_, str> {
     match api_key.is_empty() || is_hashed(api_key) {
         true => Cow::Borrowed(api_key),
@@ -198,7 +198,7 @@ fn is_escaped(byte: u8) -> bool {
     byte.is_ascii_control() || matches!(byte, b',' | b'%')
 }
 
-/// The byte that a text begins with an escape of.
+/// The byte of the escape that a text begins with.
 fn escape_at(text: &str) -> Option<u8> {
     let [b'%', high, low, ..] = text.as_bytes() else { return None };
     Some(hex(*high)? << 4 | hex(*low)?).filter(|byte| is_escaped(*byte))

@@ -1,5 +1,5 @@
-//! How families of servers read a path: what is a slash to them, what they cut off, and what they make
-//! of `.` and `..`.
+//! Readings of a path by families of servers: what counts as a slash, what is cut off, and how `.`
+//! and `..` are resolved.
 
 use super::{PLAIN, next_byte, push_byte};
 
@@ -92,9 +92,9 @@ const NORMAL: PathReading = PathReading {
 /// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
 pub(super) const READINGS: [PathReading; 26] = [
     NORMAL,
-    // Decoded segment by segment, never resolved: routers of Go that go by the raw path.
+    // Decoded segment by segment, never resolved: Go routers that use the raw path.
     PathReading { dots: DotSegments::Kept, ..NORMAL },
-    // As it was sent: Express, and whatever compares the target itself.
+    // As sent: Express, and servers that compare the target itself.
     PathReading { undecoded: true, dots: DotSegments::Kept, ..NORMAL },
     // Decoded, then resolved: nginx, Apache httpd with `AllowEncodedSlashes On`.
     PathReading { encoded_slash: true, ..NORMAL },
@@ -237,7 +237,7 @@ impl PathFeatures {
         PathFeatures { fragment, ..self }
     }
 
-    /// A reading without what makes no difference to this path; `None` if it is of no use at all.
+    /// Reduces a reading to the features of this path; `None` if it adds nothing.
     pub(super) fn simplify(self, reading: PathReading) -> Option<PathReading> {
         let wanted = match reading.start {
             PathStart::Plain => true,

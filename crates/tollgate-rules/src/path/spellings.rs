@@ -75,7 +75,7 @@ impl<'a> Spellings<'a> {
             if tried.contains(&reading) {
                 continue;
             }
-            // The first is the normal form, which is there.
+            // The first spelling is the normal form, which is already listed.
             if !tried.is_empty() {
                 let path = match reading.start {
                     PathStart::WithFragment => target.with_fragment.unwrap_or(target.path),
@@ -166,7 +166,7 @@ mod tests {
                 &["/a/x%2F..%2Fy", "/a/b/../x%2F..%2Fy", "/a/y", "/a/b/../x/../y", "/a/x/../y"],
             ),
             ("/;/", &["/;", "/"]),
-            // A proxy takes back what is `..` to the server behind it.
+            // A proxy removes a segment that is `..` to the server behind it.
             (
                 "/api/b/..%2Fy/../..%2Flogin",
                 &[

@@ -13,12 +13,12 @@ use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
 
-/// The most reservations that are open at once; about as many expired ones are remembered, to tell
-/// "too late" from "never heard of it".
+/// The most reservations that are open at once; about as many expired ones are remembered, to
+/// distinguish expired ids from unknown ones.
 pub const RESERVATIONS_MAX: usize = 65_536;
 
 /// The most reservations that one caller has open at once; under a rule whose `concurrency` is
-/// higher, that many. A caller is a user, an API key or an address that a question states, and each
+/// higher, that many. A caller is a user, an API key or an address that a request states, and each
 /// key that its rules count, unless others share it: one made of a path alone only if the request
 /// states no caller.
 pub const RESERVATIONS_PER_CALLER_MAX: usize = 1_024;
@@ -54,14 +54,14 @@ impl ReservationSecrets {
         ReservationId(high << 64 | low)
     }
 
-    /// The name of a reservation that holds nothing: its deadline, sealed.
+    /// The id of a reservation without charges: its deadline, sealed.
     pub(super) fn id_without_charges(&self, deadline: Micros) -> ReservationId {
         let deadline = deadline.as_u64();
         let seal = self.0[0].hash_one(("nothing", deadline));
         ReservationId(u128::from(seal) << 64 | u128::from(deadline))
     }
 
-    /// The deadline of a name that [`id_without_charges`](ReservationSecrets::id_without_charges) has made.
+    /// The deadline in an id of [`id_without_charges`](ReservationSecrets::id_without_charges).
     pub(super) fn deadline_without_charges(&self, id: ReservationId) -> Option<Micros> {
         let deadline = Micros::new(id.0 as u64);
         (self.id_without_charges(deadline) == id).then_some(deadline)
@@ -127,7 +127,7 @@ impl ReservationRequest {
     }
 }
 
-/// The caller as the question states it, whatever the rules count.
+/// The caller that the request states, whatever the rules count.
 fn stated_caller(plan: &RequestPlan<'_>, facts: &Facts<'_>) -> Option<KeyBuf> {
     let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(String::from);
     let network = || {
@@ -215,7 +215,7 @@ impl ReservationTable {
         self.open.len()
     }
 
-    /// A place for what is going to be charged, or why there is none.
+    /// Holds a place for a charge, or returns the reason why there is none.
     pub(super) fn hold(
         &mut self,
         request: &ReservationRequest,
@@ -225,7 +225,7 @@ impl ReservationTable {
     ) -> Result<ReservationId, ReservationRefusal> {
         self.expire(now, EXPIRED_PER_CALL);
         if self.refusal(request).is_some() {
-            // It matters now how many of them are really open.
+            // From here on the exact number of open ones matters.
             self.expire(now, usize::MAX);
         }
         match self.refusal(request) {

@@ -215,9 +215,9 @@ impl<'a> YamlBuilder<'a> {
                     "split the rules over several files of one directory and name the directory",
                 ),
                 _ => Problem::new(format!(
-                    "with all that its aliases repeat, the file has more than {MAX_EVENTS} values"
+                    "the file has more than {MAX_EVENTS} values, counting what its aliases repeat"
                 ))
-                .hint("write fewer aliases of aliases"),
+                .hint("nest fewer aliases"),
             },
         ))
     }
@@ -306,7 +306,7 @@ impl<'a> YamlBuilder<'a> {
     fn check_tag(&mut self, tag: &Tag, span: Span) {
         let known = ["str", "int", "float", "bool", "null", "seq", "map"];
         if !tag.core_suffix().is_some_and(|suffix| known.contains(&suffix)) {
-            let problem = format!("the tag `{}` means nothing in a rules file", tag.original());
+            let problem = format!("the tag `{}` has no meaning in a rules file", tag.original());
             self.error(
                 span,
                 Problem::new(problem)

@@ -13,7 +13,7 @@ const SETS: usize = 512;
 /// length.
 const WAYS: usize = 8;
 
-/// At most 4,096 verified tokens. Who has no room takes the place of the oldest of its set.
+/// At most 4,096 verified tokens. A new token replaces the oldest of a full set.
 pub(super) struct JwtCache {
     /// Bound: `SETS` lists of `WAYS` tokens. A lock is held for a comparison of 8 hashes.
     sets: Box<[Mutex<Vec<JwtCacheEntry>>]>,
