@@ -24,9 +24,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tollgate::{Clock, Micros};
 
-use crate::blocks::{Blocks, KeyHash};
 use crate::error::{ErrorClass, StoreError};
-use crate::link::{AbortOnDropTask, Link};
+use crate::transport::link::{AbortOnDropTask, Link};
 use census::InstanceCensus;
 use exchange::{ExchangeReply, InstanceKeys};
 pub use fact_replica::SharedChangeId;
@@ -34,6 +33,7 @@ use fact_replica::{ExchangeRequest, FactBacklog, FactReplica, RemoteChanges};
 pub use shared_fact::OVERRIDES_MAX;
 use shared_fact::{FactKind, FactName, FactTime, SharedFact};
 pub(crate) use store_instances::StoreInstances;
+use tollgate_shared::blocks::{Blocks, KeyHash};
 
 /// How often an instance says that it is alive and asks what is new.
 const EXCHANGE_INTERVAL: Duration = Duration::from_millis(250);

@@ -11,10 +11,17 @@ use tollgate::time::MAX_EXACT;
 use tollgate::{Act, Align, Limit, Micros, Precision};
 
 use crate::error::{ErrorClass, StoreError};
-use crate::options::TimeSource;
-use crate::script_call::{ScriptBody, ScriptCall};
-use crate::state::{StateKind, push_number, suffix};
+use crate::script::call::{ScriptBody, ScriptCall};
+use crate::script::state::{StateKind, push_number, suffix};
+use tollgate_shared::TimeSource;
 
+pub(crate) mod call;
+pub(crate) mod keys;
+pub(crate) mod request;
+mod state;
+
+#[cfg(test)]
+mod cost;
 #[cfg(test)]
 mod tests;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use tollgate::{Clock, Key, Micros, Wait};
 
 use super::{InstanceChannel, InstanceSink};
-use crate::blocks::Blocks;
 use crate::store::RedisStore;
+use tollgate_shared::blocks::Blocks;
 
 /// What the instances on a store tell each other; nothing, until somebody begins to.
 pub(crate) struct StoreInstances {

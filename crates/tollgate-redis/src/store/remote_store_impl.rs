@@ -9,14 +9,14 @@ use tollgate::algorithm::State;
 use tollgate::store::stored_state;
 use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
 
-use crate::blocks::KeyHash;
 use crate::error::StoreError;
-use crate::keys;
-use crate::remote_store::{
+use crate::script;
+use crate::script::keys;
+use tollgate_shared::blocks::KeyHash;
+use tollgate_shared::remote_store::{
     AnswerStates, CallTiming, LEASE_US_MAX, LateKind, LateUnits, LeaseGrant, LeaseRequest,
     RemoteStore, StateName,
 };
-use crate::script;
 
 use super::RedisStore;
 use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
