@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tollgate::{Clock, Micros};
+use tollgate_shared::blocks::{Blocks, KeyHash};
 
 use crate::error::{ErrorClass, StoreError};
 use crate::transport::link::{AbortOnDropTask, Link};
@@ -33,7 +34,6 @@ use fact_replica::{ExchangeRequest, FactBacklog, FactReplica, RemoteChanges};
 pub use shared_fact::OVERRIDES_MAX;
 use shared_fact::{FactKind, FactName, FactTime, SharedFact};
 pub(crate) use store_instances::StoreInstances;
-use tollgate_shared::blocks::{Blocks, KeyHash};
 
 /// How often an instance says that it is alive and asks what is new.
 const EXCHANGE_INTERVAL: Duration = Duration::from_millis(250);

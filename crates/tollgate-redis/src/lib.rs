@@ -12,7 +12,10 @@ pub use error::{ErrorClass, StoreError};
 pub use instances::{InstanceChannel, InstanceSink};
 pub use options::{KeyPrefix, KeyPrefixError, RedisOptions};
 pub use store::{RedisStats, RedisStore};
-pub use tollgate_shared::{RemoteError, RemoteStore, SharedStats, SharedStore, TimeSource};
+pub use tollgate_shared::{
+    RemoteError, RemoteStore, SharedLimiter, SharedMoment, SharedPermit, SharedStats, SharedStore,
+    TimeSource,
+};
 pub use transport::stats::LinkStats;
 pub use transport::url::StoreUrl;
 pub use transport::{stats, url};

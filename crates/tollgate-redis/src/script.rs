@@ -9,11 +9,11 @@ use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::store::stored_state::{StoredCheck, cumulative_cost};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Act, Align, Limit, Micros, Precision};
+use tollgate_shared::TimeSource;
 
 use crate::error::{ErrorClass, StoreError};
 use crate::script::call::{ScriptBody, ScriptCall};
 use crate::script::state::{StateKind, push_number, suffix};
-use tollgate_shared::TimeSource;
 
 pub(crate) mod call;
 pub(crate) mod keys;

@@ -21,6 +21,8 @@ use tokio::runtime::Handle;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredState};
 use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
+use tollgate_shared::TimeSource;
+use tollgate_shared::remote_store::{CallTiming, StateName};
 
 use crate::error::{ErrorClass, StoreError};
 use crate::instances::StoreInstances;
@@ -32,8 +34,6 @@ use crate::script::{self, ScriptReply, StateWrite};
 use crate::transport::link::Link;
 use crate::transport::stats::LinkStats;
 use crate::transport::url::StoreUrl;
-use tollgate_shared::TimeSource;
-use tollgate_shared::remote_store::{CallTiming, StateName};
 
 use multi_slot::{PartialFailurePolicy, StoreAnswer};
 

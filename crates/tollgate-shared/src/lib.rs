@@ -6,8 +6,10 @@
 //! back. `tollgate-redis` is a remote store; a store of your own needs only this crate.
 
 pub mod blocks;
+pub mod concurrent;
 pub mod late_units;
 pub mod remote_store;
+pub mod shared_limiter;
 pub mod shared_store;
 pub mod up_to;
 
@@ -15,5 +17,6 @@ mod time_source;
 
 pub use blocks::{Blocks, KeyHash};
 pub use remote_store::{RemoteError, RemoteStore};
+pub use shared_limiter::{SharedLimiter, SharedMoment, SharedPermit};
 pub use shared_store::{SharedStats, SharedStore};
 pub use time_source::TimeSource;

@@ -30,6 +30,7 @@ mod unit_table;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,10 +39,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate::{
-    Act, Check, Consistency, DecidedBy, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt,
-    Store, Wait,
+    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, MemoryStore, Micros, Now, Outcome,
+    Receipt, Store, Wait,
 };
 
+use crate::concurrent::join_all;
 use crate::remote_store::{CallTiming, RemoteStore};
 use crate::time_source::TimeSource;
 
@@ -239,9 +241,25 @@ impl<R: RemoteStore> SharedStore<R> {
         &self.inner.local
     }
 
-    /// Asks the store again, whomever it has refused: rules or overrides have changed.
+    /// Empties the refusal cache, because rules or overrides have changed.
     pub fn forget_refusals(&self) {
         self.inner.refusal_cache.forget_all();
+    }
+
+    /// Gives back what a receipt says, without a caller that waits for it.
+    pub(crate) fn refund_in_background(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        receipt: Receipt,
+        now: Micros,
+    ) {
+        let (inner, limit) = (Arc::clone(&self.inner), limit.clone());
+        let key = key.as_bytes().to_vec();
+        self.inner.runtime.spawn(async move {
+            let check = Check::new(&limit, &key[..]).cost(receipt.granted());
+            inner.refund(&check, Some(receipt), now.into()).await;
+        });
     }
 
     /// Figures for metrics.
@@ -433,6 +451,24 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
     }
 
+    async fn decide_batch(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), Infallible> {
+        decisions.clear();
+        let requests = checks.iter().map(|check| {
+            Box::pin(async move {
+                let outcome = &mut [Outcome::default()];
+                let Ok(decision) = self.decide_each(slice::from_ref(check), now, outcome).await;
+                decision
+            })
+        });
+        decisions.extend(join_all(requests.collect()).await);
+        Ok(())
+    }
+
     async fn refund(
         &self,
         check: &Check<'_>,
@@ -493,7 +529,7 @@ impl<R: RemoteStore> Store for SharedStore<R> {
     }
 
     fn limits_changed(&self) {
-        self.inner.refusal_cache.forget_all();
+        self.forget_refusals();
     }
 }
 

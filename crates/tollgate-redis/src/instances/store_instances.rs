@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use tollgate::{Clock, Key, Micros, Wait};
+use tollgate_shared::blocks::Blocks;
 
 use super::{InstanceChannel, InstanceSink};
 use crate::store::RedisStore;
-use tollgate_shared::blocks::Blocks;
 
 /// What the instances on a store tell each other; nothing, until somebody begins to.
 pub(crate) struct StoreInstances {

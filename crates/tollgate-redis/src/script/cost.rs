@@ -7,12 +7,12 @@ use std::sync::Arc;
 use redis::{Cmd, Connection, Pipeline};
 use testkit::redis::TestRedisLaunch;
 use tollgate::{Algorithm, Limit, Micros};
+use tollgate_shared::TimeSource;
 
 use crate::options::RedisOptions;
 use crate::script;
 use crate::script::call::ScriptCall;
 use crate::script::keys::RedisKeyNamer;
-use tollgate_shared::TimeSource;
 
 /// The token bucket that most programs begin with.
 const NAIVE: &str = "local s = redis.call('HMGET', KEYS[1], 't', 'm')

@@ -5,9 +5,9 @@
 
 use aws_lc_rs::{digest, hmac};
 use tollgate::Limit;
+use tollgate_shared::blocks::KeyHash;
 
 use crate::options::RedisOptions;
-use tollgate_shared::blocks::KeyHash;
 
 /// Makes names.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredCheck, StoredState};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome};
+use tollgate_shared::TimeSource;
 
 use crate::script::call::ScriptBody;
 use crate::script::keys::{self, RedisKeyNamer};
 use crate::script::state::{self, DecodedState};
 use crate::script::{self, ScriptReply, StateWrite, StoredValue};
-use tollgate_shared::TimeSource;
 
 /// The limits of checks as they apply to their keys: those of a staggered one begin at its own time.
 pub(crate) fn limits_for_keys<'a>(checks: &[Check<'a>]) -> Vec<Cow<'a, Limit>> {

@@ -4,12 +4,12 @@
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::Purpose;
 use tollgate::{Limit, Micros};
+use tollgate_shared::late_units;
+use tollgate_shared::remote_store::{CallTiming, LateUnits, StateName};
 
 use crate::error::StoreError;
 use crate::script::request;
 use crate::script::{self, StoredValue};
-use tollgate_shared::late_units;
-use tollgate_shared::remote_store::{CallTiming, LateUnits, StateName};
 
 use super::{RedisStore, SWAP_ATTEMPTS_MAX};
 

@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 
 use tollgate::algorithm::{self, State};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
+use tollgate_shared::remote_store::CallTiming;
+use tollgate_shared::up_to;
 
 use crate::error::{ErrorClass, StoreError};
 use crate::script;
 use crate::script::keys;
 use crate::script::request::{self, ScriptRequest};
-use tollgate_shared::remote_store::CallTiming;
-use tollgate_shared::up_to;
 
 use super::{RedisStore, ScriptDecision};
 

@@ -296,8 +296,7 @@ impl RemoteStore for StandInStore {
     ) -> StandInResult<Outcome> {
         let mut outcome = [Outcome::default()];
         let when = CallTiming { now, deadline: Instant::now() + self.timeout() };
-        let _ =
-            self.decide_with_states(std::slice::from_ref(check), when, &mut outcome, seen).await?;
+        let _ = self.decide_with_states(slice::from_ref(check), when, &mut outcome, seen).await?;
         Ok(outcome[0])
     }
 }
