@@ -182,7 +182,7 @@ impl RemoteStore for RedisStore {
     ) -> Result<Outcome, StoreError> {
         let mut outcome = [Outcome::default()];
         let deadline = self.link.deadline().max(Instant::now() + LEASE_TIMEOUT);
-        let checks = std::slice::from_ref(check);
+        let checks = slice::from_ref(check);
         let _ = self
             .decide_by_deadline(checks, CallTiming { now, deadline }, &mut outcome, seen)
             .await?;
