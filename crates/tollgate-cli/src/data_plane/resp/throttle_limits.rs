@@ -151,11 +151,11 @@ pub(super) struct ThrottleLimits {
 /// Result of a lookup: the place where a call has to be decided.
 #[derive(Debug)]
 pub(super) enum LimitLookup {
-    /// In the store; the limit is in use from now on.
+    /// The store decides; the limit is in use from now on.
     InUse(Arc<LimitInUse>),
-    /// In the store, but the call writes nothing, so the limit is not in use.
+    /// The store decides, but the call writes nothing, so the limit is not in use.
     ReadOnly(Limit),
-    /// By [`ThrottleLimits::decide_in_overflow`], because too many limits are in use.
+    /// [`ThrottleLimits::decide_in_overflow`] decides, because too many limits are in use.
     Overflow(Limit),
 }
 

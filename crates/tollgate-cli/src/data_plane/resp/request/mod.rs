@@ -40,11 +40,11 @@ pub(crate) struct CommandParser {
 enum ParserState {
     #[default]
     Start,
-    /// In an array, before the next argument; `left` arguments are missing.
+    /// Inside an array, before the next argument; `left` arguments are missing.
     Array { left: usize },
-    /// In an argument of `length` bytes; it and all after it are `left`.
+    /// Inside an argument of `length` bytes; `left` counts it and all after it.
     Bulk { left: usize, length: usize },
-    /// In an inline command, whose parsed bytes hold no end of line.
+    /// Inside an inline command, whose parsed bytes hold no end of line.
     Line,
     /// After a complete command.
     Done { line: bool },
