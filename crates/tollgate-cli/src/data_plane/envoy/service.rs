@@ -89,13 +89,13 @@ pub(in crate::data_plane) async fn decide(
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     // The future of a decision is large, and hyper copies the whole future of a call when it spawns its task. If the
     // store answers at once, nothing is kept across an await; otherwise the decision is boxed.
-    let decided = match gatekeeper.limiter().store().shared() {
-        None => expect_ready(timing.measure(gatekeeper.decide_descriptors_by(
+    let decided = match gatekeeper.answers_at_once() {
+        true => expect_ready(timing.measure(gatekeeper.decide_descriptors_by(
             rules,
             &ask,
             gatekeeper.clock_instant(now),
         ))),
-        Some(_) => {
+        false => {
             let deciding = Box::pin(gatekeeper.decide_descriptors_by(
                 rules,
                 &ask,
