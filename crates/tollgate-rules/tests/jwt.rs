@@ -1,5 +1,4 @@
 //! Signed tokens: what is verified names its user, from anywhere; everything else names nobody.
-#![cfg(feature = "jwt")]
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};

@@ -15,8 +15,8 @@ use tollgate::Limiter;
 use tollgate_rules::{Gatekeeper, Source, compile};
 use tollgate_tower::RateLimitLayer;
 
-use crate::axum_routes::serve;
-use crate::client::{LoopbackClient, request, run};
+use crate::loopback::axum_routes::serve;
+use crate::loopback::client::{LoopbackClient, request, run};
 
 /// A body that never ends.
 struct EndlessBody;

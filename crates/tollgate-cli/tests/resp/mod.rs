@@ -1,10 +1,6 @@
 //! The resp listener from outside: the real program, asked by redis-cli, redis-py, ioredis and over plain
 //! sockets.
 
-#[path = "../server/harness.rs"]
-#[allow(dead_code)]
-mod harness;
-
 mod access;
 mod bounds;
 mod clients;
