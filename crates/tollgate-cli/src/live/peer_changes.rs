@@ -6,7 +6,6 @@
 //! same files have the same rules, whatever their files said in between.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::PoisonError;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -219,10 +218,7 @@ pub(super) fn content_fingerprint(found: &RulesContent) -> Option<String> {
         }
         RulesContent::Unreadable(_) => return None,
     }
-    Some(context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Some(const_hex::encode(context.finish()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What decides, put together: store, limiter, rules and gatekeeper, and whoever keeps them up to date.
+//! Assembles the parts that decide: store, rules and gatekeeper, and the threads that keep them up to date.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::store::open_stores::OpenStores;
 use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
 
-/// What decides, and whoever keeps it up to date or watches it.
+/// The gatekeeper, its observer, and the handles that keep its rules up to date.
 pub(super) struct DecisionCore {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) observer: Arc<ServerObserver>,
@@ -59,7 +59,7 @@ impl DecisionCore {
     }
 }
 
-/// Lets the other instances on the same store know of this one, if there can be others.
+/// Joins the other instances on the same store, if it is a shared one.
 fn join_peers(others: &PeerInstances, gatekeeper: &Arc<ServerGatekeeper>, live: &LiveRules) {
     if let Some(store) = gatekeeper.limiter().store().shared() {
         let shared = store.shared.clone();
