@@ -89,13 +89,13 @@ pub(in crate::data_plane) async fn decide(
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     // What a decision needs on its way is large, and all that a call keeps while it waits is copied when
     // its task is made. In memory nothing waits; otherwise the decision has a place of its own.
-    let decided = match gatekeeper.limiter().store().shared() {
-        None => expect_ready(timing.measure(gatekeeper.decide_descriptors_by(
+    let decided = match gatekeeper.answers_at_once() {
+        true => expect_ready(timing.measure(gatekeeper.decide_descriptors_by(
             rules,
             &ask,
             gatekeeper.clock_instant(now),
         ))),
-        Some(_) => {
+        false => {
             let deciding = Box::pin(gatekeeper.decide_descriptors_by(
                 rules,
                 &ask,

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tollgate::Micros;
-use tollgate_rules::Caller;
 
 use super::counters::RespCounters;
 use super::reset_log::{ResetLog, ResetSummary};
 use crate::key_names::KeyNames;
-use crate::store::{ServerGatekeeper, ServerStore};
+use crate::store::{ServerCaller, ServerGatekeeper};
 use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
 
@@ -41,7 +40,7 @@ impl Audit {
     pub(super) fn log_reset(
         &self,
         gatekeeper: &ServerGatekeeper,
-        caller: &Caller<'_, ServerStore>,
+        caller: &ServerCaller<'_>,
         found: bool,
         by: RespPeer,
     ) {

@@ -152,7 +152,7 @@ impl<'d> CommandLoop<'d> {
             Some(RespCommand::Peek) => true,
             _ => return false,
         };
-        let at_once = self.listener.gatekeeper.limiter().store().shared().is_none();
+        let at_once = self.listener.gatekeeper.answers_at_once();
         if at_once || !self.throttle_batch.is_empty() || self.rule_checks.is_full() {
             return false;
         }

@@ -45,7 +45,7 @@ use crate::listeners::tokens::Tokens;
 use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
 use crate::metrics::DecisionTiming;
 use crate::settings::OnMissingFacts;
-use crate::store::ServerGatekeeper;
+use crate::store::{ChangeConfirmer, ServerGatekeeper};
 
 pub(crate) use audit::Audit;
 pub(crate) use counters::RespCounters;
@@ -57,6 +57,7 @@ const NO_IDLE_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 /// Answers on the resp listener.
 pub(crate) struct RespListener {
     gatekeeper: Arc<ServerGatekeeper>,
+    changes: ChangeConfirmer,
     /// Who may ask; `None`: whoever reaches the listener.
     tokens: Option<Arc<Tokens>>,
     timing: Arc<DecisionTiming>,
@@ -73,7 +74,7 @@ pub(crate) struct RespListener {
 
 impl RespListener {
     pub(crate) fn new(
-        gatekeeper: Arc<ServerGatekeeper>,
+        (gatekeeper, changes): (Arc<ServerGatekeeper>, ChangeConfirmer),
         tokens: Option<Arc<Tokens>>,
         timing: Arc<DecisionTiming>,
         patience: ConnectionTimeouts,
@@ -83,6 +84,7 @@ impl RespListener {
         let figures = Arc::<RespCounters>::default();
         RespListener {
             gatekeeper,
+            changes,
             tokens,
             timing,
             timeouts: ConnectionTimeouts { idle: NO_IDLE_TIMEOUT, ..patience },

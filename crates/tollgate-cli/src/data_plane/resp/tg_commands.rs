@@ -261,8 +261,7 @@ pub(super) async fn reset(
     let text = |index: usize| escape_non_utf8(args.get(index).unwrap_or_default());
     match listener.gatekeeper.caller(&text(1), &text(2)) {
         Ok(caller) => {
-            let store = listener.gatekeeper.limiter().store();
-            let (found, reached) = store.change_and_confirm(&caller, caller.reset_use()).await;
+            let (found, reached) = listener.changes.change(&caller, caller.reset_use()).await;
             listener.audit.log_reset(&listener.gatekeeper, &caller, found, by);
             match reached {
                 true => replies.integer(i64::from(found)),

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use tollgate::{Check, Decision, Limit, Micros, Now, Outcome, Store};
+use tollgate::{Check, Decision, Limit, Micros};
+use tollgate_rules::expect_ready;
 
 use super::RespListener;
 use super::commands::RespCommand;
 use super::replies::Replies;
 use super::throttle::{self, ThrottleCommand, ThrottleError};
 use super::throttle_limits::{LimitInUse, LimitLookup, ParsedLimit, ThrottleParams};
-use crate::store::ServerStore;
 
 /// The most calls that are decided together.
 pub(super) const BATCH_MAX: usize = 64;
@@ -156,24 +156,27 @@ impl ThrottleBatch {
     /// The same, unless the store answers later: then `false`.
     #[inline]
     fn decide_now(&mut self, listener: &RespListener, base: &[u8], replies: &mut Replies) -> bool {
-        let ServerStore::Memory(store) = listener.gatekeeper.limiter().store() else {
+        let gatekeeper = &listener.gatekeeper;
+        if !gatekeeper.answers_at_once() {
             return false;
-        };
+        }
         let now = listener.gatekeeper.now();
         self.refresh_limits(listener, now);
         match &self.calls[..] {
             [] => {}
             // Most clients send one call and wait: no room is made for others.
             [call] => {
-                let decision = store
-                    .decide_one(&self.check(call, base), listener.gatekeeper.clock_instant(now));
+                let check = self.check(call, base);
+                let decision =
+                    expect_ready(gatekeeper.decide_check(&check, gatekeeper.clock_instant(now)));
                 self.write_replies(listener, &[decision], replies);
             }
             calls => {
                 let mut checks = ArrayVec::<_, BATCH_MAX>::new_const();
                 checks.extend(calls.iter().map(|call| self.check(call, base)));
                 let mut decisions = DECISIONS.take();
-                store.decide_batch(&checks, listener.gatekeeper.clock_instant(now), &mut decisions);
+                let now = gatekeeper.clock_instant(now);
+                expect_ready(gatekeeper.decide_batch(&checks, now, &mut decisions));
                 self.write_replies(listener, &decisions, replies);
                 DECISIONS.set(decisions);
             }
@@ -187,11 +190,10 @@ impl ThrottleBatch {
     async fn decide_later(&mut self, listener: &RespListener, base: &[u8], replies: &mut Replies) {
         let now = listener.gatekeeper.now();
         self.refresh_limits(listener, now);
-        let store = listener.gatekeeper.limiter().store();
         let checks: Vec<_> = self.calls.iter().map(|call| self.check(call, base)).collect();
         let now = listener.gatekeeper.clock_instant(now);
-        let asked = checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect();
-        let decisions = join_all(asked).await;
+        let decide = |check| Box::pin(listener.gatekeeper.decide_check(check, now));
+        let decisions = join_all(checks.iter().map(decide).collect()).await;
         drop(checks);
         self.write_replies(listener, &decisions, replies);
         self.clear();
@@ -242,13 +244,7 @@ impl ThrottleBatch {
 /// Decides one call that is not put together with others.
 pub(super) async fn decide_alone(listener: &RespListener, check: &Check<'_>) -> Decision {
     let now = listener.gatekeeper.clock_instant(listener.gatekeeper.now());
-    Box::pin(decide_one(listener.gatekeeper.limiter().store(), check, now)).await
-}
-
-async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Now<'_>) -> Decision {
-    let outcomes = &mut [Outcome::default()];
-    let Ok(decision) = store.decide_each(std::slice::from_ref(check), now, outcomes).await;
-    decision
+    Box::pin(listener.gatekeeper.decide_check(check, now)).await
 }
 
 /// Waits for all of them. Bound: as many as there are.
