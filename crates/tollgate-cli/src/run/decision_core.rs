@@ -43,13 +43,13 @@ impl DecisionCore {
             None => {
                 let empty = MemoryStore::new(max_keys);
                 let store = snapshot::load(empty, settings.snapshot.as_deref(), logs);
-                ServerStore::Memory(Box::new(store.map_err(CommandFailure::Input)?))
+                ServerStore::Memory(Arc::new(store.map_err(CommandFailure::Input)?))
             }
         };
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
         let watcher = Arc::new(ServerObserver::new(logs, names.clone()));
-        let gatekeeper = ServerGatekeeper::new(rules, store.clone(), SystemClock);
+        let gatekeeper = ServerGatekeeper::new(rules, store.for_decisions(), SystemClock);
         let gatekeeper = Arc::new(gatekeeper.observed_by(watcher.clone()));
         let others = PeerInstances::default();
         let beside = (others.clone(), credentials.clone());

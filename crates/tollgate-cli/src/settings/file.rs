@@ -12,21 +12,21 @@ use tollgate_rules::{Diagnostic, Diagnostics, Source};
 use super::{Flags, clap_problem};
 use crate::cli::{CommandFailure, Report};
 
-/// The most bytes of a settings file.
+/// Largest settings file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// One setting of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// As the flag has it, with dashes.
+    /// Name of the flag, with dashes.
     name: String,
     values: Vec<String>,
-    /// Where it begins, from 1.
+    /// Line of the name, from 1.
     line: usize,
 }
 
 impl Setting {
-    /// The name that clap knows it by.
+    /// The id of the flag in clap.
     pub(super) fn id(&self) -> String {
         self.name.replace('-', "_")
     }
@@ -35,7 +35,7 @@ impl Setting {
         self.id() == id
     }
 
-    /// As a command line would say it.
+    /// The setting as flags of the command line.
     pub(super) fn flags(&self) -> impl Iterator<Item = OsString> + '_ {
         self.values.iter().map(|value| format!("--{}={value}", self.name).into())
     }
@@ -64,14 +64,15 @@ pub(super) fn read(
     for (index, setting) in settings.iter().enumerate() {
         if !names.contains(&setting.name) {
             let known = names.join(", ");
-            let problem = format!("there is no setting {:?}", setting.name);
+            let problem = format!("unknown setting {:?}", setting.name);
             return Err(wrong(
                 setting.line,
                 SettingProblem(problem, Some(format!("write any of {known}"))),
             ));
         }
         if let Some(first) = settings[..index].iter().find(|first| first.name == setting.name) {
-            let problem = format!("{:?} stands here and in line {}", setting.name, first.line);
+            let problem =
+                format!("{:?} is given twice, first in line {}", setting.name, first.line);
             return Err(wrong(setting.line, SettingProblem(problem, None)));
         }
         if let Err(error) = parse(setting.flags().collect()) {
@@ -88,7 +89,7 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// The names of all settings that people may write.
+/// The names of all settings, without hidden ones.
 fn names() -> Vec<String> {
     let command = <Flags as clap::Args>::augment_args(clap::Command::new("serve"));
     let visible = command.get_arguments().filter(|arg| !arg.is_hide_set());
@@ -104,8 +105,8 @@ fn problem(text: impl Into<String>, hint: &str) -> SettingProblem {
 }
 
 fn not_plain() -> SettingProblem {
-    let hint = "settings are texts and numbers; put quotes around a text that begins like this";
-    problem("the value is no plain text", hint)
+    let hint = "values are strings, numbers or lists of them; quote a string that begins like this";
+    problem("the value is not a plain string", hint)
 }
 
 fn parse_settings(text: &str) -> Result<Vec<Setting>, (usize, SettingProblem)> {
@@ -124,7 +125,7 @@ fn parse_settings(text: &str) -> Result<Vec<Setting>, (usize, SettingProblem)> {
             Err((line, problem("a list without a name", "write `name:` before it")))
         }
         YamlValue::Plain(_) | YamlValue::Quoted(_) => {
-            Err((line, problem("this line is no setting", "write `name: value`")))
+            Err((line, problem("this line is not a setting", "write `name: value`")))
         }
     }
 }
@@ -154,7 +155,7 @@ fn setting(entry: &YamlEntry) -> Result<Setting, (usize, SettingProblem)> {
         _ => vec![scalar(&entry.node)?],
     };
     if values.is_empty() {
-        let hint = "write one after the colon, or leave the line out";
+        let hint = "write a value after the colon, or remove the line";
         return Err((line, problem(format!("{name:?} has no value"), hint)));
     }
     Ok(Setting { name, values, line })
@@ -215,12 +216,12 @@ mod tests {
     fn what_is_no_setting_is_told_with_its_line() {
         let rows = [
             ("a: 1\n  b: 2", 2, "`name: value` cannot stand here"),
-            ("a", 1, "this line is no setting"),
+            ("a", 1, "this line is not a setting"),
             ("- a", 1, "a list without a name"),
             ("a: 1\nb: ", 2, "\"b\" has no value"),
-            ("a: {b: 1}", 1, "the value is no plain text"),
-            ("a: 1\nb: [c, [d]]", 2, "the value is no plain text"),
-            ("a: !b c", 1, "the value is no plain text"),
+            ("a: {b: 1}", 1, "the value is not a plain string"),
+            ("a: 1\nb: [c, [d]]", 2, "the value is not a plain string"),
+            ("a: !b c", 1, "the value is not a plain string"),
             ("a: []", 1, "\"a\" has no value"),
             ("a: [b", 1, "the `[` is not closed"),
             ("a: \"b", 1, "the quote that opens here is not closed"),
