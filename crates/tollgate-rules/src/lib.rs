@@ -97,7 +97,7 @@ mod overflow;
 mod plan;
 mod shape;
 pub mod suggest;
-mod yaml;
+pub mod yaml;
 
 pub use answer::{Answer, JudgedLimit, Policies};
 pub use changes::Changes;
