@@ -337,7 +337,7 @@ fn a_reset_and_a_grant_count_at_once_where_they_are_made_whatever_the_tier() {
     }
 }
 
-/// A server whose rules `default_url`, of `/a`, and `heavy`, of `/b`, have a store each.
+/// A server whose rules `usual`, of `/a`, and `heavy`, of `/b`, have a store each.
 fn with_a_second_store(redis: &Redis, other: &Redis) -> Fleet {
     let rules = "rules:\n\
         - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\
