@@ -16,23 +16,25 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use redis::Value;
 use tokio::runtime::Handle;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredState};
 use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
+use tollgate_shared::TimeSource;
+use tollgate_shared::remote_store::{CallTiming, StateName};
 
 use crate::error::{ErrorClass, StoreError};
 use crate::instances::StoreInstances;
-use crate::keys::{self, RedisKeyNamer};
-use crate::link::Link;
-use crate::options::{RedisOptions, TimeSource};
-use crate::remote_store::{CallTiming, StateName};
+use crate::options::RedisOptions;
+use crate::script::call::{ScriptBody, ScriptCall};
+use crate::script::keys::{self, RedisKeyNamer};
+use crate::script::request::{self, ScriptRequest};
 use crate::script::{self, ScriptReply, StateWrite};
-use crate::script_call::{ScriptBody, ScriptCall};
-use crate::script_request::{self, ScriptRequest};
-use crate::stats::LinkStats;
-use crate::url::StoreUrl;
+use crate::transport::command::RedisCommand;
+use crate::transport::link::Link;
+use crate::transport::stats::LinkStats;
+use crate::transport::url::StoreUrl;
+use crate::transport::value::RedisValue;
 
 use multi_slot::{PartialFailurePolicy, StoreAnswer};
 
@@ -161,7 +163,7 @@ impl RedisStore {
         outcomes: &mut [Outcome],
         partly: PartialFailurePolicy,
     ) -> Result<StoreAnswer, StoreError> {
-        let limits = script_request::limits_for_keys(checks);
+        let limits = request::limits_for_keys(checks);
         let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
             return self.answer_multi_slot(checks, when, outcomes, partly).await;
@@ -271,7 +273,7 @@ impl RedisStore {
                 .into_iter()
                 .enumerate()
                 .map(|(place, seen)| {
-                    script_request::state_write(request.limit(place), seen, self.time, reply.now)
+                    request::state_write(request.limit(place), seen, self.time, reply.now)
                 })
                 .collect();
             if writes.iter().all(Option::is_none) {
@@ -381,7 +383,7 @@ impl RedisStore {
         purpose: Purpose,
     ) -> (StoredState, bool) {
         let (seen, read) =
-            script_request::decode_value(limit, &reply.stored_values[0], purpose, reply.now);
+            request::decode_value(limit, &reply.stored_values[0], purpose, reply.now);
         self.state.unreadable.fetch_add(u64::from(!read), Ordering::Relaxed);
         (seen, read)
     }
@@ -389,9 +391,9 @@ impl RedisStore {
     /// Forgets what is used of a limit. Whether there was anything.
     pub async fn reset(&self, limit: &Limit, key: Key<'_>) -> Result<bool, StoreError> {
         let key = self.key_namer.key(self.key_namer.subject(key.as_bytes()), limit, 0);
-        let del = redis::cmd("DEL").arg(&key[..]).take();
+        let del = RedisCommand::new("DEL").arg(&key[..]);
         match self.link.run(del, Some(keys::slot(&key))).await? {
-            Value::Int(count) => Ok(count > 0),
+            RedisValue::Int(count) => Ok(count > 0),
             _ => Err(script::not_understood()),
         }
     }

@@ -1,14 +1,13 @@
 //! Requests whose keys are on different nodes of a cluster: every limit gets what is its own, whoever
 //! refuses, fails or stops waiting.
 
-mod shared;
-
 use std::time::Duration;
 
+use crate::shared;
 use testkit::redis::{TestRedisCluster, TestRedisLaunch};
 use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
-use tollgate_redis::remote_store::{AnswerStates, CallTiming, RemoteStore};
 use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
+use tollgate_shared::remote_store::{AnswerStates, CallTiming, RemoteStore};
 
 fn per_day(name: &str, units: u64) -> Limit {
     Limit::per_day(units).name(name).build().unwrap()

@@ -350,7 +350,9 @@ fn explain(error: &regex::Error) -> (String, &'static str) {
             let last = text.lines().last().unwrap_or_default();
             let reason = last.strip_prefix("error: ").unwrap_or(last);
             let hint = match reason.contains("look-around") || reason.contains("backreference") {
-                true => "look-around is not supported, because every expression runs in linear time",
+                true => {
+                    "look-around is not supported, because every expression runs in linear time"
+                }
                 false => "write a letter that has a meaning with a backslash before it: `\\(`",
             };
             (format!("cannot be read: {reason}"), hint)

@@ -17,9 +17,10 @@ pub(super) fn identify(
     if let Some(peers) = node.get("trusted_peers") {
         identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
         if identify.trusted_peers.iter().any(|net| net.prefix_len() == 0) {
-            let problem =
-                Problem::new("every peer is trusted, so any client can choose its user and address")
-                    .hint("write the networks of your own proxies, such as 10.0.0.0/8");
+            let problem = Problem::new(
+                "every peer is trusted, so any client can choose its user and address",
+            )
+            .hint("write the networks of your own proxies, such as 10.0.0.0/8");
             context.warn(peers.span, problem);
         }
     }
@@ -108,8 +109,10 @@ fn ip(context: CompileContext<'_>, node: &YamlNode, identify: &mut Identify) {
     if let Some(hops) = node.entry("trusted_hops")
         && matches!(identify.address, AddressSource::Peer | AddressSource::Header(_))
     {
-        let problem = Problem::new("`trusted_hops` counts entries of a forwarding header, but no such header is read")
-            .hint("write `header: x-forwarded-for` or `header: forwarded`");
+        let problem = Problem::new(
+            "`trusted_hops` counts entries of a forwarding header, but no such header is read",
+        )
+        .hint("write `header: x-forwarded-for` or `header: forwarded`");
         context.error(hops.key_span, problem);
     }
 }

@@ -43,15 +43,17 @@ const HASH_ENTRY_BYTES: usize = 48;
 /// Number of expired reservations removed with each call.
 const EXPIRED_PER_CALL: usize = 64;
 
-/// Secrets of this process, for ids that cannot be guessed and hashes that cannot be aimed at.
+/// Secrets of this process: they seal ids without charges, and hash keys so that nobody can aim at a
+/// hash.
 #[derive(Debug, Default)]
 pub(super) struct ReservationSecrets([RandomState; 2]);
 
 impl ReservationSecrets {
-    /// Two keyed hashes of a number that never repeats.
-    fn new_id(&self, number: u64) -> ReservationId {
-        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].hash_one(("name", number))));
-        ReservationId(high << 64 | low)
+    /// A random name: nobody can guess another's.
+    fn new_id() -> ReservationId {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the system gives random numbers");
+        ReservationId(u128::from_le_bytes(bytes))
     }
 
     /// The id of a reservation without charges: its deadline, sealed.
@@ -180,7 +182,6 @@ pub(super) struct ReservationTable {
     /// Bound: [`RESERVATIONS_MAX`], as of the next.
     expired: HashSet<ReservationId>,
     expired_in_order: VecDeque<ReservationId>,
-    ids_made: u64,
 }
 
 /// The open reservations of one caller.
@@ -219,7 +220,6 @@ impl ReservationTable {
     pub(super) fn hold(
         &mut self,
         request: &ReservationRequest,
-        secrets: &ReservationSecrets,
         deadline: Micros,
         now: Micros,
     ) -> Result<ReservationId, ReservationRefusal> {
@@ -230,7 +230,7 @@ impl ReservationTable {
         }
         match self.refusal(request) {
             Some(why) => Err(why),
-            None => Ok(self.insert(request, deadline, secrets)),
+            None => Ok(self.insert(request, deadline)),
         }
     }
 
@@ -255,14 +255,8 @@ impl ReservationTable {
         busy.map(ReservationRefusal::Busy).or(full.then_some(ReservationRefusal::Full))
     }
 
-    fn insert(
-        &mut self,
-        request: &ReservationRequest,
-        deadline: Micros,
-        secrets: &ReservationSecrets,
-    ) -> ReservationId {
-        self.ids_made += 1;
-        let id = secrets.new_id(self.ids_made);
+    fn insert(&mut self, request: &ReservationRequest, deadline: Micros) -> ReservationId {
+        let id = ReservationSecrets::new_id();
         let open = OpenReservation {
             charges: Vec::new(),
             in_flight: request.concurrency.iter().map(|(_, _, hash)| *hash).collect(),
