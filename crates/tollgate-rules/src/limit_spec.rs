@@ -195,7 +195,10 @@ mod tests {
     fn contradictions_are_told() {
         let cases = [
             (LimitSpec { burst: Some(5), ..spec("1/s burst 4") }, "given twice"),
-            (LimitSpec { time_zone: Some("UTC".into()), ..spec("1/d") }, "without a calendar"),
+            (
+                LimitSpec { time_zone: Some("UTC".into()), ..spec("1/d") },
+                "without calendar windows",
+            ),
             (
                 LimitSpec { algorithm: Some(Algorithm::TokenBucket), ..spec("1/month") },
                 "only fixed_window can",

@@ -53,14 +53,14 @@ pub(super) fn warn_unidentified(context: CompileContext<'_>, root: &YamlNode) {
     let (place, problem, tier) = match tiers {
         Some(tiers) => (
             tiers.key_span,
-            "without `identify`, requests have no user and no tier: all callers behind a proxy are counted by \
-             the proxy's address, and these multipliers do nothing",
+            "without `identify`, HTTP requests have no user and no tier: all callers are counted by \
+             address, and these multipliers do nothing",
             ", tier: { header: x-tier }",
         ),
         None => (
             entry.key_span,
-            "without `identify`, requests have no user: all callers behind a proxy are counted by the \
-             proxy's address",
+            "without `identify`, HTTP requests have no user: all callers are counted by \
+             address",
             "",
         ),
     };
