@@ -1,4 +1,4 @@
-//! Who may reach a listener: nothing is open to other machines without a secret.
+//! Access to listeners: none is open to other machines without a token.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,8 @@ use crate::cli::Report;
 use crate::listeners::ListenerAddress;
 use crate::settings::ServerSettings;
 
-/// Refuses listeners that anybody on the network could use, and half of what TLS needs.
+/// Refuses a listener that is reachable from other machines without a token, and a certificate without its
+/// key.
 pub(crate) fn check(settings: &ServerSettings) -> Result<(), Report> {
     if settings.tls_cert.is_some() != settings.tls_key.is_some() {
         return Err(Report::new("TLS needs both a certificate and its key")
@@ -35,7 +36,7 @@ fn open_to_all(name: &str, address: SocketAddr, flag: &str) -> Report {
         "the listener {name} at {address} would be open to every machine that can reach it"
     ))
     .hint(format!(
-        "make a token (openssl rand -hex 32 > token && chmod 600 token) and add {flag} token, \
-         or stay on this machine with --{name} 127.0.0.1:{port}"
+        "create a token (openssl rand -hex 32 > token && chmod 600 token) and add {flag} token, \
+         or listen on this machine only with --{name} 127.0.0.1:{port}"
     ))
 }

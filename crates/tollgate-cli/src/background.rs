@@ -1,14 +1,14 @@
-//! Threads that prepare things, such as new rules and snapshots, step back behind those that answer:
-//! on a busy machine compiling a thousand rules would otherwise hold up requests for milliseconds.
+//! Threads that prepare things, such as new rules and snapshots, run at a lower priority than those that
+//! answer: on a busy machine compiling a thousand rules would otherwise delay requests by milliseconds.
 
 use std::io;
 use std::thread;
 
-/// How far: a thread that answers gets about nine times as much of a processor.
+/// Niceness of background threads: a thread that answers gets about nine times as much processor time.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// Starts a thread that steps back.
+/// Starts a thread with low priority.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -19,7 +19,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// On Linux this is about the thread alone. Where it is refused, nothing is lost but the politeness.
+/// Lowers the priority of this thread alone. If the system refuses, the thread runs at normal priority.
 #[cfg(target_os = "linux")]
 fn step_back() {
     let _ = rustix::process::nice(NICENESS);

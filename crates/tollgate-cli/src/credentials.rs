@@ -1,5 +1,6 @@
-//! Credentials: what callers have to show, and what they are shown. Files are read at the start, and again
-//! when somebody asks; one that is wrong then replaces nothing, and does not hold up the others.
+//! Credentials: tokens that callers present, and the certificate that the listeners present. Files are read
+//! at the start and on every reload; a file that is wrong on reload replaces nothing, and the others are
+//! still read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,15 +14,16 @@ use crate::telemetry::{LogField, Logs};
 /// Tokens and certificate of a run, which may change. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
-    /// Of the data listeners.
+    /// Tokens of the data listeners.
     pub(crate) tokens: Option<Arc<Tokens>>,
+    /// Tokens of the admin listener.
     pub(crate) admin_tokens: Option<Arc<Tokens>>,
-    /// Of the data listeners.
+    /// Certificate of the data listeners.
     pub(crate) certificate: Option<Arc<Certificate>>,
 }
 
 impl Credentials {
-    /// Reads what the settings name. Whatever is wrong ends the start.
+    /// Reads the files that the settings name. Any error ends the start.
     pub(crate) fn read(settings: &ServerSettings, logs: &Logs) -> Result<Credentials, Report> {
         let tokens = |path: Option<&Path>, flag: &'static str| {
             path.map(|path| Tokens::read(path, flag, logs).map(Arc::new)).transpose()
@@ -35,8 +37,8 @@ impl Credentials {
         })
     }
 
-    /// Reads all files again, and tells what changed. What is wrong with those whose old content stays in
-    /// force; at most three.
+    /// Reads all files again, and logs what changed. Returns one report for each file that is wrong and
+    /// whose old content stays in force; at most three.
     pub(crate) fn reload(&self, logs: &Logs) -> Vec<Report> {
         let mut wrong = Vec::new();
         for tokens in [&self.tokens, &self.admin_tokens].into_iter().flatten() {
@@ -47,7 +49,7 @@ impl Credentials {
                 Err(report) => {
                     log_problem(
                         &report,
-                        "the new tokens are wrong, the old ones stay in force",
+                        "the token file is wrong, the old tokens stay in force",
                         logs,
                     );
                     wrong.push(report);
@@ -60,7 +62,7 @@ impl Credentials {
                 Ok(false) => {}
                 Ok(true) => logs.info("a new certificate is in force", &[("file", &file)]),
                 Err(report) => {
-                    let event = "the new certificate is wrong, the old one stays in force";
+                    let event = "the certificate file is wrong, the old certificate stays in force";
                     log_problem(&report, event, logs);
                     wrong.push(report);
                 }

@@ -1,5 +1,5 @@
-//! What logs call a caller: a keyed hash of its key, so that lines of one caller can be found without
-//! saying who it is, and nobody can try names until one fits.
+//! Names of callers in logs: a keyed hash of the caller's key. All lines of one caller can be found without
+//! showing who it is, and nobody can find out by trying names.
 
 use std::fmt;
 use std::fs::File;
@@ -20,10 +20,10 @@ const SECRET_BYTES_MIN: usize = 16;
 /// The most bytes of a secret's file.
 const SECRET_BYTES_MAX: usize = 4_096;
 
-/// Bytes of a hash that are shown, as twice as many digits: enough to tell callers apart.
+/// Bytes of a hash that are shown, as 16 hexadecimal digits: enough to tell callers apart.
 const HASH_BYTES: usize = 8;
 
-/// What callers are named by, in logs and in a store that is shared.
+/// The secret that hashes callers' keys, in logs and in a shared store.
 pub(crate) struct KeySecret(Box<[u8]>);
 
 impl fmt::Debug for KeySecret {
@@ -33,7 +33,7 @@ impl fmt::Debug for KeySecret {
 }
 
 impl KeySecret {
-    /// The secret of this file, if there is one.
+    /// Reads the secret from this file, if one is set.
     pub(crate) fn of_file(path: Option<&Path>, logs: &Logs) -> Result<Option<KeySecret>, Report> {
         let Some(path) = path else { return Ok(None) };
         warn_if_readable_by_all(path, logs);
@@ -55,7 +55,7 @@ impl KeySecret {
         let secret = read_bounded(path).map_err(|error| {
             Report::new(format!("cannot read the secret file {shown}: {error}")).hint(hint())
         })?;
-        // Editors and shells end files with a line; the secret is the same without it.
+        // Editors and shells end a file with a line break; it is not part of the secret.
         let secret = secret.strip_suffix(b"\n").unwrap_or(&secret);
         let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
         match secret.len() {
@@ -69,7 +69,7 @@ impl KeySecret {
     }
 }
 
-/// Gives callers their names in logs.
+/// Makes the names of callers in logs.
 pub(crate) struct KeyNames(hmac::Key);
 
 impl fmt::Debug for KeyNames {
@@ -79,8 +79,7 @@ impl fmt::Debug for KeyNames {
 }
 
 impl KeyNames {
-    /// Names under this secret, or under one that this process makes up: then a caller has another
-    /// name after a restart.
+    /// Uses this secret, or a random one: then a caller has another name after a restart.
     pub(crate) fn new(secret: Option<&KeySecret>) -> Result<KeyNames, Report> {
         secret.map_or_else(KeyNames::random, |secret| Ok(KeyNames::with_secret(&secret.0)))
     }
@@ -88,7 +87,7 @@ impl KeyNames {
     pub(crate) fn random() -> Result<KeyNames, Report> {
         let mut secret = [0; 32];
         let filled = rand::fill(&mut secret);
-        filled.map_err(|_| Report::new("the system gives no random numbers"))?;
+        filled.map_err(|_| Report::new("cannot get random numbers from the system"))?;
         Ok(KeyNames::with_secret(&secret))
     }
 
@@ -96,7 +95,7 @@ impl KeyNames {
         KeyNames(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// What a log line calls a caller: its key, if the rules allow that, else its name.
+    /// The caller as a log line shows it: its key if the rules allow that, else its hash.
     pub(crate) fn log_name(&self, rules: &RuleSet, key: &KeyBuf) -> String {
         match rules.settings().log_keys_plain {
             true => key_text(key),
@@ -104,14 +103,14 @@ impl KeyNames {
         }
     }
 
-    /// The name of a caller: 16 digits.
+    /// The hash of a caller's key, as 16 hexadecimal digits.
     pub(crate) fn hash(&self, key: &KeyBuf) -> String {
         let tag = hmac::sign(&self.0, key.as_bytes());
-        tag.as_ref()[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+        const_hex::encode(&tag.as_ref()[..HASH_BYTES])
     }
 }
 
-/// All of a small file, or a byte more than is allowed of another, whatever it says about its size.
+/// Reads a file up to one byte more than a secret may have. The size in its metadata may be wrong.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = SECRET_BYTES_MAX as u64 + "\r\n".len() as u64 + 1;

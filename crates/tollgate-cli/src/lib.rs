@@ -33,7 +33,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, CliCommand, environment};
 
-/// Parse, dispatch, exit code.
+/// Parses the command line, runs the command and returns its exit code.
 pub fn main() -> ExitCode {
     let matches = Cli::command().try_get_matches();
     let matches = matches.unwrap_or_else(|error| environment::blame_variable(error).exit());

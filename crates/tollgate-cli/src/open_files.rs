@@ -1,35 +1,36 @@
-//! Open files: every connection takes one, and a process begins with few of them.
+//! The limit of open files: every connection needs one, and a process starts with a low limit.
 
 use crate::listeners::ListenerAddress;
 use crate::settings::ServerSettings;
 use crate::telemetry::{LogField, Logs};
 
-/// The most connections of a data listener, if nobody says.
+/// Default of `--max-connections`.
 pub(crate) const CONNECTIONS_DEFAULT: usize = 10_000;
 
-/// What the runtime of a worker takes.
+/// Files that the runtime of a worker needs.
 const FILES_PER_WORKER: u64 = 4;
 
-/// What the process takes besides: standard streams, the listeners themselves, watched directories, a
-/// snapshot, connections to a shared store.
+/// Files for everything else: standard streams, the listeners themselves, watched directories, a snapshot,
+/// connections to a shared store.
 const OTHER_FILES: u64 = 128;
 
 /// The open files that a run could need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenFilesBudget {
     data_listeners: u64,
-    /// Connections of each data listener.
+    /// Connections that each data listener should accept.
     connections_wanted: u64,
-    /// Connections of each that must fit, or the log says so: those that were asked for, or else those that
-    /// one address may have.
+    /// Connections of each data listener below which a warning is logged: `--max-connections` if it is
+    /// given, else `--max-connections-per-ip`.
     connections_min: u64,
-    /// Whether `connections_wanted` may become fewer.
+    /// True if `connections_wanted` is the default and may be lowered.
     is_default: bool,
     other_files: u64,
 }
 
 impl OpenFilesBudget {
-    /// `workers` serve each data listener; `admin_connections` is the cap of the admin listener.
+    /// Computes the budget. `workers` serve each data listener; `admin_connections` is the cap of the
+    /// admin listener.
     pub(crate) fn of(
         settings: &ServerSettings,
         workers: usize,
@@ -54,18 +55,18 @@ impl OpenFilesBudget {
         }
     }
 
-    /// The files that so many connections at each listener need.
+    /// Number of files for this many connections at each data listener.
     fn files(self, connections: u64) -> u64 {
         self.data_listeners.saturating_mul(connections).saturating_add(self.other_files)
     }
 
-    /// How many connections each listener could have with so many files; 0: none.
+    /// Number of connections that each data listener could have with this many files.
     fn connections_that_fit(self, files: u64) -> u64 {
         files.saturating_sub(self.other_files) / self.data_listeners.max(1)
     }
 
-    /// How many connections each listener takes with so many files. Where not even one fits, the listeners
-    /// wait for files to become free, so there is no use in a smaller cap.
+    /// Number of connections that each data listener accepts with this many files. If not even one fits,
+    /// the listeners wait for free files, so a lower cap would not help.
     fn connections(self, files: u64) -> usize {
         let fit = self.connections_that_fit(files);
         let connections = match self.is_default && fit > 0 {
@@ -76,8 +77,8 @@ impl OpenFilesBudget {
     }
 }
 
-/// Lets the process open the files that it needs, as far as it may. How many connections each data listener
-/// takes then: as many as were asked for, or else as many as fit. Warns if those are too few.
+/// Raises the limit of open files as far as needed and allowed. Returns the number of connections that each
+/// data listener accepts: `--max-connections` if it is given, else as many as fit. Warns if they are too few.
 pub(crate) fn raise_file_limit(needed: OpenFilesBudget, logs: &Logs) -> usize {
     let Some(files) = raise(needed.files(needed.connections_wanted)) else {
         return needed.connections(u64::MAX);
@@ -89,17 +90,17 @@ pub(crate) fn raise_file_limit(needed: OpenFilesBudget, logs: &Logs) -> usize {
             fields.push(("max_connections_that_fit", &fit));
         }
         logs.warn(
-            "the listeners let in more connections than this process may have open files: raise its hard \
-             limit (LimitNOFILE= in a systemd unit, --ulimit nofile= of a container, ulimit -Hn), or let \
-             in fewer with --max-connections",
+            "the listeners accept more connections than this process may have open files: raise its hard \
+             limit (LimitNOFILE= in a systemd unit, --ulimit nofile= of a container, ulimit -Hn), or \
+             lower --max-connections",
             &fields,
         );
     }
     needed.connections(files)
 }
 
-/// Raises the limit of open files to this number, or as far as this process may. How many may be open then;
-/// `None`: any number.
+/// Raises the limit of open files to this number, or as far as this process may. Returns the limit
+/// afterwards; `None` means unlimited.
 #[cfg(target_os = "linux")]
 fn raise(wanted: u64) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -110,14 +111,14 @@ fn raise(wanted: u64) -> Option<u64> {
     if most <= before {
         return Some(before);
     }
-    // Where it is refused, the limit stays, and whether it is enough is looked at in any case.
+    // If the system refuses, the limit stays; the caller checks whether it is enough.
     match setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum }) {
         Ok(()) => Some(most),
         Err(_) => Some(before),
     }
 }
 
-/// Elsewhere it is left to whoever starts the process.
+/// Does nothing: on other systems the operator sets the limit.
 #[cfg(not(target_os = "linux"))]
 fn raise(_: u64) -> Option<u64> {
     None

@@ -1,6 +1,6 @@
-//! The other instances on the same store: what they are told, and what they tell.
+//! The other instances on the same store: what this one publishes to them, and what it receives.
 //!
-//! A server whose store is its own has none: telling nobody is done at once.
+//! A server with a memory store has no peers: publishing completes at once.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tollgate_rules::{OverrideChange, key_text};
 
 use crate::live::LiveRules;
 
-/// How long an operator waits to hear that the others know.
+/// Longest time that an operator's request waits for the other instances to confirm a change.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two looks at what only counts.
+/// Interval between two polls of counters.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The other instances. Cheap to clone.
@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(crate) struct PeerInstances(Arc<OnceLock<InstanceChannel>>);
 
 impl PeerInstances {
-    /// From here on there are others.
+    /// Starts to exchange changes over this channel.
     pub(crate) fn join(&self, control: InstanceChannel) {
         let _ = self.0.set(control);
     }
@@ -34,8 +34,7 @@ impl PeerInstances {
         self.0.get()
     }
 
-    /// Waits until the store was asked for the first time what others have decided. Who calls it says how
-    /// long.
+    /// Waits until the first exchange with the store is done. The caller sets the timeout.
     pub(crate) async fn first_exchange(&self) {
         let Some(control) = self.control() else { return };
         while control.stats().calls == 0 {
@@ -43,7 +42,7 @@ impl PeerInstances {
         }
     }
 
-    /// An override was set here, in these words.
+    /// Publishes an override that was set here; `set` is its JSON.
     pub(crate) fn set_override(
         &self,
         rule: &str,
@@ -66,7 +65,7 @@ impl PeerInstances {
         }
     }
 
-    /// Rules were put here, over files with this fingerprint.
+    /// Publishes rules that were put here in place of files with this fingerprint.
     pub(crate) fn put_rules(&self, text: &[u8], over: &str) {
         // Rules that are in force are UTF-8.
         if let (Some(control), Ok(text)) = (self.control(), std::str::from_utf8(text)) {
@@ -74,24 +73,25 @@ impl PeerInstances {
         }
     }
 
-    /// What was put is to hold nowhere.
+    /// Withdraws rules that were put, at all instances.
     pub(crate) fn withdraw_rules(&self) {
         if let Some(control) = self.control() {
             let _ = control.remove_rules();
         }
     }
 
-    /// Whether all others know of what was decided here so far; `None`: there are none.
+    /// Waits until all other instances know the changes made here, or a timeout. `None` without a shared
+    /// store.
     pub(crate) async fn wait_until_shared(&self) -> Option<PublishStatus> {
         let control = self.control()?;
         Some(control.published(control.last_change(), SHARE_TIMEOUT).await)
     }
 }
 
-/// Hears what others have decided, and hands it to the thread that replaces rules.
+/// Receives changes made at other instances, and passes them to the thread that replaces rules.
 pub(crate) struct PeerChangeSink {
     pub(crate) live: LiveRules,
-    /// So many instances are alive.
+    /// Callback with the number of live instances.
     pub(crate) set_instance_count: Box<dyn Fn(u32) + Send + Sync>,
 }
 
@@ -109,7 +109,7 @@ impl InstanceSink for PeerChangeSink {
     }
 }
 
-/// An override in the words of [`PeerInstances::set_override`]; `None`: those are not its words.
+/// Reads an override that [`PeerInstances::set_override`] wrote; `None` if the text is something else.
 pub(crate) fn read_override(told: &SharedOverride) -> Option<OverrideChange> {
     let mut entry: Value = serde_json::from_str(&told.text).ok()?;
     let set = match told.removed {
@@ -120,7 +120,7 @@ pub(crate) fn read_override(told: &SharedOverride) -> Option<OverrideChange> {
     Some(OverrideChange { rule: text("rule")?, key: text("key")?, set })
 }
 
-/// How an answer to an operator says it.
+/// The status as it stands in an answer to an operator.
 pub(crate) fn sharing_status(told: PublishStatus) -> &'static str {
     match told {
         PublishStatus::Published => "yes",

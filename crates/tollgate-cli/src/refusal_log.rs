@@ -1,5 +1,5 @@
-//! Refusals in the log: at most one line a second for each rule, and not many of all rules together,
-//! because whoever sends requests can cause them. A line says how many there have been since the last.
+//! Refusals in the log: at most one line a second for each rule and [`LINES_MAX`] for all rules together,
+//! because callers can cause them. A line says how many refusals there were since the last one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,18 @@ use tollgate_rules::{DecidedRequest, MissingFacts, RuleSet, RuleVerdict, Verdict
 use crate::key_names::KeyNames;
 use crate::telemetry::{LogField, Logs};
 
-/// Between two lines of one rule and verdict.
+/// Shortest time between two lines of one rule and verdict.
 const SILENCE_US: u64 = 1_000_000;
 
-/// Between two lines about facts that one rule misses.
+/// Shortest time between two lines about missing facts of one rule.
 const MISSING_SILENCE_US: u64 = 60_000_000;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Lines of all rules in a second.
+/// Most lines of all rules together in a second.
 const LINES_MAX: u32 = 50;
 
-/// Rules that one stripe remembers to be silent about.
+/// Most rules with a pause in one stripe.
 const PAUSES_MAX: usize = 1_024;
 
 /// Writes refusals into the log.
@@ -37,8 +37,8 @@ impl RefusalLog {
         RefusalLog { logs: logs.clone(), names, sampling: LineSampling::new(SILENCE_US) }
     }
 
-    /// Tells of a rule that did not allow, if a line is due; `reason` is why the whole request was
-    /// refused, if it was.
+    /// Logs a rule that did not allow a request, if a line is due. `reason` is the reason for refusing the
+    /// whole request, or empty.
     pub(crate) fn log_refusal(
         &self,
         decided: &DecidedRequest<'_>,
@@ -50,8 +50,7 @@ impl RefusalLog {
         }
     }
 
-    /// Tells of a request that was refused without the word of a rule, such as one that more limits
-    /// apply to than can be asked.
+    /// Logs a request that was refused by no rule, such as one to which too many limits apply.
     pub(crate) fn log_without_rule(&self, decided: &DecidedRequest<'_>, reason: &str) {
         let rule = format!("({reason})");
         if let Some(since) = self.sampling.due(&rule, Verdict::Refused, decided.at()) {
@@ -76,19 +75,19 @@ impl RefusalLog {
         ];
         match one.verdict {
             Verdict::Refused => self.logs.warn("a request was refused", &fields),
-            // Why the whole was refused, if it was, is not this rule's doing.
-            Verdict::Shadow => self.logs.info("a rule in shadow would have refused", &fields[..6]),
+            // Without the reason: another rule refused the request.
+            Verdict::Shadow => self.logs.info("a shadow rule would have refused", &fields[..6]),
             Verdict::Soft => self.logs.info("a soft limit is exceeded", &fields[..6]),
             Verdict::Unavailable if decided.refusal().is_some() => {
                 self.logs.warn("a request was refused", &fields);
             }
-            // A rule in shadow: nobody knows what it would have said.
+            // A shadow rule whose store is unavailable: its verdict is unknown.
             Verdict::Unavailable | Verdict::Allowed => {}
         }
     }
 }
 
-/// Writes into the log which facts questions lack, so that rules do not apply.
+/// Logs rules that do not apply because requests lack facts.
 pub(crate) struct MissingFactsLog {
     logs: Logs,
     sampling: LineSampling,
@@ -99,7 +98,7 @@ impl MissingFactsLog {
         MissingFactsLog { logs: logs.clone(), sampling: LineSampling::new(MISSING_SILENCE_US) }
     }
 
-    /// Tells of a rule that was skipped, if a line is due.
+    /// Logs a rule that was skipped, if a line is due.
     #[cold]
     pub(crate) fn log_missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
         let rule = &*missing.rule().name;
@@ -108,7 +107,7 @@ impl MissingFactsLog {
             let fields: [LogField<'_>; 3] =
                 [("rule", &rule), ("missing", &needs), ("questions_since", &since)];
             self.logs.warn(
-                "no rule applies to a question, because it lacks facts that their keys need",
+                "no rule applies to a request, because it lacks facts that the keys of the rules need",
                 &fields,
             );
         }
@@ -119,12 +118,12 @@ fn wait_text(wait: Wait) -> String {
     wait.millis().map_or_else(|| "never".into(), |millis| format!("{millis}ms"))
 }
 
-/// Says when a line is due.
+/// Decides when a line is due.
 struct LineSampling {
-    /// Between two lines of one rule and verdict.
+    /// Shortest time between two lines of one rule and verdict.
     silence_us: u64,
-    /// What each thread knows. Bound: [`PAUSES_MAX`] rules for each stripe; one more, and all are
-    /// forgotten.
+    /// Pauses by thread and rule. Bound: [`PAUSES_MAX`] rules for each stripe; when it is full, all are
+    /// dropped.
     pauses: Stripes<Mutex<HashMap<Box<str>, PerVerdict<LinePause>>>>,
     written: Mutex<WrittenLines>,
 }
@@ -132,22 +131,22 @@ struct LineSampling {
 /// One for each verdict.
 type PerVerdict<T> = [T; Verdict::ALL.len()];
 
-/// No line between two instants: until then the other threads need not be asked. (Two, because a
-/// clock can be set back.)
+/// Time without lines, between two instants: until it ends a thread need not look at the shared state. It
+/// has a start because the clock can be set back.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinePause {
     from_us: u64,
     until_us: u64,
-    /// How many came since the last line.
+    /// Number of events since the last line.
     hidden: u64,
 }
 
-/// What all threads have written.
+/// Lines written by all threads.
 #[derive(Default)]
 struct WrittenLines {
-    /// When each rule had its last line. Bound: [`RuleSet::RULES_MAX`]; one more, and all are forgotten.
+    /// Time of each rule's last line. Bound: [`RuleSet::RULES_MAX`]; when it is full, all are dropped.
     lines_us: HashMap<Box<str>, PerVerdict<Option<u64>>>,
-    /// The second under way, and the lines in it.
+    /// The current second, and the number of lines in it.
     second: u64,
     lines_in_second: u32,
 }
@@ -157,7 +156,7 @@ impl LineSampling {
         LineSampling { silence_us, pauses: Stripes::default(), written: Mutex::default() }
     }
 
-    /// Counts one, and says how many there were since the last line if another may be written now.
+    /// Counts an event. Returns the number of events since the last line if a line may be written now.
     fn due(&self, rule: &str, verdict: Verdict, now: Micros) -> Option<u64> {
         let now_us = now.as_u64();
         let is_due = self.with_pause(rule, verdict, |pause| {
@@ -190,7 +189,7 @@ impl LineSampling {
         act(&mut pauses.entry(rule.into()).or_default()[verdict as usize])
     }
 
-    /// Of all threads.
+    /// Takes the number of events without a line from all threads.
     fn take_hidden(&self, rule: &str, verdict: Verdict) -> u64 {
         let take = |stripe| {
             let mut pauses = lock::<HashMap<_, PerVerdict<LinePause>>>(stripe);
@@ -202,7 +201,7 @@ impl LineSampling {
 }
 
 impl WrittenLines {
-    /// Whether a line may be written, and until when nobody need ask again.
+    /// Returns true if a line may be written, and the end of the pause.
     fn due(&mut self, rule: &str, verdict: Verdict, now_us: u64, silence_us: u64) -> (bool, u64) {
         let last_us = self.lines_us.get(rule).and_then(|lines| lines[verdict as usize]);
         if let Some(last_us) = last_us
@@ -226,7 +225,7 @@ impl WrittenLines {
     }
 }
 
-/// What is behind these locks is right after every statement.
+/// Locks a mutex. A poisoned lock is no problem: the data is valid after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

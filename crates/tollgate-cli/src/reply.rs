@@ -1,4 +1,4 @@
-//! Responses that every listener has: JSON, and what went wrong in JSON.
+//! Responses that all HTTP listeners share: JSON documents and errors as JSON.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,7 +8,7 @@ use crate::data_plane::json::plain_prefix_len;
 use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::BodyError;
 
-/// The most characters of a message: what a stranger wrote is part of some.
+/// Longest message, in characters: some repeat text of the request.
 const MESSAGE_CHARS_MAX: usize = 400;
 
 /// A JSON document.
@@ -30,7 +30,7 @@ pub(crate) fn error(status: StatusCode, message: &str) -> Response<ResponseBody>
     json(status, text)
 }
 
-/// Rules that are wrong: a message, and all that was found as text.
+/// Error response for wrong rules: a message, and all diagnostics as text.
 pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<ResponseBody> {
     let error = StatusCode::BAD_REQUEST.canonical_reason();
     let document =
@@ -38,7 +38,7 @@ pub(crate) fn rules_refused(message: &str, diagnostics: &str) -> Response<Respon
     json(StatusCode::BAD_REQUEST, document.to_string())
 }
 
-/// The path is known, the method is not.
+/// Error response for a method that the path does not take.
 pub(crate) fn method_not_allowed(allow: &'static str) -> Response<ResponseBody> {
     let message = format!("This path takes {allow}.");
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
@@ -46,21 +46,24 @@ pub(crate) fn method_not_allowed(allow: &'static str) -> Response<ResponseBody> 
     response
 }
 
-/// No token, or a wrong one: which is nobody's business.
+/// Error response for a missing or wrong token; it does not say which.
 pub(crate) fn unauthorized() -> Response<ResponseBody> {
-    let message = "This listener takes a token: send `Authorization: Bearer <token>`, or \
-        `X-Tollgate-Token: <token>` where `Authorization` is taken.";
+    let message = "This listener requires a token: send `Authorization: Bearer <token>`, or \
+        `X-Tollgate-Token: <token>` if `Authorization` is already in use.";
     let mut response = error(StatusCode::UNAUTHORIZED, message);
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 
-/// A bug of ours.
+/// Error response after a panic.
 pub(crate) fn panicked() -> Response<ResponseBody> {
-    error(StatusCode::INTERNAL_SERVER_ERROR, "The server has a bug here; its log says where.")
+    error(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "The server failed because of a bug; its log says where.",
+    )
 }
 
-/// There is no body to work with. What is left of it is not read, so the connection ends.
+/// Error response for a body that could not be read. The rest of it is not read, so the connection closes.
 pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<ResponseBody> {
     let mut response = match problem {
         BodyError::TooLarge => {
@@ -70,7 +73,7 @@ pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Respons
         BodyError::TooSlow => error(StatusCode::REQUEST_TIMEOUT, "The body took too long."),
         BodyError::Broken => error(StatusCode::BAD_REQUEST, "The body broke off."),
         BodyError::NoRoom => {
-            let message = "Too many long requests are being read: ask again in a second.";
+            let message = "Too many large requests are being read: retry in a second.";
             let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             response
@@ -80,15 +83,15 @@ pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Respons
     response
 }
 
-/// There would be a reply, but those that nobody reads take up all there is.
+/// Error response while unread replies take up all the memory for replies.
 pub(crate) fn no_room() -> Response<ResponseBody> {
-    let message = "Too many replies wait to be read: ask again in a second.";
+    let message = "Too many replies wait to be read: retry in a second.";
     let mut response = error(StatusCode::SERVICE_UNAVAILABLE, message);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
-/// Marks an answer that nobody may keep.
+/// Marks a response that caches must not store.
 pub(crate) fn no_store(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

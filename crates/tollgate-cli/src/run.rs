@@ -1,4 +1,4 @@
-//! A run of the server: everything is put together here, from top to bottom.
+//! A run of the server: assembles all parts, from top to bottom.
 
 mod announce;
 mod decision_core;
@@ -27,10 +27,10 @@ use crate::telemetry::{LogField, Logs};
 use decision_core::DecisionCore;
 use server::AssembledServer;
 
-/// The most connections of the admin listener.
+/// Most connections of the admin listener.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
-/// Serves until it is asked to stop.
+/// Serves until a signal stops it.
 pub(crate) fn run(settings: ServerSettings) -> Result<(), CommandFailure> {
     let logs = Logs::to_stderr(settings.log_format, settings.log_lines_waiting.into());
     log_panics(&logs);
@@ -47,7 +47,7 @@ fn set_up_and_serve(
     access::check(settings).map_err(CommandFailure::Usage)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
-    // Before anything that takes time: a hangup would end a process that does not expect it.
+    // Before anything that takes time: an unhandled SIGHUP would end the process.
     let signals = runtime.block_on(async { Signals::install() });
     let signals = signals.map_err(|error| cannot_start(&error))?;
     let needed = OpenFilesBudget::of(settings, workers(settings), ADMIN_CONNECTIONS_MAX);
@@ -62,34 +62,37 @@ fn set_up_and_serve(
     let credentials = Credentials::read(settings, logs).map_err(CommandFailure::Input)?;
     let _alone = snapshot::SnapshotLock::take(settings.snapshot.as_deref())
         .map_err(CommandFailure::Input)?;
-    let heart = DecisionCore::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
-    let gatekeeper = heart.gatekeeper.clone();
-    let server = AssembledServer::new((settings, connections), logs, credentials, heart, started);
+    let core = DecisionCore::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
+    let gatekeeper = core.gatekeeper.clone();
+    let server = AssembledServer::new((settings, connections), logs, credentials, core, started);
     runtime.block_on(server.serve(gatekeeper, signals))
 }
 
-/// How many threads serve each data listener.
+/// Number of threads that serve each data listener.
 fn workers(settings: &ServerSettings) -> usize {
     let given = settings.workers.map(usize::from);
     given.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
-/// A setting that is misspelt in the environment would be ignored without a word.
+/// Warns of misspelt settings in the environment, which would be ignored silently.
 fn warn_of_variables(logs: &Logs) {
     for UnknownVariable { name, meant } in environment::unknown_variables() {
         let mut fields: Vec<LogField<'_>> = vec![("variable", &name)];
         fields.extend(meant.as_ref().map(|meant| ("did_you_mean", meant as _)));
-        logs.warn("the environment has a setting that there is not, and it is ignored", &fields);
+        logs.warn("an environment variable names an unknown setting and is ignored", &fields);
     }
 }
 
-/// Panics are bugs that answer 500: the log says where they are.
+/// Logs panics with their location. They are bugs; a request gets a 500.
 fn log_panics(logs: &Logs) {
     let logs = logs.clone();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let reason = info.payload_as_str().unwrap_or("no reason given");
-        logs.error("a bug: please report it", &[("place", &place), ("reason", &reason)]);
+        logs.error(
+            "internal error, please report this bug",
+            &[("place", &place), ("reason", &reason)],
+        );
     }));
 }
 

@@ -1,5 +1,5 @@
-//! `ServerObserver`: sees every decision, on the thread that makes it, and counts it: for metrics, for the
-//! list of heavy callers and for the log.
+//! `ServerObserver`: counts every decision on the thread that makes it, for metrics, the list of heavy
+//! callers and the log.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::refusal_log::{MissingFactsLog, RefusalLog};
 use crate::telemetry::Logs;
 use crate::top::{TopCallers, TopEntry, TopOrder};
 
-/// Why requests are refused.
+/// Reasons for refusals, in the order of the counters.
 pub(crate) const REASONS: [Refusal; 7] = Refusal::ALL;
 
-/// Where the allowed ones are counted.
+/// Index of the counter of allowed requests.
 const ALLOWED: usize = REASONS.len();
 
-/// Sees every decision.
+/// Observer of every decision.
 pub(crate) struct ServerObserver {
     outcomes: StripedCounters<{ ALLOWED + 1 }>,
     top: TopCallers,
@@ -26,11 +26,11 @@ pub(crate) struct ServerObserver {
     missing_facts_log: MissingFactsLog,
 }
 
-/// Requests by what became of them.
+/// Requests by outcome.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeCounts {
     pub(crate) allowed: u64,
-    /// In the order of [`REASONS`].
+    /// Refused requests, in the order of [`REASONS`].
     pub(crate) refused: [u64; REASONS.len()],
 }
 
@@ -67,7 +67,7 @@ impl RulesObserver for ServerObserver {
         let mut by_a_rule = false;
         let mut all_allow = true;
         let each = decided.rule_verdicts().map(|one| {
-            // That the store does not answer is no caller's doing.
+            // An unavailable store is not the caller's fault.
             let refused = one.verdict == Verdict::Refused;
             by_a_rule |= refused || one.verdict == Verdict::Unavailable;
             all_allow &= one.verdict == Verdict::Allowed;

@@ -60,7 +60,7 @@ pub(crate) struct Flags {
     /// What to answer a question when a rule needs a fact that it does not have
     ///
     /// A rule whose key needs a user does not apply where there is none. If that leaves no rule that could
-    /// refuse, `refuse` answers an error that says what is missing, `allowed_methods` lets the question pass. Of
+    /// refuse, `refuse` answers an error that says what is missing, `allow` lets the question pass. Of
     /// /v1/check, /v1/reserve, /v1/refund, TG.CHECK and TG.PEEK; forward-auth and Envoy always let it pass,
     /// and the log warns.
     #[arg(
@@ -72,7 +72,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) missing_facts: OnMissingFacts,
 
-    /// The check API and forward-auth; port 0 is any free one, `empty` is off
+    /// The check API and forward-auth; port 0 is any free one, `none` is off
     #[arg(
         long,
         value_name = "ADDR",

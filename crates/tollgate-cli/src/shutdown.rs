@@ -1,5 +1,5 @@
-//! Signals: the first asks the server to finish what it has begun, the second ends it at once. A
-//! hangup asks for neither: rules and credentials are read again.
+//! Signals: the first SIGTERM or SIGINT starts a graceful shutdown, the second ends the process at once.
+//! SIGHUP reloads rules and credentials.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::live::LiveRules;
 
-/// Waits for requests to stop. Made before anything else, so that no signal is missed.
+/// Waits for signals. Created before anything else, so that none is missed.
 pub(crate) struct Signals {
     #[cfg(unix)]
     terminate: Signal,
@@ -35,7 +35,7 @@ impl Signals {
         Ok(Signals {})
     }
 
-    /// The next request to stop; its name. Hangups on the way are passed on.
+    /// Waits for the next signal to stop and returns its name. SIGHUPs before it reload the rules.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self, rules: &LiveRules) -> &'static str {
         std::future::poll_fn(|context| {
@@ -50,7 +50,7 @@ impl Signals {
         .await
     }
 
-    /// The next request to stop; its name.
+    /// Waits for the next signal to stop and returns its name.
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self, _: &LiveRules) -> &'static str {
         // Without the handler only the end of the process stops the server.

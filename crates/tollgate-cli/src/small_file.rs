@@ -1,11 +1,11 @@
-//! Reading small files that others write: whatever is there by now, it must not fill the memory or hold up
-//! whoever reads.
+//! Reads small files that others write, without filling the memory or blocking on a file that has become
+//! something else.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// All of a file that has at most so many bytes.
+/// Reads a file of at most `bytes_max` bytes.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -15,8 +15,8 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Refuses what has no end or makes a reader wait, such as a pipe. At a start such a file is welcome: it can
-/// be read once.
+/// Returns an error for anything but a regular file, such as a pipe, which may block the reader. At the start
+/// a pipe is fine: it is read once.
 pub(crate) fn can_be_read_again(path: &Path) -> io::Result<()> {
     if fs::metadata(path)?.is_file() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Snapshots: counters that outlive a restart. A thread of its own writes them, so that no request
-//! waits for a disk.
+//! Snapshots: counters that survive a restart. A separate thread writes them, so that no request waits for
+//! a disk.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -17,18 +17,18 @@ use crate::background;
 use crate::cli::Report;
 use crate::telemetry::{LogField, Logs};
 
-/// Keeps other servers away from a snapshot as long as it lives, or the process does.
+/// Lock on a snapshot against other servers, held until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct SnapshotLock {
     _locked_file: Option<File>,
 }
 
 impl SnapshotLock {
-    /// Two servers that write one file would take turns in forgetting what the other has counted.
+    /// Takes the lock: two servers that write one file would overwrite each other's counters.
     pub(crate) fn take(path: Option<&Path>) -> Result<SnapshotLock, Report> {
         let Some(path) = path else { return Ok(SnapshotLock { _locked_file: None }) };
         check_directory(path)?;
-        // Beside it: the snapshot itself is another file each time it is written.
+        // A file beside the snapshot: the snapshot itself is replaced at each write.
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
         let file = open_lock(Path::new(&beside)).map_err(|error| cannot_write(path, &error))?;
@@ -39,27 +39,26 @@ impl SnapshotLock {
                 Err(Report::new(format!("another server uses the snapshot {shown}"))
                     .hint("give each server a --snapshot of its own, or stop the other one"))
             }
-            // Some network file systems have no locks; the snapshot is worth more.
+            // Some network file systems have no locks: a snapshot without a lock is better than none.
             Err(TryLockError::Error(_)) => Ok(SnapshotLock { _locked_file: None }),
         }
     }
 }
 
-/// Opens or makes the file that is locked, and only that: a link in its place may lead to something
-/// that matters.
+/// Opens or creates the lock file. Refuses a link in its place, which may lead to another file.
 fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
-        let problem = format!("{} is there and is no ordinary file", path.display());
+        let problem = format!("{} exists and is not a regular file", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     options.open(path)
 }
 
-/// An empty store, or what a snapshot of an earlier run holds.
+/// Loads the snapshot of an earlier run into an empty store, if there is one.
 pub(crate) fn load(
     empty: MemoryStore,
     path: Option<&Path>,
@@ -67,10 +66,10 @@ pub(crate) fn load(
 ) -> Result<MemoryStore, Report> {
     let Some(path) = path else { return Ok(empty) };
     let shown = path.display();
-    // Found before anything is counted, not an hour later.
+    // Checked now, not when the first snapshot is due.
     check_directory(path)?;
     check_writable(path)?;
-    // Only what is not there is absent: what cannot be read may be what somebody has used up.
+    // Only a missing file is a fresh start: one that cannot be read may hold used-up quotas.
     if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         logs.info("there is no snapshot yet, starting fresh", &[("file", &shown)]);
         return Ok(empty);
@@ -79,10 +78,10 @@ pub(crate) fn load(
         Ok((store, restored)) => {
             let fields: [LogField<'_>; 3] =
                 [("file", &shown), ("keys", &restored.keys), ("dropped", &restored.dropped)];
-            logs.info("counters are back from the snapshot", &fields);
+            logs.info("counters restored from the snapshot", &fields);
             Ok(store)
         }
-        // Starting without it would forget who has used up what: that is for a person to decide.
+        // Starting without it would reset all quotas: the operator decides that.
         Err(error) => Err(cannot_load(path, &error)),
     }
 }
@@ -95,11 +94,11 @@ fn check_directory(path: &Path) -> Result<(), Report> {
     if path.file_name().is_some() && directory.is_dir() && !path.is_dir() {
         return Ok(());
     }
-    Err(Report::new(format!("{} cannot be a snapshot file", path.display()))
+    Err(Report::new(format!("{} cannot be used as a snapshot file", path.display()))
         .hint("--snapshot names a file in a directory that exists and can be written"))
 }
 
-/// Makes a file beside it, as saving will, and removes it again.
+/// Creates a file beside the snapshot, as saving will, and removes it again.
 fn check_writable(path: &Path) -> Result<(), Report> {
     let mut probe = path.as_os_str().to_owned();
     probe.push(format!(".probe-{}", std::process::id()));
@@ -108,24 +107,24 @@ fn check_writable(path: &Path) -> Result<(), Report> {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Report {
-    Report::new(format!("no snapshot can be written beside {}: {error}", path.display()))
+    Report::new(format!("cannot write the snapshot {}: {error}", path.display()))
         .hint("--snapshot names a file in a directory that exists and can be written")
 }
 
 fn cannot_load(path: &Path, error: &SnapshotError) -> Report {
     let shown = path.display();
     Report::new(format!("cannot use the snapshot {shown}: {error}"))
-        .hint(format!("to start with empty counters move it away: mv {shown} {shown}.broken"))
+        .hint(format!("to start with empty counters, move it away: mv {shown} {shown}.broken"))
 }
 
-/// Writes snapshots until it is finished.
+/// Thread that writes snapshots.
 pub(crate) struct SnapshotThread {
     finish: Sender<()>,
     thread: thread::JoinHandle<Result<(), SnapshotError>>,
 }
 
 impl SnapshotThread {
-    /// Writes one every `interval`.
+    /// Starts the thread, which writes a snapshot every `interval`.
     pub(crate) fn start(
         store: Arc<ServerStore>,
         path: PathBuf,
@@ -138,7 +137,7 @@ impl SnapshotThread {
             while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(interval) {
                 let saved = save(&store, &path);
                 if let (Err(error), false) = (&saved, failing) {
-                    logs.error("cannot write the snapshot, trying on", &[("error", error)]);
+                    logs.error("cannot write the snapshot, will retry", &[("error", error)]);
                 }
                 failing = saved.is_err();
             }
@@ -148,17 +147,17 @@ impl SnapshotThread {
         Ok(SnapshotThread { finish, thread })
     }
 
-    /// Writes the last one.
+    /// Stops the thread after a last snapshot.
     pub(crate) fn finish(self) -> Result<(), Report> {
         drop(self.finish);
         let saved = self.thread.join();
         let problem = match saved {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
-            Err(_panic) => "its thread has ended with a bug".into(),
+            Err(_panic) => "the snapshot thread panicked".into(),
         };
         Err(Report::new(format!("cannot write the last snapshot: {problem}"))
-            .hint("counters since the one before are lost"))
+            .hint("changes since the previous snapshot are lost"))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Logs: one event, one line on standard error, as text or JSON.
 //!
-//! A thread of its own writes, behind a bounded channel: if whoever reads standard error stops
-//! reading, lines are dropped and counted, and requests go on being served. Values are escaped,
-//! so that nothing a stranger sends can forge a line or drive a terminal. Tokens are never
-//! passed to this module, keys of callers only hashed, unless the rules say `log_keys: plain`.
+//! A separate thread writes, behind a bounded channel: if the reader of standard error is too slow, lines
+//! are dropped and counted, and requests are still served. Values are escaped, so that no text of a request
+//! can forge a line or control a terminal. Tokens are never passed to this module, and keys of callers
+//! only hashed, unless the rules say `log_keys: plain`.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -23,23 +23,23 @@ use crate::cli::Report;
 use crate::live::ReloadCause;
 use crate::settings::StoreChoice;
 
-/// The most characters of one value.
+/// Longest value, in characters.
 const VALUE_CHARS_MAX: usize = 256;
 
-/// How long the end of the program waits for the last lines.
+/// Timeout of writing the last lines at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogLevel {
     Info,
@@ -57,9 +57,9 @@ impl LogLevel {
     }
 }
 
-/// A value of a field. In JSON numbers and truth values are such, and everything else is text.
+/// A value of a field. In JSON, numbers and booleans stay what they are, and everything else is a string.
 pub(crate) trait LogValue: fmt::Display {
-    /// Whether its text is a value of JSON as it stands.
+    /// Returns true if the text is a JSON value as it stands.
     fn is_json(&self) -> bool {
         false
     }
@@ -104,27 +104,27 @@ impl<T: LogValue + ?Sized> LogValue for &T {
     }
 }
 
-/// One more thing to know about an event.
+/// Name and value of a field of an event.
 pub(crate) type LogField<'a> = (&'static str, &'a dyn LogValue);
 
-/// Where events are told. Cheap to clone.
+/// The log. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Logs {
     format: LogFormat,
     lines: SyncSender<LogLine>,
-    /// Lines that found no room, or that nobody took.
+    /// Lines dropped because the channel was full or writing failed.
     dropped: Arc<AtomicU64>,
 }
 
 enum LogLine {
     Text(String),
-    /// Everything before this has been written: tells the sender so.
+    /// Request to confirm that all lines before it have been written.
     Flush(SyncSender<()>),
 }
 
 impl Logs {
-    /// Logs in this form to standard error. At most so many lines wait for the writer: one more is
-    /// dropped and counted.
+    /// Logs in this format to standard error. At most `lines_waiting_max` lines wait for the writer; further
+    /// ones are dropped and counted.
     pub(crate) fn to_stderr(format: LogFormat, lines_waiting_max: usize) -> Logs {
         Logs::to(format, lines_waiting_max, io::stderr())
     }
@@ -134,7 +134,7 @@ impl Logs {
         let dropped = Arc::new(AtomicU64::new(0));
         let logs = Logs { format, lines, dropped: dropped.clone() };
         let write = move || write_lines(format, &waiting, &dropped, out);
-        // Without its thread the channel is closed, and every line counts as dropped.
+        // If the thread cannot start, the channel is closed and every line counts as dropped.
         let _ = thread::Builder::new().name("logs".into()).spawn(write);
         logs
     }
@@ -158,12 +158,12 @@ impl Logs {
         }
     }
 
-    /// Lines that were never written, so far.
+    /// Number of lines dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until what was told is written, but not for a reader who does not read.
+    /// Waits until all lines so far are written, or for [`FLUSH_TIMEOUT`].
     pub(crate) fn flush(&self) {
         let (done, written) = sync_channel(1);
         if self.lines.try_send(LogLine::Flush(done)).is_ok() {
@@ -196,7 +196,7 @@ fn write_lines(
             }
         }
         match line {
-            // A full disk, or a reader that has gone.
+            // The disk is full, or the reader has closed the pipe.
             LogLine::Text(text) if !sink.write(&text) => {
                 dropped.fetch_add(1, Ordering::Relaxed);
             }
@@ -206,15 +206,15 @@ fn write_lines(
     }
 }
 
-/// Where lines go.
+/// Writer of whole lines.
 struct LogSink<W> {
     out: W,
-    /// The last line broke off: the next must not look like its end.
+    /// True if the last line was written in part: the next must start on a new line.
     last_line_torn: bool,
 }
 
 impl<W: Write> LogSink<W> {
-    /// Whether all of the line was taken.
+    /// Writes a line. Returns true if all of it was written.
     fn write(&mut self, line: &str) -> bool {
         let end = if self.last_line_torn { "\n" } else { "" };
         let line = [end, line].concat();
@@ -228,7 +228,7 @@ impl<W: Write> LogSink<W> {
             }
         }
         if !rest.is_empty() {
-            // Of a line of which nothing was taken, whatever was torn before still is.
+            // If nothing of this line was written, an earlier torn line is still torn.
             self.last_line_torn |= rest.len() < line.len();
             return false;
         }
@@ -237,7 +237,7 @@ impl<W: Write> LogSink<W> {
     }
 }
 
-/// One line with its end.
+/// Formats one line, with its line break.
 fn render(
     format: LogFormat,
     at: Micros,
@@ -293,14 +293,14 @@ fn write_json(
     line.write_char('}')
 }
 
-/// `2026-11-15T12:02:40.123Z`.
+/// Formats an instant as `2026-11-15T12:02:40.123Z`.
 pub(crate) fn timestamp(at: Micros) -> impl fmt::Display {
     let at_us = i64::try_from(at.as_u64()).expect("instants end below 2^53");
     let time = jiff::Timestamp::from_microsecond(at_us).unwrap_or_default();
     fmt::from_fn(move |f| write!(f, "{time:.3}"))
 }
 
-/// Text of a stranger, safe for a terminal, cut where it becomes too long.
+/// Untrusted text, escaped for a terminal and shortened.
 pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -317,7 +317,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Characters that turn the reading direction, end lines, or are not seen at all.
+/// Returns true for characters that change the reading direction, end a line or are invisible.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,

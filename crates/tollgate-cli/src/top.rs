@@ -1,9 +1,9 @@
-//! `TopCallers`: who asks most, and who is refused most, in the last minute or two.
+//! `TopCallers`: the callers with the most requests, and with the most refusals, in the last minute or two.
 //!
-//! Kept in sketches ([`space_saving`]) of 1,024 callers each: one for each list, stripe of threads and
-//! window of a minute. So a caller with more than a 1,024th of all requests is always listed, and how
-//! far a count may be off is told beside it. Callers are listed under their rules: a request that two
-//! rules apply to counts under both.
+//! They are kept in sketches ([`space_saving`]) of 1,024 callers each: one for each list, stripe of threads
+//! and window of a minute. A caller with more than a 1,024th of all requests is always listed, and each
+//! count comes with its maximum error. Callers are listed by rule: a request that two rules apply to counts
+//! under both.
 
 mod merged_sketches;
 mod space_saving;
@@ -22,18 +22,18 @@ use space_saving::{CallerHasher, SpaceSavingSketch};
 /// Callers in one sketch.
 const SKETCH_CALLERS_MAX: u16 = 1_024;
 
-/// The most bytes of a key that is kept whole.
+/// Longest key that is kept whole, in bytes.
 const KEY_BYTES_MAX: usize = 256;
 
-/// A window. The one under way and the one before count.
+/// Length of a window. The current window and the one before it count.
 pub(crate) const WINDOW_US: u64 = 60_000_000;
 
-/// What callers are listed by.
+/// Order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TopOrder {
-    /// How much they ask.
+    /// By number of requests.
     Requests,
-    /// How often they are refused.
+    /// By number of refusals.
     Refusals,
 }
 
@@ -41,15 +41,15 @@ pub(crate) enum TopOrder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopEntry {
     pub(crate) rule: Arc<str>,
-    /// As people write it, such as `user=42`; cut if it is long.
+    /// The key as text, such as `user=42`; shortened if it is long.
     pub(crate) key: String,
-    /// What logs call the caller, unless they may show keys.
+    /// The caller's hash, as in logs.
     pub(crate) hash: String,
     pub(crate) requests: Estimate,
     pub(crate) refusals: Estimate,
 }
 
-/// A count that may be off: the truth is at least `count - error` and at most `count`.
+/// A count with its error: the true count is at least `count - error` and at most `count`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) count: u64,
@@ -61,11 +61,11 @@ pub(crate) struct Estimate {
 pub(crate) struct TopCallers {
     hashes: CallerHasher,
     names: Arc<KeyNames>,
-    /// A lock that hardly anybody else wants: threads have stripes of their own.
+    /// Windows by stripe. The locks are hardly contended: each thread has its own stripe.
     stripes: Stripes<Mutex<TopWindows>>,
 }
 
-/// Who is held.
+/// The name of a caller in a sketch.
 #[derive(Clone, Debug, Default)]
 struct TopCallerName {
     rule: Option<Arc<str>>,
@@ -82,10 +82,10 @@ struct TopWindows {
     previous: TopWindow,
 }
 
-/// What came in one minute.
+/// Requests and refusals of one minute.
 #[derive(Debug)]
 struct TopWindow {
-    /// Which minute since the epoch.
+    /// Minutes since the epoch.
     minute: u64,
     requests: SpaceSavingSketch<TopCallerName>,
     refusals: SpaceSavingSketch<TopCallerName>,
@@ -113,7 +113,7 @@ impl TopWindows {
     /// The window of an instant.
     fn at(&mut self, now: Micros) -> &mut TopWindow {
         let minute = now.as_u64() / WINDOW_US;
-        // Who read the clock a moment before the minute ended may come a moment after it.
+        // A thread that read the clock just before the minute ended may get here just after it.
         if minute != self.current.minute && minute + 1 != self.current.minute {
             std::mem::swap(&mut self.current, &mut self.previous);
             self.current.begin(minute);
@@ -127,7 +127,7 @@ impl TopCallers {
         TopCallers { hashes: CallerHasher::default(), names, stripes: Stripes::default() }
     }
 
-    /// Counts a request under all its rules: whose it is, and whether that rule refused it.
+    /// Counts a request under each of its rules: name of the rule, key, and true if that rule refused it.
     pub(crate) fn count<'a>(
         &self,
         now: Micros,
@@ -145,7 +145,7 @@ impl TopCallers {
         }
     }
 
-    /// Writes who it is, into the room of whoever was there.
+    /// Overwrites a name, reusing its memory.
     fn replace_name(&self, name: &mut TopCallerName, rule: &Arc<str>, key: &KeyBuf) {
         if name.rule.as_ref().is_none_or(|old| !Arc::ptr_eq(old, rule)) {
             name.rule = Some(rule.clone());
@@ -171,7 +171,7 @@ impl TopCallers {
         let found = listed.heaviest(most);
         let mut names = self.names_of(&found);
         let entry = |hash: u64| {
-            // Whoever has lost its place since was not that heavy.
+            // A caller that has lost its slot since was not that heavy.
             let name = names.remove(&hash)?;
             let (key, key_hash) = self.key_and_hash(&name);
             Some(TopEntry {
@@ -185,8 +185,8 @@ impl TopCallers {
         found.into_iter().filter_map(entry).collect()
     }
 
-    /// Both lists, as all recent windows have them. A lock is held only as long as copying numbers
-    /// takes, because requests wait for it.
+    /// Both lists, merged from all recent windows. Each lock is held only to copy numbers, because requests
+    /// wait for it.
     fn gather(&self, now: Micros) -> [MergedSketches; 2] {
         let minute = now.as_u64() / WINDOW_US;
         let recent = |window: &&TopWindow| minute.abs_diff(window.minute) <= 1;
@@ -206,7 +206,7 @@ impl TopCallers {
         gathered
     }
 
-    /// The names that belong to hashes, as far as they are still held.
+    /// The names for these hashes, if they are still in a sketch.
     fn names_of(&self, hashes: &[u64]) -> HashMap<u64, TopCallerName> {
         let mut names = HashMap::with_capacity(hashes.len());
         for stripe in self.stripes.all() {
@@ -234,12 +234,12 @@ impl TopCallers {
     }
 }
 
-/// Nothing panics while it is held, and a sketch that is half changed only counts wrong.
+/// Locks the windows. A poisoned lock is no problem: a half-changed sketch only counts wrong.
 fn lock(windows: &Mutex<TopWindows>) -> MutexGuard<'_, TopWindows> {
     windows.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The beginning of a long key, and what tells it from others that begin so.
+/// The beginning of a long key, and the hash that distinguishes it from others with the same beginning.
 fn shorten_key(text: &str, hash: &str) -> String {
     let end = text.floor_char_boundary(KEY_BYTES_MAX - hash.len() - "…#".len());
     format!("{}…#{hash}", &text[..end])

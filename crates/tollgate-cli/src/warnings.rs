@@ -1,5 +1,5 @@
-//! Warnings about what would go wrong unseen: of each kind at most one line a minute, because
-//! whoever sends requests can cause them.
+//! Warnings about problems that nothing else would show: at most one line a minute of each kind, because
+//! callers can cause them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use tollgate_rules::matcher::Condition;
 
 use crate::telemetry::{LogField, Logs};
 
-/// Between two lines of one kind.
+/// Shortest time between two lines of one kind.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How often is looked at what only counts.
+/// Interval between two polls of counters.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the planes warn about.
+/// Warnings that requests can cause.
 pub(crate) struct Warnings {
     logs: Logs,
     untrusted_proxy: WarningTimer,
@@ -31,7 +31,7 @@ pub(crate) struct Warnings {
     silent_proxy: WarningTimer,
     dns_rebinding: WarningTimer,
     admin_refused: WarningTimer,
-    /// Since the last line about them.
+    /// Refused admin requests since the last line about them.
     admin_refusals: AtomicU64,
     wrong_token: WarningTimer,
     wrong_tokens: AtomicU64,
@@ -54,35 +54,35 @@ impl Warnings {
         }
     }
 
-    /// A proxy asks whom the rules do not trust: what it says about its client is not believed, and
-    /// all its clients count as one.
+    /// Warns of a proxy that the rules do not trust: its forwarded headers are ignored, and all its clients
+    /// count as one.
     #[cold]
     pub(crate) fn untrusted_proxy(&self, peer: IpAddr, now: Micros) {
         if self.untrusted_proxy.is_due(now) {
             self.logs.warn(
-                "forward-auth is asked by a peer that is not trusted, and its X-Forwarded-* and \
-                 X-Original-* are ignored: if it is your proxy, add it to identify.trusted_peers",
+                "a forward-auth request comes from a peer that is not trusted, so its X-Forwarded-* and \
+                 X-Original-* headers are ignored: if it is your proxy, add it to identify.trusted_peers",
                 &[("peer", &peer)],
             );
         }
     }
 
-    /// Somebody asks under a name that a page in a browser could have: a proxy that sends its client's
-    /// `Host`, or such a page.
+    /// Warns of a request with a `Host` that a web page could use: from a proxy that forwards its client's
+    /// `Host`, or from a page that attacks by DNS rebinding.
     #[cold]
     pub(crate) fn dns_rebinding(&self, peer: IpAddr, host: Option<&str>, now: Micros) {
         if self.dns_rebinding.is_due(now) {
             self.logs.warn(
-                "a request to the http listener was refused, because a page in a browser could send it under this \
-                 name: if it comes from your proxy, let that send Tollgate's own address as Host, or a \
-                 token (--auth-token-file)",
+                "a request to the http listener was refused, because a web page in a browser could send it with this \
+                 Host: if it comes from your proxy, configure the proxy to send Tollgate's own address as \
+                 Host, or a token (--auth-token-file)",
                 &[("peer", &peer), ("host", &host.unwrap_or_default())],
             );
         }
     }
 
-    /// A proxy that is trusted does not say what it asks about: rules about what it leaves out do not
-    /// apply, and nobody would notice. `said` are method and path.
+    /// Warns of a trusted proxy that does not forward the method or the path: rules that match on them do
+    /// not apply. `said` tells which of method and path it forwards.
     #[cold]
     pub(crate) fn silent_proxy(&self, peer: IpAddr, said: [bool; 2], rules: &RuleSet, now: Micros) {
         if !self.silent_proxy.is_due(now) {
@@ -97,8 +97,8 @@ impl Warnings {
         let mut conditions = rules.rules().filter_map(|rule| rule.condition.as_ref());
         if conditions.any(|when| when.has(&is_unknown)) {
             self.logs.warn(
-                "forward-auth is asked by a peer that does not say which method and path its request \
-                 has, and rules about them do not apply: let it send X-Forwarded-Method and \
+                "a forward-auth request does not carry the method and path of the original request, so rules \
+                 that match on them do not apply: configure the proxy to send X-Forwarded-Method and \
                  X-Forwarded-Uri, or X-Original-Method and X-Original-URI",
                 &[("peer", &peer)],
             );
@@ -107,15 +107,15 @@ impl Warnings {
 }
 
 impl Warnings {
-    /// A request of descriptors was refused because too many limits apply to it.
+    /// Warns of a request with descriptors that was refused because too many limits apply to it.
     #[cold]
     pub(crate) fn too_many_limits(&self, why: DescriptorError, now: Micros) {
         if self.too_many_limits.is_due(now) {
-            self.logs.warn("a request of descriptors was refused", &[("reason", &why)]);
+            self.logs.warn("a request with descriptors was refused", &[("reason", &why)]);
         }
     }
 
-    /// Somebody was turned away from the admin listener: with a wrong token, or from a page.
+    /// Warns of a request that the admin listener refused: with a wrong token, or from a web page.
     #[cold]
     pub(crate) fn admin_refused(&self, peer: SocketAddr, status: u16, now: Micros) {
         let more = self.admin_refusals.fetch_add(1, Ordering::Relaxed) + 1;
@@ -127,32 +127,32 @@ impl Warnings {
         }
     }
 
-    /// More sets of numbers are in use at the resp listener than are kept; so many calls had others since the
-    /// start.
+    /// Warns that more sets of numbers are in use at the resp listener than are kept. `calls` used further
+    /// sets since the start.
     #[cold]
     pub(crate) fn too_many_numbers(&self, sets: u64, calls: u64, now: Micros) {
         if self.too_many_numbers.is_due(now) {
             self.logs.warn(
-                "CL.THROTTLE is called with too many different numbers: further ones are counted apart, \
-                 where there is less room for keys; use one set for each kind of limit",
+                "CL.THROTTLE is called with too many different sets of numbers: further sets are counted \
+                 separately, with less room for keys; use one set for each kind of limit",
                 &[("sets", &sets), ("calls", &calls)],
             );
         }
     }
 
-    /// Somebody showed a wrong token at the resp listener.
+    /// Warns of a wrong token at the resp listener.
     #[cold]
     pub(crate) fn wrong_token(&self, peer: SocketAddr, now: Micros) {
         let more = self.wrong_tokens.fetch_add(1, Ordering::Relaxed) + 1;
         if self.wrong_token.is_due(now) {
             self.wrong_tokens.fetch_sub(more, Ordering::Relaxed);
             let fields: [LogField<'_>; 2] = [("peer", &peer), ("since_last", &more)];
-            self.logs.warn("a wrong token was shown at the resp listener", &fields);
+            self.logs.warn("a client of the resp listener sent a wrong token", &fields);
         }
     }
 }
 
-/// Warns of limits that were left out, as long as the runtime lives.
+/// Warns of limits that were left out, until the runtime ends.
 pub(crate) async fn watch_left_out(gatekeeper: Arc<ServerGatekeeper>, logs: Logs) {
     let (sampled, mut told) = (WarningTimer::default(), 0);
     loop {
@@ -160,8 +160,8 @@ pub(crate) async fn watch_left_out(gatekeeper: Arc<ServerGatekeeper>, logs: Logs
         let left_out = gatekeeper.stats().left_out;
         if left_out > told && sampled.is_due(gatekeeper.now()) {
             let event = format!(
-                "more than {MAX_LIMITS} limits apply to a request, and the others were left out: \
-                 narrow the rules down"
+                "more than {MAX_LIMITS} limits apply to a request, and the rest were left out: \
+                 make the rules more specific"
             );
             logs.warn(&event, &[("left_out", &(left_out - told))]);
             told = left_out;
@@ -169,7 +169,7 @@ pub(crate) async fn watch_left_out(gatekeeper: Arc<ServerGatekeeper>, logs: Logs
     }
 }
 
-/// Says when the next line is due.
+/// Timer of one kind of line.
 #[derive(Debug, Default)]
 struct WarningTimer {
     /// The instant of the last line, in microseconds; 0 before the first.
@@ -177,10 +177,10 @@ struct WarningTimer {
 }
 
 impl WarningTimer {
-    /// Whether a line may be written now; only one of those who ask at once may.
+    /// Returns true if a line may be written now; to one thread only.
     fn is_due(&self, now: Micros) -> bool {
         let (last_us, now_us) = (self.last_us.load(Ordering::Relaxed), now.as_u64().max(1));
-        // A clock that was set back must not make it silent for as long.
+        // After the clock was set back, warnings must not stop for that time.
         let silent_us = last_us.abs_diff(now_us);
         if last_us > 0 && silent_us < SILENCE.as_micros() as u64 {
             return false;
@@ -190,13 +190,13 @@ impl WarningTimer {
     }
 }
 
-/// Tells when a shared store stops answering, when it is back, and what is wrong with its settings.
+/// Logs when a shared store becomes unavailable, when it is back, and what is wrong with its settings.
 pub(crate) async fn watch_store(store: Arc<ServerStore>, logs: Logs) {
     let Some(store) = store.shared() else { return };
-    // Of each store: whether it answered, and what was said about its settings.
+    // For each store: whether it was up, and the last warning about its settings.
     let mut last: Vec<(Option<bool>, Option<String>)> = Vec::new();
     loop {
-        // Before the first look as well: connecting takes a moment.
+        // Also before the first poll: connecting takes a moment.
         tokio::time::sleep(LOOK_EVERY).await;
         let figures = store.figures();
         last.resize(figures.len(), (None, None));
@@ -209,19 +209,19 @@ pub(crate) async fn watch_store(store: Arc<ServerStore>, logs: Logs) {
             if warning.is_some() && *warning != *warned {
                 let warning = warning.as_deref().unwrap_or_default();
                 let fields: [LogField<'_>; 2] = [("store", name), ("warning", &warning)];
-                logs.warn("the store is set up so that limits may forget", &fields);
+                logs.warn("the store is configured so that it may lose limits", &fields);
             }
             warned.clone_from(warning);
         }
     }
 }
 
-/// Looks in a row at which instances could not tell each other, before that is worth a line: a store that
-/// was restarted has a moment.
+/// Number of polls in a row with a failed exchange between instances before a warning: a restarted store
+/// gets a moment.
 const LOOKS_WITHOUT_PEERS: u32 = 5;
 
-/// Warns when instances cannot tell each other what an operator does although their store answers
-/// decisions: nothing else would show it.
+/// Warns when instances cannot exchange operators' changes although their store answers decisions: nothing
+/// else would show it.
 pub(crate) async fn watch_peers(
     others: PeerInstances,
     gatekeeper: Arc<ServerGatekeeper>,
@@ -240,8 +240,8 @@ pub(crate) async fn watch_peers(
             && sampled.is_due(gatekeeper.now())
         {
             logs.warn(
-                "servers on the store cannot tell each other of blocks, overrides and rules, although \
-                 it answers: look at what it says, and at the rights of its user",
+                "servers cannot share blocks, overrides and rules through the store, although it answers: \
+                 check the error, and the permissions of the store's user",
                 &[("why", &why)],
             );
         }
@@ -252,11 +252,11 @@ fn log_store_state(logs: &Logs, figures: &StoreFigures<'_>) {
     let (name, url) = (&figures.address.name, &figures.address.url);
     let mut fields: Vec<LogField<'_>> = vec![("store", name), ("url", url)];
     if figures.is_up() {
-        return logs.info("the store answers", &fields);
+        return logs.info("the store is available", &fields);
     }
     let why = figures.why_down().unwrap_or_else(|| "not connected yet".into());
     fields.push(("why", &why));
-    logs.warn("the store does not answer: rules go by their on_store_failure", &fields);
+    logs.warn("the store is unavailable: rules follow their on_store_failure", &fields);
 }
 
 #[cfg(test)]

@@ -93,10 +93,11 @@ pub mod import;
 mod lints;
 mod missing_facts;
 mod normalized_facts;
+mod overflow;
 mod plan;
 mod shape;
 pub mod suggest;
-mod yaml;
+pub mod yaml;
 
 pub use answer::{Answer, JudgedLimit, Policies};
 pub use changes::Changes;

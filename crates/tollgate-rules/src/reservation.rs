@@ -121,7 +121,7 @@ impl Reservations {
         now: Micros,
     ) -> Result<PendingReservation<'_>, ReservationRefusal> {
         let request = ReservationRequest::new(plan, &ask.facts, &self.secrets);
-        let id = Some(self.table().hold(&request, &self.secrets, deadline, now)?);
+        let id = Some(self.table().hold(&request, deadline, now)?);
         Ok(PendingReservation { reservations: self, id })
     }
 

@@ -1,7 +1,7 @@
 //! The tree of a YAML file, each node with its place, read within bounds.
 //!
-//! Not a deserialiser: that would stop at the first error, and an operator wants to see all of
-//! them. What a node should be is the business of `shape`; here it is text, a list or a map.
+//! Rules files and the server's settings file are read with it. Not a deserialiser: that would stop at
+//! the first error, and an operator wants to see all of them. What a node should be is the business of `shape`; here it is text, a list or a map.
 //!
 //! A rules file may come from a stranger's pull request. Each bound below stops a way to make a
 //! small file expensive, before the expense.
@@ -35,16 +35,16 @@ pub(crate) const MAX_SCALAR_BYTES: usize = 64 << 10;
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(crate) struct YamlNode {
+pub struct YamlNode {
     /// Where it stands. For a list or map in block form: where its first entry begins.
-    pub(crate) span: Span,
+    pub span: Span,
     /// What it is.
-    pub(crate) value: YamlValue,
+    pub value: YamlValue,
 }
 
 /// What a node is.
 #[derive(Clone, Debug)]
-pub(crate) enum YamlValue {
+pub enum YamlValue {
     /// Nothing: an empty place, `~` or `null`.
     Null,
     /// Text without quotes, which may be a number or a boolean to whoever wants one.
@@ -59,18 +59,18 @@ pub(crate) enum YamlValue {
 
 /// A key of a map and its value.
 #[derive(Clone, Debug)]
-pub(crate) struct YamlEntry {
+pub struct YamlEntry {
     /// The key.
-    pub(crate) key: Box<str>,
+    pub key: Box<str>,
     /// The place of the key.
-    pub(crate) key_span: Span,
+    pub key_span: Span,
     /// The value.
-    pub(crate) node: YamlNode,
+    pub node: YamlNode,
 }
 
 impl YamlNode {
     /// The text of a scalar.
-    pub(crate) fn text(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         match &self.value {
             YamlValue::Plain(text) | YamlValue::Quoted(text) => Some(text),
             _ => None,
@@ -78,7 +78,7 @@ impl YamlNode {
     }
 
     /// The entries of a list; of anything else, none.
-    pub(crate) fn items(&self) -> &[YamlNode] {
+    pub fn items(&self) -> &[YamlNode] {
         match &self.value {
             YamlValue::List(items) => items,
             _ => &[],
@@ -86,7 +86,7 @@ impl YamlNode {
     }
 
     /// The entries of a map; of anything else, none.
-    pub(crate) fn entries(&self) -> &[YamlEntry] {
+    pub fn entries(&self) -> &[YamlEntry] {
         match &self.value {
             YamlValue::Map(entries) => entries,
             _ => &[],
@@ -106,8 +106,9 @@ impl YamlNode {
     }
 }
 
-/// Reads the one document of a source. `None`: it could not be read, and `diagnostics` says why.
-pub(crate) fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<YamlNode> {
+/// Reads the one document of a source. Returns `None` if the document is empty, or if it could not be read:
+/// then `diagnostics` says why.
+pub fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<YamlNode> {
     let text = source.text();
     if let Some(zero) = text.find('\0') {
         let problem = Problem::new("there is a zero byte in the text").hint("remove it");

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::IpAddr;
 
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -77,7 +78,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let listener = args.server.listener()?;
     check_headers(&args.headers).map_err(CommandFailure::Usage)?;
     let question = Value::Object(request_body(args)).to_string();
-    let request = ClientRequest { method: "POST", path: "/v1/check".into(), body: Some(question) };
+    let request =
+        ClientRequest { method: Method::POST, path: "/v1/check".into(), body: Some(question) };
     let response = listener.ask(&request).map_err(CommandFailure::Input)?;
     let decision = serde_json::from_str::<CheckReply>(&response.body);
     // 503 is a refusal while the store does not answer, or no answer at all.

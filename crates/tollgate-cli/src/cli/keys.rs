@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::builder::NonEmptyStringValueParser;
+use http::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -138,10 +139,12 @@ impl Args {
 impl KeysAction {
     /// What to ask of the server, and what is done when it agrees.
     fn request(&self) -> (ClientRequest, CompletedAction) {
-        let post = |caller: &CallerArgs, body: Value| caller.request("POST", Some(body));
+        let post = |caller: &CallerArgs, body: Value| caller.request(Method::POST, Some(body));
         match self {
-            KeysAction::Show(caller) => (caller.request("GET", None), CompletedAction::Shown),
-            KeysAction::Reset(caller) => (caller.request("DELETE", None), CompletedAction::Reset),
+            KeysAction::Show(caller) => (caller.request(Method::GET, None), CompletedAction::Shown),
+            KeysAction::Reset(caller) => {
+                (caller.request(Method::DELETE, None), CompletedAction::Reset)
+            }
             KeysAction::Block { caller, time } => {
                 (post(caller, json!({ "block": time })), CompletedAction::Blocked)
             }
@@ -160,7 +163,7 @@ impl KeysAction {
 }
 
 impl CallerArgs {
-    fn request(&self, method: &'static str, body: Option<Value>) -> ClientRequest {
+    fn request(&self, method: Method, body: Option<Value>) -> ClientRequest {
         let (rule, key) = (path_segment(&self.rule), path_segment(&self.key));
         let path = format!("/api/keys/{rule}/{key}");
         ClientRequest { method, path, body: body.map(|body| body.to_string()) }

@@ -1,8 +1,8 @@
-//! Who may use the control plane.
+//! Access control of the control plane.
 //!
-//! Without tokens the listener is on loopback, but that alone keeps nobody out who can make a browser on
-//! this machine send a request: a page under a name of its own that resolves to loopback, or a form
-//! of any page. The first is told by the host it asks for, the second by what a form cannot send.
+//! Without tokens the listener is on loopback, but that does not stop a web page that makes a browser on
+//! this machine send a request: a page whose own name resolves to loopback (DNS rebinding), or a form on any
+//! page. The first is detected by its `Host`, the second by a header that a form cannot send.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use crate::listeners::host::{self, Host};
 use crate::listeners::tokens::Tokens;
 use crate::reply;
 
-/// What a write carries where no token is needed: a form of another site cannot send it.
+/// Header of a write without a token: a form of another site cannot send it.
 static X_TOLLGATE_ADMIN: HeaderName = HeaderName::from_static("x-tollgate-admin");
 
-/// What browsers say about who made them ask.
+/// Header with which browsers tell the site that caused a request.
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Who asks, as the audit log names them.
+/// The caller, as the audit log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AdminCaller {
     pub(super) peer: SocketAddr,
@@ -28,8 +28,8 @@ pub(super) struct AdminCaller {
     pub(super) token: Option<usize>,
 }
 
-/// Refuses a request that says twice what it is admitted by: whoever wrote the second may not have written
-/// the first.
+/// Refuses a request with a duplicate header of those that grant access: the second may come from someone
+/// else.
 pub(super) fn check_single_headers(
     head: &request::Parts,
 ) -> Result<(), Box<Response<ResponseBody>>> {
@@ -38,13 +38,13 @@ pub(super) fn check_single_headers(
     match names.iter().find(twice) {
         None => Ok(()),
         Some(name) => {
-            let message = format!("The header field `{name}` stands twice: send it once.");
+            let message = format!("The header `{name}` is duplicated: send it once.");
             Err(Box::new(reply::error(StatusCode::BAD_REQUEST, &message)))
         }
     }
 }
 
-/// Refuses whoever came under a name that is not this machine's, if no tokens guard the listener.
+/// Refuses a request whose `Host` is not this machine, if the listener has no tokens.
 pub(super) fn check_host(
     tokens: Option<&Tokens>,
     head: &request::Parts,
@@ -53,12 +53,12 @@ pub(super) fn check_host(
         return Ok(());
     }
     Err(forbidden(
-        "Without --admin-token-file this listener answers to localhost and loopback addresses only: \
-         use one of them as the host.",
+        "Without --admin-token-file this listener accepts only localhost and loopback addresses as the \
+         host: use one of them.",
     ))
 }
 
-/// Admits whoever has a token, where that is needed, and is no page of another site.
+/// Admits a request with a token, if one is needed, unless a web page of another site caused it.
 pub(super) fn admit(
     tokens: Option<&Tokens>,
     head: &request::Parts,
@@ -73,13 +73,13 @@ pub(super) fn admit(
     };
     if is_from_another_site(head) {
         return Err(forbidden(
-            "A page of another site makes a browser ask this: the control plane answers none.",
+            "A web page of another site caused this request: the control plane refuses those.",
         ));
     }
     Ok(AdminCaller { peer, token })
 }
 
-/// Refuses a change that a form could have sent, if no token shows that it is meant.
+/// Refuses a change that a form could have sent, if no token shows that it is intended.
 pub(super) fn check_admin_header(
     tokens: Option<&Tokens>,
     head: &request::Parts,
@@ -94,7 +94,7 @@ pub(super) fn check_admin_header(
     ))
 }
 
-/// Whether a request changes nothing.
+/// Returns true if the request changes nothing.
 pub(super) fn only_reads(head: &request::Parts) -> bool {
     head.method == Method::GET || head.method == Method::HEAD
 }
@@ -103,7 +103,7 @@ fn forbidden(why: &str) -> Box<Response<ResponseBody>> {
     Box::new(reply::error(StatusCode::FORBIDDEN, why))
 }
 
-/// Browsers say so themselves; programs say nothing.
+/// Returns true if a browser says that another site caused the request. Programs send no such header.
 fn is_from_another_site(head: &request::Parts) -> bool {
     let site = head.headers.get(&SEC_FETCH_SITE).map(|value| value.as_bytes());
     if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
@@ -114,7 +114,7 @@ fn is_from_another_site(head: &request::Parts) -> bool {
     origin.is_none_or(|(_, host)| Some(host) != host::requested_host(head))
 }
 
-/// Whether the request was addressed to this machine by a name that only this machine has.
+/// Returns true if the `Host` is a loopback address or localhost.
 fn names_loopback(head: &request::Parts) -> bool {
     host::requested_host(head).and_then(Host::parse).is_some_and(Host::is_loopback)
 }

@@ -1,4 +1,4 @@
-//! `/livez` and `/readyz`: whether the process works, and whether to send it requests.
+//! `/livez` and `/readyz`: is the server alive, and is it ready for requests?
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,13 +10,14 @@ use crate::reply;
 use crate::store::open_stores::OpenStores;
 use crate::store::{ServerGatekeeper, ServerStore};
 
-/// Whoever gets this answer knows: the process works.
+/// The response of `/livez`: any answer shows that the process is alive.
 pub(super) fn live() -> Response<ResponseBody> {
     reply::json(StatusCode::OK, r#"{"live":true}"#)
 }
 
-/// Ready from the moment all listeners are open, until the server is asked to stop; not while it would
-/// refuse callers for want of a store. A server that does without a store serves, and says so.
+/// The response of `/readyz`: ready from the moment all listeners are open until shutdown begins, but not
+/// while rules refuse because a store is unavailable. A server that can do without its store is ready and
+/// reports that it is degraded.
 pub(super) fn ready(
     stopping: &AtomicBool,
     gatekeeper: &ServerGatekeeper,
@@ -30,12 +31,12 @@ pub(super) fn ready(
         return reply::json(StatusCode::OK, r#"{"ready":true}"#);
     };
     let message =
-        format!("The store {name} does not answer: rules go by their `on_store_failure`.");
+        format!("The store {name} is unavailable: rules follow their `on_store_failure`.");
     let document = json!({ "ready": true, "degraded": true, "message": message });
     reply::json(StatusCode::OK, document.to_string())
 }
 
-/// Why no requests should be sent here; `None`: they should.
+/// The reason for not being ready; `None` if the server is ready.
 pub(super) fn not_ready_reason(
     stopping: &AtomicBool,
     gatekeeper: &ServerGatekeeper,
@@ -45,7 +46,5 @@ pub(super) fn not_ready_reason(
         return Some("The server is stopping.".into());
     }
     let name = store.shared()?.first_closed(&gatekeeper.rules())?;
-    Some(format!(
-        "The store {name} does not answer, and some rule says `on_store_failure: closed`."
-    ))
+    Some(format!("The store {name} is unavailable, and a rule says `on_store_failure: closed`."))
 }

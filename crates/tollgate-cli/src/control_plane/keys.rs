@@ -1,9 +1,10 @@
-//! `/api/keys/{rule}/{key}`: one caller under one rule, looked at or changed.
+//! `/api/keys/{rule}/{key}`: shows or changes one caller under one rule.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use tollgate::{Refusal, Wait};
 use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
@@ -19,37 +20,37 @@ use crate::settings::parse_duration;
 use crate::store::{ChangeConfirmer, ServerCaller};
 use crate::telemetry::{LogField, timestamp};
 
-/// The most units that a grant can give: more than any limit has.
+/// Largest grant, in units: more than any limit has.
 const GRANT_MAX: u64 = 1 << 53;
 
-/// What to write after `/api/keys`.
+/// Hint for a wrong path.
 const PATH_HINT: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42.";
 
-/// What to send to it.
+/// Hint for a wrong body.
 const CHANGES_HINT: &str = "Send one of {\"block\":\"15m\"}, {\"block\":null}, {\"grant\":50}, \
     {\"override\":{\"limits\":[\"100/minute\"],\"until\":\"2027-01-01T00:00:00Z\"}}, \
     {\"override\":null}.";
 
-/// What is to be done.
+/// Request to a key.
 pub(super) enum KeyRequest<'a> {
     Show,
     Reset,
-    /// As the body says.
+    /// Change described by this body.
     Change(&'a [u8]),
 }
 
-/// Where it was done.
+/// Scope of a change.
 enum ChangeScope {
-    /// Here, for others to be told of.
+    /// Made on this instance, to be sent to the others.
     ThisInstance,
-    /// In the store that the rule is on, and so for all.
+    /// Made in the rule's store, and so for all instances.
     InStore,
-    /// That did not answer.
+    /// Made locally only: the rule's store did not answer.
     NotInStore,
 }
 
 impl ControlPlane {
-    /// Does it; `path` is what follows `/api/keys/`.
+    /// Handles the request; `path` is the part after `/api/keys/`.
     pub(super) async fn key(
         &self,
         path: &str,
@@ -83,7 +84,7 @@ impl ControlPlane {
             }
             KeyRequest::Change(body) => {
                 let done = self.change(&caller, body, by).await?;
-                // What was set is part of a newer version of the rules.
+                // An override is part of a newer version of the rules.
                 let mut report = self.report(&self.caller(path)?).await;
                 self.add_sharing_status(&mut report, done).await;
                 Ok(report)
@@ -91,8 +92,8 @@ impl ControlPlane {
         }
     }
 
-    /// Whether what was done holds at all instances on the store, if there can be others. What is
-    /// done in the store itself is not made up for when it is back.
+    /// Adds to the report whether the change applies at all instances, if the store is shared. A change that
+    /// missed an unavailable store is not repeated later.
     async fn add_sharing_status(&self, report: &mut Map<String, Value>, done: ChangeScope) {
         if self.peers.control().is_none() {
             return;
@@ -144,7 +145,7 @@ impl ControlPlane {
         match (name.as_str(), value) {
             ("block", Value::Null) => {
                 let found = caller.unblock().await;
-                self.audit("a block was lifted", by, caller, &[("found", &found)]);
+                self.audit("a block was removed", by, caller, &[("found", &found)]);
             }
             ("block", Value::String(text)) => self.block(caller, text, by).await?,
             ("grant", Value::Number(units)) => {
@@ -176,7 +177,7 @@ impl ControlPlane {
         let duration =
             parse_duration(text).map_err(|problem| bad_request(&format!("block: {problem}.")))?;
         if duration < Duration::from_millis(1) {
-            return Err(bad_request("A block lasts at least 1ms; {\"block\":null} lifts it."));
+            return Err(bad_request("A block lasts at least 1ms; {\"block\":null} removes it."));
         }
         if let Some(leniency) = caller.leniency() {
             return Err(KeyRequestError::of(StatusCode::CONFLICT, block_refusal_text(leniency)));
@@ -184,11 +185,11 @@ impl ControlPlane {
         if !caller.block(duration).await {
             return Err(KeyRequestError::of(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "The table of blocks is full: lift some, or, if the store is memory, start with a \
+                "The table of blocks is full: remove some, or, if the store is memory, start with a \
                  larger --max-keys.",
             ));
         }
-        // A longer one stays.
+        // A longer block stays in place.
         let blocked_for = caller.report().await.blocked_for.unwrap_or(Wait::ZERO);
         self.audit("a key was blocked", by, caller, &[("for", &blocked_for)]);
         Ok(())
@@ -207,8 +208,8 @@ impl ControlPlane {
             ))),
             OverrideError::TooMany => KeyRequestError::of(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "There are too many overrides set at run time: remove some, or write them into a \
-                 rules file.",
+                "Too many overrides are set at run time: remove some, or write them into a rules \
+                 file.",
             ),
         })?;
         self.peers.set_override(&caller.rule().name, caller.key(), fields, set.until);
@@ -219,7 +220,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Who did what to whom.
+    /// Logs an audit line about a caller.
     fn audit(
         &self,
         event: &str,
@@ -255,7 +256,7 @@ impl ControlPlane {
     }
 }
 
-/// An override, and whether it was set at run time.
+/// An override as JSON; `run_time` tells if it was set at run time.
 pub(super) fn override_json(other: &Override, run_time: bool) -> Value {
     json!({
         "limits": limit_texts(other),
@@ -264,7 +265,7 @@ pub(super) fn override_json(other: &Override, run_time: bool) -> Value {
     })
 }
 
-/// A block that nobody would feel is worse than none: whoever set it believes in it.
+/// The reason for refusing a block that would have no effect: the operator would rely on it.
 fn block_refusal_text(leniency: Leniency) -> &'static str {
     match leniency {
         Leniency::Exempt => {
@@ -287,10 +288,10 @@ fn block_refusal_text(leniency: Leniency) -> &'static str {
     }
 }
 
-/// What one limit says of a caller.
+/// One limit of a caller as JSON.
 fn limit_json(one: &KeyLimit) -> Value {
     let decision = &one.decision;
-    // While the store does not answer nobody knows.
+    // Unknown while the store is unavailable.
     let known = decision.outcome().is_known();
     json!({
         "tier": one.tier,
@@ -310,24 +311,12 @@ fn limit_texts(other: &Override) -> Vec<&str> {
     other.limits.iter().map(|limit| &*limit.text).collect()
 }
 
-/// A part of a path; `None` if it is not UTF-8.
+/// Decodes a segment of a path; `None` if it is not UTF-8.
 fn decode_path_part(part: &str) -> Option<Cow<'_, str>> {
-    if !part.contains('%') {
-        return Some(part.into());
-    }
-    let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
-    while let [byte, after @ ..] = rest {
-        let escaped = (*byte == b'%').then(|| after.get(..2)).flatten();
-        let escaped = escaped.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let escaped = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(escaped.unwrap_or(*byte));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
+    percent_decode_str(part).decode_utf8().ok()
 }
 
-/// Why nothing was done.
+/// Error response to a request that changed nothing.
 struct KeyRequestError(Box<Response<ResponseBody>>);
 
 impl KeyRequestError {

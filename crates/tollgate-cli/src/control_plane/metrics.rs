@@ -1,4 +1,4 @@
-//! `GET /metrics`: the figures, in the format that the reader prefers.
+//! `GET /metrics`: the metrics, in the format that the client prefers.
 
 use http::Response;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -16,7 +16,7 @@ pub(super) fn page(metrics: &Metrics, headers: &HeaderMap) -> Response<ResponseB
     response
 }
 
-/// OpenMetrics, if the reader asks for it by name and likes nothing better.
+/// OpenMetrics if the client names it and prefers no other format, else text.
 fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> ExpositionFormat {
     let (mut open, mut text) = (0, 0);
     for range in accept.flat_map(|list| list.split(',')) {
@@ -41,7 +41,7 @@ fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> ExpositionFormat {
     if open > 0 && open >= text { ExpositionFormat::OpenMetrics } else { ExpositionFormat::Text }
 }
 
-/// A weight such as `0.75`; what is none counts as nothing.
+/// Reads a weight such as `0.75`; an invalid one is 0.
 fn thousandths(weight: &str) -> u32 {
     let weight: f32 = weight.parse().unwrap_or(0.0);
     // NaN becomes 0 too.

@@ -1,5 +1,5 @@
-//! The control plane: how operators look at a running server, and change it. It has a listener of its own,
-//! on loopback unless told otherwise, so that the data listener can be exposed without it.
+//! The control plane: the API with which operators inspect and change a running server. It has its own
+//! listener, on loopback by default, so that the data listeners can be exposed without it.
 
 mod guard;
 mod health;
@@ -32,15 +32,15 @@ use crate::warnings::Warnings;
 use guard::AdminCaller;
 use keys::KeyRequest;
 
-/// The most bytes of a change to a key.
+/// Largest body of a change to a key, in bytes.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-const UNKNOWN_PATH: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
+const UNKNOWN_PATH: &str = "Unknown path. Known are: /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
-/// Answers on the admin listener.
+/// Handler of the admin listener.
 pub(crate) struct ControlPlane {
-    /// Who may use more than health and metrics; `None`: whoever is on this machine.
+    /// Tokens for everything but health and metrics; `None` if loopback alone protects the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) gatekeeper: Arc<ServerGatekeeper>,
@@ -99,7 +99,7 @@ impl ControlPlane {
             return Ok(AdminAdmission::Public(Box::new(open)));
         }
         let by = guard::admit(tokens, head, peer)?;
-        // Whoever is at the wrong listener is told so, and not how to knock.
+        // Before the token is checked: a caller at the wrong listener gets 404, not 401.
         let Some(route) = AdminRoute::of(head.uri.path()) else {
             let missing = reply::error(StatusCode::NOT_FOUND, UNKNOWN_PATH);
             return Ok(AdminAdmission::Public(Box::new(missing)));
@@ -108,7 +108,7 @@ impl ControlPlane {
         Ok(AdminAdmission::Authorized(route, by))
     }
 
-    /// What needs no token: whoever watches a server should not be able to change it.
+    /// The response to a path that needs no token, for monitoring.
     fn public_response(&self, head: &request::Parts) -> Option<Response<ResponseBody>> {
         let answer: &dyn Fn() -> Response<ResponseBody> = match head.uri.path() {
             "/livez" => &health::live,
@@ -161,7 +161,7 @@ impl ControlPlane {
         }
     }
 
-    /// A line for the audit: what was done, and by whom.
+    /// Logs an audit line: the change, and the caller.
     fn log_audit(&self, event: &str, by: AdminCaller, fields: &[LogField<'_>]) {
         let token = by.token.map_or_else(|| "none".to_string(), |number| number.to_string());
         let who: [LogField<'_>; 2] = [("by", &by.peer), ("token", &token)];
@@ -169,21 +169,21 @@ impl ControlPlane {
     }
 }
 
-/// What became of a request at the listener.
+/// Result of checking a request.
 enum AdminAdmission<'a> {
-    /// It gets what everybody gets.
+    /// A response that needs no token.
     Public(Box<Response<ResponseBody>>),
-    /// It is somebody's who may.
+    /// An authorized request.
     Authorized(AdminRoute<'a>, AdminCaller),
 }
 
-/// What a path means.
+/// The resource of a path.
 enum AdminRoute<'a> {
     Status,
     Top,
     Rules,
     Reload,
-    /// With a rule and a key.
+    /// One caller; holds the rule and key of the path.
     Key(&'a str),
 }
 

@@ -1,4 +1,4 @@
-//! `/api/rules` and `/api/reload`: which rules are in force, and how others come in.
+//! `/api/rules` and `/api/reload`: shows and replaces the rules in force.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::peer_instances;
 use crate::reply;
 
 impl ControlPlane {
-    /// All rules, with what they have said so far.
+    /// All rules, with their counts so far.
     pub(super) fn rules(&self) -> Response<ResponseBody> {
         let (status, rules) = self.live.status_and_rules(&self.gatekeeper);
         let listed: Vec<Value> =
@@ -32,7 +32,7 @@ impl ControlPlane {
             let mut entry = override_json(other, run_time);
             entry["rule"] = (*other.rule).into();
             entry["key"] = key_text(&other.key).into();
-            // One that was set at run time outlives its rule, in case that comes back.
+            // An override set at run time stays when its rule is removed, in case the rule comes back.
             let rule = by_name.get(&*other.rule).copied();
             entry["applies"] = rule.is_some_and(|rule| applies(&rules, rule, other)).into();
             entry
@@ -47,7 +47,7 @@ impl ControlPlane {
         reply::json(StatusCode::OK, document.to_string())
     }
 
-    /// Puts other rules in force.
+    /// Replaces the rules in force.
     pub(super) async fn put_rules(&self, text: Bytes, by: AdminCaller) -> Response<ResponseBody> {
         let outcome = self.live.put(text).await;
         let told = self.peers.wait_until_shared().await;
@@ -59,7 +59,7 @@ impl ControlPlane {
         let outcome = self.live.reload().await;
         let credentials = self.live.status().credentials_failed.clone();
         let refused = credentials.and_then(|failed| credentials_failed_response(&outcome, &failed));
-        let answer = self.reload_response("a reload was asked for", outcome, by, None);
+        let answer = self.reload_response("a reload was requested", outcome, by, None);
         refused.unwrap_or(answer)
     }
 
@@ -84,7 +84,7 @@ impl ControlPlane {
                 self.log_audit(event, by, &[("result", &"refused"), ("errors", &errors)]);
                 let plural = if errors == 1 { "" } else { "s" };
                 let message =
-                    format!("The rules have {errors} error{plural}; those in force stay.");
+                    format!("The rules have {errors} error{plural}; the rules in force stay.");
                 return reply::rules_refused(&message, &diagnostics);
             }
             ReloadOutcome::Unable(why) => {
@@ -103,8 +103,8 @@ impl ControlPlane {
     }
 }
 
-/// Whoever asked has to hear that tokens or certificate are not the new ones, whatever came of the rules;
-/// `None` if nobody has looked.
+/// The response if the tokens or the certificate are wrong, whatever the result of the rules; `None` if they
+/// are right or were not read.
 fn credentials_failed_response(
     rules: &ReloadOutcome,
     failed: &FailedReload,
@@ -114,46 +114,45 @@ fn credentials_failed_response(
             (format!("The new rules are in force ({version})"), "")
         }
         ReloadOutcome::Unchanged { version } => {
-            (format!("The rules are as before ({version})"), "")
+            (format!("The rules are unchanged ({version})"), "")
         }
         ReloadOutcome::Refused { diagnostics, errors } => {
-            (format!("The rules are wrong too ({errors}); those in force stay"), &**diagnostics)
+            (format!("The rules are wrong too ({errors}); the rules in force stay"), &**diagnostics)
         }
         ReloadOutcome::Unable(_) => return None,
     };
-    let message = format!("Tokens or certificate are wrong; the old ones stay in force. {rules}.");
+    let message =
+        format!("The tokens or the certificate are wrong; the old ones stay in force. {rules}.");
     let diagnostics = format!("{}\n{found}", failed.diagnostics);
     Some(reply::rules_refused(&message, diagnostics.trim_end()))
 }
 
-/// What whoever sends rules has to know: how long they hold, and where.
+/// Tells the operator how long rules apply that were put, and where.
 fn put_lifetime(told: Option<PublishStatus>) -> &'static str {
     match told {
-        None => {
-            "In force until the files change, a reload or a restart: it was not written to any file."
-        }
+        None => "In force until the files change, a reload or a restart: not written to any file.",
         Some(PublishStatus::Published) => {
-            "In force until the files change or a reload, also after a restart: it was not written \
-             to any file, the store keeps it. Instances on the same store with the same files take \
-             it as well."
+            "In force until the files change or a reload, also after a restart: not written to any \
+             file, but kept in the store. Instances on the same store with the same files use these \
+             rules as well."
         }
         Some(PublishStatus::Pending) => {
-            "In force until the files change or a reload: it was not written to any file. The store \
-             does not answer: other instances with the same files take it when it does, and only \
-             then will it outlive a restart."
+            "In force until the files change or a reload: not written to any file. The store is \
+             unavailable: once it is back, other instances with the same files use these rules as \
+             well, and only then do they survive a restart."
         }
         Some(PublishStatus::NoRoom) => {
-            "In force until the files change, a reload or a restart: it was not written to any file. \
-             The store has no room for it: it holds at this instance only."
+            "In force until the files change, a reload or a restart: not written to any file. The \
+             store has no room for these rules: they apply on this instance only."
         }
         Some(PublishStatus::TooLong) => {
-            "In force until the files change, a reload or a restart: it was not written to any file. \
-             It is longer than 1 MiB, which is too long to share: it holds at this instance only."
+            "In force until the files change, a reload or a restart: not written to any file. These \
+             rules are longer than 1 MiB, which is too long to share: they apply on this instance only."
         }
     }
 }
 
-/// Whether there can be such a caller: the rule may count others than it did.
+/// Returns true if the override can apply: the key of the rule may have changed since.
 fn applies(rules: &RuleSet, rule: &Rule, other: &Override) -> bool {
     let read = rule.key.parse_key(&key_text(&other.key), &rules.settings().identify);
     read.is_ok_and(|key| key == other.key)
@@ -179,7 +178,7 @@ fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
     })
 }
 
-/// A mode as a rules file has it; a share as its percentage.
+/// A mode as in a rules file; a share as its percentage.
 pub(super) fn mode(mode: Mode) -> String {
     match mode {
         Mode::Enforce => "enforce".into(),

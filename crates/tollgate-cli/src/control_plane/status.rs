@@ -1,4 +1,4 @@
-//! `/api/status`: how it stands with the whole server.
+//! `/api/status`: the status of the whole server.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};

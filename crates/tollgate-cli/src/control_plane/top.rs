@@ -1,4 +1,4 @@
-//! `/api/top`: the callers that ask most, or are refused most.
+//! `/api/top`: the callers with the most requests, or the most refusals.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use crate::listeners::connection::ResponseBody;
 use crate::reply;
 use crate::top::{TopEntry, TopOrder, WINDOW_US};
 
-/// How many are told if nobody says.
+/// Default number of callers.
 const CALLERS_DEFAULT: usize = 20;
 
-/// The most that are told.
+/// Largest number of callers.
 const CALLERS_MAX: usize = 100;
 
 impl ControlPlane {
@@ -53,7 +53,7 @@ fn entry_json(entry: &TopEntry, by: TopOrder) -> Value {
     })
 }
 
-/// By what, and how many.
+/// Reads the order and the number of callers.
 fn read_query(query: &str) -> Result<(TopOrder, usize), String> {
     let (mut by, mut most) = (TopOrder::Requests, CALLERS_DEFAULT);
     for field in query.split('&').filter(|field| !field.is_empty()) {

@@ -1,20 +1,20 @@
-//! JSON objects in which no field stands twice: of two, readers disagree which one counts, and what was
-//! checked by one of them would be done by the other.
+//! JSON objects without duplicate fields: readers disagree on which of two counts, so a proxy could check one
+//! and this server apply the other.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Marks the error about a field that stands twice, among those of serde_json.
-const DUPLICATE_MARK: &str = "stands twice";
+/// Marks the error about a duplicate field among those of serde_json.
+const DUPLICATE_MARK: &str = "is duplicated";
 
-/// Why a body is no such object.
+/// Error of reading an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ObjectError {
-    /// A field stands twice; which one, in a sentence.
+    /// A duplicate field, named in a sentence.
     DuplicateField(String),
-    /// It is another value, or no JSON.
+    /// Another value, or not JSON.
     NotAnObject,
 }
 

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use tollgate_rules::RulesVersion;
 
 use super::answer::{write_decision, write_missing_facts};
-use super::http::DataPlane;
+use super::check_service::CheckService;
 use super::json::read_batch;
 use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::RequestBody;
@@ -16,7 +16,7 @@ use crate::reply;
 const DECISION_BYTES: usize = 512;
 
 pub(super) async fn answer(
-    plane: &DataPlane,
+    checks: &CheckService,
     body: &[u8],
     request: &mut RequestBody,
 ) -> Response<ResponseBody> {
@@ -30,7 +30,7 @@ pub(super) async fn answer(
         return reply::no_room();
     }
     // One rules version for the whole batch, even if the rules change meanwhile.
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
     let mut out = Vec::with_capacity(bytes);
     out.push(b'[');
     for (index, check) in batch.iter().enumerate() {
@@ -38,7 +38,7 @@ pub(super) async fn answer(
             out.push(b',');
         }
         let rules = RulesVersion::from_inner(Arc::clone(&rules));
-        let answer = plane.decide_check_body(rules, check, now).await;
+        let answer = checks.decide_body(rules, check, now).await;
         match answer.unanswered() {
             // Only this entry is an error; the others are decided.
             Some(missing) => write_missing_facts(&mut out, &missing),

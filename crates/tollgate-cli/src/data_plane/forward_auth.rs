@@ -11,9 +11,9 @@ use tollgate::headers::ProblemDetails;
 use tollgate_rules::{Ask, Facts, Headers};
 
 use super::answer::{ResponseContent, respond, status_of, write_display};
+use super::check_service::CheckService;
 use super::facts::RequestHeaders;
 use super::forwarded::{ConflictingHeader, ForwardAuthProxy, ForwardedRequest};
-use super::http::DataPlane;
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
@@ -21,24 +21,24 @@ use crate::reply;
 const PROBLEM_BYTES: usize = 480;
 
 pub(super) async fn answer(
-    plane: &DataPlane,
+    checks: &CheckService,
     head: &request::Parts,
     peer: IpAddr,
     proxy: ForwardAuthProxy,
 ) -> Response<ResponseBody> {
     let headers = RequestHeaders(&head.headers);
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
     let forwarded = match ForwardedRequest::read(&headers, &rules, peer, proxy, now) {
         Ok(forwarded) => forwarded,
         Err(ConflictingHeader(name)) => return reject_conflicting_header(name),
     };
     if !forwarded.trusted {
-        plane.warnings.untrusted_proxy(peer, now);
+        checks.warnings.untrusted_proxy(peer, now);
     }
     let ForwardedRequest { original, identity, trusted } = forwarded;
     let said = [original.method.is_some(), original.path.is_some()];
     if trusted && said != [true, true] {
-        plane.warnings.silent_proxy(peer, said, &rules, now);
+        checks.warnings.silent_proxy(peer, said, &rules, now);
     }
     let facts = Facts {
         method: original.method.as_deref(),
@@ -51,7 +51,7 @@ pub(super) async fn answer(
         ..Facts::default()
     };
     let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
-    let answer = plane.decide(rules, &ask, now).await;
+    let answer = checks.decide(rules, &ask, now).await;
     let Some(refusal) = answer.refusal() else {
         return respond(StatusCode::OK, ResponseContent::empty(), &answer, |_, _| {});
     };

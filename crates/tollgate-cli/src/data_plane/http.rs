@@ -5,22 +5,15 @@ use std::sync::Arc;
 
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
-use tollgate::Micros;
-use tollgate_rules::{Answer, Ask, Facts, RulesVersion};
 
-use super::facts::{identify_caller, rules_for_identity, stated_facts};
+use super::check_service::CheckService;
 use super::forwarded::ForwardAuthProxy;
-use super::json::CheckBody;
 use super::{batch, check, envoy, forward_auth, reserve};
 use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::host;
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::DecisionTiming;
 use crate::reply;
-use crate::settings::OnMissingFacts;
-use crate::store::ServerGatekeeper;
-use crate::warnings::Warnings;
 
 /// Maximum bytes of one check.
 const CHECK_BYTES_MAX: usize = 64 << 10;
@@ -36,16 +29,12 @@ const NO_SUCH_PATH: &str = "There is no such path. There are: POST /v1/check, PO
 
 /// Answers on the HTTP listener.
 pub(crate) struct DataPlane {
-    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
+    pub(crate) checks: CheckService,
     /// Accepted tokens; `None` admits every client that reaches the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
-    pub(crate) warnings: Warnings,
-    pub(crate) timing: Arc<DecisionTiming>,
     /// True if a web page could reach the listener by DNS rebinding: it needs no token, and has no certificate,
     /// which would be for another name.
     pub(crate) is_open_to_dns_rebinding: bool,
-    /// Treatment of checks that lack the facts every rule needs.
-    pub(crate) missing_facts: OnMissingFacts,
 }
 
 /// An endpoint, found by its path.
@@ -128,11 +117,8 @@ impl Handler for DataPlane {
             return reply::unauthorized();
         }
         if self.is_open_to_dns_rebinding && host::may_be_dns_rebinding(head) {
-            self.warnings.dns_rebinding(
-                peer.ip(),
-                host::requested_host(head),
-                self.gatekeeper.now(),
-            );
+            let (host, now) = (host::requested_host(head), self.checks.gatekeeper.now());
+            self.checks.warnings.dns_rebinding(peer.ip(), host, now);
             return reply::error(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED);
         }
         let Some(route) = DataRoute::from_path(head.uri.path()) else {
@@ -163,32 +149,6 @@ impl Handler for DataPlane {
 }
 
 impl DataPlane {
-    /// Decides a request by the rules version that its facts were read with.
-    pub(super) async fn decide(&self, rules: RulesVersion, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.timing
-            .measure(self.gatekeeper.decide_by(rules, ask, self.gatekeeper.clock_instant(now)))
-            .await
-    }
-
-    /// Decides a JSON check.
-    pub(super) async fn decide_check_body(
-        &self,
-        rules: RulesVersion,
-        check: &CheckBody<'_>,
-        now: Micros,
-    ) -> Answer {
-        let (stated, identifying) = (stated_facts(check), rules_for_identity(&rules, check));
-        let identity = identify_caller(identifying.as_deref(), &stated, now);
-        let ask = self.ask(identity.complete(stated), check.cost);
-        self.decide(rules, &ask, now).await
-    }
-
-    /// The request to the gatekeeper for a client that can handle an error about missing facts.
-    pub(super) fn ask<'a>(&self, facts: Facts<'a>, cost: Option<u64>) -> Ask<'a> {
-        let needs_facts = self.missing_facts == OnMissingFacts::Refuse;
-        Ask { facts, cost, needs_facts, ..Ask::default() }
-    }
-
     async fn dispatch(
         &self,
         route: DataRoute,
@@ -196,17 +156,17 @@ impl DataPlane {
         (body, request): (&[u8], &mut RequestBody),
         peer: SocketAddr,
     ) -> Response<ResponseBody> {
-        let gatekeeper = &self.gatekeeper;
+        let checks = &self.checks;
         match route {
-            DataRoute::Check => check::answer(self, body).await,
-            DataRoute::Batch => batch::answer(self, body, request).await,
-            DataRoute::Reserve => reserve::reserve(self, body).await,
-            DataRoute::Commit => reserve::commit(gatekeeper, body).await,
-            DataRoute::Refund => reserve::refund(self, body).await,
+            DataRoute::Check => check::answer(checks, body).await,
+            DataRoute::Batch => batch::answer(checks, body, request).await,
+            DataRoute::Reserve => reserve::reserve(checks, body).await,
+            DataRoute::Commit => reserve::commit(checks, body).await,
+            DataRoute::Refund => reserve::refund(checks, body).await,
             DataRoute::ForwardAuth(proxy) => {
-                forward_auth::answer(self, head, peer.ip(), proxy).await
+                forward_auth::answer(checks, head, peer.ip(), proxy).await
             }
-            DataRoute::Json => envoy::json::answer(self, body).await,
+            DataRoute::Json => envoy::json::answer(checks, body).await,
             DataRoute::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }

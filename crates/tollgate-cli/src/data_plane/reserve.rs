@@ -7,12 +7,11 @@ use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{ReservationId, ReserveError, SettleError};
 
 use super::answer;
+use super::check_service::CheckService;
 use super::facts::{identify_caller, rules_for_identity, stated_facts};
-use super::http::DataPlane;
 use super::json::{COMMIT_FIELDS, CheckBody, REFUND_FIELDS, RESERVE_FIELDS};
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
-use crate::store::ServerGatekeeper;
 
 /// Lifetime of a reservation without `expires_in_ms`.
 const DEFAULT_EXPIRES_IN_MS: u64 = 60_000;
@@ -21,7 +20,7 @@ const COST_REQUIRED: &str = "A reservation takes at least 1: send \"cost\":1, or
     rules. To look without taking, send \"cost\":0 to /v1/check.";
 
 /// Charges an estimate and returns the id of the reservation.
-pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
+pub(super) async fn reserve(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
     let check = match CheckBody::read(body, RESERVE_FIELDS) {
         Ok(check) => check,
         Err(problem) => return bad_request(&problem),
@@ -31,13 +30,13 @@ pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Response
         let most_ms = EXPIRES_IN_MAX.as_millis();
         return bad_request(&format!("\"expires_in_ms\" must be from 1 to {most_ms}."));
     }
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
     let (stated, identifying) = (stated_facts(&check), rules_for_identity(&rules, &check));
     let identity = identify_caller(identifying.as_deref(), &stated, now);
-    let ask = plane.ask(identity.complete(stated), check.cost);
+    let ask = checks.ask(identity.complete(stated), check.cost);
     let reserving =
-        plane.gatekeeper.reserve_by(rules, &ask, expires_in, plane.gatekeeper.clock_instant(now));
-    match plane.timing.measure(reserving).await {
+        checks.gatekeeper.reserve_by(rules, &ask, expires_in, checks.gatekeeper.clock_instant(now));
+    match checks.timing.measure(reserving).await {
         Ok(reserved) => reply::no_store(answer::decision_response(&reserved.answer, reserved.id)),
         Err(ReserveError::NoCost) => bad_request(COST_REQUIRED),
         Err(ReserveError::TableFull) => {
@@ -51,7 +50,7 @@ pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<Response
 }
 
 /// Settles a reservation with its actual cost.
-pub(super) async fn commit(gatekeeper: &ServerGatekeeper, body: &[u8]) -> Response<ResponseBody> {
+pub(super) async fn commit(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
     let check = match CheckBody::read(body, COMMIT_FIELDS) {
         Ok(check) => check,
         Err(problem) => return bad_request(&problem),
@@ -59,6 +58,7 @@ pub(super) async fn commit(gatekeeper: &ServerGatekeeper, body: &[u8]) -> Respon
     let (Some(reservation), Some(cost)) = (check.reservation, check.cost) else {
         return bad_request("A commit needs both \"reservation\" and \"cost\".");
     };
+    let gatekeeper = &checks.gatekeeper;
     let now = gatekeeper.now();
     let outcome = match reservation.parse::<ReservationId>() {
         Ok(id) => gatekeeper.commit_by(id, cost, gatekeeper.clock_instant(now)).await,
@@ -68,8 +68,8 @@ pub(super) async fn commit(gatekeeper: &ServerGatekeeper, body: &[u8]) -> Respon
 }
 
 /// Refunds a reservation, or the cost of a check with these facts.
-pub(super) async fn refund(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
-    let gatekeeper = &plane.gatekeeper;
+pub(super) async fn refund(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
+    let gatekeeper = &checks.gatekeeper;
     let check = match CheckBody::read(body, REFUND_FIELDS) {
         Ok(check) => check,
         Err(problem) => return bad_request(&problem),
@@ -92,7 +92,7 @@ pub(super) async fn refund(plane: &DataPlane, body: &[u8]) -> Response<ResponseB
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let (stated, identifying) = (stated_facts(&check), rules_for_identity(&rules, &check));
     let identity = identify_caller(identifying.as_deref(), &stated, now);
-    let ask = plane.ask(identity.complete(stated), check.cost);
+    let ask = checks.ask(identity.complete(stated), check.cost);
     answer::decision_response(
         &gatekeeper.refund_by(rules, &ask, gatekeeper.clock_instant(now)).await,
         None,

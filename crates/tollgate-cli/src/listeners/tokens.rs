@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::fs;
-use std::hint::black_box;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use arc_swap::ArcSwap;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
@@ -91,7 +91,7 @@ impl Tokens {
         let good = self.current.load();
         let each = good.0.iter().zip(1..);
         each.fold(None, |found, (token, number)| {
-            constant_time_eq(token, presented).then_some(number).or(found)
+            verify_slices_are_equal(token, presented).is_ok().then_some(number).or(found)
         })
     }
 }
@@ -162,14 +162,6 @@ fn single_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8
     let mut fields = headers.get_all(name).iter();
     let field = fields.next()?;
     fields.next().is_none().then_some(field.as_bytes())
-}
-
-fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
-    if one.len() != other.len() {
-        return false;
-    }
-    let difference = one.iter().zip(other).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
-    difference == 0
 }
 
 #[cfg(unix)]

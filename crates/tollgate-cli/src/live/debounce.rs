@@ -1,36 +1,36 @@
-//! Waiting until it is quiet: a file that is being written tells of every piece.
+//! Debouncing: a file that is being written causes many events.
 
 use tollgate::{Micros, Wait};
 
-/// As long without a hint means that whoever wrote is done.
+/// Time without hints after which a write counts as complete.
 pub(super) const QUIET: Wait = Wait::from_micros(100_000);
 
-/// The same after a file was renamed into place: it is whole, but it may not be alone.
+/// The same after a file was renamed into place: it is complete, but others may follow.
 pub(super) const QUIET_AFTER_RENAME: Wait = Wait::from_micros(10_000);
 
-/// The longest wait after the first hint, however many follow.
+/// Longest wait after the first hint, however many follow.
 const WAIT_MAX: Wait = Wait::from_micros(1_000_000);
 
-/// When to act on hints.
+/// Timer for acting on hints.
 #[derive(Debug, Default)]
 pub(super) struct Debounce {
-    /// The first hint, and until when it has to be quiet.
+    /// Time of the first hint, and end of the quiet time.
     waiting: Option<(Micros, Micros)>,
 }
 
 impl Debounce {
-    /// A hint, and how long it has to be quiet after it.
+    /// Records a hint, with the quiet time after it.
     pub(super) fn hint(&mut self, now: Micros, quiet: Wait) {
         let (first, until) = self.waiting.unwrap_or((now, now));
         self.waiting = Some((first, until.max(now.after(quiet))));
     }
 
-    /// When it is time, if there was a hint.
+    /// The time to act, if there was a hint.
     pub(super) fn due(&self) -> Option<Micros> {
         self.waiting.map(|(first, until)| first.after(WAIT_MAX).min(until))
     }
 
-    /// Whether it is time; if so, all hints are used up.
+    /// Returns true if it is time to act, and clears the hints then.
     pub(super) fn settled(&mut self, now: Micros) -> bool {
         let settled = self.due().is_some_and(|due| due <= now);
         if settled {

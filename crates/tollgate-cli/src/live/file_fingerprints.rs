@@ -1,19 +1,19 @@
-//! Fingerprints of files: whether to read them again, without reading them.
+//! Fingerprints of files: tell that a file has changed without reading it.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
 use tollgate_rules::Source;
 
-/// What can be seen of files from outside. Bound: that of rules files.
+/// Metadata of files. Bound: that of rules files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileFingerprints(Vec<(PathBuf, FileFingerprint)>);
 
-/// Of one file: which one it is, how long, and when it was changed; `None`: it cannot be seen.
+/// Identity, length and change time of one file; `None` if it cannot be read.
 type FileFingerprint = Option<[i128; 6]>;
 
 impl FileFingerprints {
-    /// Of these files, and of the files in these directories.
+    /// Takes the fingerprints of these files, and of the files in these directories.
     pub(super) fn of(paths: &[PathBuf]) -> FileFingerprints {
         let mut prints = Vec::new();
         for path in paths {
@@ -26,7 +26,7 @@ impl FileFingerprints {
         FileFingerprints(prints)
     }
 
-    /// Which directory this is, whatever happens in it.
+    /// Takes the identity of a directory, independent of its contents.
     pub(super) fn of_directory(directory: &Path) -> FileFingerprints {
         let which =
             fingerprint_of(directory).map(|[device, inode, ..]| [device, inode, 0, 0, 0, 0]);

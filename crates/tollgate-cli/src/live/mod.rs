@@ -1,8 +1,8 @@
-//! Live rules: how the rules of a run come in, and how they are replaced while it serves.
+//! Live rules: loads the rules of a run, and replaces them while it serves.
 //!
-//! One thread, `rules`, reads, compiles and replaces; whoever wants something of it leaves a note. So
-//! two replacements never mix, nobody who serves ever waits, and what happened can be looked at any
-//! time in [`RulesStatus`]. Rules that are wrong never replace rules that are right.
+//! One thread, `rules`, reads, compiles and replaces; others send it messages. Replacements are never
+//! concurrent, requests never wait, and [`RulesStatus`] always shows the latest result. Invalid rules never
+//! replace valid ones.
 
 mod debounce;
 mod file_fingerprints;
@@ -43,11 +43,12 @@ pub(crate) use origin::InitialRules;
 use peer_changes::PeerInbox;
 use reloader::Reloader;
 
-/// Those who wait for the outcome of a reload. Bound of the channel; one more is told at once.
+/// Most requests that wait for the outcome of a reload; a further one gets [`BUSY`] at once.
 const WAITING_MAX: usize = 16;
 
-const BUSY: &str = "Too many wait for new rules: ask again in a second.";
-const BUG: &str = "A bug in Tollgate: the log says where. The rules in force may be the old ones.";
+const BUSY: &str = "Too many reloads are waiting: retry in a second.";
+const BUG: &str =
+    "Internal error, the log says where. The rules in force may still be the old ones.";
 const ENDED: &str = "A bug in Tollgate has ended the thread that replaces rules. Those in force \
     stay until a restart; the log says where it happened.";
 
@@ -57,35 +58,35 @@ pub(crate) struct LiveRules {
     state: Arc<LiveRulesState>,
 }
 
-/// What the thread and its handles share.
+/// State shared by the thread and its handles.
 struct LiveRulesState {
     status: ArcSwap<RulesStatus>,
-    /// Held while rules and their status change, and by whoever needs to see both as one. Requests
-    /// that are decided need neither.
+    /// Held while rules and their status change, and to read both consistently. Deciding requests needs
+    /// neither.
     change_lock: Mutex<()>,
     messages: SyncSender<Message>,
-    /// What other instances have decided and the thread has not looked at yet.
+    /// Changes from other instances that the thread has not applied yet.
     peer_inbox: Mutex<PeerInbox>,
-    /// Hints that the thread has not looked at yet: a hundred of one kind are one.
+    /// Pending hints, one flag for each kind.
     hinted: [AtomicBool; 3],
 }
 
-/// A note to the thread.
+/// A message to the thread.
 enum Message {
-    /// There is a hint to look at.
+    /// A hint is pending.
     Wake,
     Reload(oneshot::Sender<ReloadOutcome>),
     Put(Bytes, oneshot::Sender<ReloadOutcome>),
-    /// Somebody wants to know when what other instances have decided is in force.
+    /// Apply the changes from other instances, then answer.
     ApplyPeerChanges(oneshot::Sender<()>),
 }
 
 /// A reason to read the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReloadHint {
-    /// Something happened to a file, and may go on happening.
+    /// A file is being written; more events may follow.
     Written,
-    /// A file was renamed into place, and is whole.
+    /// A file was renamed into place and is complete.
     Renamed,
     Signal,
 }
@@ -100,20 +101,20 @@ impl ReloadHint {
         }
     }
 
-    /// How long it has to be quiet after it.
+    /// Time without further hints before the rules are read.
     fn quiet(self) -> Wait {
         match self {
             ReloadHint::Renamed => QUIET_AFTER_RENAME,
-            // A storm of signals is a few readings.
+            // Many signals cause few reloads.
             ReloadHint::Written | ReloadHint::Signal => QUIET,
         }
     }
 }
 
-/// Why the rules are read.
+/// Cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReloadCause {
-    /// Something happened to a file.
+    /// A change of a file.
     Files,
     /// SIGHUP.
     Signal,
@@ -121,11 +122,11 @@ pub(crate) enum ReloadCause {
     Reload,
     /// `PUT /api/rules`.
     Put,
-    /// A file that the rules in force name, while the rules files say something else.
+    /// A change of a file that the rules in force name, while other rules stand in the rules files.
     Keys,
     /// `PUT /api/rules` at another instance.
     PutAtPeer,
-    /// A reload at another instance, which ends what was put.
+    /// A reload at another instance, which withdraws rules that were put.
     ReloadAtPeer,
 }
 
@@ -142,7 +143,7 @@ impl ReloadCause {
         }
     }
 
-    /// Whether somebody asked, and wants to hear of it even if nothing has changed.
+    /// Returns true if an operator requested it and expects an answer even if nothing has changed.
     fn is_requested(self) -> bool {
         !matches!(self, ReloadCause::Files | ReloadCause::Keys)
     }
@@ -154,74 +155,74 @@ impl fmt::Display for ReloadCause {
     }
 }
 
-/// What came of reading the rules again.
+/// Outcome of a reload.
 #[derive(Clone, Debug)]
 pub(crate) enum ReloadOutcome {
     Loaded {
         version: u64,
         changes: Changes,
-        /// What to look at, as text; empty if there is nothing.
+        /// Warnings about the rules as text; may be empty.
         warnings: String,
     },
-    /// They are what is in force already.
+    /// The rules are already in force.
     Unchanged { version: u64 },
-    /// They are wrong; what was in force stays.
+    /// The rules are invalid; the rules in force stay.
     Refused {
-        /// Every error with its place, its line and a hint. Bound: `DIAGNOSTICS_BYTES_MAX`.
+        /// All errors as text. Bound: `DIAGNOSTICS_BYTES_MAX`.
         diagnostics: String,
         errors: usize,
     },
-    /// Nobody has looked at them, and why.
+    /// The rules were not read, for this reason.
     Unable(&'static str),
 }
 
-/// Where the rules in force are from.
+/// Origin of the rules in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RulesOrigin {
     Files(Vec<PathBuf>),
     Limit,
     Demo,
-    /// `PUT /api/rules`, here or at another instance: gone at the next change of the files.
+    /// `PUT /api/rules`, here or at another instance: in force until the files change.
     Put,
 }
 
-/// How changes of files are noticed.
+/// Method of noticing changes of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchMethod {
-    /// The system tells; a look every few seconds makes sure.
+    /// Events of the system, with a poll every few seconds to be sure.
     Events,
-    /// A look every second, and why.
+    /// A poll every second, for this reason.
     Polling(String),
-    /// There is no file, or nobody wants it watched.
+    /// None: there are no files, or watching is off.
     Nothing,
 }
 
-/// How it stands with the rules.
+/// Status of the rules.
 #[derive(Clone, Debug)]
 pub(crate) struct RulesStatus {
-    /// Of the rules in force; 1 at the start, one more for each replacement.
+    /// Version of the rules in force: 1 at the start, one more with each replacement.
     pub(crate) version: u64,
     pub(crate) loaded_at: Micros,
     pub(crate) origin: RulesOrigin,
-    /// The files, if they are wrong: what stays in force is older, or was put.
+    /// Failure of the rules files, if they are invalid: the rules in force are older, or were put.
     pub(crate) failed: Option<FailedReload>,
-    /// The last text that was put, if it was refused.
+    /// Failure of the last rules that were put.
     pub(crate) put_failed: Option<FailedReload>,
-    /// What the rules in force name, if that is wrong now and the files say something else.
+    /// Failure of a file that the rules in force name, while other rules stand in the rules files.
     pub(crate) keys_failed: Option<FailedReload>,
-    /// Tokens or certificate, if their files were wrong when somebody last asked for them.
+    /// Failure of the last reload of tokens or certificate.
     pub(crate) credentials_failed: Option<FailedReload>,
-    /// Replacements, without the start.
+    /// Number of replacements, without the start.
     pub(crate) loads: u64,
-    /// Attempts that failed. Of files: one for each content that was wrong.
+    /// Number of failed attempts. Files count once for each invalid content.
     pub(crate) failures: u64,
-    /// Times somebody asked and nothing had changed.
+    /// Number of requested reloads without a change.
     pub(crate) unchanged: u64,
     pub(crate) watching: WatchMethod,
 }
 
 impl RulesStatus {
-    /// Where a failure is kept. What somebody puts says nothing about the files, nor they about it.
+    /// The field for a failure of this cause. Rules that are put and rules files fail separately.
     fn failure_mut(&mut self, cause: ReloadCause) -> &mut Option<FailedReload> {
         match cause {
             ReloadCause::Files
@@ -233,7 +234,7 @@ impl RulesStatus {
         }
     }
 
-    /// Whether everything that files say is in force, or would be if nothing had been put.
+    /// Returns true if the rules files and the files that the rules name are valid.
     pub(crate) fn files_are_right(&self) -> bool {
         self.failed.is_none() && self.keys_failed.is_none()
     }
@@ -245,13 +246,13 @@ pub(crate) struct FailedReload {
     pub(crate) at: Micros,
     pub(crate) cause: ReloadCause,
     pub(crate) errors: usize,
-    /// As in [`ReloadOutcome::Refused`].
+    /// All errors as text, as in [`ReloadOutcome::Refused`].
     pub(crate) diagnostics: String,
 }
 
 impl LiveRules {
-    /// Watches over the rules that `first` was read from. Whoever asks for them to be read again means the
-    /// credentials too.
+    /// Starts the thread, which watches the files that `first` was read from. A reload also reads the
+    /// credentials again.
     pub(crate) fn start(
         gatekeeper: Arc<ServerGatekeeper>,
         first: InitialRules,
@@ -265,7 +266,7 @@ impl LiveRules {
         reloader.begin();
         let of_thread = live.clone();
         let run = move || {
-            // It goes on after a panic wherever it can. Where not, this is seen from outside.
+            // The thread survives panics in its steps. If it still ends, the status shows it.
             let _ = catch_unwind(AssertUnwindSafe(|| reloader.run(inbox)));
             of_thread.record_bug(gatekeeper.now(), ENDED);
         };
@@ -273,7 +274,7 @@ impl LiveRules {
         Ok(live)
     }
 
-    /// The handle, and what its thread reads.
+    /// Makes the handle, and the receiver of its thread.
     fn new(origin: RulesOrigin, now: Micros) -> (LiveRules, Receiver<Message>) {
         let (messages, inbox) = sync_channel(WAITING_MAX);
         let status = RulesStatus {
@@ -301,37 +302,37 @@ impl LiveRules {
         (LiveRules { state: shared }, inbox)
     }
 
-    /// SIGHUP: rules and credentials may have changed. Never blocks; what comes close together counts once.
+    /// Requests a reload after SIGHUP. Never blocks; signals close together count once.
     pub(crate) fn hint_sighup(&self) {
         self.hint(ReloadHint::Signal);
     }
 
     fn hint(&self, hint: ReloadHint) {
         if !self.state.hinted[hint as usize].swap(true, Ordering::AcqRel) {
-            // If there is no room, the thread has plenty to wake up for, and looks then.
+            // If the channel is full, the thread is about to wake up anyway and finds the flag.
             let _ = self.state.messages.try_send(Message::Wake);
         }
     }
 
-    /// The hints since the last call.
+    /// Takes the pending hints.
     fn take_hints(&self) -> impl Iterator<Item = ReloadHint> {
         let take =
             |hint: &ReloadHint| self.state.hinted[*hint as usize].swap(false, Ordering::AcqRel);
         ReloadHint::ALL.into_iter().filter(take)
     }
 
-    /// Reads rules and credentials again from where they were read at the start, and waits for the outcome
-    /// of the rules; that of the credentials is in the status.
+    /// Reads rules and credentials again from their files, and waits for the outcome of the rules; that of
+    /// the credentials is in the status.
     pub(crate) async fn reload(&self) -> ReloadOutcome {
         self.ask(Message::Reload).await
     }
 
-    /// Replaces the rules by this text, which is written to no file, and waits for the outcome.
+    /// Replaces the rules by this text, without writing it to a file, and waits for the outcome.
     pub(crate) async fn put(&self, text: Bytes) -> ReloadOutcome {
         self.ask(|reply| Message::Put(text, reply)).await
     }
 
-    /// Waits until what was heard of other instances so far is in force.
+    /// Waits until the changes received from other instances so far are applied.
     pub(crate) async fn peer_changes_applied(&self) {
         let (reply, done) = oneshot::channel();
         if self.state.messages.try_send(Message::ApplyPeerChanges(reply)).is_ok() {
@@ -351,12 +352,12 @@ impl LiveRules {
         }
     }
 
-    /// How it stands, without waiting.
+    /// The current status; never blocks.
     pub(crate) fn status(&self) -> Arc<RulesStatus> {
         self.state.status.load_full()
     }
 
-    /// The rules in force, and how it stands with just these.
+    /// The rules in force and their status, consistently.
     pub(crate) fn status_and_rules(
         &self,
         gatekeeper: &ServerGatekeeper,
@@ -364,21 +365,21 @@ impl LiveRules {
         self.with_change_lock(|| (self.status(), gatekeeper.rules()))
     }
 
-    /// Does something while nobody else changes or compares rules and status.
+    /// Runs `act` while no other thread changes or compares rules and status.
     fn with_change_lock<T>(&self, act: impl FnOnce() -> T) -> T {
-        // It guards no data that a panic could have left half done.
+        // The lock guards no data that a panic could leave inconsistent.
         let _held = self.state.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         act()
     }
 
-    /// What the files say is not known to be in force.
+    /// Records a bug as a failure of the files, because they may not be in force.
     fn record_bug(&self, at: Micros, what: &str) {
         let diagnostics = format!("error: {what}");
         let failed = FailedReload { at, cause: ReloadCause::Files, errors: 1, diagnostics };
         self.update(|status| status.failed = Some(failed));
     }
 
-    /// For the thread alone: others only look.
+    /// Changes the status. Only the thread calls it.
     fn update(&self, change: impl FnOnce(&mut RulesStatus)) {
         let mut status = RulesStatus::clone(&self.status());
         change(&mut status);

@@ -1,13 +1,13 @@
-//! File systems that tell no events: what another machine writes there, this one hears nothing of.
+//! File systems without reliable events: writes by another machine cause none here.
 
 use std::fs;
 use std::path::Path;
 
-/// The most bytes of the list of mounts that are looked at. A machine with containers has some
-/// hundred mounts of 150 bytes.
+/// Most bytes that are read of the list of mounts. A machine with containers has some hundred mounts of 150
+/// bytes.
 const MOUNTS_BYTES_MAX: usize = 4 << 20;
 
-/// Kinds whose files other machines may change. Those of FUSE are told by their prefix.
+/// Kinds of file systems whose files other machines may change. Those of FUSE are found by their prefix.
 const SHARED_KINDS: [&str; 11] =
     ["9p", "afs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"];
 
@@ -27,7 +27,7 @@ fn kind_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
         let kind = line.split_once(" - ")?.1.split(' ').next()?;
         path.starts_with(&point).then_some((point.len(), kind))
     });
-    // The longest is the nearest; of two at one place the later covers the earlier.
+    // The longest mount point is the nearest; of two at one place the later one hides the earlier.
     mounts.max_by_key(|(len, _)| *len).map(|(_, kind)| kind)
 }
 

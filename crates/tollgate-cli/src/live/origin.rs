@@ -1,4 +1,4 @@
-//! Where the rules of a run come from: files, one limit, the demo, or a text that was put in place.
+//! The origin of the rules of a run: files, one limit, the demo, or a text that was put.
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,48 +21,48 @@ use crate::cli::{CommandFailure, Report};
 use crate::settings::ServerSettings;
 use crate::telemetry::{LogField, LogFormat, Logs};
 
-/// What `serve` shows when nobody tells it anything.
+/// Rules of `serve` without `--rules` and `--limit`.
 const DEMO: &str = include_str!("../demo.yaml");
 
-/// The most warnings that are logged one by one.
+/// Most warnings that are logged one by one.
 const WARNINGS_LOGGED_MAX: usize = 10;
 
-/// What the settings say about rules.
+/// Rules according to the settings.
 #[derive(Clone, Debug)]
 pub(crate) struct RulesSource {
     /// Files and directories; without them and without a limit, the demo.
     pub(super) paths: Vec<PathBuf>,
     pub(super) limit: Option<String>,
     pub(super) watch: WatchSettings,
-    /// The stores that rules can name; `None`: all is in this process.
+    /// The stores that rules can name; `None` with the memory store.
     pub(super) stores: Option<Vec<Box<str>>>,
 }
 
-/// What rules are made of. Two that are equal mean the same.
+/// Input of the compiler. Equal inputs compile to equal rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RulesInput {
     pub(super) content: RulesContent,
-    /// The files that it names, as they were. Bound: that of the compiler.
+    /// The files that the rules name, as they were when they were read. Bound: that of the compiler.
     pub(super) named_files: Vec<NamedFile>,
 }
 
 impl RulesInput {
-    /// Whether compiling what was found would come to the same again.
+    /// Returns true if compiling this content would give the same rules again.
     pub(super) fn is_unchanged(&self, found: &RulesContent) -> bool {
         self.content == *found && self.named_files.iter().all(NamedFile::is_current)
     }
 }
 
-/// What was found there, before it is understood.
+/// Content of the rules before compiling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RulesContent {
-    /// Bound: that of rules files.
+    /// Texts of files. Bound: that of rules files.
     Texts(Vec<Source>),
     Limit(String),
     Unreadable(UnreadableFile),
 }
 
-/// Why a file cannot be read.
+/// Error of reading a file.
 #[derive(Clone, Debug)]
 pub(super) struct UnreadableFile(Box<Diagnostic>);
 
@@ -78,11 +78,11 @@ impl Eq for UnreadableFile {}
 pub(crate) struct InitialRules {
     pub(super) source: RulesSource,
     pub(super) input: RulesInput,
-    /// Taken before the files were read: what changes after that is noticed.
+    /// Fingerprints taken before the files were read, so that later changes are noticed.
     pub(super) fingerprints: FileFingerprints,
 }
 
-/// The rules that the settings ask for.
+/// Loads the rules according to the settings.
 pub(crate) fn load(
     settings: &ServerSettings,
     stores: Option<Vec<Box<str>>>,
@@ -126,7 +126,7 @@ impl RulesSource {
         }
     }
 
-    /// Where a text stands that comes from elsewhere: beside the rules, if they are in files.
+    /// Folder for relative paths in rules that are put: that of the rules files, if there are any.
     pub(super) fn folder(&self) -> PathBuf {
         let folder = |path: &PathBuf| match path.is_dir() {
             true => Some(path.clone()),
@@ -135,7 +135,7 @@ impl RulesSource {
         self.paths.first().and_then(folder).unwrap_or_default()
     }
 
-    /// What it means, with the stores that there are.
+    /// Compiles the content with the stores of this server.
     pub(super) fn compile(&self, found: &RulesContent) -> Compilation {
         let stores = match &self.stores {
             None => StoreNames::None,
@@ -144,7 +144,7 @@ impl RulesSource {
         found.compile(stores)
     }
 
-    /// What is there now.
+    /// Reads the current content.
     pub(super) fn read(&self) -> RulesContent {
         if let Some(rate) = &self.limit {
             return RulesContent::Limit(rate.clone());
@@ -164,7 +164,7 @@ impl RulesSource {
 }
 
 impl RulesContent {
-    /// A text that came over the admin listener, as if it stood in this folder.
+    /// The content of a text from the admin listener; paths in it are relative to this folder.
     pub(super) fn put(text: &[u8], folder: &Path) -> RulesContent {
         match Source::from_bytes("PUT /api/rules", text) {
             Ok(source) => RulesContent::Texts(vec![source.in_folder(folder)]),
@@ -172,8 +172,8 @@ impl RulesContent {
         }
     }
 
-    /// What it means. A panic of the compiler is an error like others: the thread that replaces
-    /// rules must go on.
+    /// Compiles the content. A panic of the compiler becomes an error: the thread that replaces rules must
+    /// survive it.
     fn compile(&self, stores: StoreNames<'_>) -> Compilation {
         catch_compiler_panic(|| match self {
             RulesContent::Texts(sources) => compile_for(sources, Some(SystemClock.now()), stores),
@@ -193,10 +193,10 @@ impl RulesContent {
 }
 
 fn catch_compiler_panic(compile: impl FnOnce() -> Compilation) -> Compilation {
-    // Nothing that a panic could leave half done is used afterwards.
+    // Nothing that a panic could leave inconsistent is used afterwards.
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|_| {
-        let problem = Problem::new("the rules cannot be understood because of a bug in Tollgate");
-        let hint = "report it with these rules; the log says where it happened";
+        let problem = Problem::new("the rules could not be compiled because of a bug in Tollgate");
+        let hint = "please report it with these rules; the log says where it happened";
         failed_compile(Diagnostic::of_file("the rules", problem.hint(hint)))
     })
 }
@@ -205,37 +205,37 @@ fn failed_compile(diagnostic: Diagnostic) -> Compilation {
     Compilation { rules: None, diagnostics: diagnostic.into(), named_files: Vec::new() }
 }
 
-/// Shows all that is wrong, not only the first of it.
+/// Failure of the start, with all errors.
 fn refused_rules(diagnostics: &Diagnostics) -> CommandFailure {
     let _ = writeln!(io::stderr(), "{diagnostics}");
     let errors = diagnostics.count(Severity::Error);
     let plural = if errors == 1 { "" } else { "s" };
     CommandFailure::Input(Report::new(format!(
-        "the rules have {errors} error{plural}; nothing is served"
+        "the rules have {errors} error{plural}; the server does not start"
     )))
 }
 
-/// Logs what to look at in rules that are in force.
+/// Logs the warnings about rules in force.
 pub(super) fn log_warnings(diagnostics: &Diagnostics, logs: &Logs) {
     for diagnostic in diagnostics.iter().take(WARNINGS_LOGGED_MAX) {
         let line = diagnostic.span().map_or(0, |span| span.line);
         let fields: [LogField<'_>; 3] =
             [("file", &diagnostic.file), ("line", &line), ("warning", &diagnostic.message)];
-        logs.warn("the rules have a weakness", &fields);
+        logs.warn("warning about the rules", &fields);
     }
     let more = diagnostics.len().saturating_sub(WARNINGS_LOGGED_MAX);
     if more > 0 {
         let fields: [LogField<'_>; 2] = [("more", &more), ("hint", &"`tollgate check` shows all")];
-        logs.warn("the rules have more weaknesses", &fields);
+        logs.warn("more warnings about the rules", &fields);
     }
 }
 
-/// Checks a rate as `--limit` takes it.
+/// Checks a rate for `--limit`.
 pub(crate) fn check_rate(rate: &str) -> Result<String, String> {
     one_limit(rate).map(|_| rate.to_string()).map_err(|problem| problem.to_string())
 }
 
-/// One limit for each caller, whatever they ask for.
+/// Rules with one limit for each caller.
 fn one_limit(rate: &str) -> Result<RuleSet, Problem> {
     let spec = LimitSpec { rate: rate.into(), ..LimitSpec::default() };
     let limit = spec.build("default", OnChange::default(), Multiplier::ONE)?;

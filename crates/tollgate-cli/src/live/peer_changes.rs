@@ -1,12 +1,11 @@
-//! What was decided at another instance of the same store: rules that were put there, and overrides.
+//! Changes made at other instances on the same store: rules that were put there, and overrides.
 //!
-//! Rules that were put hold for the files they were put over, here as there, until other rules are put or
-//! somebody asks for a reload: an instance whose files say something else keeps to its files, and takes
-//! what was put whenever its files come to say the same, the first time or again. So instances with the
-//! same files have the same rules, whatever their files said in between.
+//! Rules that were put replace files with a certain content, at every instance, until other rules are put or
+//! an operator requests a reload. An instance with other files keeps its files, and uses the rules that were
+//! put as soon as its files have that content. So instances with the same files have the same rules,
+//! whatever was in their files before.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::PoisonError;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -19,44 +18,44 @@ use super::{LiveRules, Message, ReloadCause};
 use crate::peer_instances::{self, PeerInstances};
 use crate::telemetry::LogField;
 
-/// What was heard since the thread last looked.
+/// Changes received since the thread last looked.
 #[derive(Default)]
 pub(super) struct PeerInbox {
     rules: Option<Option<SharedRules>>,
-    /// The latest of each. Bound: `OVERRIDES_MAX`, twice; more is not heard before the thread looks.
+    /// The latest state of each override. Bound: twice `OVERRIDES_MAX`; further ones are dropped until the
+    /// thread looks.
     overrides: HashMap<[u8; 16], SharedOverride>,
-    /// Overrides for which there was no room.
+    /// Number of overrides dropped for lack of room.
     dropped: u64,
 }
 
-/// What the thread knows of others.
+/// Changes from other instances that the thread knows.
 #[derive(Default)]
 pub(super) struct PeerChanges {
     pub(super) peers: PeerInstances,
-    /// The rules that were put last, here or elsewhere.
+    /// The rules that were put last, at any instance.
     offered: Option<OfferedRules>,
-    /// Overrides that the rules in force do not allow, such as of a rule that only others have yet.
-    /// Bound: `OVERRIDES_MAX`.
+    /// Overrides that the rules in force do not allow, such as for a rule that only other instances have
+    /// yet. Bound: `OVERRIDES_MAX`.
     waiting_overrides: HashMap<[u8; 16], OverrideChange>,
 }
 
-/// Rules that were put, and what became of them here.
+/// Rules that were put, and their state here.
 struct OfferedRules {
     text: Box<[u8]>,
-    /// The fingerprint of the files that they are for.
+    /// The fingerprint of the files that they replace.
     files_fingerprint: Box<str>,
-    /// Our files say what they were put over, and since they do, these have been put in force, or were
-    /// found to be wrong.
+    /// True if our files have that fingerprint and the rules have been applied, or found invalid.
     applied: bool,
 }
 
 impl LiveRules {
-    /// Rules were put at another instance, or are to hold no more.
+    /// Receives rules that were put at another instance, or their withdrawal.
     pub(crate) fn receive_rules(&self, rules: Option<SharedRules>) {
         self.add_to_inbox(|heard| heard.rules = Some(rules));
     }
 
-    /// Overrides were set or taken back at another instance.
+    /// Receives overrides that were set or removed at another instance.
     pub(crate) fn receive_overrides(&self, changed: Vec<SharedOverride>) {
         self.add_to_inbox(|heard| {
             for one in changed {
@@ -71,7 +70,7 @@ impl LiveRules {
 
     fn add_to_inbox(&self, add: impl FnOnce(&mut PeerInbox)) {
         add(&mut self.state.peer_inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        // If there is no room, the thread has plenty to wake up for, and looks then.
+        // If the channel is full, the thread is about to wake up anyway.
         let _ = self.state.messages.try_send(Message::Wake);
     }
 
@@ -86,7 +85,7 @@ impl Reloader {
         self.peer_changes.peers = others;
     }
 
-    /// Does what others have decided.
+    /// Applies the changes from other instances.
     pub(super) fn apply_peer_changes(&mut self) {
         let PeerInbox { rules, overrides, dropped } = self.live.take_inbox();
         match rules {
@@ -112,8 +111,7 @@ impl Reloader {
         self.warn_of_dropped(dropped);
     }
 
-    /// Puts in force what was put, if our files have come to say what it was put over. Whether they say
-    /// it.
+    /// Applies rules that were put if they replace our files. Returns true if they do.
     pub(super) fn apply_offered_rules(&mut self) -> bool {
         let ours = content_fingerprint(&self.files_input.content);
         let Some(offered) = &mut self.peer_changes.offered else { return false };
@@ -127,7 +125,7 @@ impl Reloader {
         is_for_us
     }
 
-    /// A text was put here: others whose files say the same take it.
+    /// Publishes rules that were put here, for instances with the same files.
     pub(super) fn publish_put_rules(&mut self, text: &[u8]) {
         self.peer_changes.offered = None;
         let over = content_fingerprint(&self.files_input.content);
@@ -139,7 +137,7 @@ impl Reloader {
         }
     }
 
-    /// Somebody asked for what the files say: what was put is to hold nowhere.
+    /// Withdraws rules that were put, at all instances, after a requested reload.
     pub(super) fn withdraw_put_rules(&mut self) {
         self.peer_changes.offered = None;
         self.peer_changes.peers.withdraw_rules();
@@ -165,7 +163,7 @@ impl Reloader {
         self.logs.info("overrides were changed at another instance", &fields);
     }
 
-    /// Overrides that were not allowed before may be now.
+    /// Tries the waiting overrides again with new rules.
     pub(super) fn retry_overrides(&mut self) {
         if !self.peer_changes.waiting_overrides.is_empty() {
             let waiting = std::mem::take(&mut self.peer_changes.waiting_overrides);
@@ -174,11 +172,11 @@ impl Reloader {
         }
     }
 
-    /// Overrides of other instances do not hold here.
+    /// Warns that overrides of other instances do not apply here.
     fn warn_of_dropped(&self, dropped: u64) {
         if dropped > 0 {
-            let event = "overrides of other instances do not hold here: there is room for no more \
-                         at once; a restart reads them again";
+            let event = "overrides of other instances do not apply here, because too many came at \
+                         once; a restart reads them again";
             self.logs.warn(event, &[("dropped", &dropped)]);
         }
     }
@@ -198,8 +196,8 @@ impl Reloader {
     }
 }
 
-/// What files say, in 64 digits, whatever they are called and wherever they are; `None`: they cannot
-/// be read.
+/// Hash of the contents, in 64 hexadecimal digits, independent of names and paths; `None` if they cannot be
+/// read.
 pub(super) fn content_fingerprint(found: &RulesContent) -> Option<String> {
     let mut context = Context::new(&SHA256);
     let mut add = |text: &str| {
@@ -218,10 +216,7 @@ pub(super) fn content_fingerprint(found: &RulesContent) -> Option<String> {
         }
         RulesContent::Unreadable(_) => return None,
     }
-    Some(context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Some(const_hex::encode(context.finish()))
 }
 
 #[cfg(test)]

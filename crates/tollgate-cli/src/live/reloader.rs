@@ -1,4 +1,4 @@
-//! The thread that replaces rules: it alone reads, compiles and puts in force.
+//! The thread that replaces rules: it alone reads, compiles and applies them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use crate::credentials::Credentials;
 use crate::store::ServerGatekeeper;
 use crate::telemetry::{LogField, Logs};
 
-/// The most bytes of what is kept of an attempt that failed. The compiler shows at most 100 errors;
-/// whoever needs more has to mend the first ones first.
+/// Most bytes of diagnostics that are kept of a failed attempt. The compiler shows at most 100 errors.
 const DIAGNOSTICS_BYTES_MAX: usize = 64 << 10;
 
-/// Old rules that requests still use. Bound of the list; the oldest is left to its last user.
+/// Most old rule sets that are kept while requests still use them; beyond that the last request frees the
+/// oldest.
 const RETIRED_MAX: usize = 8;
 
-/// How soon to look whether old rules are still in use.
+/// Interval between two checks whether old rules are still in use.
 const RELEASE_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) struct Reloader {
@@ -37,26 +37,26 @@ pub(super) struct Reloader {
     pub(super) live: LiveRules,
     pub(super) logs: Logs,
     source: RulesSource,
-    /// What is read again with the rules, if somebody asks.
+    /// Credentials, which are read again with the rules on request.
     credentials: Credentials,
-    /// Where texts that are put stand.
+    /// Folder for relative paths in rules that are put.
     pub(super) folder: PathBuf,
     watch: RulesWatch,
     debounce: Debounce,
-    /// Why the next reading is due.
+    /// Cause of the next reload.
     cause: ReloadCause,
     next_look: Option<Micros>,
-    /// What the files said last, right or wrong: the same again is no news.
+    /// Last content of the files, valid or not, to detect changes.
     pub(super) files_input: RulesInput,
-    /// What the rules in force were made of.
+    /// Input of the rules in force.
     pub(super) input_in_force: RulesInput,
-    /// The files that those name, as they were when they were last tried, right or wrong.
+    /// The files that the rules in force name, as they were at the last attempt, valid or not.
     tried_named_files: Vec<NamedFile>,
-    /// What the files said when the rules in force were put over them.
+    /// Content of the files when the rules in force were put.
     pub(super) files_when_put: Option<RulesContent>,
-    /// What the other instances tell, and are told.
+    /// Changes from and to other instances.
     pub(super) peer_changes: PeerChanges,
-    /// Freeing a thousand rules takes a while, and should not fall to a request.
+    /// Old rules, kept until no request uses them: a request should not have to free a thousand rules.
     retired: Vec<Arc<RuleSet>>,
 }
 
@@ -90,12 +90,12 @@ impl Reloader {
         }
     }
 
-    /// Reads these again too, whenever somebody asks.
+    /// Sets the credentials that a requested reload reads again.
     pub(super) fn set_credentials(&mut self, credentials: Credentials) {
         self.credentials = credentials;
     }
 
-    /// Begins to watch: from here on no change is missed.
+    /// Starts to watch: from here on no change is missed.
     pub(super) fn begin(&mut self) {
         self.catch_bug(|this| {
             this.watch_files();
@@ -104,7 +104,7 @@ impl Reloader {
         });
     }
 
-    /// Until the end of the process.
+    /// Runs until the process ends.
     pub(super) fn run(mut self, inbox: Receiver<Message>) {
         loop {
             let message = match inbox.recv_timeout(self.time_until_due()) {
@@ -117,15 +117,15 @@ impl Reloader {
         }
     }
 
-    /// A bug in here must not be the end of new rules: the log has it, the status shows it, and what
-    /// was due is over.
+    /// Runs a step and catches a panic in it, so that later reloads still work. The log and the status show
+    /// the bug.
     pub(super) fn catch_bug(&mut self, act: impl FnOnce(&mut Reloader)) {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_err() {
             self.live.record_bug(self.gatekeeper.now(), BUG);
         }
     }
 
-    /// Whoever asked may have gone away.
+    /// Handles a message. Its sender may no longer wait for the answer.
     fn answer(&mut self, message: Message) {
         match message {
             Message::Wake => {}
@@ -138,7 +138,7 @@ impl Reloader {
         }
     }
 
-    /// What is due by now.
+    /// Does the work that is due.
     fn tick(&mut self) {
         self.retired.retain(|rules| Arc::strong_count(rules) > 1);
         let now = self.gatekeeper.now();
@@ -155,7 +155,7 @@ impl Reloader {
         }
     }
 
-    /// How long nothing is due.
+    /// Time until work is due.
     fn time_until_due(&self) -> Duration {
         let due = [self.debounce.due(), self.next_look].into_iter().flatten().min();
         let now = self.gatekeeper.now().as_u64();
@@ -171,28 +171,28 @@ impl Reloader {
         self.debounce.hint(now, hint.quiet());
     }
 
-    /// Looks at the files from outside.
+    /// Polls the fingerprints of the files.
     fn look(&mut self) {
         let now = self.gatekeeper.now();
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
-        // Whoever wants nothing watched wants no surprise either.
+        // With watching off, only requests reload.
         if self.next_look.is_some() && self.watch.look() {
             self.hint(ReloadHint::Written, now);
         }
     }
 
-    /// Reads again what the settings name.
+    /// Reads the rules of the settings again.
     pub(super) fn reload(&mut self, cause: ReloadCause) -> ReloadOutcome {
         if matches!(cause, ReloadCause::Signal | ReloadCause::Reload) {
             self.read_credentials(cause);
         }
-        // Both before reading: what happens from here on is noticed.
+        // Both before reading, so that later changes are noticed.
         self.watch_files();
         self.watch.look();
         let was_put = self.files_when_put.is_some();
         let found = self.source.read();
         let outcome = if self.files_input.is_unchanged(&found) && !cause.is_requested() {
-            // Whatever was said about it has been said.
+            // The content has been reported already.
             ReloadOutcome::Unchanged { version: self.live.status().version }
         } else if self.input_in_force.is_unchanged(&found) {
             self.files_input = self.input_in_force.clone();
@@ -212,7 +212,7 @@ impl Reloader {
         outcome
     }
 
-    /// Tokens and certificate go their own way: neither they nor the rules wait for the other to be right.
+    /// Reads tokens and certificate again, independently of the rules.
     fn read_credentials(&self, cause: ReloadCause) {
         let wrong = self.credentials.reload(&self.logs);
         let texts: Vec<String> = wrong.iter().map(|report| format!("error: {report}")).collect();
@@ -230,17 +230,17 @@ impl Reloader {
         let Compilation { rules, diagnostics, named_files: named } = self.source.compile(&found);
         let files = RulesInput { content: found, named_files: named };
         self.files_input = files.clone();
-        // Compared with what they said when it was put, whatever they said meanwhile.
+        // Compared with their content when the rules were put, whatever it was in between.
         let stays = self.files_when_put.as_ref() == Some(&files.content) && !cause.is_requested();
         match rules {
             None => self.refuse(&diagnostics, cause),
-            // What was put stays until the rules files say something else, or somebody asks.
+            // Rules that were put stay until the files change or a reload is requested.
             Some(_) if stays => self.files_right_again(),
             Some(rules) => self.put_in_force(files, rules, &diagnostics, cause),
         }
     }
 
-    /// Puts a text in force that no file has.
+    /// Applies a text that is in no file.
     pub(super) fn put(&mut self, text: &[u8]) -> ReloadOutcome {
         let outcome = self.put_for(text, ReloadCause::Put);
         if let ReloadOutcome::Loaded { .. } | ReloadOutcome::Unchanged { .. } = outcome {
@@ -259,8 +259,8 @@ impl Reloader {
         outcome
     }
 
-    /// Makes the rules in force anew if a file that they name has changed, while the rules files say
-    /// something else: they are wrong, or a text was put.
+    /// Compiles the rules in force again if a file that they name has changed while they differ from the
+    /// rules files: those are invalid, or rules were put.
     fn recompile_in_force(&mut self) {
         let has_news = self.tried_named_files.iter().any(|file| !file.is_current());
         if self.input_in_force.content != self.files_input.content && has_news {
@@ -380,11 +380,11 @@ impl Reloader {
             fields.extend(first.hint.as_ref().map(|hint| ("hint", hint as _)));
         }
         fields.push(("errors", &errors));
-        self.logs.error("the new rules are wrong, the old ones stay in force", &fields);
+        self.logs.error("the new rules are invalid, the old ones stay in force", &fields);
         ReloadOutcome::Refused { diagnostics: text, errors }
     }
 
-    /// What is there is in force already.
+    /// Reports that the rules are already in force.
     fn unchanged(&self, cause: ReloadCause) -> ReloadOutcome {
         let version = self.live.status().version;
         let mut is_news = cause.is_requested();
@@ -395,24 +395,27 @@ impl Reloader {
         });
         if is_news {
             let fields: [LogField<'_>; 2] = [("version", &version), ("cause", &cause)];
-            self.logs.info("the rules are the ones in force", &fields);
+            self.logs.info("the rules are unchanged", &fields);
         }
         ReloadOutcome::Unchanged { version }
     }
 
-    /// Nothing is wrong with the files any more, but something else was put.
+    /// Reports that the files are valid again while rules that were put stay in force.
     fn files_right_again(&self) -> ReloadOutcome {
         let version = self.live.status().version;
         let mut failed = None;
         self.live.update(|status| failed = status.failed.take());
         if failed.is_some() {
             let fields: [LogField<'_>; 1] = [("version", &version)];
-            self.logs.info("the rules files are right again, what was put stays in force", &fields);
+            self.logs.info(
+                "the rules files are valid again, the rules that were put stay in force",
+                &fields,
+            );
         }
         ReloadOutcome::Unchanged { version }
     }
 
-    /// Keeps old rules until nobody uses them.
+    /// Keeps old rules until no request uses them.
     fn retire(&mut self, old: Arc<RuleSet>) {
         if self.retired.len() == RETIRED_MAX {
             self.retired.remove(0);
@@ -420,8 +423,8 @@ impl Reloader {
         self.retired.push(old);
     }
 
-    /// Watches over the files that rules name, also if these are wrong. They were read before anybody
-    /// watched over them, so that they are looked at once more.
+    /// Watches the files that rules name, also if the rules are invalid. New ones were read before the watch
+    /// began, so they are checked once more.
     fn watch_named_files(&mut self) {
         let named = self.files_input.named_files.iter().chain(&self.input_in_force.named_files);
         if self.watch.set_named_files(named.map(|file| file.path().into()).collect()) {
@@ -432,7 +435,7 @@ impl Reloader {
         }
     }
 
-    /// Asks for events from where the files are today.
+    /// Updates the watched directories to where the files are now.
     fn watch_files(&mut self) {
         let watching = self.watch.follow();
         if self.live.status().watching == watching {
@@ -442,7 +445,7 @@ impl Reloader {
         self.next_look = self.watch.look_every().map(|wait| now.after(wait));
         if let WatchMethod::Polling(reason) = &watching {
             let fields: [LogField<'_>; 1] = [("reason", reason)];
-            let event = "rules files are looked at every second, not watched";
+            let event = "rules files are polled every second instead of watched";
             match self.source.watch.mode {
                 WatchMode::Poll => self.logs.info(event, &fields),
                 WatchMode::Events | WatchMode::Off => self.logs.warn(event, &fields),
@@ -452,7 +455,7 @@ impl Reloader {
     }
 }
 
-/// As people read them, cut where it becomes too much.
+/// Diagnostics as text, shortened to [`DIAGNOSTICS_BYTES_MAX`].
 fn text_of(diagnostics: &Diagnostics) -> String {
     if diagnostics.is_empty() {
         return String::new();

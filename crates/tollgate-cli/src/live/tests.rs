@@ -48,7 +48,7 @@ fn first(directory: &Path, text: &str) -> (Arc<ServerGatekeeper>, InitialRules, 
     let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
     let gatekeeper = Arc::new(ServerGatekeeper::new(
         rules,
-        Arc::new(ServerStore::Memory(Box::new(MemoryStore::new(100)))),
+        ServerStore::Memory(Arc::new(MemoryStore::new(100))).for_decisions(),
         SystemClock,
     ));
     let logs = Logs::to_stderr(LogFormat::Text, 1_024);

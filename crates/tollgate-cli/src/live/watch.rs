@@ -1,5 +1,5 @@
-//! Noticing that files change: events of the system where there are any, and a look from time to
-//! time in any case. Events get lost (queues overflow, networks do not tell), looks do not.
+//! Notices changes of files: by events of the system if possible, and by polling in any case. Events get
+//! lost (queues overflow, network file systems send none), polls do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,34 +14,34 @@ use super::file_fingerprints::FileFingerprints;
 use super::watched_paths::WatchedPaths;
 use super::{ReloadHint, WatchMethod, mounts};
 
-/// Between two looks while the system does not tell of changes.
+/// Interval of polling without events.
 const POLL_EVERY: Wait = Wait::from_micros(1_000_000);
 
-/// The most directories that events are asked of. Rules have one, or two with links; the system's
-/// watches are few and shared with all programs of a user.
+/// Most directories that are watched for events. Rules need one, or two with links; the system has few
+/// watches, shared by all programs of a user.
 const DIRECTORIES_MAX: usize = 64;
 
-/// How changes of rules files should be noticed.
+/// The flag `--rules-watch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WatchMode {
-    /// As the system tells of them, and by a look every 5 s
+    /// Events of the system, and a poll every 5 s
     #[default]
     Events,
-    /// By a look every second
+    /// A poll every second
     Poll,
     /// Not at all
     Off,
 }
 
-/// What the settings say about watching.
+/// Settings of watching.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WatchSettings {
     pub(super) mode: WatchMode,
-    /// Between two looks while the system tells of changes.
+    /// Interval of polling beside events.
     pub(super) look_every: Wait,
 }
 
-/// Tells of changes in directories, as the system does.
+/// Source of events about directories.
 pub(super) trait FileWatcher: Send {
     fn watch(&mut self, directory: &Path) -> notify::Result<()>;
     fn unwatch(&mut self, directory: &Path);
@@ -50,30 +50,30 @@ pub(super) trait FileWatcher: Send {
 impl FileWatcher for RecommendedWatcher {
     fn watch(&mut self, directory: &Path) -> notify::Result<()> {
         if let Some(kind) = mounts::kind_without_events(directory) {
-            let reason = format!("a file system of the kind {kind} does not tell of all changes");
+            let reason = format!("the file system {kind} does not report all changes");
             return Err(notify::Error::generic(&reason));
         }
         Watcher::watch(self, directory, RecursiveMode::NonRecursive)
     }
 
     fn unwatch(&mut self, directory: &Path) {
-        // It fails if the directory is gone, and then there is nothing left to end.
+        // It fails only if the directory is gone, and then the watch is gone too.
         let _ = Watcher::unwatch(self, directory);
     }
 }
 
-/// Makes a teller that calls back when something has happened that matters.
+/// Makes a watcher that calls back after a relevant event.
 pub(super) type MakeFileWatcher =
     Box<dyn Fn(Arc<ArcSwap<WatchedPaths>>) -> notify::Result<Box<dyn FileWatcher>> + Send>;
 
-/// The system's teller.
+/// Makes the watcher of the system.
 pub(super) fn system_watcher(
     hint: impl Fn(ReloadHint) + Clone + Send + 'static,
 ) -> MakeFileWatcher {
     Box::new(move |places| {
         let hint = hint.clone();
         let tell = move |event: notify::Result<Event>| {
-            // An error may mean that events were lost: look.
+            // An error may mean that events were lost: poll.
             if let Some(found) =
                 event.map_or(Some(ReloadHint::Written), |event| hint_in(&event, &places.load()))
             {
@@ -84,8 +84,7 @@ pub(super) fn system_watcher(
     })
 }
 
-/// What an event means. Reading, our own included, changes nothing; nor does what happens to other
-/// files.
+/// The hint for an event; `None` for reads, and for events of other files.
 fn hint_in(event: &Event, places: &WatchedPaths) -> Option<ReloadHint> {
     if event.need_rescan() || event.paths.is_empty() {
         return Some(ReloadHint::Written);
@@ -104,26 +103,26 @@ fn hint_in(event: &Event, places: &WatchedPaths) -> Option<ReloadHint> {
     }
 }
 
-/// Watches over some paths.
+/// Watch on the rules files.
 pub(super) struct RulesWatch {
     paths: Vec<PathBuf>,
-    /// Files that rules name. Bound: those of the rules in force and of the last found, one each.
+    /// Files that rules name. Bound: those of the rules in force and of the last content.
     named_files: BTreeSet<PathBuf>,
     settings: WatchSettings,
     make_watcher: MakeFileWatcher,
     watcher: Option<Box<dyn FileWatcher>>,
     watched_paths: Arc<ArcSwap<WatchedPaths>>,
-    /// Directories that events are asked of, and which ones these are: a directory may be replaced
-    /// by another of the same name. Bound: `DIRECTORIES_MAX`.
+    /// Watched directories and their identities: a directory may be replaced by another of the same name.
+    /// Bound: `DIRECTORIES_MAX`.
     watched: BTreeMap<PathBuf, FileFingerprints>,
     fingerprints: FileFingerprints,
-    /// Two changes within one tick of the file system's clock look like one: a change is looked at
-    /// twice.
+    /// True if the files must be read once more: two changes within one tick of the file system's clock have
+    /// the same fingerprint.
     look_again: bool,
 }
 
 impl RulesWatch {
-    /// Over these paths; `fingerprints` is how they were when they were read.
+    /// Makes a watch on these paths; `fingerprints` were taken when they were read.
     pub(super) fn new(
         paths: Vec<PathBuf>,
         how: WatchSettings,
@@ -143,14 +142,14 @@ impl RulesWatch {
         }
     }
 
-    /// Watches over other files, in place of the last such ones; whether some are new.
+    /// Replaces the named files that are watched. Returns true if some are new.
     pub(super) fn set_named_files(&mut self, files: BTreeSet<PathBuf>) -> bool {
         let is_new = !files.is_subset(&self.named_files);
         self.named_files = files;
         is_new
     }
 
-    /// Without files there is nothing to notice.
+    /// The mode of watching; off without files.
     fn mode(&self) -> WatchMode {
         let any = !self.paths.is_empty() || !self.named_files.is_empty();
         if any { self.settings.mode } else { WatchMode::Off }
@@ -160,7 +159,7 @@ impl RulesWatch {
         self.paths.iter().chain(&self.named_files).cloned().collect()
     }
 
-    /// Makes sure that events come from where the paths lead today; how changes are noticed now.
+    /// Updates the watched directories to where the paths lead now. Returns the method in use.
     pub(super) fn follow(&mut self) -> WatchMethod {
         match self.mode() {
             WatchMode::Off => {
@@ -172,7 +171,7 @@ impl RulesWatch {
             WatchMode::Events => match self.ask_for_events() {
                 Ok(()) => WatchMethod::Events,
                 Err(reason) => {
-                    // Some of the events are no better than none.
+                    // Events from a part of the directories are of no use.
                     self.watcher = None;
                     self.watched.clear();
                     WatchMethod::Polling(reason)
@@ -184,14 +183,14 @@ impl RulesWatch {
     fn ask_for_events(&mut self) -> Result<(), String> {
         let places = WatchedPaths::of(&self.all_paths());
         if places.directories.len() > DIRECTORIES_MAX {
-            return Err(format!("the rules are in more than {DIRECTORIES_MAX} directories"));
+            return Err(format!("the rules files are in more than {DIRECTORIES_MAX} directories"));
         }
         if self.watcher.is_none() {
             self.watcher = Some(
                 (self.make_watcher)(self.watched_paths.clone()).map_err(|error| reason(&error))?,
             );
         }
-        let teller = self.watcher.as_mut().expect("it has just been made");
+        let watcher = self.watcher.as_mut().expect("it has just been made");
         // Before the watches: the first event may come at once.
         self.watched_paths.store(places.clone().into());
         let is_current = |directory: &PathBuf, prints: &FileFingerprints| {
@@ -200,16 +199,16 @@ impl RulesWatch {
         };
         for (directory, _) in self.watched.extract_if(.., |path, prints| !is_current(path, prints))
         {
-            teller.unwatch(&directory);
+            watcher.unwatch(&directory);
         }
         for directory in &places.directories {
             if self.watched.contains_key(directory) {
                 continue;
             }
             let which = FileFingerprints::of_directory(directory);
-            match teller.watch(directory) {
+            match watcher.watch(directory) {
                 Ok(()) => drop(self.watched.insert(directory.clone(), which)),
-                // It has just gone: the next look finds out what became of it.
+                // The directory has just gone: the next poll finds out more.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(reason(&error)),
             }
@@ -217,7 +216,7 @@ impl RulesWatch {
         Ok(())
     }
 
-    /// How long until the next look.
+    /// Time until the next poll.
     pub(super) fn look_every(&self) -> Option<Wait> {
         match self.mode() {
             WatchMode::Off => None,
@@ -226,8 +225,8 @@ impl RulesWatch {
         }
     }
 
-    /// Whether the files look as if they should be read. Call it before they are: what changes
-    /// while they are read is then noticed the next time.
+    /// Returns true if the files have changed and should be read. Call it before reading, so that changes
+    /// during the read are noticed the next time.
     pub(super) fn look(&mut self) -> bool {
         let prints = FileFingerprints::of(&self.all_paths());
         let changed = prints != self.fingerprints;
@@ -253,13 +252,13 @@ fn reason(error: &notify::Error) -> String {
         ErrorKind::Io(error) if error.raw_os_error() == Some(TOO_MANY_INSTANCES) => {
             "the system has no watches left: raise fs.inotify.max_user_instances".into()
         }
-        ErrorKind::Io(error) => format!("the system does not tell of changes: {error}"),
+        ErrorKind::Io(error) => format!("the system cannot report changes: {error}"),
         ErrorKind::Generic(reason) => reason.clone(),
-        kind => format!("the system does not tell of changes: {kind:?}"),
+        kind => format!("the system cannot report changes: {kind:?}"),
     }
 }
 
-/// EMFILE: more descriptors, or more watchers, than a user may have.
+/// EMFILE: too many file descriptors, or too many inotify instances of this user.
 const TOO_MANY_INSTANCES: i32 = 24;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Where to look for events: the directories that hold the rules files and every link on the way to
-//! them. A file that is replaced tells nobody, but the directory it is replaced in does; and a link
-//! may be replaced far from the file it leads to, as mounted configurations do with `..data`.
+//! Directories to watch for events: those of the rules files and of every link on the way to them. A
+//! replaced file causes no event of its own, but its directory does; and a link may be replaced far from the
+//! file it leads to, as in mounted configurations with `..data`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,18 +8,18 @@ use std::path::{Component, Path, PathBuf};
 
 use tollgate_rules::Source;
 
-/// Links on the way to a file; more is a circle. The same bound as the kernel's.
+/// Most links on the way to a file; more is a loop. The same bound as the kernel's.
 const LINKS_MAX: usize = 40;
 
-/// What to watch for some paths, as they lead today.
+/// Directories and files to watch for some paths, as their links lead now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchedPaths {
-    /// Directories, without links in their names. Bound: that of rules files, times `LINKS_MAX`;
-    /// whoever watches them has a lower one.
+    /// Directories, without links in their names. Bound: that of rules files, times `LINKS_MAX`; the watch
+    /// itself has a lower bound.
     pub(super) directories: BTreeSet<PathBuf>,
-    /// Files and links in them that matter. Bound: the same.
+    /// Relevant files and links in them. Bound: the same.
     files: BTreeSet<PathBuf>,
-    /// Directories of which every file matters.
+    /// Directories in which every file is relevant.
     whole_directories: BTreeSet<PathBuf>,
 }
 
@@ -36,16 +36,16 @@ impl WatchedPaths {
         places
     }
 
-    /// Whether what happened at this path can matter.
+    /// Returns true if an event at this path is relevant.
     pub(super) fn matters(&self, path: &Path) -> bool {
         self.files.contains(path)
             || self.directories.contains(path)
             || path.parent().is_some_and(|parent| self.whole_directories.contains(parent))
     }
 
-    /// Adds a path and the links on its way.
+    /// Adds a path and the links on the way to it.
     fn follow(&mut self, path: &Path) {
-        // Without a directory to be in, there is nothing to follow.
+        // Without a current directory a relative path leads nowhere.
         let Ok(mut path) = std::path::absolute(path) else { return };
         for _ in 0..=LINKS_MAX {
             match self.walk(&path) {
@@ -55,13 +55,13 @@ impl WatchedPaths {
         }
     }
 
-    /// Walks until the end, or until the first link: where that leads.
+    /// Walks along a path to its end or its first link. Returns the target of the link.
     fn walk(&mut self, path: &Path) -> Option<PathBuf> {
         let mut at = PathBuf::new();
         let mut components = path.components();
         while let Some(component) = components.next() {
             match component {
-                // No link is behind us, so that the directory above is the one in the name.
+                // The path so far has no link, so the parent is the one in its name.
                 Component::ParentDir => drop(at.pop()),
                 component => at.push(component),
             }
@@ -72,7 +72,7 @@ impl WatchedPaths {
                     return Some(at.parent()?.join(target).join(components.as_path()));
                 }
                 Ok(_) => {}
-                // Whatever comes, comes into the last directory that is there.
+                // A new file or directory will appear in the last directory that exists.
                 Err(_) => {
                     self.add(&at);
                     return None;

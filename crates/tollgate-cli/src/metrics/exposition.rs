@@ -1,8 +1,8 @@
 //! The page that Prometheus reads, in either of its two formats: text 0.0.4 and OpenMetrics 1.0.
 //!
-//! Written by hand: the crates that know these formats either speak one of them only, or want every
-//! counter to be theirs, while ours live where they are counted. The formats differ in little: what a
-//! counter's family is called, what an `info` is, units, and the last line.
+//! Written by hand: crates for these formats either support one of them only, or own every counter, while
+//! ours live where they are counted. The formats differ in little: the name of a counter's family, `info`,
+//! units, and the last line.
 //!
 //! ```text
 //! # HELP tollgate_requests_total Requests decided.         # TYPE tollgate_requests counter
@@ -15,17 +15,17 @@ use std::fmt::{self, Write};
 
 use super::histogram::{BOUNDS, HistogramBuckets};
 
-/// How a page is written.
+/// Format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpositionFormat {
-    /// Prometheus text 0.0.4: what everything understands.
+    /// Prometheus text 0.0.4, which all readers understand.
     Text,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
 impl ExpositionFormat {
-    /// The media type, as it is answered.
+    /// The media type of the response.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -36,26 +36,26 @@ impl ExpositionFormat {
     }
 }
 
-/// What the numbers of a family are.
+/// Kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
-    /// Only grows; its name ends in `_total`.
+    /// A number that only grows; its name ends in `_total`.
     Counter,
-    /// Goes up and down.
+    /// A number that goes up and down.
     Gauge,
-    /// Always 1, for what its labels say; its name ends in `_info`.
+    /// Always 1: its labels carry the information. Its name ends in `_info`.
     Info,
     /// Durations in buckets.
     Histogram,
 }
 
-/// A number, kept whole as long as possible.
+/// A number, kept as an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricValue {
     Whole(u64),
-    /// Seconds in millionths.
+    /// Microseconds, written as seconds.
     Micros(u64),
-    /// Seconds in billionths.
+    /// Nanoseconds, written as seconds.
     Nanos(u64),
 }
 
@@ -92,15 +92,15 @@ impl fmt::Display for MetricValue {
 /// A label and its value.
 pub(crate) type MetricLabel<'a> = (&'static str, &'a str);
 
-/// A page under way. Bound: what its families write; the only family whose labels come from
-/// somewhere else is that of the rules, and it counts them.
+/// A page that is being written. Bound: the families are fixed, and the one with labels from outside, that
+/// of the rules, is bounded.
 #[derive(Debug)]
 pub(crate) struct MetricsPage {
     format: ExpositionFormat,
     text: String,
 }
 
-/// A family whose samples follow.
+/// A family that takes samples.
 pub(crate) struct MetricFamily<'a> {
     page: &'a mut MetricsPage,
     name: &'static str,
@@ -111,7 +111,7 @@ impl MetricsPage {
         MetricsPage { format, text: String::with_capacity(16 << 10) }
     }
 
-    /// Begins a family; `name` is that of its samples, with `_total` or `_info`.
+    /// Begins a family; `name` is the name of its samples, with `_total` or `_info`.
     pub(crate) fn family(
         &mut self,
         name: &'static str,
@@ -142,7 +142,7 @@ impl MetricsPage {
         MetricFamily { page: self, name }
     }
 
-    /// A family of one sample without labels.
+    /// Writes a family of one sample without labels.
     pub(crate) fn single_sample(
         &mut self,
         name: &'static str,
@@ -153,7 +153,7 @@ impl MetricsPage {
         self.family(name, kind, help).sample(&[], value);
     }
 
-    /// The whole page.
+    /// Returns the whole page.
     pub(crate) fn finish(mut self) -> String {
         if self.format == ExpositionFormat::OpenMetrics {
             self.line(format_args!("# EOF"));
@@ -169,7 +169,7 @@ impl MetricsPage {
 }
 
 impl MetricFamily<'_> {
-    /// One more sample.
+    /// Writes a sample.
     pub(crate) fn sample(
         &mut self,
         labels: &[MetricLabel<'_>],
@@ -179,7 +179,7 @@ impl MetricFamily<'_> {
         self
     }
 
-    /// The samples of a histogram.
+    /// Writes the samples of a histogram.
     pub(crate) fn buckets(&mut self, buckets: &HistogramBuckets) {
         let bounds = BOUNDS.iter().map(|(_, spelt)| *spelt).chain(["+Inf"]);
         for (bound, count) in bounds.zip(buckets.cumulative) {
@@ -208,7 +208,7 @@ impl MetricFamily<'_> {
     }
 }
 
-/// A label's value; both formats escape the same three characters.
+/// Appends a label's value; both formats escape the same three characters.
 fn push_escaped(text: &mut String, value: &str) {
     for c in value.chars() {
         match c {

@@ -1,4 +1,4 @@
-//! `Histogram`: how long something takes, in buckets that are fixed, striped by thread.
+//! `Histogram`: durations in fixed buckets, striped by thread.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) const BOUNDS: [(u64, &str); 18] = [
     (100_000_000, "0.1"),
 ];
 
-/// What is longer than all bounds, and the sum.
+/// Index of the bucket above all bounds.
 const OVERFLOW_BUCKET: usize = BOUNDS.len();
 const SUM_INDEX: usize = OVERFLOW_BUCKET + 1;
 
@@ -34,20 +34,20 @@ const SUM_INDEX: usize = OVERFLOW_BUCKET + 1;
 #[derive(Debug, Default)]
 pub(crate) struct Histogram(StripedCounters<{ SUM_INDEX + 1 }>);
 
-/// What was counted up to a moment.
+/// Counts of a histogram at one moment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HistogramBuckets {
-    /// How many took at most each bound; the last is all of them.
+    /// Number of durations up to each bound; the last is the total.
     pub(crate) cumulative: [u64; OVERFLOW_BUCKET + 1],
     pub(crate) sum_ns: u64,
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Counts a duration.
     #[inline]
     pub(crate) fn observe(&self, took: Duration) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // Most are short, and found at once.
+        // Most are short, so the search ends early.
         let bucket = BOUNDS.iter().position(|(bound_ns, _)| took_ns <= *bound_ns);
         self.0.add(bucket.unwrap_or(OVERFLOW_BUCKET), 1);
         self.0.add(SUM_INDEX, took_ns);

@@ -1,8 +1,8 @@
-//! What the server counts, for whoever watches it: `GET /metrics` of the admin listener.
+//! Metrics of the server: `GET /metrics` of the admin listener.
 //!
-//! Everything is counted where it happens; here it is only read and written down. Labels come from
-//! closed sets: listeners, outcomes, reasons, statuses and, up to a bound, names of rules. Nothing that a
-//! caller sends is ever a label.
+//! Events are counted where they happen; this module only reads the counters. Labels come from closed
+//! sets: listeners, outcomes, reasons, statuses and, up to a bound, names of rules. Nothing that a caller
+//! sends is ever a label.
 
 pub(crate) mod exposition;
 pub(crate) mod histogram;
@@ -29,12 +29,12 @@ use exposition::{ExpositionFormat, MetricKind, MetricValue, MetricsPage};
 use histogram::Histogram;
 use responses::ResponseCounts;
 
-/// The most rules that have series of their own; the others are summed up,
+/// Most rules with series of their own; the others are summed up under [`OTHER_RULES`].
 const RULES_MAX: usize = 1_000;
-/// under a name that no rule can have.
+/// Label of all other rules: no rule can have this name.
 const OTHER_RULES: &str = "(other)";
 
-/// How long decisions take.
+/// Duration of decisions.
 #[derive(Debug, Default)]
 pub(crate) struct DecisionTiming(Histogram);
 
@@ -53,47 +53,47 @@ impl DecisionTiming {
     }
 }
 
-/// A listener as metrics see it.
+/// Counters of a listener.
 #[derive(Clone)]
 pub(crate) struct ListenerFigures {
     pub(crate) name: &'static str,
     pub(crate) caps: Arc<ConnectionCaps>,
-    /// What was answered, if it speaks HTTP.
+    /// Responses by status, if the listener speaks HTTP.
     pub(crate) responses: Option<Arc<ResponseCounts>>,
 }
 
 impl ListenerFigures {
-    /// A listener that speaks HTTP.
+    /// Makes the counters of a listener that speaks HTTP.
     pub(crate) fn of_http(name: &'static str, caps: Arc<ConnectionCaps>) -> ListenerFigures {
         ListenerFigures { name, caps, responses: Some(Arc::default()) }
     }
 
-    /// A listener that speaks something else.
+    /// Makes the counters of a listener with another protocol.
     pub(crate) fn new(name: &'static str, caps: Arc<ConnectionCaps>) -> ListenerFigures {
         ListenerFigures { name, caps, responses: None }
     }
 }
 
-/// All that is counted, to be read.
+/// All counters of the server.
 pub(crate) struct Metrics {
     pub(crate) gatekeeper: Arc<ServerGatekeeper>,
     pub(crate) store: Arc<ServerStore>,
     pub(crate) observer: Arc<ServerObserver>,
     pub(crate) timing: Arc<DecisionTiming>,
     pub(crate) listeners: Vec<ListenerFigures>,
-    /// What the grpc listener answered.
+    /// Calls to the grpc listener by code.
     pub(crate) grpc: Arc<GrpcCodeCounters>,
-    /// What is counted at the resp listener.
+    /// Counters of the resp listener.
     pub(crate) resp: Arc<RespCounters>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
     pub(crate) peers: PeerInstances,
-    /// When the process began.
+    /// Start time of the process.
     pub(crate) started: Micros,
 }
 
 impl Metrics {
-    /// All figures at this moment.
+    /// Writes the page with all current values.
     pub(crate) fn page(&self, format: ExpositionFormat) -> String {
         let mut page = MetricsPage::new(format);
         decisions(&mut page, &self.gatekeeper.rules());
@@ -107,9 +107,9 @@ impl Metrics {
             "tollgate_log_lines_dropped_total",
             MetricKind::Counter,
             self.logs.dropped(),
-            "Log lines that nobody took in time.",
+            "Log lines dropped because the reader was too slow or writing failed.",
         );
-        page.family("tollgate_build_info", MetricKind::Info, "Which program this is.")
+        page.family("tollgate_build_info", MetricKind::Info, "Version of Tollgate.")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
         process::write(&mut page, self.started);
         page.finish()
@@ -132,7 +132,7 @@ impl Metrics {
         for (reason, count) in REASONS.iter().zip(outcomes.refused) {
             family.sample(&[("reason", reason.name())], count);
         }
-        page.family("tollgate_decision_seconds", MetricKind::Histogram, "How long decisions take.")
+        page.family("tollgate_decision_seconds", MetricKind::Histogram, "Duration of decisions.")
             .buckets(&self.timing.0.buckets());
     }
 
@@ -150,15 +150,15 @@ impl Metrics {
             "tollgate_unanswered_total",
             MetricKind::Counter,
             stats.unanswered.into(),
-            "Questions answered with an error, because facts were missing for every rule that could refuse.",
+            "Checks answered with an error, because facts were missing for every rule that could refuse.",
         );
         one(
             "tollgate_left_out_limits_total",
             MetricKind::Counter,
             stats.left_out.into(),
-            "Shadow and soft limits left out because too many applied to one request.",
+            "Shadow and soft limits left out because more than 16 limits applied to one request.",
         );
-        let bans = "Callers that refusals got blocked.";
+        let bans = "Callers blocked because of their refusals.";
         one("tollgate_bans_total", MetricKind::Counter, stats.bans.into(), bans);
         one(
             "tollgate_bans_without_room_total",
@@ -166,13 +166,13 @@ impl Metrics {
             stats.bans_without_room.into(),
             "Callers that should have been blocked while the table of blocks was full.",
         );
-        let open = "Reservations that are open.";
+        let open = "Open reservations.";
         one("tollgate_reservations", MetricKind::Gauge, stats.reservations.into(), open);
         let tokens = self.gatekeeper.rules().settings().identify.jwt_stats();
         page.family(
             "tollgate_tokens_total",
             MetricKind::Counter,
-            "Signed tokens of callers, by result.",
+            "Signed tokens (JWT) in requests, by result.",
         )
         .sample(&[("result", "verified")], tokens.verified)
         .sample(&[("result", "rejected")], tokens.rejected);
@@ -183,29 +183,34 @@ impl Metrics {
         stores::write(page, &self.store, self.peers.control());
         let mut one =
             |name, kind, value: MetricValue, help| page.single_sample(name, kind, value, help);
-        let help = "Keys in the table: one caller under one limit is one.";
+        let help = "Keys in the table; a key is one caller under one limit.";
         one("tollgate_keys", MetricKind::Gauge, stats.keys.into(), help);
         one(
             "tollgate_keys_capacity",
             MetricKind::Gauge,
             stats.slots.into(),
-            "Places of the table.",
+            "Capacity of the table, in keys.",
         );
         one(
             "tollgate_keys_evicted_total",
             MetricKind::Counter,
             stats.evicted.into(),
-            "Keys that had used something and had to make room.",
+            "Keys evicted although they had used something.",
         );
         one(
             "tollgate_overflow_decisions_total",
             MetricKind::Counter,
             stats.overflowed.into(),
-            "Decisions for keys that found no room, made together with others like them.",
+            "Decisions for keys that found no room and were counted together with others.",
         );
         let blocked = self.peers.control().map_or(stats.blocked, |all| all.blocks().len());
-        one("tollgate_blocks", MetricKind::Gauge, blocked.into(), "Places in the table of blocks.");
-        let help = "Memory of the entries of sliding logs.";
+        one(
+            "tollgate_blocks",
+            MetricKind::Gauge,
+            blocked.into(),
+            "Callers in the table of blocks.",
+        );
+        let help = "Memory of the entries of sliding_window_log limits.";
         one("tollgate_log_entries_bytes", MetricKind::Gauge, stats.log_bytes.into(), help);
     }
 
@@ -216,14 +221,13 @@ impl Metrics {
         for (listener, figures) in &listeners {
             open.sample(&[("listener", listener.name)], figures.open);
         }
-        let help = "Connections that were let in.";
+        let help = "Connections accepted.";
         let mut accepted =
             page.family("tollgate_connections_accepted_total", MetricKind::Counter, help);
         for (listener, figures) in &listeners {
             accepted.sample(&[("listener", listener.name)], figures.accepted);
         }
-        let help =
-            "Connections that were turned away, by the setting that they would have exceeded.";
+        let help = "Connections refused, by the setting that they would have exceeded.";
         let mut refused =
             page.family("tollgate_connections_refused_total", MetricKind::Counter, help);
         for (listener, figures) in &listeners {
@@ -235,7 +239,7 @@ impl Metrics {
                 refused.sample(&[("listener", listener.name), ("reason", reason)], count);
             }
         }
-        let help = "Idle connections that were closed to make room for another.";
+        let help = "Idle connections closed to make room for another.";
         let mut evicted =
             page.family("tollgate_connections_evicted_total", MetricKind::Counter, help);
         for (listener, figures) in &listeners {
@@ -248,7 +252,7 @@ impl Metrics {
                 sent.sample(&[("listener", listener.name), ("code", code)], count);
             }
         }
-        let help = "Calls answered on the grpc listener, by code of gRPC.";
+        let help = "Calls answered on the grpc listener, by gRPC code.";
         let mut answered = page.family("tollgate_grpc_responses_total", MetricKind::Counter, help);
         for (code, count) in self.grpc.sums() {
             answered.sample(&[("code", code)], count);
@@ -258,12 +262,12 @@ impl Metrics {
 
 impl Metrics {
     fn resp(&self, page: &mut MetricsPage) {
-        let help = "Commands of Redis clients.";
+        let help = "Commands of Redis clients, by name.";
         let mut commands = page.family("tollgate_resp_commands_total", MetricKind::Counter, help);
         for (command, count) in self.resp.command_sums() {
             commands.sample(&[("command", command)], count);
         }
-        let help = "Errors that Redis clients were answered, by reason.";
+        let help = "Error replies to Redis clients, by reason.";
         let mut errors = page.family("tollgate_resp_errors_total", MetricKind::Counter, help);
         for (reason, count) in self.resp.error_sums() {
             errors.sample(&[("reason", reason)], count);
@@ -273,19 +277,21 @@ impl Metrics {
         for (outcome, count) in self.resp.throttle_sums() {
             throttled.sample(&[("outcome", outcome)], count);
         }
-        let help = "Sets of numbers of CL.THROTTLE that are in use.";
+        let help = "Sets of numbers that CL.THROTTLE is called with and that are kept.";
         page.family("tollgate_throttle_sets", MetricKind::Gauge, help)
             .sample(&[], self.resp.limits_in_use());
-        let help = "Calls of CL.THROTTLE that were counted apart: too many sets are in use.";
+        let help =
+            "Calls of CL.THROTTLE that are counted separately, because too many sets are in use.";
         let mut apart =
             page.family("tollgate_throttle_calls_apart_total", MetricKind::Counter, help);
         apart.sample(&[], self.resp.overflow_calls());
     }
 }
 
-/// What each rule said. The first rules of the file have series of their own.
+/// Writes the decisions of each rule. The first rules of the file have series of their own.
 fn decisions(page: &mut MetricsPage, rules: &RuleSet) {
-    let help = "What each rule said of the requests it applied to, by rule and outcome.";
+    let help =
+        "Decisions, by rule and outcome: a request that two rules apply to counts under both.";
     let mut family = page.family("tollgate_decisions_total", MetricKind::Counter, help);
     let mut others = [0_u64; Verdict::ALL.len()];
     for (index, (rule, tally)) in rules.tallies().enumerate() {
@@ -309,30 +315,30 @@ fn reloads(page: &mut MetricsPage, status: &RulesStatus, rules: usize) {
     page.family(
         "tollgate_reloads_total",
         MetricKind::Counter,
-        "Times that rules were read, by result.",
+        "Times that rules were read, by result, the start included.",
     )
     .sample(&[("result", "loaded")], status.loads + 1)
     .sample(&[("result", "failed")], status.failures)
     .sample(&[("result", "unchanged")], status.unchanged);
     page.single_sample("tollgate_rules", MetricKind::Gauge, rules, "Rules in force.");
-    let help = "Which version of the rules is in force, counted from the start.";
+    let help = "Version of the rules in force: 1 at the start, one more with every change.";
     page.single_sample("tollgate_rules_version", MetricKind::Gauge, status.version, help);
     page.single_sample(
         "tollgate_rules_last_reload_successful",
         MetricKind::Gauge,
         status.files_are_right(),
-        "Whether the rules files, and the files that the rules name, are right.",
+        "1 if the rules files and the files that the rules name are valid.",
     );
     page.single_sample(
         "tollgate_rules_last_reload_success_timestamp_seconds",
         MetricKind::Gauge,
         MetricValue::Micros(status.loaded_at.as_u64()),
-        "When the rules in force were read, in seconds since the Unix epoch.",
+        "Time at which the rules in force were read, in seconds since 1970.",
     );
     page.single_sample(
         "tollgate_credentials_last_reload_successful",
         MetricKind::Gauge,
         status.credentials_failed.is_none(),
-        "Whether the files of tokens and certificate were right when they were last read.",
+        "1 if the token files and the certificate were valid when they were last read.",
     );
 }

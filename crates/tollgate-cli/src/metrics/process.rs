@@ -1,5 +1,5 @@
-//! What the system says about this process: memory, processor time, descriptors, when it began.
-//! Read from `/proc`; where there is none, these families are left out.
+//! Metrics of the process: memory, CPU time, file descriptors, start time. Read from `/proc`; on systems
+//! without it these families are left out.
 
 use std::fs;
 
@@ -10,34 +10,29 @@ use super::exposition::{MetricKind, MetricValue, MetricsPage};
 /// Ticks of `/proc/PID/stat` in a second: the kernel's `USER_HZ`, the same wherever Rust runs.
 const TICKS: u64 = 100;
 
-/// Writes the families of the process. Their names are those that dashboards know.
+/// Writes the families of the process, under the names that dashboards expect.
 pub(crate) fn write(page: &mut MetricsPage, started: Micros) {
     page.single_sample(
         "process_start_time_seconds",
         MetricKind::Gauge,
         MetricValue::Micros(started.as_u64()),
-        "When the process began, in seconds since the Unix epoch.",
+        "Start time of the process, in seconds since 1970.",
     );
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(resident) = resident_bytes(&status) {
-        let help = "Memory that the process holds.";
+        let help = "Resident memory of the process.";
         page.single_sample("process_resident_memory_bytes", MetricKind::Gauge, resident, help);
     }
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     if let Some(ticks) = cpu_ticks(&stat) {
         let time = MetricValue::Micros(ticks * (1_000_000 / TICKS));
-        let help = "Processor time of all threads, in the kernel and outside of it.";
+        let help = "CPU time of all threads, user and system.";
         page.single_sample("process_cpu_seconds_total", MetricKind::Counter, time, help);
     }
-    // The listing itself has one open.
+    // Listing the directory opens one descriptor itself.
     let open = fs::read_dir("/proc/self/fd").ok().map(|list| list.count().saturating_sub(1));
     if let Some(open) = open {
-        page.single_sample(
-            "process_open_fds",
-            MetricKind::Gauge,
-            open,
-            "Descriptors that are open.",
-        );
+        page.single_sample("process_open_fds", MetricKind::Gauge, open, "Open file descriptors.");
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(most) = descriptors_max(&limits) {
@@ -45,7 +40,7 @@ pub(crate) fn write(page: &mut MetricsPage, started: Micros) {
             "process_max_fds",
             MetricKind::Gauge,
             most,
-            "Descriptors that may be open.",
+            "Limit of open file descriptors.",
         );
     }
 }
@@ -56,15 +51,15 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The name of the process is in brackets and may have any character, so fields are counted from the
-/// last one.
+/// CPU time in ticks. The name of the process is in brackets and may contain any character, so fields are
+/// counted from the last bracket.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let [user, system] = [fields.next()?, fields.next()?].map(str::parse::<u64>);
     Some(user.ok()? + system.ok()?)
 }
 
-/// `None` also if there is no limit.
+/// Limit of open file descriptors; `None` also if there is no limit.
 fn descriptors_max(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()

@@ -1,9 +1,9 @@
-//! Responses of a listener, counted by status.
+//! Responses of a listener by status.
 
 use http::StatusCode;
 use tollgate_rules::stripes::StripedCounters;
 
-/// The statuses that our own replies have. Bound of the label: these and `other`.
+/// Statuses of Tollgate's replies. Bound of the label: these and `other`.
 const STATUSES: [(u16, &str); 14] = [
     (200, "200"),
     (429, "429"),
@@ -33,7 +33,7 @@ impl ResponseCounts {
         self.0.add(place.unwrap_or(OTHER_STATUS), 1);
     }
 
-    /// Each status and how often it was answered.
+    /// Each status and the number of its responses.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = STATUSES.iter().map(|(_, name)| *name).chain(["other"]);
         names.zip(self.0.sums())

@@ -1,4 +1,4 @@
-//! What a start tells: scripts where the listeners are, people how to try them.
+//! Output of a start: the addresses of the listeners for scripts, and commands to try for people.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::settings::ServerSettings;
 use crate::telemetry::LogFormat;
 
-/// Tells scripts where the listeners are, and people how to try them.
+/// Prints the addresses of the listeners for scripts, and with demo rules commands to try for people.
 pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings: &ServerSettings) {
     let [http, grpc, resp, admin] = addresses.map(|address| address.and_then(Result::ok));
     if let Some(http) = http
@@ -22,11 +22,11 @@ pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings:
             let _ = writeln!(out, "listening {name} {address}");
         }
     }
-    // Whoever started us may have closed standard output: that is no reason not to serve.
+    // Standard output may be closed: the server serves all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
 }
 
-/// Commands that work as they stand, with the listener as it is.
+/// Commands that work as printed, with the settings of this server.
 fn how_to_try(http: SocketAddr, settings: &ServerSettings) -> String {
     let token_file = settings.auth_token_file.as_deref().map(Path::display);
     let mut curl = String::from("curl -i");
@@ -34,7 +34,7 @@ fn how_to_try(http: SocketAddr, settings: &ServerSettings) -> String {
         curl += &format!(" -H \"Authorization: Bearer $(head -n 1 '{file}')\"");
     }
     curl += " -d '{\"path\":\"/api/search\",\"user\":\"42\"}'";
-    // The certificate is for a name that is not known here, and may be nobody's but ours.
+    // The name in the certificate is unknown here, and it may be self-signed.
     curl += &match settings.tls_cert {
         Some(_) => format!(" --insecure https://{http}/v1/check"),
         None => format!(" http://{http}/v1/check"),
@@ -47,8 +47,8 @@ fn how_to_try(http: SocketAddr, settings: &ServerSettings) -> String {
         ask += &token_file.map_or(String::new(), |file| format!(" --token-file '{file}'"));
     }
     format!(
-        "No --rules and no --limit: these are demo rules. Try them:\n\
+        "Neither --rules nor --limit is given: demo rules apply. Try them:\n\
          \n  {curl}{ask}\n\
-         \nYour own: tollgate serve --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
+         \nFor your own rules: tollgate serve --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
     )
 }

@@ -1,4 +1,4 @@
-//! What decides, put together: store, limiter, rules and gatekeeper, and whoever keeps them up to date.
+//! Assembles the parts that decide: store, rules and gatekeeper, and the threads that keep them up to date.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::store::open_stores::OpenStores;
 use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
 
-/// What decides, and whoever keeps it up to date or watches it.
+/// The gatekeeper, its observer, and the handles that keep its rules up to date.
 pub(super) struct DecisionCore {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) store: Arc<ServerStore>,
@@ -43,13 +43,13 @@ impl DecisionCore {
             None => {
                 let empty = MemoryStore::new(max_keys);
                 let store = snapshot::load(empty, settings.snapshot.as_deref(), logs);
-                ServerStore::Memory(Box::new(store.map_err(CommandFailure::Input)?))
+                ServerStore::Memory(Arc::new(store.map_err(CommandFailure::Input)?))
             }
         };
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
         let watcher = Arc::new(ServerObserver::new(logs, names.clone()));
-        let gatekeeper = ServerGatekeeper::new(rules, store.clone(), SystemClock);
+        let gatekeeper = ServerGatekeeper::new(rules, store.for_decisions(), SystemClock);
         let gatekeeper = Arc::new(gatekeeper.observed_by(watcher.clone()));
         let others = PeerInstances::default();
         let beside = (others.clone(), credentials.clone());
@@ -60,7 +60,7 @@ impl DecisionCore {
     }
 }
 
-/// Lets the other instances on the same store know of this one, if there can be others.
+/// Joins the other instances on the same store, if it is a shared one.
 fn join_peers(others: &PeerInstances, store: &ServerStore, live: &LiveRules) {
     if let Some(store) = store.shared() {
         let shared = store.shared.clone();

@@ -1,4 +1,4 @@
-//! What is behind each listener: who answers there, how many at once, and how patiently.
+//! Assembles the service behind each listener: handler, connection caps and timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,6 +10,7 @@ use super::ADMIN_CONNECTIONS_MAX;
 use super::decision_core::DecisionCore;
 use crate::control_plane::ControlPlane;
 use crate::credentials::Credentials;
+use crate::data_plane::check_service::CheckService;
 use crate::data_plane::envoy::EnvoyListener;
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::resp::{Audit, RespListener};
@@ -25,13 +26,13 @@ use crate::store::{ChangeConfirmer, ServerStore};
 use crate::telemetry::Logs;
 use crate::warnings::Warnings;
 
-/// The most connections of the admin listener from one address. One more closes an idle one, so that nobody
-/// keeps a probe out by holding connections open.
+/// Most connections of the admin listener from one address. One more closes an idle one, so that open
+/// connections cannot block a probe.
 const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 32;
-/// How long the head of a request to it may take: connections that say nothing make room.
+/// Header timeout of the admin listener: silent connections make room.
 const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A server that is put together and serves nobody yet.
+/// A server that is assembled but not listening yet.
 pub(super) struct AssembledServer<'a> {
     pub(super) settings: &'a ServerSettings,
     pub(super) logs: &'a Logs,
@@ -46,7 +47,7 @@ pub(super) struct AssembledServer<'a> {
     pub(super) peers: PeerInstances,
 }
 
-/// What is behind a listener: who answers, and how many at once.
+/// Protocol handler and connection caps of a listener.
 pub(super) struct ListenerService<P> {
     pub(super) protocol: Arc<P>,
     pub(super) caps: Arc<ConnectionCaps>,
@@ -60,23 +61,23 @@ impl<H: Handler> ListenerService<HttpProtocol<H>> {
         figures: ListenerFigures,
     ) -> ListenerService<HttpProtocol<H>> {
         let responses = figures.responses.unwrap_or_default();
-        let site = HttpProtocol::new(handler, patience, stopping.clone(), responses);
-        ListenerService { protocol: Arc::new(site), caps: figures.caps }
+        let protocol = HttpProtocol::new(handler, patience, stopping.clone(), responses);
+        ListenerService { protocol: Arc::new(protocol), caps: figures.caps }
     }
 }
 
 impl<'a> AssembledServer<'a> {
-    /// What answers at each listener; data listeners let in at most so many connections.
+    /// Assembles the services; `connections` is the cap of each data listener.
     pub(super) fn new(
         (settings, connections): (&'a ServerSettings, usize),
         logs: &'a Logs,
         credentials: Credentials,
-        heart: DecisionCore,
+        core: DecisionCore,
         started: Micros,
     ) -> AssembledServer<'a> {
         let Credentials { tokens, admin_tokens, certificate } = credentials;
         let DecisionCore { gatekeeper, store, observer: watcher, names, live, peers: others } =
-            heart;
+            core;
         let stopping = Arc::new(AtomicBool::new(false));
         let patience = ConnectionTimeouts {
             head: settings.header_timeout,
@@ -91,21 +92,22 @@ impl<'a> AssembledServer<'a> {
         let caps = ConnectionCaps::evicting(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
         let admin = ListenerFigures::of_http("admin", caps);
         let timing = Arc::<DecisionTiming>::default();
-        let data = DataPlane {
+        let checks = || CheckService {
             gatekeeper: gatekeeper.clone(),
-            tokens: tokens.clone(),
-            warnings: Warnings::new(logs),
             timing: timing.clone(),
-            is_open_to_dns_rebinding: tokens.is_none() && certificate.is_none(),
+            warnings: Warnings::new(logs),
             missing_facts: settings.missing_facts,
         };
-        let envoy = EnvoyListener {
-            gatekeeper: gatekeeper.clone(),
+        let data = DataPlane {
+            checks: checks(),
             tokens: tokens.clone(),
-            timing: timing.clone(),
+            is_open_to_dns_rebinding: tokens.is_none() && certificate.is_none(),
+        };
+        let envoy = EnvoyListener {
+            checks: checks(),
+            tokens: tokens.clone(),
             stopping: stopping.clone(),
             codes: Arc::default(),
-            warnings: Warnings::new(logs),
         };
         let redis = RespListener::new(
             (gatekeeper.clone(), ChangeConfirmer(store.clone())),

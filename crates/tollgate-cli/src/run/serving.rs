@@ -1,4 +1,4 @@
-//! The life of a server: listeners are bound, open, serve, and end one after the other.
+//! The life of a server: listeners are bound, opened, served and drained one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,21 +22,21 @@ use crate::store::ServerGatekeeper;
 use crate::telemetry::LogField;
 use crate::warnings;
 
-/// How long requests may take to finish once the server is asked to stop.
+/// Longest time that a graceful shutdown waits for requests to finish.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How long a start waits for the store to tell what was decided at other instances.
+/// Longest time that a start waits for changes made at other instances.
 const FIRST_EXCHANGE_MAX: Duration = Duration::from_millis(250);
 
 impl AssembledServer<'_> {
-    /// Opens the listeners, serves until it is asked to stop, and lets what has begun finish.
+    /// Opens the listeners, serves until a signal stops it, and drains connections.
     pub(super) async fn serve(
         self,
         gatekeeper: Arc<ServerGatekeeper>,
         mut signals: Signals,
     ) -> Result<(), CommandFailure> {
         let settings = self.settings;
-        // All are bound before the first accepts: a start that fails half-way serves nobody.
+        // All are bound before the first accepts: a start that fails half-way has served no request.
         let listeners = [settings.http, settings.grpc, settings.resp, settings.admin];
         let bind = |name, address| bind(name, address, &listeners);
         let http = bind("http", settings.http)?;
@@ -54,8 +54,8 @@ impl AssembledServer<'_> {
 
         self.wait_for_peer_changes().await;
         let (workers, tls) = (workers(settings), self.certificate.as_deref());
-        // In the order in which they end: until the last of the others is done, the admin listener says that
-        // the server is stopping.
+        // In the order in which they close: the admin listener reports "stopping" until the others are
+        // drained.
         let opened = [
             self.open(http, &self.http, workers, tls)?,
             self.open(grpc, &self.grpc, workers, tls)?,
@@ -81,11 +81,11 @@ impl AssembledServer<'_> {
         announce(addresses, settings);
 
         let signal = signals.next(&self.live).await;
-        self.logs.info("stopping: requests may finish", &[("signal", &signal)]);
+        self.logs.info("stopping: waiting for requests to finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
         tokio::select! {
             () = self.drain(opened) => {}
-            // Asked twice: whoever asks knows best. The snapshot of the last interval stays.
+            // A second signal: stop without draining. The last periodic snapshot stays.
             _ = signals.next(&self.live) => {
                 self.logs.warn("stopping at once", &[]);
                 return Ok(());
@@ -100,7 +100,7 @@ impl AssembledServer<'_> {
         Ok(())
     }
 
-    /// Tells in one line what serves: for whoever reads the log of a server that they did not start.
+    /// Logs the settings of this server in one line.
     fn log_start(&self, gatekeeper: &ServerGatekeeper) {
         let RulesSize { rules, limits, .. } = RulesSize::of(&gatekeeper.rules());
         let fields: [LogField<'_>; 4] = [
@@ -112,7 +112,8 @@ impl AssembledServer<'_> {
         self.logs.info("tollgate serves", &fields);
     }
 
-    /// What was decided at other instances holds here from the first request, if the store can be asked.
+    /// Waits for changes made at other instances, so that they apply from the first request if the store
+    /// is available.
     async fn wait_for_peer_changes(&self) {
         let Some(store) = self.store.shared() else { return };
         let heard = async {
@@ -124,7 +125,7 @@ impl AssembledServer<'_> {
         let _ = tokio::time::timeout(FIRST_EXCHANGE_MAX, heard).await;
     }
 
-    /// Lets connections in.
+    /// Starts to accept connections.
     fn open<P: Protocol>(
         &self,
         listener: Option<BoundListener>,
@@ -137,7 +138,7 @@ impl AssembledServer<'_> {
         let started = Workers::start(listener.name, workers, &hall.protocol, acceptor.as_ref());
         let (workers, ended) = started.map_err(|error| cannot_start(&error))?;
         let (stop, stopped) = watch::channel(false);
-        // Whoever expects TLS cannot read a word in the clear.
+        // A client that expects TLS cannot read plain text.
         let too_many = if tls.is_none() { P::TOO_MANY_CONNECTIONS_REPLY } else { &[] };
         tokio::spawn(listener.accept(
             workers,
@@ -149,7 +150,7 @@ impl AssembledServer<'_> {
         Ok(Some(OpenListener { stop, ended }))
     }
 
-    /// Ends the data listeners together, then the admin listener.
+    /// Drains the data listeners together, then the admin listener.
     async fn drain(&self, opened: [Option<OpenListener>; 4]) {
         let [data @ .., admin] = opened;
         let drained = async {
@@ -170,7 +171,7 @@ impl AssembledServer<'_> {
     }
 }
 
-/// A listener that lets connections in.
+/// A listener that accepts connections.
 struct OpenListener {
     stop: watch::Sender<bool>,
     ended: WorkersEnded,

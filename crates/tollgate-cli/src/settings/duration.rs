@@ -5,7 +5,7 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// The longest: a year.
+/// Longest duration: a year.
 const MILLIS_MAX: u64 = 365 * 86_400_000;
 
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -19,7 +19,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .zip(millis_per_unit)
         .and_then(|(number, unit)| number.checked_mul(unit));
     match millis {
-        Some(0) => Err("a time of nothing: write at least 1ms".into()),
+        Some(0) => Err("the time is zero: write at least 1ms".into()),
         Some(millis) if millis <= MILLIS_MAX => Ok(Duration::from_millis(millis)),
         Some(_) => Err("longer than a year: write at most 365d".into()),
         None => Err("write a number and a unit: 60s, 250ms, 5m, 1h or 1d".into()),

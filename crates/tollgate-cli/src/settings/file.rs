@@ -1,32 +1,32 @@
-//! The settings file: names of flags and their values, in YAML.
-//!
-//! Settings are a flat list, so a small part of YAML is enough: `name: value`, lists in brackets
-//! or with dashes, comments. The reader says which line is wrong.
+//! The settings file: names of flags and their values, in YAML. Settings are a flat map of texts and
+//! lists of texts.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use clap::ArgMatches;
+use tollgate_rules::yaml::{self, YamlEntry, YamlNode, YamlValue};
+use tollgate_rules::{Diagnostic, Diagnostics, Source};
 
 use super::{Flags, clap_problem};
 use crate::cli::{CommandFailure, Report};
 
-/// The most bytes of a settings file.
+/// Largest settings file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// One setting of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// As the flag has it, with dashes.
+    /// Name of the flag, with dashes.
     name: String,
     values: Vec<String>,
-    /// Where it begins, from 1.
+    /// Line of the name, from 1.
     line: usize,
 }
 
 impl Setting {
-    /// The name that clap knows it by.
+    /// The id of the flag in clap.
     pub(super) fn id(&self) -> String {
         self.name.replace('-', "_")
     }
@@ -35,7 +35,7 @@ impl Setting {
         self.id() == id
     }
 
-    /// As a command line would say it.
+    /// The setting as flags of the command line.
     pub(super) fn flags(&self) -> impl Iterator<Item = OsString> + '_ {
         self.values.iter().map(|value| format!("--{}={value}", self.name).into())
     }
@@ -64,14 +64,15 @@ pub(super) fn read(
     for (index, setting) in settings.iter().enumerate() {
         if !names.contains(&setting.name) {
             let known = names.join(", ");
-            let problem = format!("there is no setting {:?}", setting.name);
+            let problem = format!("unknown setting {:?}", setting.name);
             return Err(wrong(
                 setting.line,
                 SettingProblem(problem, Some(format!("write any of {known}"))),
             ));
         }
         if let Some(first) = settings[..index].iter().find(|first| first.name == setting.name) {
-            let problem = format!("{:?} stands here and in line {}", setting.name, first.line);
+            let problem =
+                format!("{:?} is given twice, first in line {}", setting.name, first.line);
             return Err(wrong(setting.line, SettingProblem(problem, None)));
         }
         if let Err(error) = parse(setting.flags().collect()) {
@@ -88,103 +89,80 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// The names of all settings that people may write.
+/// The names of all settings, without hidden ones.
 fn names() -> Vec<String> {
     let command = <Flags as clap::Args>::augment_args(clap::Command::new("serve"));
     let visible = command.get_arguments().filter(|arg| !arg.is_hide_set());
     visible.filter_map(|arg| arg.get_long().map(String::from)).collect()
 }
 
-/// What is wrong, and what to write.
+/// A problem of the file without the values around it, which may hold a password; and a hint.
 #[derive(Debug, PartialEq, Eq)]
 struct SettingProblem(String, Option<String>);
 
-fn problem<T>(line: usize, text: &str, hint: &str) -> Result<T, (usize, SettingProblem)> {
-    Err((line, SettingProblem(text.into(), Some(hint.into()))))
+fn problem(text: impl Into<String>, hint: &str) -> SettingProblem {
+    SettingProblem(text.into(), Some(hint.into()))
+}
+
+fn not_plain() -> SettingProblem {
+    let hint = "values are strings, numbers or lists of them; quote a string that begins like this";
+    problem("the value is not a plain string", hint)
 }
 
 fn parse_settings(text: &str) -> Result<Vec<Setting>, (usize, SettingProblem)> {
-    let mut settings: Vec<Setting> = Vec::new();
-    for (index, raw) in text.lines().enumerate() {
-        let line = index + 1;
-        let content = without_comment(raw);
-        let trimmed = content.trim();
-        if trimmed.is_empty() || trimmed == "---" {
-            continue;
-        }
-        let item = trimmed.strip_prefix("- ");
-        if let Some(item) = item {
-            let Some(setting) = settings.last_mut() else {
-                return problem(line, "a list without a name", "write `name:` before it");
-            };
-            setting.values.push(scalar(item, line)?);
-            continue;
-        }
-        if content.starts_with([' ', '\t']) {
-            let hint = "settings stand at the beginning of a line, as `name: value`";
-            return problem(line, "this line is indented", hint);
-        }
-        let Some((name, value)) = trimmed.split_once(':') else {
-            return problem(line, "this line is no setting", "write `name: value`");
-        };
-        let name = unquoted(name.trim()).replace('_', "-");
-        settings.push(Setting { name, values: values(value.trim(), line)?, line });
+    let source = Source::from_text("", text);
+    let mut diagnostics = Diagnostics::default();
+    let root = yaml::read(&source, &mut diagnostics);
+    if let Some(first) = diagnostics.iter().next() {
+        return Err(syntax_problem(&source, first));
     }
-    match settings.iter().find(|setting| setting.values.is_empty()) {
-        None => Ok(settings),
-        Some(setting) => {
-            let text = format!("{:?} has no value", setting.name);
-            problem(setting.line, &text, "write one after the colon, or leave the line out")
+    let Some(root) = root else { return Ok(Vec::new()) };
+    let line = root.span.line;
+    match &root.value {
+        YamlValue::Null => Ok(Vec::new()),
+        YamlValue::Map(entries) => entries.iter().map(setting).collect(),
+        YamlValue::List(_) => {
+            Err((line, problem("a list without a name", "write `name:` before it")))
+        }
+        YamlValue::Plain(_) | YamlValue::Quoted(_) => {
+            Err((line, problem("this line is not a setting", "write `name: value`")))
         }
     }
 }
 
-fn values(text: &str, line: usize) -> Result<Vec<String>, (usize, SettingProblem)> {
-    match text {
-        "" | "~" | "null" => Ok(Vec::new()),
-        _ if text.starts_with('[') => {
-            let Some(items) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
-                return problem(line, "the list does not end in this line", "close it with `]`");
-            };
-            let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
-            items.map(|item| scalar(item, line)).collect()
+/// The first error of the YAML reader. Tags and aliases are not repeated.
+fn syntax_problem(source: &Source, found: &Diagnostic) -> (usize, SettingProblem) {
+    let line = found.span().map_or(1, |span| span.line);
+    let begins = found.span().and_then(|span| source.text().get(span.start..));
+    match begins.is_some_and(|text| text.starts_with(['!', '*'])) {
+        true => (line, not_plain()),
+        false => {
+            let mut message = found.message.clone();
+            if let Some(first) = found.to_json()["also"]["line"].as_u64() {
+                message.push_str(&format!(", first in line {first}"));
+            }
+            (line, SettingProblem(message, found.hint.clone()))
         }
-        _ => Ok(vec![scalar(text, line)?]),
     }
 }
 
-fn scalar(text: &str, line: usize) -> Result<String, (usize, SettingProblem)> {
-    let text = text.trim();
-    if text.starts_with(['{', '&', '*', '!', '|', '>', '@', '`', '%']) {
-        let hint = "settings are texts and numbers; put quotes around a text that begins like this";
-        // The value is not repeated: it may hold a password.
-        return problem(line, "the value is no plain text", hint);
+fn setting(entry: &YamlEntry) -> Result<Setting, (usize, SettingProblem)> {
+    let name = entry.key.replace('_', "-");
+    let line = entry.key_span.line;
+    let values = match &entry.node.value {
+        YamlValue::List(items) => items.iter().map(scalar).collect::<Result<_, _>>()?,
+        YamlValue::Null => Vec::new(),
+        _ => vec![scalar(&entry.node)?],
+    };
+    if values.is_empty() {
+        let hint = "write a value after the colon, or remove the line";
+        return Err((line, problem(format!("{name:?} has no value"), hint)));
     }
-    if text.starts_with(['"', '\'']) && (text.len() < 2 || !text.ends_with(&text[..1])) {
-        return problem(line, "the quotes do not end in this line", "close them");
-    }
-    Ok(unquoted(text).into())
+    Ok(Setting { name, values, line })
 }
 
-fn unquoted(text: &str) -> &str {
-    let quoted = |quote| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
-    quoted('"').or_else(|| quoted('\'')).unwrap_or(text)
-}
-
-/// A comment begins with `#` at the beginning or after a space, outside of quotes.
-fn without_comment(line: &str) -> &str {
-    let (mut quote, mut before) = (None, ' ');
-    for (index, c) in line.char_indices() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if c == '#' && before.is_whitespace() => return &line[..index],
-            None if matches!(c, '"' | '\'') && !before.is_alphanumeric() => quote = Some(c),
-            None => {}
-        }
-        before = c;
-    }
-    line
+fn scalar(node: &YamlNode) -> Result<String, (usize, SettingProblem)> {
+    node.text().map(String::from).ok_or((node.span.line, not_plain()))
 }
 
 #[cfg(test)]
@@ -194,7 +172,7 @@ mod tests {
     #[test]
     fn settings_are_names_and_values() {
         let text = "# all of it\n---\nhttp: 127.0.0.1:0 # any\nmax_keys: 5_000\n\
-                    rules: [a.yaml, \"b c.yaml\"]\n\nlimit: '10/second'\nlist:\n  - x\n- 'y # z'\n";
+                    rules: [a.yaml, \"b c.yaml\"]\n\nlimit: '10/second'\nlist:\n  - x\n  - 'y # z'\n";
         let rows: [(&str, &[&str], usize); 5] = [
             ("http", &["127.0.0.1:0"], 3),
             ("max-keys", &["5_000"], 4),
@@ -211,15 +189,43 @@ mod tests {
     }
 
     #[test]
+    fn quotes_escapes_and_lists_are_those_of_yaml() {
+        let rows: [(&str, &[&str]); 10] = [
+            ("a: 'it''s'", &["it's"]),
+            (r#"a: "say \"hi\"\t\u00e9""#, &["say \"hi\"\té"]),
+            (r"a: 'C:\new'", &[r"C:\new"]),
+            ("a: [\"b, c\", 'd]', e]", &["b, c", "d]", "e"]),
+            ("a: [b,\n    c, # the last\n  ]", &["b", "c"]),
+            ("a: [\n  b\n]", &["b"]),
+            ("a: \"b\n  c\"", &["b c"]),
+            ("a: b\n  c", &["b c"]),
+            ("a: >-\n  b\n  c", &["b c"]),
+            ("\"a\": &x b", &["b"]),
+        ];
+        for (text, want) in rows {
+            let settings = parse_settings(text).expect(text);
+            assert_eq!((settings.len(), &*settings[0].name), (1, "a"), "{text}");
+            assert_eq!(settings[0].values, want, "{text}");
+        }
+        for empty in ["", "# nothing\n", "---\n", "{}"] {
+            assert_eq!(parse_settings(empty), Ok(Vec::new()), "{empty:?}");
+        }
+    }
+
+    #[test]
     fn what_is_no_setting_is_told_with_its_line() {
         let rows = [
-            ("a: 1\n  b: 2", 2, "this line is indented"),
-            ("a", 1, "this line is no setting"),
+            ("a: 1\n  b: 2", 2, "`name: value` cannot stand here"),
+            ("a", 1, "this line is not a setting"),
             ("- a", 1, "a list without a name"),
             ("a: 1\nb: ", 2, "\"b\" has no value"),
-            ("a: {b: 1}", 1, "the value is no plain text"),
-            ("a: [b", 1, "the list does not end"),
-            ("a: \"b", 1, "the quotes do not end"),
+            ("a: {b: 1}", 1, "the value is not a plain string"),
+            ("a: 1\nb: [c, [d]]", 2, "the value is not a plain string"),
+            ("a: !b c", 1, "the value is not a plain string"),
+            ("a: []", 1, "\"a\" has no value"),
+            ("a: [b", 1, "the `[` is not closed"),
+            ("a: \"b", 1, "the quote that opens here is not closed"),
+            ("a: 1\nb: 2\na: 3", 3, "`a` is given twice, first in line 1"),
         ];
         for (text, line, want) in rows {
             let (found, SettingProblem(problem, _)) = parse_settings(text).expect_err(text);
@@ -236,6 +242,11 @@ mod tests {
             "store: [redis://u:hunter2@127.0.0.1",
             "store: 'redis://u:hunter2@127.0.0.1",
             "  redis://u:hunter2@127.0.0.1",
+            "store: *hunter2",
+            "store: !hunter2",
+            "store: 'redis://u:hunter2@127.0.0.1' x",
+            "store: \"redis://u:\\hunter2@127.0.0.1\"",
+            "store: redis://u:hunter2@127.0.0.1\n\t- x: y",
         ] {
             let (_, problem) = parse_settings(text).expect_err(text);
             assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");

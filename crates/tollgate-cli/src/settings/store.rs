@@ -1,4 +1,4 @@
-//! Settings of the store: which one, and how it is used.
+//! Settings of the store.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tollgate_redis::StoreUrl;
 use super::{ServerSettings, parse_duration};
 use crate::cli::Report;
 
-/// The most stores beside the one of all rules. Bound: what a check's terms can name.
+/// Most stores beside `--store`. Bound: the stores that a check's terms can name.
 const SECOND_STORES_MAX: usize = 15;
 
-/// Where counters are kept.
+/// The value of `--store`.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreChoice {
-    /// In this process.
+    /// The memory of this process.
     Memory,
-    /// Where other processes find them as well.
+    /// A Redis that other servers use as well.
     Redis(Box<StoreUrl>),
 }
 
-/// Without passwords.
+/// Shows the store without passwords.
 impl fmt::Display for StoreChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -30,7 +30,7 @@ impl fmt::Display for StoreChoice {
     }
 }
 
-/// A store that rules name.
+/// The value of `--second-store`: a store that rules can name.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedStore {
     pub(crate) name: Box<str>,
@@ -40,8 +40,8 @@ pub(crate) struct NamedStore {
 pub(crate) fn choice(text: &str) -> Result<StoreChoice, String> {
     match text {
         "memory" => Ok(StoreChoice::Memory),
-        _ if !text.contains("://") => Err("there is no such store: write `memory` or a URL such \
-             as redis://127.0.0.1:6379"
+        _ if !text.contains("://") => Err("unknown store: write `memory` or a URL such as \
+             redis://127.0.0.1:6379"
             .into()),
         _ => url(text).map(StoreChoice::Redis),
     }
@@ -69,18 +69,18 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let (least, most) = (Duration::from_millis(1), Duration::from_secs(1));
     match (least..=most).contains(&timeout) {
         true => Ok(timeout),
-        false => Err("a caller waits this long when the store fails: write 1ms to 1s".into()),
+        false => Err("callers wait this long when the store fails: write 1ms to 1s".into()),
     }
 }
 
-/// What the settings of stores say together.
+/// Checks the settings of stores together.
 pub(super) fn check(settings: &ServerSettings) -> Result<(), Report> {
     let named = &settings.second_store;
     if let StoreChoice::Memory = settings.store {
         return match named.first() {
             None => Ok(()),
             Some(one) => Err(Report::new(format!(
-                "--second-store {} needs a first one, and --store is memory",
+                "--second-store {} needs a shared --store, and --store is memory",
                 one.name
             ))
             .hint("write --store redis://HOST:PORT as well")),
@@ -88,13 +88,13 @@ pub(super) fn check(settings: &ServerSettings) -> Result<(), Report> {
     }
     if settings.snapshot.is_some() {
         return Err(Report::new(
-            "--snapshot keeps what is in memory, and counters are in the store",
+            "--snapshot saves counters in memory, but --store keeps them in a shared store",
         )
-        .hint("leave out --snapshot: what is in the store outlives a restart of this server"));
+        .hint("leave out --snapshot: counters in the store survive a restart of this server"));
     }
     if named.len() > SECOND_STORES_MAX {
         return Err(Report::new(format!(
-            "{} stores are named with --second-store, and there can be {SECOND_STORES_MAX}",
+            "--second-store is given {} times, and at most {SECOND_STORES_MAX} are possible",
             named.len()
         )));
     }

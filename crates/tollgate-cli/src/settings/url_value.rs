@@ -1,4 +1,4 @@
-//! Values that are URLs, and may hold a password: what is wrong with one is told without it.
+//! Values that are URLs and may hold a password: errors do not repeat them.
 
 use std::ffi::OsStr;
 
@@ -8,8 +8,7 @@ use clap::{Arg, Command, Error};
 
 use crate::cli::environment;
 
-/// Reads a value as this function does, and repeats nothing of it. (Of a plain function clap repeats the
-/// value as it is.)
+/// A clap value parser whose errors do not repeat the value, unlike those of a plain function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UrlValue<T>(pub(crate) fn(&str) -> Result<T, String>);
 

@@ -1,5 +1,5 @@
-//! A store that several servers share: opened on a thread and a runtime of its own, so that a listener that
-//! is busy does not keep the store waiting.
+//! Stores shared by several servers. They run on their own thread and runtime, so that a busy listener does
+//! not delay the store.
 
 use std::fmt;
 use std::io;
@@ -22,26 +22,26 @@ use tollgate_rules::rule::Mode;
 use crate::key_names::KeySecret;
 use crate::settings::{ServerSettings, StoreChoice};
 
-/// How long a stop waits for the store: what it was not told by then runs out by itself.
+/// Longest time that a shutdown waits for the store: leases that were not returned by then expire.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What several servers share.
+/// The shared stores of this server.
 pub(crate) struct OpenStores {
     pub(crate) shared: SharedStore<RedisStore>,
-    /// The first is the one of all rules that name no other. Bound: `SECOND_STORES_MAX` and one.
+    /// Addresses, that of `--store` first. Bound: `SECOND_STORES_MAX` and one.
     addresses: Vec<StoreAddress>,
     runtime: Handle,
-    /// The thread ends with it.
+    /// Ends the thread when dropped.
     _stop: oneshot::Sender<()>,
 }
 
-/// A store's name, and where it is, without passwords.
+/// Name and URL of a store, without passwords.
 pub(crate) struct StoreAddress {
     pub(crate) name: Box<str>,
     pub(crate) url: String,
 }
 
-/// How it stands with one store.
+/// Figures of one store.
 pub(crate) struct StoreFigures<'a> {
     pub(crate) address: &'a StoreAddress,
     pub(crate) link: LinkStats,
@@ -49,7 +49,7 @@ pub(crate) struct StoreFigures<'a> {
 }
 
 impl StoreFigures<'_> {
-    /// Whether it answers.
+    /// Returns true if the store answers.
     pub(crate) fn is_up(&self) -> bool {
         self.link.nodes.iter().any(|node| node.up && !node.breaker_open)
     }
@@ -58,7 +58,7 @@ impl StoreFigures<'_> {
         &self.link.health
     }
 
-    /// Why it does not answer, if that is known.
+    /// The reason why the store is unavailable, if it is known.
     pub(crate) fn why_down(&self) -> Option<String> {
         if self.is_up() {
             return None;
@@ -67,15 +67,15 @@ impl StoreFigures<'_> {
         down.map(ToString::to_string).or_else(|| self.why_failing())
     }
 
-    /// Why it is not asked although it is connected: what calls failed of most.
+    /// The most frequent error of a store that is connected but not called.
     fn why_failing(&self) -> Option<String> {
         let failed = self.link.errors.iter().filter(|(class, count)| {
-            // Those are the ones that were not asked.
+            // An open breaker is the result, not the reason.
             *class != ErrorClass::BreakerOpen && *count > 0
         });
         let (class, count) = failed.max_by_key(|(_, count)| *count)?;
         let class = class.name();
-        Some(format!("it is connected, and calls fail: {class}, {count} of them so far"))
+        Some(format!("it is connected, but calls fail: {class}, {count} so far"))
     }
 }
 
@@ -86,8 +86,8 @@ impl fmt::Debug for OpenStores {
 }
 
 impl OpenStores {
-    /// Begins to connect to the stores of the settings; does not wait for them. `None`: the settings
-    /// say that the store is this process's own.
+    /// Starts to connect to the stores of the settings, without waiting for them. `None` with the memory
+    /// store.
     pub(crate) fn open(
         settings: &ServerSettings,
         secret: Option<&KeySecret>,
@@ -126,14 +126,14 @@ impl OpenStores {
         Ok(Some(OpenStores { shared, addresses: places, runtime: handle, _stop: stop }))
     }
 
-    /// Begins to tell the other instances, and to hear of them.
+    /// Starts to exchange changes with the other instances.
     pub(crate) fn start_control(&self, sink: Arc<dyn InstanceSink>) -> InstanceChannel {
         let _inside = self.runtime.enter();
         self.first().join_instances(sink, SystemClock)
     }
 
     fn first(&self) -> &RedisStore {
-        self.shared.stores().next().expect("there is one of all rules that name no other")
+        self.shared.stores().next().expect("there is always the store of --store")
     }
 
     /// The names of stores that rules can name.
@@ -141,7 +141,7 @@ impl OpenStores {
         self.addresses[1..].iter().map(|place| place.name.clone()).collect()
     }
 
-    /// How it stands with each store, the first first.
+    /// Figures of each store, that of `--store` first.
     pub(crate) fn figures(&self) -> Vec<StoreFigures<'_>> {
         let stores = self.addresses.iter().zip(self.shared.stores());
         let figures = |(place, store): (_, &RedisStore)| StoreFigures {
@@ -156,21 +156,21 @@ impl OpenStores {
         self.shared.stats()
     }
 
-    /// Waits until an attempt to connect to the first store has failed. Who calls it says how long.
+    /// Waits until an attempt to connect to the first store has failed. The caller sets the timeout.
     pub(crate) async fn first_connect_failed(&self) {
         while self.first().link_stats().nodes.iter().all(|node| node.down.is_none()) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// The first store that does not answer.
+    /// The name of the first store that is unavailable.
     pub(crate) fn first_down(&self) -> Option<Box<str>> {
         let figures = self.figures();
         let down = figures.iter().find(|store| !store.is_up());
         down.map(|store| store.address.name.clone())
     }
 
-    /// The first store that does not answer and without which a rule refuses.
+    /// The name of the first store that is unavailable and without which a rule refuses.
     pub(crate) fn first_closed(&self, rules: &RuleSet) -> Option<Box<str>> {
         let closes = |number: usize| {
             rules.rules().any(|rule| {
@@ -185,7 +185,7 @@ impl OpenStores {
         closed.next().map(|(_, store)| store.address.name.clone())
     }
 
-    /// Gives back what is borrowed, and says goodbye, as far as that takes no longer.
+    /// Returns leases and leaves the other instances, within [`DISCONNECT_TIMEOUT`].
     pub(crate) async fn disconnect(&self, control: Option<&InstanceChannel>) {
         let leave = async {
             self.shared.drain().await;

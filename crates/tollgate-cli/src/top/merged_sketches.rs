@@ -1,4 +1,4 @@
-//! One list, put together from the sketches of all stripes and windows.
+//! One list, merged from the sketches of all stripes and windows.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use super::space_saving::SpaceSavingSketch;
 /// The numbers of one sketch, copied while it was locked.
 pub(super) struct SketchCopy {
     floor: u64,
-    /// Hash, count, error. Bound: what a sketch holds.
+    /// Hash, count, error. Bound: the size of a sketch.
     entries: Vec<(u64, u64, u64)>,
 }
 
@@ -20,12 +20,12 @@ impl SketchCopy {
     }
 }
 
-/// One list, put together from several sketches.
+/// One list, merged from several sketches.
 #[derive(Debug, Default)]
 pub(super) struct MergedSketches {
-    /// Bound: all that the sketches hold.
+    /// Counts by hash. Bound: the entries of all sketches.
     counts: HashMap<u64, MergedCount>,
-    /// The most that somebody can have come whom no sketch holds.
+    /// Highest possible count of a caller that is in no sketch.
     floor: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct MergedSketches {
 struct MergedCount {
     count: u64,
     error: u64,
-    /// Of those sketches that hold it.
+    /// Sum of the floors of the sketches that contain it.
     floor: u64,
 }
 
@@ -48,8 +48,8 @@ impl MergedSketches {
         }
     }
 
-    /// Those who are held somewhere, the heaviest first: by what is sure; of equals by what is
-    /// possible. The hash only makes the order the same each time.
+    /// The heaviest callers: ordered by lowest possible count, then by highest possible count. The hash only
+    /// makes the order stable.
     pub(super) fn heaviest(&self, most: usize) -> Vec<u64> {
         let mut found: Vec<u64> = self.counts.keys().copied().collect();
         found.sort_by_cached_key(|hash| {
@@ -60,8 +60,8 @@ impl MergedSketches {
         found
     }
 
-    /// What all sketches together say: by one that does not hold somebody, it came at most as often
-    /// as the least of those that are held.
+    /// The estimate over all sketches. In a sketch that does not contain the caller, its count is at most
+    /// the smallest count there.
     pub(super) fn estimate(&self, hash: u64) -> Estimate {
         let none = MergedCount::default();
         let MergedCount { count, error, floor } = self.counts.get(&hash).unwrap_or(&none);

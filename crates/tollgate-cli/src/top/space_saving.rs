@@ -1,17 +1,17 @@
-//! The Space-Saving sketch (Metwally, Agrawal and El Abbadi, 2005): the most frequent of a stream, in
-//! memory that does not grow.
+//! The Space-Saving sketch (Metwally, Agrawal and El Abbadi, 2005): the most frequent names of a stream, in
+//! bounded memory.
 //!
-//! It holds at most k names. Whoever is named counts; who is not takes the place of the one with the
-//! smallest count, and inherits that count as its error. After n counts:
+//! It has k slots. A name with a slot is counted there; any other name replaces the one with the smallest
+//! count, and inherits that count as its error. After n counts:
 //!
-//! - whoever came more than n/k times is held;
-//! - count − error ≤ how often it really came ≤ count, and error ≤ n/k;
-//! - whoever is not held came at most [`SpaceSavingSketch::floor`] times.
+//! - every name with more than n/k occurrences has a slot;
+//! - count − error ≤ occurrences ≤ count, and error ≤ n/k;
+//! - a name without a slot has at most [`SpaceSavingSketch::floor`] occurrences.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
-/// One name and how often it came.
+/// One name with its count and error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SketchEntry<'a, N> {
     pub(super) hash: u64,
@@ -20,17 +20,17 @@ pub(super) struct SketchEntry<'a, N> {
     pub(super) error: u64,
 }
 
-/// Who has a place, and what it inherited.
+/// A name in the sketch, and the error that it inherited.
 #[derive(Debug)]
 struct CounterSlot<N> {
-    /// The keyed hash that stands for the name: of 1,024 names two are equal once in 10^13.
+    /// The keyed hash of the name: two of 1,024 names collide once in 10^13.
     hash: u64,
     name: N,
     error: u64,
 }
 
-/// A count, in the heap. Counts stand in it themselves, because finding the smallest compares many of
-/// them: so they are all in a few lines of memory.
+/// A count in the heap. The heap holds the counts themselves, because finding the smallest compares many of
+/// them: this way they share a few cache lines.
 #[derive(Clone, Copy, Debug)]
 struct HeapNode {
     count: u64,
@@ -40,19 +40,19 @@ struct HeapNode {
 /// The sketch.
 #[derive(Debug)]
 pub(super) struct SpaceSavingSketch<N> {
-    /// Bound: `entries_max`, as of the three below.
+    /// Names. Bound: `entries_max`, also of the next three fields.
     slots: Vec<CounterSlot<N>>,
-    /// Where the one with a hash is.
+    /// Index of the slot by hash.
     by_hash: HashMap<u64, u16, BuildHasherDefault<KeyedHashHasher>>,
-    /// No count is above a smaller one; the smallest is first.
+    /// Min-heap of counts.
     heap: Vec<HeapNode>,
-    /// Where in the heap each place's count is.
+    /// Index in the heap of each slot's count.
     heap_positions: Vec<u16>,
     entries_max: usize,
 }
 
 impl<N> SpaceSavingSketch<N> {
-    /// Holds at most so many names.
+    /// Makes a sketch with this many slots.
     pub(super) fn new(entries_max: u16) -> SpaceSavingSketch<N> {
         SpaceSavingSketch {
             slots: Vec::new(),
@@ -63,7 +63,7 @@ impl<N> SpaceSavingSketch<N> {
         }
     }
 
-    /// Counts one that has this hash. `name` writes who it is, over the name of whoever leaves.
+    /// Counts a name by its hash. If it gets a new slot, `name` writes the name over the old one.
     #[inline]
     pub(super) fn count(&mut self, hash: u64, name: impl FnOnce(&mut N))
     where
@@ -85,7 +85,7 @@ impl<N> SpaceSavingSketch<N> {
         self.grow(0);
     }
 
-    /// One more, with a count of 1, which no count is smaller than: it moves up to the first.
+    /// Adds a slot with a count of 1 and moves it up in the heap, as no count is smaller.
     fn push(&mut self, hash: u64, name: impl FnOnce(&mut N))
     where
         N: Default,
@@ -107,7 +107,7 @@ impl<N> SpaceSavingSketch<N> {
         self.put(at, node);
     }
 
-    /// Counts one more, and moves the count down to where it belongs.
+    /// Increments a count, and moves it down to its position in the heap.
     fn grow(&mut self, mut at: usize) {
         let mut node = self.heap[at];
         node.count += 1;
@@ -130,18 +130,18 @@ impl<N> SpaceSavingSketch<N> {
         self.heap_positions[usize::from(node.slot)] = at as u16;
     }
 
-    /// The most often that somebody who is not held can have come.
+    /// Highest possible count of a name without a slot.
     pub(super) fn floor(&self) -> u64 {
         let least = self.heap.first().map_or(0, |node| node.count);
         if self.slots.len() < self.entries_max { 0 } else { least }
     }
 
-    /// All that are held, in no order.
+    /// All names, in no particular order.
     pub(super) fn entries(&self) -> impl Iterator<Item = SketchEntry<'_, N>> {
         self.heap.iter().map(|node| self.entry(*node))
     }
 
-    /// The one with this hash.
+    /// The name with this hash.
     pub(super) fn get(&self, hash: u64) -> Option<SketchEntry<'_, N>> {
         let number = self.by_hash.get(&hash)?;
         Some(self.entry(self.heap[usize::from(self.heap_positions[usize::from(*number)])]))
@@ -152,7 +152,7 @@ impl<N> SpaceSavingSketch<N> {
         SketchEntry { hash: *hash, name, count: node.count, error: *error }
     }
 
-    /// Forgets all.
+    /// Removes all names.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.by_hash.clear();
@@ -161,7 +161,7 @@ impl<N> SpaceSavingSketch<N> {
     }
 }
 
-/// A map by numbers that are keyed hashes already.
+/// Hasher for numbers that are keyed hashes already.
 #[derive(Debug, Default)]
 pub(super) struct KeyedHashHasher(u64);
 
@@ -179,8 +179,7 @@ impl Hasher for KeyedHashHasher {
     }
 }
 
-/// Hashes the two parts of a name under a secret of this process, so that nobody can make two
-/// callers share a place.
+/// Hashes rule and key under a secret of this process, so that nobody can make two callers share a slot.
 #[derive(Debug, Default)]
 pub(super) struct CallerHasher(RandomState);
 

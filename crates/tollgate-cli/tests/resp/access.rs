@@ -3,7 +3,7 @@
 use testkit::wait::until_true;
 
 use crate::harness::{TollgateProcess, file, text};
-use crate::resp_client::{RespReply, RespTestClient, command};
+use crate::resp::resp_client::{RespReply, RespTestClient, command};
 
 const TOKENS: &str = "0123456789abcdef\nfedcba9876543210\n";
 const NOAUTH: &str = "NOAUTH Authentication required.";

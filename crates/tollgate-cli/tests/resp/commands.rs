@@ -1,7 +1,7 @@
 //! What clients send beside their questions, in both dialects and as lines.
 
 use crate::harness::TollgateProcess;
-use crate::resp_client::{RespReply, RespTestClient, command};
+use crate::resp::resp_client::{RespReply, RespTestClient, command};
 
 /// Replies that do not depend on anything.
 fn check(redis: &mut RespTestClient, rows: &[(&str, RespReply)]) {

@@ -1,7 +1,7 @@
 //! `TG.CHECK`, `TG.PEEK` and `TG.RESET`: questions that the rules answer.
 
 use crate::harness::{TestHttpClient, TollgateProcess, file, text};
-use crate::resp_client::{RespReply, RespTestClient, command_of};
+use crate::resp::resp_client::{RespReply, RespTestClient, command_of};
 
 const RULES: &str = "
 identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user } }

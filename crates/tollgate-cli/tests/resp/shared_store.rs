@@ -7,7 +7,7 @@ use testkit::redis::TestRedis as Store;
 use testkit::wait;
 
 use crate::harness::{TollgateProcess, file, text};
-use crate::resp_client::{RespReply, RespTestClient, command};
+use crate::resp::resp_client::{RespReply, RespTestClient, command};
 
 const PATIENT: [&str; 2] = ["--store-timeout", "1s"];
 

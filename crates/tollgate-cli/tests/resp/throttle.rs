@@ -3,7 +3,7 @@
 use testkit::wait::until_true;
 
 use crate::harness::TollgateProcess;
-use crate::resp_client::{RespReply, RespTestClient, command, command_of};
+use crate::resp::resp_client::{RespReply, RespTestClient, command, command_of};
 
 /// What a row of recorded calls is answered, on a key of its own. They are sent together, so that they
 /// are decided at one instant however busy the machine is.

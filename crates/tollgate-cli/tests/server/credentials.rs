@@ -10,8 +10,8 @@ use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::access::{certificate, client_config};
 use crate::harness::{DEADLINE, TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
+use crate::server::access::{certificate, client_config};
 
 const OLD: &str = "0123456789abcdef-the-old-one";
 const NEW: &str = "fedcba9876543210-the-new-one";

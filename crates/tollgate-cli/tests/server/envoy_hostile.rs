@@ -11,12 +11,12 @@ use testkit::random::SplitMix64;
 use testkit::wait::until_true;
 use tokio::time::timeout;
 
-use crate::envoy_client::{
+use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, text};
+use crate::server::envoy_client::{
     RawGrpcClient, RlsAnswer, RlsTestClient, SHOULD_RATE_LIMIT, current_thread_runtime, framed,
     rls_request,
 };
-use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, text};
-use crate::shared::metric;
+use crate::server::shared::metric;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 

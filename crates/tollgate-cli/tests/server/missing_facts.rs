@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
 use crate::harness::{TollgateProcess, file, run, text};
-use crate::shared::metric;
+use crate::server::shared::metric;
 
 const RULES: &str = "
 identify: { user: { header: x-user } }

@@ -50,7 +50,8 @@ fn wrong_settings_are_told_with_their_line() {
         ("limit: 5\n", ":1: ", "write `100/minute`"),
         ("max-keys: 0\n", ":1: ", "max-keys"),
         ("log_format: xml\n", ":1: ", "text, json"),
-        ("admin: 1\nadmin: 2\n", ":2: \"admin\" stands here and in line 1", ""),
+        ("admin: 1\nadmin: 2\n", ":2: `admin` is given twice", ""),
+        ("max-keys: 1\nmax_keys: 2\n", ":2: \"max-keys\" stands here and in line 1", ""),
         ("limit:\n", ":1: \"limit\" has no value", ""),
         ("http:\n  addr: x\n", ":2: ", ""),
     ];

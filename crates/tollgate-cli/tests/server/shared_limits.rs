@@ -12,7 +12,7 @@ use testkit::redis::TestRedis as Redis;
 use testkit::wait::{now, until_true};
 
 use crate::harness::{TestHttpClient, TollgateProcess, run};
-use crate::shared::{Fleet, change, metric, status};
+use crate::server::shared::{Fleet, change, metric, status};
 
 const RULES: &str = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/hour, \
     algorithm: sliding_window_log }] }]";
@@ -337,7 +337,7 @@ fn a_reset_and_a_grant_count_at_once_where_they_are_made_whatever_the_tier() {
     }
 }
 
-/// A server whose rules `default_url`, of `/a`, and `heavy`, of `/b`, have a store each.
+/// A server whose rules `usual`, of `/a`, and `heavy`, of `/b`, have a store each.
 fn with_a_second_store(redis: &Redis, other: &Redis) -> Fleet {
     let rules = "rules:\n\
         - { name: usual, match: { path: /a }, key: '{user}', limits: [5/hour] }\n\

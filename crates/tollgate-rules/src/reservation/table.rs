@@ -42,15 +42,16 @@ const HASH_ENTRY_BYTES: usize = 48;
 /// How many expired ones are cleared away with each call.
 const EXPIRED_PER_CALL: usize = 64;
 
-/// Secrets of this process, for names that nobody guesses and for hashes that nobody aims at.
+/// Secrets of this process: they seal names without charges, and hash keys so that nobody can aim at a hash.
 #[derive(Debug, Default)]
 pub(super) struct ReservationSecrets([RandomState; 2]);
 
 impl ReservationSecrets {
-    /// Two keyed hashes of a number that never repeats.
-    fn new_id(&self, number: u64) -> ReservationId {
-        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].hash_one(("name", number))));
-        ReservationId(high << 64 | low)
+    /// A random name: nobody can guess another's.
+    fn new_id() -> ReservationId {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the system gives random numbers");
+        ReservationId(u128::from_le_bytes(bytes))
     }
 
     /// The name of a reservation that holds nothing: its deadline, sealed.
@@ -178,7 +179,6 @@ pub(super) struct ReservationTable {
     /// Bound: [`RESERVATIONS_MAX`], as of the next.
     expired: HashSet<ReservationId>,
     expired_in_order: VecDeque<ReservationId>,
-    ids_made: u64,
 }
 
 /// What one caller has open.
@@ -217,7 +217,6 @@ impl ReservationTable {
     pub(super) fn hold(
         &mut self,
         request: &ReservationRequest,
-        secrets: &ReservationSecrets,
         deadline: Micros,
         now: Micros,
     ) -> Result<ReservationId, ReservationRefusal> {
@@ -228,7 +227,7 @@ impl ReservationTable {
         }
         match self.refusal(request) {
             Some(why) => Err(why),
-            None => Ok(self.insert(request, deadline, secrets)),
+            None => Ok(self.insert(request, deadline)),
         }
     }
 
@@ -253,14 +252,8 @@ impl ReservationTable {
         busy.map(ReservationRefusal::Busy).or(full.then_some(ReservationRefusal::Full))
     }
 
-    fn insert(
-        &mut self,
-        request: &ReservationRequest,
-        deadline: Micros,
-        secrets: &ReservationSecrets,
-    ) -> ReservationId {
-        self.ids_made += 1;
-        let id = secrets.new_id(self.ids_made);
+    fn insert(&mut self, request: &ReservationRequest, deadline: Micros) -> ReservationId {
+        let id = ReservationSecrets::new_id();
         let open = OpenReservation {
             charges: Vec::new(),
             in_flight: request.concurrency.iter().map(|(_, _, hash)| *hash).collect(),

@@ -119,7 +119,7 @@ impl<'a> YamlBuilder<'a> {
                     return Err(self.stop(
                         span,
                         Problem::new(
-                            "a second document begins here, and a rules file is one document",
+                            "a second document begins here, and a file is one document",
                         )
                         .hint(
                             "remove the `---`, or put the second document into a file of its own",
@@ -305,7 +305,7 @@ impl<'a> YamlBuilder<'a> {
     fn check_tag(&mut self, tag: &Tag, span: Span) {
         let known = ["str", "int", "float", "bool", "null", "seq", "map"];
         if !tag.core_suffix().is_some_and(|suffix| known.contains(&suffix)) {
-            let problem = format!("the tag `{}` means nothing in a rules file", tag.original());
+            let problem = format!("the tag `{}` means nothing here", tag.original());
             self.error(
                 span,
                 Problem::new(problem)

@@ -7,18 +7,20 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use rustls::ClientConfig;
 use serde::Deserialize;
 
 use super::server_url::ServerUrl;
 use super::token::BearerToken;
-use super::{ClientRequest, ClientResponse, DeadlineStream, exchange, tls};
+use super::{ClientRequest, ClientResponse, exchange, tls};
 use crate::cli::human_output::{lines, printable_whole};
 use crate::cli::{CommandFailure, Report};
 use crate::settings::url_value::UrlValue;
 
-/// How long a server may take for all of an answer.
-const TIME: Duration = Duration::from_secs(10);
+/// Timeout of connecting, the request and the whole response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the listeners are unless `serve` is told otherwise.
 const DATA_URL: &str = "http://127.0.0.1:8080";
@@ -168,24 +170,24 @@ impl<'a> ListenerClient<'a> {
 
     /// One request, one response, whatever it says.
     pub(crate) fn ask(&self, request: &ClientRequest) -> Result<ClientResponse, Report> {
-        let mut fields = self.token.as_ref().map(BearerToken::field).unwrap_or_default();
-        if self.kind == ListenerKind::Admin && request.method != "GET" {
-            // A page in a browser cannot send this to another site without asking first.
-            fields.push_str("x-tollgate-admin: 1\r\n");
+        let mut fields = HeaderMap::new();
+        if let Some(token) = &self.token {
+            fields.insert(AUTHORIZATION, token.field());
         }
-        self.ask_with(&fields, request)
+        if self.kind == ListenerKind::Admin && request.method != Method::GET {
+            // A page in a browser cannot send this to another site without asking first.
+            fields.insert("x-tollgate-admin", HeaderValue::from_static("1"));
+        }
+        self.ask_with(fields, request)
     }
 
-    fn ask_with(&self, fields: &str, request: &ClientRequest) -> Result<ClientResponse, Report> {
-        let cannot = |error| self.no_answer(&error);
-        let mut stream = DeadlineStream::connect(&self.server.host(), TIME).map_err(cannot)?;
-        match &self.tls {
-            None => exchange(&mut stream, self.server, request, fields).map_err(cannot),
-            Some(config) => {
-                let mut stream = tls::over(stream, self.server.name(), config.clone())?;
-                exchange(&mut stream, self.server, request, fields).map_err(cannot)
-            }
-        }
+    fn ask_with(
+        &self,
+        fields: HeaderMap,
+        request: &ClientRequest,
+    ) -> Result<ClientResponse, Report> {
+        exchange(self.server, self.tls.as_ref(), fields, request, RESPONSE_TIMEOUT)
+            .map_err(|error| self.no_answer(&error))
     }
 
     /// What to write if this is the other listener: that one does not know the path, the token or the
@@ -205,9 +207,9 @@ impl<'a> ListenerClient<'a> {
 
     /// Which listener it is that was asked, if that can be told.
     fn detect_listener(&self) -> Option<ListenerKind> {
-        let request = ClientRequest { method: "GET", path: "/livez".into(), body: None };
+        let request = ClientRequest { method: Method::GET, path: "/livez".into(), body: None };
         // Without the token: the one that was sent already may be meant for the other listener.
-        match self.ask_with("", &request).ok()? {
+        match self.ask_with(HeaderMap::new(), &request).ok()? {
             ClientResponse { status: 200, body } if body.contains("\"live\"") => {
                 Some(ListenerKind::Admin)
             }

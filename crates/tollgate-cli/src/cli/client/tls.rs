@@ -1,7 +1,6 @@
 //! `https://`: whom to believe that a server is the one that was named.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,8 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme, StreamOwned,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
 use super::super::Report;
@@ -129,18 +127,4 @@ fn is_about_an_authority(error: &Error) -> bool {
         }
         _ => false,
     }
-}
-
-/// TLS over a connection. The handshake comes with the first bytes.
-pub(super) fn over<S: Read + Write>(
-    stream: S,
-    name: &str,
-    config: Arc<ClientConfig>,
-) -> Result<StreamOwned<ClientConnection, S>, Report> {
-    let cannot = |error: &dyn std::fmt::Display| {
-        Report::new(format!("cannot ask {name:?} over TLS: {error}"))
-    };
-    let name = ServerName::try_from(name.to_string()).map_err(|error| cannot(&error))?;
-    let session = ClientConnection::new(config, name).map_err(|error| cannot(&error))?;
-    Ok(StreamOwned::new(session, stream))
 }

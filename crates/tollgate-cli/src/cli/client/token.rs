@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use http::HeaderValue;
+
 use super::super::Report;
 
 /// The most bytes of a file of tokens that are read.
@@ -38,9 +40,12 @@ impl BearerToken {
         token.bytes().all(|byte| byte.is_ascii_graphic()).then(|| BearerToken(token.into()))
     }
 
-    /// As a line in the head of a request.
-    pub(super) fn field(&self) -> String {
-        format!("authorization: Bearer {}\r\n", self.0)
+    /// The value of the `authorization` header field.
+    pub(super) fn field(&self) -> HeaderValue {
+        let mut value =
+            HeaderValue::try_from(format!("Bearer {}", self.0)).expect("a token is visible ASCII");
+        value.set_sensitive(true);
+        value
     }
 }
 
@@ -57,8 +62,8 @@ mod tests {
     #[test]
     fn the_first_token_of_a_file_is_sent() {
         let rows = [
-            ("secret\n", Some("authorization: Bearer secret\r\n")),
-            ("\r\n  new  \r\nold\n", Some("authorization: Bearer new\r\n")),
+            ("secret\n", Some("Bearer secret")),
+            ("\r\n  new  \r\nold\n", Some("Bearer new")),
             ("two words", None),
             ("a\u{1}b", None),
             ("é", None),
@@ -67,8 +72,9 @@ mod tests {
         ];
         for (text, want) in rows {
             let token = BearerToken::parse(text);
-            assert_eq!(token.as_ref().map(BearerToken::field).as_deref(), want, "{text:?}");
-            assert!(!format!("{token:?}").contains("secret"));
+            let field = token.as_ref().map(BearerToken::field);
+            assert_eq!(field.as_ref().map(|field| field.to_str().unwrap()), want, "{text:?}");
+            assert!(!format!("{token:?} {field:?}").contains("secret"));
         }
     }
 }

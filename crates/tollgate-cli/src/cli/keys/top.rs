@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use http::Method;
 use serde::Deserialize;
 
 use crate::cli::client::ClientRequest;
@@ -67,7 +68,7 @@ struct TopReplyCaller {
 impl Args {
     pub(super) fn request(&self) -> ClientRequest {
         let path = format!("/api/top?by={}&n={}", self.by, self.number);
-        ClientRequest { method: "GET", path, body: None }
+        ClientRequest { method: Method::GET, path, body: None }
     }
 
     pub(super) fn human_text(&self, answer: &TopReply) -> String {

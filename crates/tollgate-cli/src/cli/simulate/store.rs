@@ -1,7 +1,6 @@
 //! Where a simulation keeps state: in this process, or in a store that is asked at the trace's instants.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -111,10 +110,7 @@ fn prefix() -> Result<KeyPrefix, Report> {
     let mut random = [0; 8];
     let filled = aws_lc_rs::rand::fill(&mut random);
     filled.map_err(|_| Report::new("the system gives no random numbers"))?;
-    let prefix = random.iter().fold(String::from("tollgate-simulate-"), |mut prefix, byte| {
-        let _ = write!(prefix, "{byte:02x}");
-        prefix
-    });
+    let prefix = format!("tollgate-simulate-{}", const_hex::encode(random));
     prefix.parse().map_err(|error| Report::new(format!("{prefix}: {error}")))
 }
 

@@ -12,7 +12,7 @@ use super::messages::{RateLimitDescriptor, RateLimitEntry, RateLimitOverride, Ra
 use super::response::{DescriptorStatus, RlsCode, unit_name, unit_number_of_name};
 use super::service::{REFUSED_STATUS, RlsDecision, decide, descriptor_status};
 use crate::data_plane::answer::{ResponseContent, respond_in_dialects, write_number};
-use crate::data_plane::http::DataPlane;
+use crate::data_plane::check_service::CheckService;
 use crate::data_plane::json::reader::{self, JsonError, JsonReader};
 use crate::listeners::connection::ResponseBody;
 use crate::reply::{self, write_json_text};
@@ -23,7 +23,7 @@ const ANSWER_BYTES: usize = 320;
 
 /// Responds with 200, 429 or 400.
 pub(in crate::data_plane) async fn answer(
-    plane: &DataPlane,
+    checks: &CheckService,
     body: &[u8],
 ) -> Response<ResponseBody> {
     let body = escape_invalid_utf8(body);
@@ -31,8 +31,7 @@ pub(in crate::data_plane) async fn answer(
         Ok(request) => request,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let beside = (&*plane.timing, &plane.warnings);
-    let described = match decide(&plane.gatekeeper, beside, &request).await {
+    let described = match decide(checks, &request).await {
         Ok(RlsDecision::Decided(described)) => described,
         Ok(RlsDecision::TooManyLimits(descriptors)) => {
             return too_many_limits_response(descriptors);

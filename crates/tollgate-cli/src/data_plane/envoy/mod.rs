@@ -23,13 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
 
+use super::check_service::CheckService;
 use super::facts::escape_non_utf8;
 use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::DecisionTiming;
-use crate::store::ServerGatekeeper;
-use crate::warnings::Warnings;
 use call::{GrpcError, GrpcResult};
 use code::{GrpcCode, GrpcCodeCounters};
 use messages::{HealthCheckRequest, RateLimitRequest};
@@ -39,14 +37,12 @@ const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// Answers on the grpc listener.
 pub(crate) struct EnvoyListener {
-    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
+    pub(crate) checks: CheckService,
     /// Accepted tokens; `None` admits every client that reaches the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
-    pub(crate) timing: Arc<DecisionTiming>,
     /// Set while the server stops; health checks report it.
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) codes: Arc<GrpcCodeCounters>,
-    pub(crate) warnings: Warnings,
 }
 
 /// A gRPC method.
@@ -119,7 +115,7 @@ impl EnvoyListener {
             Err(failed)
                 if failed == call::MESSAGE_TOO_LONG && called == GrpcMethod::ShouldRateLimit =>
             {
-                return Ok(service::refuse_oversized_message(&self.gatekeeper, &self.warnings));
+                return Ok(service::refuse_oversized_message(&self.checks));
             }
             message => message?,
         };
@@ -127,8 +123,7 @@ impl EnvoyListener {
             GrpcMethod::ShouldRateLimit => {
                 let request =
                     RateLimitRequest::read(&message).map_err(|_| call::UNREADABLE_MESSAGE)?;
-                let beside = (&*self.timing, &self.warnings);
-                service::answer(&self.gatekeeper, beside, &request).await
+                service::answer(&self.checks, &request).await
             }
             GrpcMethod::HealthCheck => {
                 let request =

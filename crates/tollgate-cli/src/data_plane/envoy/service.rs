@@ -20,9 +20,7 @@ use super::response::{
     write_overall_code, write_status,
 };
 use crate::data_plane::answer::{for_each_field, write_display};
-use crate::metrics::DecisionTiming;
-use crate::store::ServerGatekeeper;
-use crate::warnings::Warnings;
+use crate::data_plane::check_service::CheckService;
 
 /// Bytes reserved for a response.
 const RESPONSE_BYTES: usize = 480;
@@ -42,12 +40,8 @@ pub(in crate::data_plane) enum RlsDecision {
 }
 
 /// Answers a call.
-pub(super) async fn answer(
-    gatekeeper: &ServerGatekeeper,
-    (timing, warnings): (&DecisionTiming, &Warnings),
-    request: &RateLimitRequest<'_>,
-) -> GrpcResult {
-    let decided = decide(gatekeeper, (timing, warnings), request).await;
+pub(super) async fn answer(checks: &CheckService, request: &RateLimitRequest<'_>) -> GrpcResult {
+    let decided = decide(checks, request).await;
     let decided =
         decided.map_err(|message| GrpcError { code: GrpcCode::InvalidArgument, message })?;
     Ok(frame::encode(RESPONSE_BYTES, |out| match &decided {
@@ -58,10 +52,8 @@ pub(super) async fn answer(
 
 /// The response to a message that is too long to be read: a refusal, because clients of the proxy can make messages
 /// long, and on an error Envoy would let them pass.
-pub(super) fn refuse_oversized_message(
-    gatekeeper: &ServerGatekeeper,
-    warnings: &Warnings,
-) -> Bytes {
+pub(super) fn refuse_oversized_message(checks: &CheckService) -> Bytes {
+    let CheckService { gatekeeper, warnings, .. } = checks;
     let (why, now) = (DescriptorError::TooLong, gatekeeper.now());
     gatekeeper.notify_undecided(&gatekeeper.rules(), why, now);
     warnings.too_many_limits(why, now);
@@ -70,10 +62,10 @@ pub(super) fn refuse_oversized_message(
 
 /// Decides a request that was sent as protocol buffers or as JSON.
 pub(in crate::data_plane) async fn decide(
-    gatekeeper: &ServerGatekeeper,
-    (timing, warnings): (&DecisionTiming, &Warnings),
+    checks: &CheckService,
     request: &RateLimitRequest<'_>,
 ) -> Result<RlsDecision, InvalidRequestText> {
+    let CheckService { gatekeeper, timing, warnings, .. } = checks;
     let each = request.descriptors.iter().flat_map(|one| &one.entries);
     let entries: Vec<_> =
         each.map(|entry| DescriptorEntry { name: &entry.key, value: &entry.value }).collect();

@@ -14,7 +14,7 @@ use super::request::{CommandParser, ParserStep};
 use super::rule_check_batch::RuleCheckBatch;
 use super::session::{ReplyMode, RespSession};
 use super::throttle::ThrottleCommand;
-use super::throttle_batch::{BatchAddResult, ThrottleBatch};
+use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
 use crate::listeners::watchdog::ConnectionActivity;
 
 /// Maximum number of commands that run before other connections of the same worker get their turn.
@@ -92,7 +92,9 @@ impl<'d> CommandLoop<'d> {
                         self.activity.request_started(false);
                     }
                     commands += 1;
-                    if !self.try_batch() {
+                    if self.is_batchable_throttle() {
+                        self.run_throttle().await;
+                    } else if !self.try_batch_rule_check() {
                         self.decide_batches().await;
                         self.run_command().await;
                     }
@@ -120,45 +122,66 @@ impl<'d> CommandLoop<'d> {
         })
     }
 
-    /// Adds the current command to a batch, if it can be decided in one.
+    /// Returns true if the current command may wait in a batch: its reply is wanted, and its arguments stay in the input.
     #[inline]
-    fn try_batch(&mut self) -> bool {
-        let args = self.parser.args(self.input.unread());
-        let name = args.get(0).unwrap_or_default();
-        let alone = self.parser.was_inline()
-            || self.session.reply_mode != ReplyMode::On
-            || self.session.is_in_transaction();
-        if !self.session.admitted || alone {
-            return false;
-        }
-        if !name.eq_ignore_ascii_case(b"cl.throttle") {
-            return self.try_batch_rule_check();
-        }
+    fn may_batch(&self) -> bool {
+        self.session.admitted
+            && !self.parser.was_inline()
+            && self.session.reply_mode == ReplyMode::On
+            && !self.session.is_in_transaction()
+    }
+
+    #[inline]
+    fn is_batchable_throttle(&self) -> bool {
+        let name = self.parser.args(self.input.unread()).get(0).unwrap_or_default();
+        name.eq_ignore_ascii_case(b"cl.throttle") && self.may_batch()
+    }
+
+    /// Adds the current call of `CL.THROTTLE` to the batch, or replies to it if it cannot wait there.
+    #[inline]
+    async fn run_throttle(&mut self) {
         if !self.rule_checks.is_empty() {
-            return false;
+            self.decide_batches().await;
         }
-        let Ok(call) = ThrottleCommand::read(args) else { return false };
-        let ((begin, end), (_, offset)) = (args.range(1), self.input.bytes_and_offset());
+        let CommandLoop { listener, input, parser, throttle_batch: batch, replies, .. } = self;
+        let (args, (bytes, offset)) = (parser.args(input.unread()), input.bytes_and_offset());
+        let (begin, end) = args.range(1);
         let key = (begin + offset as u32, end + offset as u32);
-        matches!(self.throttle_batch.add(self.listener, &call, key), Ok(BatchAddResult::Queued))
+        let call = ThrottleCommand::read(args);
+        let mut added = call.and_then(|call| Ok((call, batch.add(listener, &call, key)?)));
+        if let Ok((_, BatchAddResult::Queued)) = added {
+            return;
+        }
+        if !batch.is_empty() {
+            batch.decide(listener, bytes, replies).await;
+        }
+        if let Ok((call, BatchAddResult::Full)) = added {
+            added = batch.add(listener, &call, key).map(|added| (call, added));
+            if let Ok((_, BatchAddResult::Queued)) = added {
+                return;
+            }
+        }
+        throttle_batch::reply_unqueued(listener, added, replies).await;
     }
 
     /// Adds a `TG.CHECK` or `TG.PEEK` to a batch, if the store has to be waited for: then their waits overlap.
-    #[inline(never)]
+    #[inline]
     fn try_batch_rule_check(&mut self) -> bool {
+        !self.listener.gatekeeper.answers_at_once() && self.may_batch() && self.add_rule_check()
+    }
+
+    #[inline(never)]
+    fn add_rule_check(&mut self) -> bool {
         let (args, (_, offset)) =
             (self.parser.args(self.input.unread()), self.input.bytes_and_offset());
-        let peek = match RespCommand::from_name(args.get(0).unwrap_or_default()) {
-            Some(RespCommand::Check) => false,
-            Some(RespCommand::Peek) => true,
-            _ => return false,
+        let command = RespCommand::from_name(args.get(0).unwrap_or_default());
+        let Some(command @ (RespCommand::Check | RespCommand::Peek)) = command else {
+            return false;
         };
-        let at_once = self.listener.gatekeeper.answers_at_once();
-        if at_once || !self.throttle_batch.is_empty() || self.rule_checks.is_full() {
+        if !self.throttle_batch.is_empty() || self.rule_checks.is_full() {
             return false;
         }
-        self.rule_checks.add(args, offset, peek);
-        let command = if peek { RespCommand::Peek } else { RespCommand::Check };
+        self.rule_checks.add(args, offset, command == RespCommand::Peek);
         self.listener.counters.count_commands(Some(command), 1);
         true
     }

@@ -30,7 +30,7 @@ pub(crate) struct RespCounters {
     throttled: StripedCounters<2>,
     /// Different limits of `CL.THROTTLE` in use.
     limits_in_use: AtomicU64,
-    /// Calls of `CL.THROTTLE` that were decided in the overflow store.
+    /// Calls of `CL.THROTTLE` that were decided in the overflow table.
     overflow_calls: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl RespCounters {
         self.limits_in_use.load(Ordering::Relaxed)
     }
 
-    /// Calls of `CL.THROTTLE` that were decided in the overflow store, because too many limits were in use.
+    /// Calls of `CL.THROTTLE` that were decided in the overflow table, because too many limits were in use.
     pub(crate) fn overflow_calls(&self) -> u64 {
         self.overflow_calls.load(Ordering::Relaxed)
     }

@@ -1,7 +1,5 @@
 //! Runs one command: checks that the client may send it, and calls its implementation.
 
-use tollgate::Check;
-
 use super::RespListener;
 use super::command_loop::CommandLoop;
 use super::commands::{self, RespCommand, unknown_command, wrong_arg_count};
@@ -10,7 +8,7 @@ use super::replies::Replies;
 use super::request::RespArgs;
 use super::session::{self, RespSession};
 use super::tg_commands::{self, TgCheckCommand};
-use super::throttle::{self, ThrottleCommand};
+use super::throttle::ThrottleCommand;
 use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
 
 /// First words of HTTP requests, which a web page can make a browser send to this port: the connection closes, so that
@@ -106,7 +104,7 @@ impl CommandLoop<'_> {
     }
 }
 
-/// Runs a call of `CL.THROTTLE` that was not added to a batch: it is invalid, was sent inline, or did not fit before.
+/// Runs a call of `CL.THROTTLE` that may not wait in a batch: it was sent inline, or its reply is muted.
 async fn throttle_one(
     listener: &RespListener,
     batch: &mut ThrottleBatch,
@@ -114,41 +112,10 @@ async fn throttle_one(
     replies: &mut Replies,
 ) {
     let call = ThrottleCommand::read(args);
-    let added = call.as_ref().map_err(|error| *error);
-    let added = added.and_then(|call| Ok((call, batch.add(listener, call, args.range(1))?)));
-    let reply = match added {
-        Ok((_, BatchAddResult::Queued)) => {
-            return batch.decide(listener, args.bytes(), replies).await;
-        }
-        Ok((_, BatchAddResult::Full)) => unreachable!("the batch is empty"),
-        Ok((_, BatchAddResult::Replied(reply))) => Ok(reply),
-        Ok((call, BatchAddResult::DecideAlone(limit))) => {
-            let check = Check::new(&limit, call.key).cost(call.quantity);
-            let decision = throttle_batch::decide_alone(listener, &check).await;
-            Ok(throttle::reply(limit.capacity(), &decision))
-        }
-        Ok((call, BatchAddResult::DecideInOverflow(limit))) => {
-            let check = Check::new(&limit, call.key).cost(call.quantity);
-            let now = listener.gatekeeper.now();
-            let decision = listener
-                .throttle_limits
-                .decide_in_overflow(&check, listener.gatekeeper.clock_instant(now));
-            listener.audit.warn_too_many_limits(&listener.counters, now);
-            Ok(throttle::reply(limit.capacity(), &decision))
-        }
-        Err(error) => Err(error),
-    };
-    match reply {
-        Ok(reply) => {
-            listener.counters.count_throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
-            replies.reply_fields(reply);
-        }
-        Err(error) => {
-            listener.counters.count_error(RespErrorKind::Command);
-            replies.error(error);
-        }
+    match call.and_then(|call| Ok((call, batch.add(listener, &call, args.range(1))?))) {
+        Ok((_, BatchAddResult::Queued)) => batch.decide(listener, args.bytes(), replies).await,
+        unqueued => throttle_batch::reply_unqueued(listener, unqueued, replies).await,
     }
-    listener.counters.count_commands(Some(RespCommand::Throttle), 1);
 }
 
 async fn check_rules(

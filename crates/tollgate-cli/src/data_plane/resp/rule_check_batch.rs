@@ -1,12 +1,16 @@
 //! Batches of `TG.CHECK` and `TG.PEEK` for stores that have to be waited for: all commands are sent to the store before
 //! the first answer is awaited. A store that answers at once does not need it.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
 use super::RespListener;
 use super::counters::RespErrorKind;
 use super::replies::Replies;
 use super::request::RespArgs;
 use super::tg_commands::{self, TgCheckCommand};
-use super::throttle_batch::{BATCH_MAX, join_all};
+use super::throttle_batch::BATCH_MAX;
 
 /// Commands that wait to be decided.
 #[derive(Debug, Default)]
@@ -74,4 +78,23 @@ impl RuleCheckBatch {
         drop(read);
         self.queued.clear();
     }
+}
+
+/// Waits for all futures. Bound: [`BATCH_MAX`].
+async fn join_all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
+    let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut missing = false;
+        for (future, answer) in asked.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *answer = Some(value),
+                    Poll::Pending => missing = true,
+                }
+            }
+        }
+        if missing { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
 }

@@ -2,27 +2,23 @@
 //!
 //! A store holds a bounded number of different limits, and rules need some of them, so the number of limits in use by
 //! this listener is bounded too. A call that writes nothing does not use its limit. Calls beyond the bound are decided in
-//! a small overflow store: on an error applications would let everything pass, and one client that invents
-//! parameters could cause that for all. The overflow store is bounded too: keys that do not fit share a count.
+//! the gatekeeper's overflow table: on an error applications would let everything pass, and one client that invents
+//! parameters could cause that for all.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Check, Decision, Limit, MemoryStore, Micros, Now};
+use tollgate::{Limit, Micros};
 
 use super::counters::RespCounters;
 
 /// Maximum limits in use at a time: a quarter of what a store holds.
 pub(super) const LIMITS_IN_USE_MAX: usize = 16_384;
-
-/// Minimum number of keys of the overflow store: fewer than the limits that a store holds, so that each key may have
-/// a limit of its own.
-const OVERFLOW_KEYS_MAX: usize = 32_768;
 
 /// Resolution of the time of last use, in microseconds: a limit that is used often updates it only this often.
 const LAST_USED_RESOLUTION_US: u64 = 1_000_000;
@@ -142,9 +138,6 @@ impl LimitInUse {
 #[derive(Debug, Default)]
 pub(super) struct ThrottleLimits {
     table: Mutex<LimitTable>,
-    /// Counts the calls beyond [`LIMITS_IN_USE_MAX`]. Bound: [`OVERFLOW_KEYS_MAX`]. When it is full, limited keys are
-    /// not evicted: otherwise a client could fill it to get past its limit.
-    overflow_store: OnceLock<MemoryStore>,
     counters: Arc<RespCounters>,
 }
 
@@ -155,7 +148,7 @@ pub(super) enum LimitLookup {
     InUse(Arc<LimitInUse>),
     /// The store decides, but the call writes nothing, so the limit is not in use.
     ReadOnly(Limit),
-    /// [`ThrottleLimits::decide_in_overflow`] decides, because too many limits are in use.
+    /// The gatekeeper's overflow table decides, because too many limits are in use.
     Overflow(Limit),
 }
 
@@ -200,13 +193,6 @@ impl ThrottleLimits {
         table.entries.insert(params, entry.clone());
         self.counters.set_limits_in_use(table.entries.len());
         LimitLookup::InUse(entry)
-    }
-
-    /// Decides a call in the overflow store.
-    pub(super) fn decide_in_overflow(&self, check: &Check<'_>, now: Now<'_>) -> Decision {
-        self.counters.count_overflow_call();
-        let store = self.overflow_store.get_or_init(|| MemoryStore::new(OVERFLOW_KEYS_MAX));
-        store.decide_now(std::slice::from_ref(check), now)
     }
 
     fn lock_table(&self) -> MutexGuard<'_, LimitTable> {
@@ -302,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn one_limit_too_many_goes_to_the_overflow_store_until_another_expires() {
+    fn one_limit_too_many_goes_to_the_overflow_table_until_another_expires() {
         let limits = ThrottleLimits::default();
         let find = |count: usize, now: u64| {
             // One second to fill.
@@ -341,28 +327,5 @@ mod tests {
                 assert_eq!(limits.get(params, now).is_some(), writes, "{units}");
             }
         }
-    }
-
-    #[test]
-    fn the_overflow_store_keeps_its_counts_when_others_fill_it() {
-        let limits = ThrottleLimits::default();
-        let now = Micros::from_secs(100);
-        let century = 3_155_760_000;
-        let allowed = |call: i64| {
-            let limit = limit(params(0, 1, century - call));
-            let key = call.to_string();
-            limits.decide_in_overflow(&Check::new(&limit, key.as_bytes()), now.into()).allowed()
-        };
-        // Each with a limit of its own, more than the store holds, and none expires.
-        for call in 0..70_000 {
-            assert!(allowed(call) || call > 10_000, "{call} is shut out while there is room");
-            assert!(!allowed(call), "{call} is not counted");
-        }
-        for call in 0..10_000 {
-            assert!(!allowed(call), "{call} passes again because others came");
-        }
-        let slots = limits.overflow_store.get().unwrap().stats().slots;
-        assert!(slots < 60_000, "{slots}: each key may have a limit of its own");
-        assert_eq!(limits.counters.overflow_calls(), 150_000);
     }
 }

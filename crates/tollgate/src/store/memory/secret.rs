@@ -4,8 +4,6 @@
 //! hashed with SipHash-1-3 under a random 128-bit secret made with the store. Only the 64-bit hash
 //! is stored, so long keys cost no memory and no key can be read from a core dump.
 
-use std::hash::{BuildHasher, RandomState};
-
 /// Two random words that never leave the store, except in a snapshot.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct HashSecret([u64; 2]);
@@ -17,9 +15,10 @@ impl std::fmt::Debug for HashSecret {
 }
 
 impl HashSecret {
-    /// A new secret from the randomness with which the standard library seeds its maps.
+    /// A new secret from the system's random numbers.
     pub(crate) fn random() -> HashSecret {
-        HashSecret([0, 1].map(|word: u64| RandomState::new().hash_one(word)))
+        let word = || getrandom::u64().expect("the system gives random numbers");
+        HashSecret([word(), word()])
     }
 
     pub(crate) fn from_words(words: [u64; 2]) -> HashSecret {

@@ -1,10 +1,6 @@
 //! End-to-end tests of the resp listener: the real program with redis-cli, redis-py, ioredis and plain sockets as
 //! clients.
 
-#[path = "../server/harness.rs"]
-#[allow(dead_code)]
-mod harness;
-
 mod access;
 mod bounds;
 mod clients;

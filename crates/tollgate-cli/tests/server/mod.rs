@@ -20,7 +20,6 @@ mod envoy_json;
 mod exposition;
 mod fake_listener;
 mod forward_auth;
-mod harness;
 mod host;
 mod http2;
 mod identity;
