@@ -146,6 +146,14 @@ impl Limit {
         self.algorithm
     }
 
+    /// The algorithm whose states this limit has: a counter in sub-buckets has those of a log.
+    pub fn state_algorithm(&self) -> Algorithm {
+        match self.options.precision {
+            Precision::Estimate => self.algorithm,
+            Precision::Buckets(_) => Algorithm::SlidingWindowLog,
+        }
+    }
+
     /// N of "N per period".
     pub fn units(&self) -> u64 {
         self.units

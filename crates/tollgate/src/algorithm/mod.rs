@@ -53,7 +53,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one list of algorithms: parsers, documents, tests and benchmarks walk it.
+    /// The one list of algorithms: parsers, documents, tests and benchmarks walk it. Snapshots and shared
+    /// stores number algorithms by it, so a new one goes to the end.
     pub const ALL: [Algorithm; 5] = [
         Algorithm::TokenBucket,
         Algorithm::LeakyBucket,
@@ -61,6 +62,17 @@ impl Algorithm {
         Algorithm::SlidingWindowLog,
         Algorithm::SlidingWindowCounter,
     ];
+
+    /// The names of [`Algorithm::ALL`], in the same order.
+    pub const NAMES: [&'static str; Algorithm::ALL.len()] = {
+        let mut names = [""; Algorithm::ALL.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = Algorithm::ALL[index].name();
+            index += 1;
+        }
+        names
+    };
 
     /// The name used in rules files, on the command line and in metrics.
     pub const fn name(self) -> &'static str {
@@ -90,7 +102,7 @@ impl FromStr for Algorithm {
 
     fn from_str(name: &str) -> Result<Algorithm, LimitError> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+            let names = Algorithm::NAMES.join(", ");
             LimitError::new(format!("there is no algorithm {name:?}: write one of {names}"))
         })
     }
