@@ -117,11 +117,9 @@ pub(crate) fn algorithms(keys: u64) -> Vec<Box<dyn LibraryContestant>> {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 Limit::per_second(1_000_000).burst(4_000_000_000)
             }
-            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => {
-                Limit::per_hour(4_000_000_000)
-            }
             // A key is asked about some ten times a second: a few entries each.
             Algorithm::SlidingWindowLog => Limit::per(100, Duration::from_millis(250)),
+            _ => Limit::per_hour(4_000_000_000),
         };
         let limit = limit.algorithm(algorithm).build().expect("valid numbers");
         let used = if algorithm.is_bucket() { 1_000_000_000 } else { 1 };

@@ -1,5 +1,6 @@
 //! The small kinds of values that fields of several objects have, and how the table is written.
 
+use tollgate::Algorithm;
 use tollgate::decision::MAX_LIMITS;
 
 use super::rule_table::{LIMIT_FIELDS, TEXT_TEST};
@@ -37,13 +38,7 @@ pub(super) const NAME: ShapeKind =
 pub(super) const HEADER: ShapeKind = ShapeKind::Text("the name of a header such as `x-user-id`");
 pub(super) const WORD: ShapeKind = ShapeKind::Text("a text");
 pub(super) const METHOD: ShapeKind = ShapeKind::Text("a method such as `POST`");
-pub(super) const ALGORITHM: ShapeKind = ShapeKind::Choice(&[
-    "token_bucket",
-    "leaky_bucket",
-    "fixed_window",
-    "sliding_window_log",
-    "sliding_window_counter",
-]);
+pub(super) const ALGORITHM: ShapeKind = ShapeKind::Choice(&Algorithm::NAMES);
 pub(super) const LIMIT: ShapeKind = ShapeKind::Either(&[RATE, ShapeKind::Object(&LIMIT_FIELDS)]);
 pub(super) const LIMITS: ShapeKind = ShapeKind::Either(&[
     RATE,

@@ -171,7 +171,7 @@ impl LimitArgs {
     }
 }
 
-/// Lists the five, in help and in errors.
+/// Lists the algorithms, in help and in errors.
 fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name))
         .map(|name| name.parse().expect("only names of Algorithm::ALL are possible"))
