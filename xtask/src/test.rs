@@ -1,7 +1,7 @@
 //! The one test command: a list of steps, each of them a command line that a person could type.
 //!
-//! Every step runs even when an earlier one failed, so that one run tells everything. All steps
-//! that compile share the profile `ci` (see the root manifest), so that nothing is built twice.
+//! Every step runs even when an earlier one failed, so that one run reports everything. All steps that compile
+//! share the profile `ci` (see the root manifest), so that nothing is built twice.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub(crate) const STEPS: [&str; 11] = [
 /// Tests of the lock-free parts under every interleaving; the step exists when the file does.
 const LOOM_TESTS: &str = "crates/tollgate/tests/loom.rs";
 
-/// What the words after `test` ask for.
+/// The options of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestOptions {
     /// Steps to run alone; empty means the usual ones.
@@ -41,11 +41,11 @@ enum StepAction {
     Run(Invocation),
     /// Reports tests one by one.
     Count(TestRunner, Invocation),
-    /// Runs every fuzz target for so many seconds.
+    /// Runs every fuzz target for this many seconds.
     Fuzz(u32),
 }
 
-/// Runs the steps, reports them, and tells whether all of them passed.
+/// Runs the steps and reports them. Returns true if all of them passed.
 pub(crate) fn run(options: &TestOptions) -> bool {
     let steps = plan(options, Invocation::new("cargo nextest --version").probe());
     let started = now();
@@ -78,13 +78,13 @@ pub(crate) fn run(options: &TestOptions) -> bool {
     failures.is_empty()
 }
 
-/// The steps that the options ask for, in order.
+/// The steps that the options select, in order.
 fn plan(options: &TestOptions, nextest: bool) -> Vec<TestStep> {
     let step = |name: &'static str| TestStep { name, action: action(name, options, nextest) };
     STEPS.into_iter().filter(|name| options.wants(name)).map(step).collect()
 }
 
-/// What a step does.
+/// The action of a step.
 fn action(name: &str, options: &TestOptions, nextest: bool) -> StepAction {
     use StepAction::{CheckHouse, Count, Fuzz, InstallPackages, InstallPeers, Run};
     use TestRunner::Libtest;
@@ -136,7 +136,7 @@ fn tests(nextest: bool, ignored: bool) -> StepAction {
 }
 
 impl TestStep {
-    /// What to type to run this step and no other.
+    /// The command that runs this step alone.
     fn repeat_command(&self) -> String {
         match &self.action {
             StepAction::Run(invocation) | StepAction::Count(_, invocation) => {
@@ -153,7 +153,7 @@ impl TestStep {
 }
 
 impl StepAction {
-    /// Whether it passed, and the tests it counted.
+    /// Runs the action. Returns true if it passed, and the tests it counted.
     fn run(&self) -> (bool, TestTally) {
         match self {
             Self::InstallPackages => (packages::install(), TestTally::default()),
@@ -166,7 +166,7 @@ impl StepAction {
     }
 }
 
-/// Runs every target, also after one has failed; true if none found anything.
+/// Runs every target, also after one has failed. Returns true if none found anything.
 fn fuzz_all(seconds: u32) -> bool {
     let run = |target: &String| {
         let invocation = programs::fuzz_run(target, seconds);
