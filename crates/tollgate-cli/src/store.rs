@@ -139,4 +139,13 @@ impl Store for ServerStore {
             ServerStore::Shared(store) => store.shared.any_block(now),
         }
     }
+
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        matches!(self, ServerStore::Memory(_))
+    }
+
+    fn limits_changed(&self) {
+        self.forget_refusals();
+    }
 }

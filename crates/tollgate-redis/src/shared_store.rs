@@ -476,6 +476,10 @@ impl<R: RemoteStore> Store for SharedStore<R> {
     fn any_block(&self, now: Micros) -> bool {
         self.inner.any_block(now)
     }
+
+    fn limits_changed(&self) {
+        self.inner.refusal_cache.forget_all();
+    }
 }
 
 impl<R: RemoteStore> SharedStoreInner<R> {

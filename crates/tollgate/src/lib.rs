@@ -105,6 +105,6 @@ pub use limit::{
 };
 pub use limiter::{Limiter, Moment, Permit};
 pub use observer::Observer;
-pub use store::{MemoryStore, Store};
+pub use store::{Either, MemoryStore, Store};
 pub use time::{Micros, Wait};
 pub use wait::NotReady;

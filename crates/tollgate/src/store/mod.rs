@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
+use std::slice;
 
 use crate::check::{Check, Key};
 use crate::clock::Now;
@@ -18,8 +19,10 @@ pub mod stored_state;
 
 mod all_or_none;
 mod carried_state;
+mod either;
 mod one_check;
 
+pub use either::Either;
 pub use memory::MemoryStore;
 
 /// What answers checks. `now` is the asker's clock; a shared store goes by its own. Whoever decides
@@ -37,6 +40,24 @@ pub trait Store: Send + Sync {
         now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+
+    /// Decides many requests of one check each, as if in order at one instant. `decisions` is emptied
+    /// and filled in the same order. A store that can ask for many keys at once does so.
+    fn decide_batch(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        async move {
+            decisions.clear();
+            for check in checks {
+                let mut outcome = [Outcome::default()];
+                decisions.push(self.decide_each(slice::from_ref(check), now, &mut outcome).await?);
+            }
+            Ok(())
+        }
+    }
 
     /// Gives back up to the check's cost: of what a receipt is of, or, without one, as if charged now.
     fn refund(
@@ -78,8 +99,18 @@ pub trait Store: Send + Sync {
     /// How long a key is still blocked, as far as this instance knows: no store is asked.
     fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait>;
 
-    /// Whether any key may be blocked: spares making keys to ask about when none is.
+    /// Returns false if certainly no key is blocked: spares making keys to ask about.
     fn any_block(&self, now: Micros) -> bool;
+
+    /// Returns true if every future of this store is ready when it is first polled, because nothing
+    /// is waited for.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    /// Forgets everything that was derived from limits, such as remembered refusals: rules or overrides
+    /// have changed.
+    fn limits_changed(&self) {}
 }
 
 impl Store for MemoryStore {
@@ -101,6 +132,24 @@ impl Store for MemoryStore {
             }
             _ => MemoryStore::decide_each(self, checks, now, outcomes),
         }))
+    }
+
+    #[inline]
+    fn decide_batch(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send {
+        match checks {
+            // Most batches of a protocol are one request: no room is made for others.
+            [check] => {
+                decisions.clear();
+                decisions.push(self.decide_one(check, now));
+            }
+            _ => MemoryStore::decide_batch(self, checks, now, decisions),
+        }
+        ready(Ok(()))
     }
 
     fn refund(
@@ -154,5 +203,10 @@ impl Store for MemoryStore {
     #[inline]
     fn any_block(&self, now: Micros) -> bool {
         MemoryStore::any_block(self, now)
+    }
+
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        true
     }
 }
