@@ -1,5 +1,7 @@
 //! Shared state for Tollgate: limits that several processes keep together, in Redis.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod blocks;
 
 pub mod instances;

@@ -39,6 +39,8 @@
 //! [`refusal`] makes the responses to refused requests, and [`charge`] settles a cost by the response. [`service`],
 //! [`future`] and [`body`] are the plumbing, and [`warning`] reports misuse.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod layer;
 
 pub mod gate;
@@ -79,3 +81,8 @@ pub use layer::{PeerAddr, RateLimitLayer};
 pub use refusal::RefusedRequest;
 pub use service::RateLimit;
 pub use warning::Warning;
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateTowerReadme;
