@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, BenchOptions, UsageError};
 use tollgate_bench::random::BenchRandom;
@@ -93,8 +93,8 @@ impl RulesMeasurement {
             black_box(compiled(&source));
             watch.processor_ns() as f64 / 1e6
         });
-        let limiter = Limiter::new(MemoryStore::new(100_000), ManualClock::new(Micros::ZERO));
-        let gatekeeper = Gatekeeper::new(compiled(&source), limiter);
+        let (store, clock) = (MemoryStore::new(100_000), ManualClock::new(Micros::ZERO));
+        let gatekeeper = Gatekeeper::new(compiled(&source), store, clock);
         let mut random = BenchRandom::new(42);
         let paths: Vec<String> =
             (0..1_024).map(|_| path(random.below(count as u64) as usize) + "/42").collect();

@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::store::ServerGatekeeper;
+use crate::store::ServerStore;
 use tollgate::store::memory::SnapshotError;
 use tollgate::{Clock, MemoryStore, SystemClock};
 
@@ -127,7 +127,7 @@ pub(crate) struct SnapshotThread {
 impl SnapshotThread {
     /// Writes one every `interval`.
     pub(crate) fn start(
-        gatekeeper: Arc<ServerGatekeeper>,
+        store: Arc<ServerStore>,
         path: PathBuf,
         interval: Duration,
         logs: Logs,
@@ -136,13 +136,13 @@ impl SnapshotThread {
         let keep = move || {
             let mut failing = false;
             while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(interval) {
-                let saved = save(&gatekeeper, &path);
+                let saved = save(&store, &path);
                 if let (Err(error), false) = (&saved, failing) {
                     logs.error("cannot write the snapshot, trying on", &[("error", error)]);
                 }
                 failing = saved.is_err();
             }
-            save(&gatekeeper, &path)
+            save(&store, &path)
         };
         let thread = background::spawn("snapshot", keep)?;
         Ok(SnapshotThread { finish, thread })
@@ -162,6 +162,6 @@ impl SnapshotThread {
     }
 }
 
-fn save(gatekeeper: &ServerGatekeeper, path: &Path) -> Result<(), SnapshotError> {
-    gatekeeper.limiter().store().memory().save(path, gatekeeper.now())
+fn save(store: &ServerStore, path: &Path) -> Result<(), SnapshotError> {
+    store.memory().save(path, SystemClock.now())
 }

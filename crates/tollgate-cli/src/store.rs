@@ -3,6 +3,7 @@
 pub(crate) mod open_stores;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use open_stores::OpenStores;
 use tollgate::{
@@ -11,7 +12,14 @@ use tollgate::{
 use tollgate_rules::Caller;
 
 /// Decides by rules, over whichever store this server has.
-pub(crate) type ServerGatekeeper = tollgate_rules::Gatekeeper<ServerStore, SystemClock>;
+pub(crate) type ServerGatekeeper = tollgate_rules::Gatekeeper<Arc<ServerStore>, SystemClock>;
+
+/// One caller under one rule of this server.
+pub(crate) type ServerCaller<'a> = Caller<'a, Arc<ServerStore>>;
+
+/// Changes to what callers have used, with a confirmation that the store has them.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangeConfirmer(pub(crate) Arc<ServerStore>);
 
 /// The store of this server.
 #[derive(Debug)]
@@ -39,33 +47,25 @@ impl ServerStore {
         }
     }
 
-    /// Changes what a caller has used. Also whether the store that its rule is on has it: `false` too if
-    /// only somebody else's change at the same moment did not reach that.
-    pub(crate) async fn change_and_confirm<T>(
-        &self,
-        caller: &Caller<'_, ServerStore>,
-        change: impl Future<Output = T>,
-    ) -> (T, bool) {
-        let unreached = || self.unreached_changes(caller.rule().terms.store);
-        let before = unreached();
-        let done = change.await;
-        if caller.has_several_numbers() {
-            self.forget_refusals();
-        }
-        (done, unreached() == before)
-    }
-
     /// Changes so far that did not reach a store.
     fn unreached_changes(&self, store: u8) -> u64 {
         let Some(shared) = self.shared() else { return 0 };
         shared.shared.stores().nth(usize::from(store)).map_or(0, |store| store.stats().unanswered)
     }
+}
 
-    /// Rules or overrides have changed: who was refused may be admitted.
-    pub(crate) fn forget_refusals(&self) {
-        if let Some(store) = self.shared() {
-            store.shared.forget_refusals();
-        }
+impl ChangeConfirmer {
+    /// Makes a change, and returns true beside its result if the store of the caller's rule has it. A change
+    /// of somebody else that did not reach the store at the same moment also makes this false.
+    pub(crate) async fn change<T>(
+        &self,
+        caller: &ServerCaller<'_>,
+        change: impl Future<Output = T>,
+    ) -> (T, bool) {
+        let unreached = || self.0.unreached_changes(caller.rule().terms.store);
+        let before = unreached();
+        let done = change.await;
+        (done, unreached() == before)
     }
 }
 
@@ -82,6 +82,21 @@ impl Store for ServerStore {
         match self {
             ServerStore::Memory(store) => Store::decide_each(&**store, checks, now, outcomes).await,
             ServerStore::Shared(store) => store.shared.decide_each(checks, now, outcomes).await,
+        }
+    }
+
+    #[inline]
+    async fn decide_batch(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), Infallible> {
+        match self {
+            ServerStore::Memory(store) => {
+                Store::decide_batch(&**store, checks, now, decisions).await
+            }
+            ServerStore::Shared(store) => store.shared.decide_batch(checks, now, decisions).await,
         }
     }
 
@@ -146,6 +161,8 @@ impl Store for ServerStore {
     }
 
     fn limits_changed(&self) {
-        self.forget_refusals();
+        if let Some(store) = self.shared() {
+            store.shared.limits_changed();
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::peer_instances::PeerInstances;
-use crate::store::ServerGatekeeper;
 use crate::store::open_stores::StoreFigures;
+use crate::store::{ServerGatekeeper, ServerStore};
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
 use tollgate_rules::RuleSet;
@@ -191,8 +191,8 @@ impl WarningTimer {
 }
 
 /// Tells when a shared store stops answering, when it is back, and what is wrong with its settings.
-pub(crate) async fn watch_store(gatekeeper: Arc<ServerGatekeeper>, logs: Logs) {
-    let Some(store) = gatekeeper.limiter().store().shared() else { return };
+pub(crate) async fn watch_store(store: Arc<ServerStore>, logs: Logs) {
+    let Some(store) = store.shared() else { return };
     // Of each store: whether it answered, and what was said about its settings.
     let mut last: Vec<(Option<bool>, Option<String>)> = Vec::new();
     loop {
@@ -225,9 +225,10 @@ const LOOKS_WITHOUT_PEERS: u32 = 5;
 pub(crate) async fn watch_peers(
     others: PeerInstances,
     gatekeeper: Arc<ServerGatekeeper>,
+    store: Arc<ServerStore>,
     logs: Logs,
 ) {
-    let Some(store) = gatekeeper.limiter().store().shared() else { return };
+    let Some(store) = store.shared() else { return };
     let (sampled, mut without) = (WarningTimer::default(), 0);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tollgate_shared::RemoteError;
+
 /// Kinds of failure, each with a label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -244,12 +246,6 @@ impl StoreError {
         StoreError { not_executed: true, ..self }
     }
 
-    /// Whether the store did nothing of what it was asked for: it can be asked for the same again. Of
-    /// the others nobody knows.
-    pub const fn certainly_not_executed(&self) -> bool {
-        self.not_executed || self.class.certainly_not_executed()
-    }
-
     /// Of an error reply. Its text is cut and shown on one line: whoever answers may be anybody.
     pub(crate) fn of_reply(text: &str) -> StoreError {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
@@ -274,6 +270,12 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+impl RemoteError for StoreError {
+    fn certainly_not_executed(&self) -> bool {
+        self.not_executed || self.class.certainly_not_executed()
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -23,10 +23,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tollgate::{Clock, Micros};
+use tollgate_shared::blocks::{Blocks, KeyHash};
 
-use crate::blocks::{Blocks, KeyHash};
 use crate::error::{ErrorClass, StoreError};
-use crate::link::{AbortOnDropTask, Link};
+use crate::transport::link::{AbortOnDropTask, Link};
 use census::InstanceCensus;
 use exchange::{ExchangeReply, InstanceKeys};
 pub use fact_replica::SharedChangeId;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tollgate_shared::TimeSource;
+
 /// What a store can be told beside where it is.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
@@ -27,16 +29,6 @@ impl Default for RedisOptions {
             time: TimeSource::Server,
         }
     }
-}
-
-/// Whose clock decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TimeSource {
-    /// The store's own: it does not matter how instances' clocks differ.
-    #[default]
-    Server,
-    /// The asker's, for simulations and tests. What is written then expires within the hour.
-    Caller,
 }
 
 /// What all keys of a store begin with; `tollgate` unless another is given.

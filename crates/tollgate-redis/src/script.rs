@@ -9,12 +9,19 @@ use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::store::stored_state::{StoredCheck, cumulative_cost};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Act, Align, Limit, Micros, Precision};
+use tollgate_shared::TimeSource;
 
 use crate::error::{ErrorClass, StoreError};
-use crate::options::TimeSource;
-use crate::script_call::{ScriptBody, ScriptCall};
-use crate::state::{StateKind, push_number, suffix};
+use crate::script::call::{ScriptBody, ScriptCall};
+use crate::script::state::{StateKind, push_number, suffix};
 
+pub(crate) mod call;
+pub(crate) mod keys;
+pub(crate) mod request;
+mod state;
+
+#[cfg(test)]
+mod cost;
 #[cfg(test)]
 mod tests;
 

@@ -21,18 +21,19 @@ use tokio::runtime::Handle;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredState};
 use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
+use tollgate_shared::TimeSource;
+use tollgate_shared::remote_store::{CallTiming, StateName};
 
 use crate::error::{ErrorClass, StoreError};
 use crate::instances::StoreInstances;
-use crate::keys::{self, RedisKeyNamer};
-use crate::link::Link;
-use crate::options::{RedisOptions, TimeSource};
-use crate::remote_store::{CallTiming, StateName};
+use crate::options::RedisOptions;
+use crate::script::call::{ScriptBody, ScriptCall};
+use crate::script::keys::{self, RedisKeyNamer};
+use crate::script::request::{self, ScriptRequest};
 use crate::script::{self, ScriptReply, StateWrite};
-use crate::script_call::{ScriptBody, ScriptCall};
-use crate::script_request::{self, ScriptRequest};
-use crate::stats::LinkStats;
-use crate::url::StoreUrl;
+use crate::transport::link::Link;
+use crate::transport::stats::LinkStats;
+use crate::transport::url::StoreUrl;
 
 use multi_slot::{PartialFailurePolicy, StoreAnswer};
 
@@ -161,7 +162,7 @@ impl RedisStore {
         outcomes: &mut [Outcome],
         partly: PartialFailurePolicy,
     ) -> Result<StoreAnswer, StoreError> {
-        let limits = script_request::limits_for_keys(checks);
+        let limits = request::limits_for_keys(checks);
         let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
             return self.answer_multi_slot(checks, when, outcomes, partly).await;
@@ -271,7 +272,7 @@ impl RedisStore {
                 .into_iter()
                 .enumerate()
                 .map(|(place, seen)| {
-                    script_request::state_write(request.limit(place), seen, self.time, reply.now)
+                    request::state_write(request.limit(place), seen, self.time, reply.now)
                 })
                 .collect();
             if writes.iter().all(Option::is_none) {
@@ -381,7 +382,7 @@ impl RedisStore {
         purpose: Purpose,
     ) -> (StoredState, bool) {
         let (seen, read) =
-            script_request::decode_value(limit, &reply.stored_values[0], purpose, reply.now);
+            request::decode_value(limit, &reply.stored_values[0], purpose, reply.now);
         self.state.unreadable.fetch_add(u64::from(!read), Ordering::Relaxed);
         (seen, read)
     }

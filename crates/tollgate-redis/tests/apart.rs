@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use testkit::redis::{TestRedisCluster, TestRedisLaunch};
 use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
-use tollgate_redis::remote_store::{AnswerStates, CallTiming, RemoteStore};
 use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
+use tollgate_shared::remote_store::{AnswerStates, CallTiming, RemoteStore};
 
 fn per_day(name: &str, units: u64) -> Limit {
     Limit::per_day(units).name(name).build().unwrap()

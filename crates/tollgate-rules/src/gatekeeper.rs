@@ -9,13 +9,14 @@ use arrayvec::ArrayVec;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::pin;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{
-    Act, Check, Clock, Consistency, DecidedBy, Decision, KeyBuf, Limiter, MemoryStore, Micros, Now,
-    Outcome, Refusal, Store, SystemClock, Terms, Wait,
+    Act, Check, Clock, Consistency, DecidedBy, Decision, KeyBuf, MemoryStore, Micros, Now, Outcome,
+    Refusal, Store, SystemClock, Terms, Wait,
 };
 
 use crate::answer::{Answer, AnswerEntries, Binding, Told};
@@ -35,7 +36,8 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     /// Overrides that were set at run time, whatever the file says: they outlive a reload. Whoever
     /// changes the rules holds this. Bound: [`RUN_TIME_OVERRIDES_MAX`].
     overrides: Mutex<Vec<Arc<Override>>>,
-    limiter: Limiter<S, C>,
+    store: S,
+    clock: C,
     pub(crate) reservations: Reservations,
     /// Limits that askers of descriptors state.
     pub(crate) stated: StatedLimitTable,
@@ -102,6 +104,11 @@ impl<S, C> fmt::Debug for Gatekeeper<S, C> {
 pub trait InfallibleStore: Store<Error = Infallible> {}
 impl<S: Store<Error = Infallible>> InfallibleStore for S {}
 
+/// A store in this process: all its futures are ready on their first poll.
+pub trait LocalStore: InfallibleStore {}
+impl LocalStore for MemoryStore {}
+impl<S: LocalStore> LocalStore for Arc<S> {}
+
 /// What a future answers that waits for nothing, such as all of a gatekeeper whose store is in this
 /// process.
 ///
@@ -116,7 +123,14 @@ pub fn expect_ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-impl<C: Clock> Gatekeeper<MemoryStore, C> {
+impl Gatekeeper {
+    /// A gatekeeper with a table in memory for `max_keys` keys, on the system's clock.
+    pub fn in_memory(rules: RuleSet, max_keys: usize) -> Gatekeeper {
+        Gatekeeper::new(rules, MemoryStore::new(max_keys), SystemClock)
+    }
+}
+
+impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
     /// Decides a request under all rules that apply to it: all limits are charged, or none is.
     pub fn decide(&self, ask: &Ask<'_>) -> Answer {
         expect_ready(self.decide_by(self.rules(), ask, self.clock_instant(self.now())))
@@ -145,12 +159,13 @@ impl<C: Clock> Gatekeeper<MemoryStore, C> {
 }
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides by these rules.
-    pub fn new(rules: RuleSet, limiter: Limiter<S, C>) -> Gatekeeper<S, C> {
+    /// A gatekeeper that decides by these rules, with state in `store` and the time of `clock`.
+    pub fn new(rules: RuleSet, store: S, clock: C) -> Gatekeeper<S, C> {
         Gatekeeper {
             rules: ArcSwap::from_pointee(rules),
             overrides: Mutex::default(),
-            limiter,
+            store,
+            clock,
             reservations: Reservations::default(),
             stated: StatedLimitTable::default(),
             counts: GatekeeperCounters::default(),
@@ -182,6 +197,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             rules = rules.with_overrides(&overrides);
         }
         self.rules.store(Arc::new(rules));
+        self.store.limits_changed();
         changes
     }
 
@@ -198,6 +214,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let done = change(&mut changed)?;
         self.rules.store(Arc::new(self.rules.load().with_overrides(&changed)));
         *overrides = changed;
+        self.store.limits_changed();
         Ok(done)
     }
 
@@ -214,9 +231,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The limiter, for whoever brings limits of their own.
-    pub fn limiter(&self) -> &Limiter<S, C> {
-        &self.limiter
+    /// The store. Private to the crate: listeners ask the gatekeeper, and operators keep an `Arc` of
+    /// the store that they handed in.
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
     }
 
     /// What happened beside decisions.
@@ -267,7 +290,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let plan = RequestPlan::new(&rules, ask, now);
         let nothing = Ask { cost: Some(0), ..*ask };
         let looking = RequestPlan::new(&rules, &nothing, now);
-        let store = self.limiter.store();
+        let store = &self.store;
         let checks = if plan.is_unanswered() { ArrayVec::new() } else { plan.checks(Act::Take) };
         let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
         // A store is asked in this order, and waited for once.
@@ -326,7 +349,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // A refusal that counts towards a ban is told within the deadline of the decision.
         let bans = act == Act::Take && plan.limits.iter().any(|one| plan.rule(one).ban.is_some());
         let now = if bans { now.begin_operation() } else { now };
-        let store = self.limiter.store();
+        let store = &self.store;
         if store.any_block(now.instant())
             && let Some(refusal) = self.refuse_blocked(plan, now).await
         {
@@ -378,7 +401,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan: &RequestPlan<'_>,
         asked_at: Now<'_>,
     ) -> Option<(Told, AnswerEntries)> {
-        let (store, now) = (self.limiter.store(), asked_at.instant());
+        let (store, now) = (&self.store, asked_at.instant());
         let mut waits = [None; MAX_LIMITS];
         for (planned, wait) in plan.limits.iter().zip(&mut waits) {
             if planned.enforcement == Enforcement::Enforced {
@@ -448,7 +471,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let counted_under = rule.scoped("refusals", key);
         let check = Check::new(&ban.refusals, &counted_under);
         let terms = Terms { consistency: Consistency::Strict, ..terms };
-        let store = self.limiter.store();
+        let store = &self.store;
         let Ok(counted): Result<Decision, Infallible> =
             store.decide_each(&[check.terms(terms)], now, &mut [Outcome::default()]).await;
         if !counts_towards_bans(counted.decided_by()) || counted.remaining() > 0 {
@@ -506,14 +529,42 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
+    /// Returns true if every future of this gatekeeper is ready when it is first polled, because its
+    /// store is in this process.
+    #[inline]
+    pub fn answers_at_once(&self) -> bool {
+        self.store.answers_at_once()
+    }
+
+    /// Decides one check under a limit that the caller brings. No rule applies.
+    #[inline]
+    pub async fn decide_check<'n>(&self, check: &Check<'_>, now: impl Into<Now<'n>>) -> Decision {
+        let outcomes = &mut [Outcome::default()];
+        let Ok(decision) =
+            self.store.decide_each(slice::from_ref(check), now.into(), outcomes).await;
+        decision
+    }
+
+    /// Decides many checks under limits that the caller brings, as if in order at one instant. No rule
+    /// applies. `decisions` is emptied and filled in the same order.
+    #[inline]
+    pub async fn decide_batch<'n>(
+        &self,
+        checks: &[Check<'_>],
+        now: impl Into<Now<'n>>,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let Ok(()) = self.store.decide_batch(checks, now.into(), decisions).await;
+    }
+
     /// Reads the clock, for several questions about one instant.
     pub fn now(&self) -> Micros {
-        self.limiter.clock().now()
+        self.clock.now()
     }
 
     /// An instant that was read from the gatekeeper's clock, as against one of the caller's choosing.
     pub fn clock_instant(&self, now: Micros) -> Now<'_> {
-        Now::read(now, self.limiter.clock())
+        Now::read(now, &self.clock)
     }
 }
 

@@ -181,7 +181,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     }
 
     fn store(&self) -> &S {
-        self.gatekeeper.limiter().store()
+        self.gatekeeper.store()
     }
 
     /// Why the rule does not refuse this caller, if it does not.
@@ -237,6 +237,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
             let Ok(reset) = self.store().reset(&check, self.at()).await;
             found |= reset;
         }
+        self.forget_derived();
         found
     }
 
@@ -245,6 +246,15 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         for (limit, key) in self.limits_with_keys() {
             let check = self.check(limit, &key).cost(units);
             let Ok(()) = self.store().refund(&check, None, self.now).await;
+        }
+        self.forget_derived();
+    }
+
+    /// A store remembers refusals by the numbers they were decided with, and this change named only one
+    /// set of them.
+    fn forget_derived(&self) {
+        if self.has_several_numbers() {
+            self.store().limits_changed();
         }
     }
 
@@ -425,7 +435,7 @@ mod tests {
     fn overrides_at_run_time_are_bounded() {
         let text = "rules: [{ name: api, key: '{user}', limits: [10/hour] }]";
         let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
-        let gatekeeper = Gatekeeper::new(rules, tollgate::Limiter::with_capacity(1_000));
+        let gatekeeper = Gatekeeper::in_memory(rules, 1_000);
         let set = |user: usize| {
             let caller = gatekeeper.caller("api", &format!("user={user}")).unwrap();
             caller.set_override(&json!(["5/hour"]))

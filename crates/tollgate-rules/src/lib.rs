@@ -1,7 +1,6 @@
 //! Rules: which limits apply to a request, and whose key they count.
 //!
 //! ```
-//! use tollgate::Limiter;
 //! use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile};
 //!
 //! let file = Source::from_text("rules.yaml", "
@@ -13,7 +12,7 @@
 //! ");
 //! let compiled = compile(&[file]);
 //! let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-//! let gatekeeper = Gatekeeper::new(rules, Limiter::with_capacity(100_000));
+//! let gatekeeper = Gatekeeper::in_memory(rules, 100_000);
 //!
 //! let facts = Facts {
 //!     method: Some("POST"),
@@ -111,7 +110,7 @@ pub use descriptors::{
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 pub use facts::{Facts, Headers};
 pub use gatekeeper::{
-    Ask, Gatekeeper, GatekeeperStats, InfallibleStore, RulesVersion, expect_ready,
+    Ask, Gatekeeper, GatekeeperStats, InfallibleStore, LocalStore, RulesVersion, expect_ready,
 };
 pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;

@@ -77,7 +77,7 @@ mod tests {
     fn many_changes_are_one_step_and_what_does_not_fit_the_rules_is_told() {
         let text = "rules: [{ name: api, key: '{user}', limits: [10/hour] }]";
         let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
-        let gatekeeper = Gatekeeper::new(rules, tollgate::Limiter::with_capacity(1_000));
+        let gatekeeper = Gatekeeper::in_memory(rules, 1_000);
         let change = |rule: &str, key: &str, set: Option<Value>| OverrideChange {
             rule: rule.into(),
             key: key.into(),
@@ -110,7 +110,7 @@ mod tests {
             let text = format!("rules: [{{ name: {name}, key: '{{user}}', limits: [10/hour] }}]");
             compile(&[Source::from_text("rules.yaml", &text)]).rules.unwrap()
         };
-        let gatekeeper = Gatekeeper::new(rules("api"), tollgate::Limiter::with_capacity(1_000));
+        let gatekeeper = Gatekeeper::in_memory(rules("api"), 1_000);
         let change = |key: &str, set: Option<Value>| OverrideChange {
             rule: "api".into(),
             key: key.into(),
@@ -131,7 +131,7 @@ mod tests {
     fn many_are_bounded() {
         let text = "rules: [{ name: api, key: '{user}', limits: [10/hour] }]";
         let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
-        let gatekeeper = Gatekeeper::new(rules, tollgate::Limiter::with_capacity(1_000));
+        let gatekeeper = Gatekeeper::in_memory(rules, 1_000);
         let changes: Vec<OverrideChange> = (0..RUN_TIME_OVERRIDES_MAX + 3)
             .map(|user| OverrideChange {
                 rule: "api".into(),

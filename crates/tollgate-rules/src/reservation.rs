@@ -12,12 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tollgate::{
-    Act, Check, Clock, KeyBuf, Limit, MemoryStore, Micros, Now, Outcome, Receipt, Refusal, Terms,
-    Wait,
+    Act, Check, Clock, KeyBuf, Limit, Micros, Now, Outcome, Receipt, Refusal, Terms, Wait,
 };
 
 use crate::answer::{Answer, AnswerEntries, Binding, Told};
-use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion, expect_ready};
+use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::join::join_all;
 use crate::plan::RequestPlan;
 use crate::rule::{Cost, Rule};
@@ -141,7 +140,7 @@ impl Reservations {
     }
 }
 
-impl<C: Clock> Gatekeeper<MemoryStore, C> {
+impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
     /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
     pub fn reserve(
         &self,
@@ -239,7 +238,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back or charges what the true cost differs by.
     async fn settle_charge(&self, charge: ReservedCharge, cost: u64, now: Now<'_>) {
-        let store = self.limiter().store();
+        let store = self.store();
         let check = Check::new(&charge.limit, &*charge.key).terms(charge.terms);
         let estimate = charge.receipt.granted();
         if cost < estimate {

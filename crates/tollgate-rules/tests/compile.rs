@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_rules::compile::compile_at;
 use tollgate_rules::identify::UserSource;
 use tollgate_rules::{Ask, Diagnostics, Facts, Gatekeeper, RuleSet, Severity, Source, compile};
@@ -431,8 +431,8 @@ fn whoever_had_an_override_has_no_second_quota_after_it() {
         "rules: [{ name: api, key: '{user}', limits: [{ rate: 10/day, algorithm: fixed_window }] }]\n\
          overrides: [{ rule: api, key: '42', limits: [100/day], until: 2026-11-15T12:00:10Z }]\n",
     );
-    let limiter = Limiter::new(MemoryStore::new(100), ManualClock::new(Micros::ZERO));
-    let gatekeeper = Gatekeeper::new(rules, limiter);
+    let (store, clock) = (MemoryStore::new(100), ManualClock::new(Micros::ZERO));
+    let gatekeeper = Gatekeeper::new(rules, store, clock);
     let facts = Facts { user: Some("42"), ..Facts::default() };
     let ask = Ask { facts, ..Ask::default() };
     let noon = 1_794_744_000;

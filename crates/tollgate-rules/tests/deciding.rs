@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{DecidedBy, Limiter, ManualClock, MemoryStore, Micros, Refusal};
+use tollgate::{DecidedBy, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::compile::compile;
 use tollgate_rules::reservation::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 use tollgate_rules::source::Source;
@@ -21,8 +21,11 @@ impl DecidingGate {
     fn new(rules: &str) -> DecidingGate {
         let compiled = compile(&[Source::from_text("rules.yaml", rules)]);
         let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-        let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
-        DecidingGate { gatekeeper: Gatekeeper::new(rules, limiter), now: Micros::from_secs(NOON) }
+        let (store, clock) = (MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
+        DecidingGate {
+            gatekeeper: Gatekeeper::new(rules, store, clock),
+            now: Micros::from_secs(NOON),
+        }
     }
 
     fn later(&mut self, seconds: f64) -> &mut DecidingGate {
@@ -706,8 +709,8 @@ fn strangers_in_a_full_table_earn_nobody_a_ban() {
     let rules = "version: 1\nrules:\n\
          - { name: a, key: '{user}', limits: [1/day], ban: { after: 10, within: 1h, for: 1h } }\n";
     let compiled = compile(&[Source::from_text("rules.yaml", rules)]).rules.unwrap();
-    let limiter = Limiter::new(MemoryStore::new(64), ManualClock::new(Micros::ZERO));
-    let gatekeeper = Gatekeeper::new(compiled, limiter);
+    let (store, clock) = (MemoryStore::new(64), ManualClock::new(Micros::ZERO));
+    let gatekeeper = Gatekeeper::new(compiled, store, clock);
     for user in 0..5_000 {
         let user = format!("user-{user}");
         for _ in 0..3 {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal, Wait};
+use tollgate::{ManualClock, MemoryStore, Micros, Refusal, Wait};
 use tollgate_rules::keys::{CallerError, OverrideError};
 use tollgate_rules::{
     Answer, Ask, Caller, DecidedRequest, Facts, Gatekeeper, RuleSet, RulesObserver, Source,
@@ -25,7 +25,7 @@ fn api(rest: &str) -> RuleSet {
 const START: Micros = Micros::from_secs(1_795_000_000);
 
 fn gatekeeper(rules: RuleSet) -> Gatekeeper<MemoryStore, ManualClock> {
-    Gatekeeper::new(rules, Limiter::new(MemoryStore::new(10_000), ManualClock::new(START)))
+    Gatekeeper::new(rules, MemoryStore::new(10_000), ManualClock::new(START))
 }
 
 fn take(gatekeeper: &Gatekeeper<MemoryStore, ManualClock>, user: &str, cost: u64) -> Answer {
@@ -339,7 +339,7 @@ fn overrides_come_and_go_at_run_time_and_outlive_a_reload() {
     assert_eq!(take(&gatekeeper, "42", 1).remaining(), 11);
     // Those that have ended make room.
     caller().set_override(&json!({ "limits": ["50/hour"], "until": until })).unwrap();
-    gatekeeper.limiter().clock().set(Micros::from_secs(1_800_000_000));
+    gatekeeper.clock().set(Micros::from_secs(1_800_000_000));
     assert_eq!(take(&gatekeeper, "42", 1).remaining(), 19);
     self::caller(&gatekeeper, "api", "7").set_override(&json!(["5/hour"])).unwrap();
     assert_eq!(gatekeeper.overrides().len(), 1);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tollgate::algorithm::{self, State};
-use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Micros, OnChange};
+use tollgate::{Algorithm, ManualClock, MemoryStore, Micros, OnChange};
 use tollgate_rules::key_template::KeyTemplate;
 use tollgate_rules::limit_spec::{LimitSpec, RuleLimit};
 use tollgate_rules::matcher::Condition;
@@ -346,8 +346,8 @@ fn the_gatekeeper_says_what_the_model_says() {
         let tiers = ["free", "pro"].map(Box::from);
         let compiled = plain.iter().map(ModelRule::compiled).collect();
         let rules = RuleSet::new(compiled, &tiers, Vec::new(), RuleSettings::default());
-        let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
-        let gatekeeper = Gatekeeper::new(rules, limiter);
+        let (store, clock) = (MemoryStore::new(10_000), ManualClock::new(Micros::ZERO));
+        let gatekeeper = Gatekeeper::new(rules, store, clock);
         let mut model = RulesModel::default();
         let mut now = 1_700_000_000_000_000;
         for step in 0..REQUESTS {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal};
+use tollgate::{ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{
     Ask, Facts, Gatekeeper, ReservationAnswer, ReserveError, SettleError, Source, compile,
@@ -33,8 +33,8 @@ impl WorkGate {
     fn new() -> WorkGate {
         let compiled = compile(&[Source::from_text("rules.yaml", RULES)]);
         let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-        let limiter = Limiter::new(MemoryStore::new(1_000), ManualClock::new(NOON));
-        WorkGate(Gatekeeper::new(rules, limiter))
+        let (store, clock) = (MemoryStore::new(1_000), ManualClock::new(NOON));
+        WorkGate(Gatekeeper::new(rules, store, clock))
     }
 
     fn admit(&self, path: &str, user: &str, settles: bool) -> ReservationAnswer {

@@ -32,7 +32,6 @@ use crate::warning::Warning;
 
 /// ```
 /// use std::sync::Arc;
-/// use tollgate::Limiter;
 /// use tollgate_rules::{Gatekeeper, Source, compile};
 /// use tollgate_tower::RateLimitLayer;
 ///
@@ -42,7 +41,7 @@ use crate::warning::Warning;
 /// ");
 /// let compiled = compile(&[file]);
 /// let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-/// let gatekeeper = Arc::new(Gatekeeper::new(rules, Limiter::with_capacity(100_000)));
+/// let gatekeeper = Arc::new(Gatekeeper::in_memory(rules, 100_000));
 /// let layer = RateLimitLayer::new(Arc::clone(&gatekeeper)); // `gatekeeper.replace(…)` changes the rules
 /// # drop(layer);
 /// ```

@@ -12,8 +12,8 @@
 mod slot;
 #[path = "../src/sync.rs"]
 mod sync;
-/// Here, because the runtime that `tollgate-redis` depends on cannot be built for loom from outside.
-#[path = "../../tollgate-redis/src/shared_store"]
+/// Here, because the runtime that `tollgate-shared` depends on cannot be built for loom from outside.
+#[path = "../../tollgate-shared/src/shared_store"]
 mod shared {
     #[allow(dead_code)]
     mod unit_table;

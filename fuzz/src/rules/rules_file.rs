@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::Dialect;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Refusal};
+use tollgate::{ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::diagnostic::MAX_SHOWN;
 use tollgate_rules::{
     Answer, Ask, Compilation, Diagnostic, Diagnostics, Enforcement, Facts, Gatekeeper,
@@ -426,7 +426,7 @@ impl<'a> RequestSequence<'a> {
         let paths = paths.chain(words.filter(|word| word.starts_with('/')).take(40)).collect();
         let gatekeeper = |rules| {
             let clock = ManualClock::new(Micros::new(START));
-            Gatekeeper::new(rules, Limiter::new(MemoryStore::new(500), clock))
+            Gatekeeper::new(rules, MemoryStore::new(500), clock)
         };
         let words = files.iter().flat_map(|file| file.text().split(ends)).take(250);
         let words = words.chain([""]).map(|word| word.trim_end_matches(':')).collect();
@@ -556,7 +556,7 @@ impl<'a> RequestSequence<'a> {
             return;
         }
         let gatekeeper = &self.gatekeepers[0];
-        gatekeeper.limiter().clock().set(Micros::new(later));
+        gatekeeper.clock().set(Micros::new(later));
         let then = gatekeeper.peek(&request.ask());
         let blocked = then.refusal() == Some(Refusal::Blocked);
         assert!(then.allowed() || blocked, "{request:?} at {:?}: {answer:?}\n{then:?}", self.now);

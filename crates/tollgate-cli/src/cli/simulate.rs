@@ -17,7 +17,7 @@ use super::{CommandFailure, Report, check};
 use crate::settings::url_value::UrlValue;
 use crate::settings::{StoreChoice, store_choice};
 use one_limit::LimitArgs;
-use store::SimLimiter;
+use store::SimStore;
 use trace::{TraceReader, TraceRequest};
 
 mod answer;
@@ -159,8 +159,8 @@ fn replay(
 }
 
 /// A table that is too small gives answers that are not those of each key alone.
-fn warn_if_crowded(limiter: &SimLimiter, max_keys: u64) {
-    let Some(stats) = limiter.store().memory().map(MemoryStore::stats) else { return };
+fn warn_if_crowded(store: &SimStore, max_keys: u64) {
+    let Some(stats) = store.memory().map(MemoryStore::stats) else { return };
     if stats.overflowed == 0 && stats.evicted == 0 {
         return;
     }

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
-use crate::store::ServerGatekeeper;
 use crate::store::open_stores::OpenStores;
+use crate::store::{ServerGatekeeper, ServerStore};
 
 /// Whoever gets this answer knows: the process works.
 pub(super) fn live() -> Response<ResponseBody> {
@@ -20,13 +20,13 @@ pub(super) fn live() -> Response<ResponseBody> {
 pub(super) fn ready(
     stopping: &AtomicBool,
     gatekeeper: &ServerGatekeeper,
+    store: &ServerStore,
 ) -> Response<ResponseBody> {
-    if let Some(message) = not_ready_reason(stopping, gatekeeper) {
+    if let Some(message) = not_ready_reason(stopping, gatekeeper, store) {
         let document = json!({ "ready": false, "message": message });
         return reply::json(StatusCode::SERVICE_UNAVAILABLE, document.to_string());
     }
-    let shared = gatekeeper.limiter().store().shared();
-    let Some(name) = shared.and_then(OpenStores::first_down) else {
+    let Some(name) = store.shared().and_then(OpenStores::first_down) else {
         return reply::json(StatusCode::OK, r#"{"ready":true}"#);
     };
     let message =
@@ -39,12 +39,12 @@ pub(super) fn ready(
 pub(super) fn not_ready_reason(
     stopping: &AtomicBool,
     gatekeeper: &ServerGatekeeper,
+    store: &ServerStore,
 ) -> Option<String> {
     if stopping.load(Ordering::Relaxed) {
         return Some("The server is stopping.".into());
     }
-    let store = gatekeeper.limiter().store().shared()?;
-    let name = store.first_closed(&gatekeeper.rules())?;
+    let name = store.shared()?.first_closed(&gatekeeper.rules())?;
     Some(format!(
         "The store {name} does not answer, and some rule says `on_store_failure: closed`."
     ))

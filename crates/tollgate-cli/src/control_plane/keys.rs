@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tollgate::{Refusal, Wait};
 use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
-use tollgate_rules::{Caller, Override, key_text};
+use tollgate_rules::{Override, key_text};
 
 use super::ControlPlane;
 use super::guard::AdminCaller;
@@ -16,7 +16,7 @@ use crate::listeners::connection::ResponseBody;
 use crate::peer_instances;
 use crate::reply;
 use crate::settings::parse_duration;
-use crate::store::ServerStore;
+use crate::store::{ChangeConfirmer, ServerCaller};
 use crate::telemetry::{LogField, timestamp};
 
 /// The most units that a grant can give: more than any limit has.
@@ -72,8 +72,7 @@ impl ControlPlane {
         match act {
             KeyRequest::Show => Ok(self.report(&caller).await),
             KeyRequest::Reset => {
-                let store = self.gatekeeper.limiter().store();
-                let (reset, reached) = store.change_and_confirm(&caller, caller.reset()).await;
+                let (reset, reached) = self.changes().change(&caller, caller.reset()).await;
                 self.audit("a key was reset", by, &caller, &[("found", &reset)]);
                 let mut report = self.report(&caller).await;
                 report.insert("reset".into(), reset.into());
@@ -108,7 +107,11 @@ impl ControlPlane {
         report.insert("shared".into(), shared.into());
     }
 
-    fn caller(&self, path: &str) -> Result<Caller<'_, ServerStore>, KeyRequestError> {
+    fn changes(&self) -> ChangeConfirmer {
+        ChangeConfirmer(self.store.clone())
+    }
+
+    fn caller(&self, path: &str) -> Result<ServerCaller<'_>, KeyRequestError> {
         let parts = path
             .split_once('/')
             .and_then(|(rule, key)| Some((decode_path_part(rule)?, decode_path_part(key)?)));
@@ -126,7 +129,7 @@ impl ControlPlane {
 
     async fn change(
         &self,
-        caller: &Caller<'_, ServerStore>,
+        caller: &ServerCaller<'_>,
         body: &[u8],
         by: AdminCaller,
     ) -> Result<ChangeScope, KeyRequestError> {
@@ -149,15 +152,13 @@ impl ControlPlane {
                 let units = units.ok_or_else(|| {
                     bad_request(&format!("A grant is a whole number from 1 to {GRANT_MAX}."))
                 })?;
-                let store = self.gatekeeper.limiter().store();
-                let ((), reached) = store.change_and_confirm(caller, caller.grant(units)).await;
+                let ((), reached) = self.changes().change(caller, caller.grant(units)).await;
                 self.audit("a key was granted units", by, caller, &[("units", &units)]);
                 return Ok(if reached { ChangeScope::InStore } else { ChangeScope::NotInStore });
             }
             ("override", Value::Null) => {
                 let found = caller.remove_override();
                 self.peers.remove_override(&caller.rule().name, caller.key());
-                self.gatekeeper.limiter().store().forget_refusals();
                 self.audit("an override was removed", by, caller, &[("found", &found)]);
             }
             ("override", fields) => self.set_override(caller, fields, by)?,
@@ -168,7 +169,7 @@ impl ControlPlane {
 
     async fn block(
         &self,
-        caller: &Caller<'_, ServerStore>,
+        caller: &ServerCaller<'_>,
         text: &str,
         by: AdminCaller,
     ) -> Result<(), KeyRequestError> {
@@ -195,7 +196,7 @@ impl ControlPlane {
 
     fn set_override(
         &self,
-        caller: &Caller<'_, ServerStore>,
+        caller: &ServerCaller<'_>,
         fields: &Value,
         by: AdminCaller,
     ) -> Result<(), KeyRequestError> {
@@ -211,7 +212,6 @@ impl ControlPlane {
             ),
         })?;
         self.peers.set_override(&caller.rule().name, caller.key(), fields, set.until);
-        self.gatekeeper.limiter().store().forget_refusals();
         let limits = limit_texts(&set).join(", ");
         let until = set.until.map_or_else(|| "none".into(), |until| timestamp(until).to_string());
         let fields: [LogField<'_>; 2] = [("limits", &limits), ("until", &until)];
@@ -224,7 +224,7 @@ impl ControlPlane {
         &self,
         event: &str,
         by: AdminCaller,
-        caller: &Caller<'_, ServerStore>,
+        caller: &ServerCaller<'_>,
         more: &[LogField<'_>],
     ) {
         let key = self.names.log_name(&self.gatekeeper.rules(), caller.key());
@@ -232,7 +232,7 @@ impl ControlPlane {
         self.log_audit(event, by, &[&fields, more].concat());
     }
 
-    async fn report(&self, caller: &Caller<'_, ServerStore>) -> Map<String, Value> {
+    async fn report(&self, caller: &ServerCaller<'_>) -> Map<String, Value> {
         let report = caller.report().await;
         let limits: Vec<Value> = report.limits.iter().map(limit_json).collect();
         let document = json!({

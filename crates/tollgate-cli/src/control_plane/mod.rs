@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::store::ServerGatekeeper;
+use crate::store::{ServerGatekeeper, ServerStore};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
@@ -44,6 +44,7 @@ pub(crate) struct ControlPlane {
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) gatekeeper: Arc<ServerGatekeeper>,
+    pub(crate) store: Arc<ServerStore>,
     pub(crate) live: LiveRules,
     pub(crate) peers: PeerInstances,
     pub(crate) names: Arc<KeyNames>,
@@ -111,7 +112,7 @@ impl ControlPlane {
     fn public_response(&self, head: &request::Parts) -> Option<Response<ResponseBody>> {
         let answer: &dyn Fn() -> Response<ResponseBody> = match head.uri.path() {
             "/livez" => &health::live,
-            "/readyz" => &|| health::ready(&self.stopping, &self.gatekeeper),
+            "/readyz" => &|| health::ready(&self.stopping, &self.gatekeeper, &self.store),
             "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
             _ => return None,
         };

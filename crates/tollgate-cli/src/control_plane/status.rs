@@ -23,7 +23,7 @@ impl ControlPlane {
             "version": env!("CARGO_PKG_VERSION"),
             "started_at": timestamp(started).to_string(),
             "uptime_s": now.as_u64().saturating_sub(started.as_u64()) / 1_000_000,
-            "ready": health::not_ready_reason(&self.stopping, &self.gatekeeper).is_none(),
+            "ready": health::not_ready_reason(&self.stopping, &self.gatekeeper, &self.store).is_none(),
             "rules": self.rules_status(),
             "credentials": {
                 "failed": self.live.status().credentials_failed.as_ref().map(failed_reload_json),
@@ -72,7 +72,7 @@ impl ControlPlane {
     }
 
     fn store_status(&self) -> Value {
-        let store = self.gatekeeper.limiter().store();
+        let store = &self.store;
         let stats = store.memory().stats();
         let mut status = json!({
             "kind": "memory",

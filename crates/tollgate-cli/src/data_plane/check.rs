@@ -1,4 +1,4 @@
-//! `POST /v1/check`: one question, one decision.
+//! `POST /v1/check`: one check, one decision.
 
 use http::{Response, StatusCode};
 
@@ -9,10 +9,10 @@ use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
 pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
-    let asked = match CheckBody::read(body, CHECK_FIELDS) {
-        Ok(asked) => asked,
+    let check = match CheckBody::read(body, CHECK_FIELDS) {
+        Ok(check) => check,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    answer::decision_response(&plane.decide_check_body(rules, &asked, now).await, None)
+    answer::decision_response(&plane.decide_check_body(rules, &check, now).await, None)
 }

@@ -1,9 +1,8 @@
-//! `/v1/forward-auth`: a proxy asks before it passes a request on.
+//! `/v1/forward-auth`: a proxy sends a check before it forwards a request.
 //!
-//! What it asks about is in headers, which `forwarded.rs` reads; nothing is taken from the query,
-//! because some proxies append their client's. A refusal is 429 with a problem document, or 503 while
-//! the store does not answer; nginx passes on only 401 and 403, so it gets 403 and is told the rest in a
-//! header.
+//! The original request is described in headers, which `forwarded.rs` reads. The query is ignored, because some
+//! proxies append their client's. A refusal is 429 with a problem document, or 503 while the store is
+//! unavailable. nginx forwards only 401 and 403, so it gets 403, and the actual status in a header.
 
 use std::net::IpAddr;
 
@@ -18,18 +17,18 @@ use super::http::DataPlane;
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
-/// Room for most problem documents.
+/// Bytes reserved for a problem document.
 const PROBLEM_BYTES: usize = 480;
 
 pub(super) async fn answer(
     plane: &DataPlane,
     head: &request::Parts,
     peer: IpAddr,
-    style: ForwardAuthProxy,
+    proxy: ForwardAuthProxy,
 ) -> Response<ResponseBody> {
     let headers = RequestHeaders(&head.headers);
     let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let forwarded = match ForwardedRequest::read(&headers, &rules, peer, style, now) {
+    let forwarded = match ForwardedRequest::read(&headers, &rules, peer, proxy, now) {
         Ok(forwarded) => forwarded,
         Err(ConflictingHeader(name)) => return reject_conflicting_header(name),
     };
@@ -57,7 +56,7 @@ pub(super) async fn answer(
         return respond(StatusCode::OK, ResponseContent::empty(), &answer, |_, _| {});
     };
     let meant = status_of(refusal);
-    let status = match style {
+    let status = match proxy {
         ForwardAuthProxy::Standard => meant,
         ForwardAuthProxy::Nginx => StatusCode::FORBIDDEN,
     };
@@ -68,15 +67,15 @@ pub(super) async fn answer(
             write_display(out, problem);
         }
     });
-    if style == ForwardAuthProxy::Nginx {
+    if proxy == ForwardAuthProxy::Nginx {
         let name = const { HeaderName::from_static("x-tollgate-status") };
         response.headers_mut().insert(name, meant.as_u16().into());
     }
     response
 }
 
-/// A header says two things, and either may be the client's choice.
+/// The error for a header with two values, either of which the client may have chosen.
 fn reject_conflicting_header(name: &HeaderName) -> Response<ResponseBody> {
-    let message = format!("{name} stands twice, with different values.");
+    let message = format!("{name} appears twice, with different values.");
     reply::error(StatusCode::BAD_REQUEST, &message)
 }

@@ -195,7 +195,6 @@ impl Reloader {
             }
         }
         self.warn_of_dropped(dropped);
-        self.gatekeeper.limiter().store().forget_refusals();
     }
 }
 

@@ -322,7 +322,6 @@ impl Reloader {
             });
             changes
         });
-        self.gatekeeper.limiter().store().forget_refusals();
         self.retry_overrides();
         self.retire(old);
         self.tried_named_files.clone_from(&made_of.named_files);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, Waker};
 
-use tollgate::{Clock, Limiter, MemoryStore, SystemClock, Wait};
+use tollgate::{Clock, MemoryStore, SystemClock, Wait};
 use tollgate_redis::instances::{OVERRIDES_MAX, SharedOverride, SharedRules};
 use tollgate_rules::{Compilation, Source};
 
@@ -48,7 +48,8 @@ fn first(directory: &Path, text: &str) -> (Arc<ServerGatekeeper>, InitialRules, 
     let rules = rules.unwrap_or_else(|| panic!("{diagnostics}"));
     let gatekeeper = Arc::new(ServerGatekeeper::new(
         rules,
-        Limiter::new(ServerStore::Memory(Box::new(MemoryStore::new(100))), SystemClock),
+        Arc::new(ServerStore::Memory(Box::new(MemoryStore::new(100)))),
+        SystemClock,
     ));
     let logs = Logs::to_stderr(LogFormat::Text, 1_024);
     (

@@ -23,7 +23,7 @@ use crate::listeners::connection_caps::ConnectionCaps;
 use crate::live::{LiveRules, RulesStatus};
 use crate::peer_instances::PeerInstances;
 use crate::server_observer::{REASONS, ServerObserver};
-use crate::store::ServerGatekeeper;
+use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
 use exposition::{ExpositionFormat, MetricKind, MetricValue, MetricsPage};
 use histogram::Histogram;
@@ -77,6 +77,7 @@ impl ListenerFigures {
 /// All that is counted, to be read.
 pub(crate) struct Metrics {
     pub(crate) gatekeeper: Arc<ServerGatekeeper>,
+    pub(crate) store: Arc<ServerStore>,
     pub(crate) observer: Arc<ServerObserver>,
     pub(crate) timing: Arc<DecisionTiming>,
     pub(crate) listeners: Vec<ListenerFigures>,
@@ -178,8 +179,8 @@ impl Metrics {
     }
 
     fn store(&self, page: &mut MetricsPage) {
-        let stats = self.gatekeeper.limiter().store().memory().stats();
-        stores::write(page, self.gatekeeper.limiter().store(), self.peers.control());
+        let stats = self.store.memory().stats();
+        stores::write(page, &self.store, self.peers.control());
         let mut one =
             |name, kind, value: MetricValue, help| page.single_sample(name, kind, value, help);
         let help = "Keys in the table: one caller under one limit is one.";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Limiter, MemoryStore, SystemClock};
+use tollgate::{MemoryStore, SystemClock};
 use tollgate_rules::RuleSet;
 
 use super::cannot_start;
@@ -21,6 +21,7 @@ use crate::telemetry::Logs;
 /// What decides, and whoever keeps it up to date or watches it.
 pub(super) struct DecisionCore {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
+    pub(super) store: Arc<ServerStore>,
     pub(super) observer: Arc<ServerObserver>,
     pub(super) names: Arc<KeyNames>,
     pub(super) live: LiveRules,
@@ -45,23 +46,23 @@ impl DecisionCore {
                 ServerStore::Memory(Box::new(store.map_err(CommandFailure::Input)?))
             }
         };
-        let limiter = Limiter::new(store, SystemClock);
+        let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
         let watcher = Arc::new(ServerObserver::new(logs, names.clone()));
-        let gatekeeper =
-            Arc::new(ServerGatekeeper::new(rules, limiter).observed_by(watcher.clone()));
+        let gatekeeper = ServerGatekeeper::new(rules, store.clone(), SystemClock);
+        let gatekeeper = Arc::new(gatekeeper.observed_by(watcher.clone()));
         let others = PeerInstances::default();
         let beside = (others.clone(), credentials.clone());
         let live = LiveRules::start(gatekeeper.clone(), first, beside, logs.clone());
         let live = live.map_err(|error| cannot_start(&error))?;
-        join_peers(&others, &gatekeeper, &live);
-        Ok(DecisionCore { gatekeeper, observer: watcher, names, live, peers: others })
+        join_peers(&others, &store, &live);
+        Ok(DecisionCore { gatekeeper, store, observer: watcher, names, live, peers: others })
     }
 }
 
 /// Lets the other instances on the same store know of this one, if there can be others.
-fn join_peers(others: &PeerInstances, gatekeeper: &Arc<ServerGatekeeper>, live: &LiveRules) {
-    if let Some(store) = gatekeeper.limiter().store().shared() {
+fn join_peers(others: &PeerInstances, store: &ServerStore, live: &LiveRules) {
+    if let Some(store) = store.shared() {
         let shared = store.shared.clone();
         let count = Box::new(move |live| shared.set_live_instances(live));
         others.join(store.start_control(Arc::new(PeerChangeSink {

@@ -21,6 +21,7 @@ use crate::live::LiveRules;
 use crate::metrics::{DecisionTiming, ListenerFigures, Metrics};
 use crate::peer_instances::PeerInstances;
 use crate::settings::ServerSettings;
+use crate::store::{ChangeConfirmer, ServerStore};
 use crate::telemetry::Logs;
 use crate::warnings::Warnings;
 
@@ -40,6 +41,7 @@ pub(super) struct AssembledServer<'a> {
     pub(super) admin: ListenerService<HttpProtocol<ControlPlane>>,
     pub(super) certificate: Option<Arc<Certificate>>,
     pub(super) stopping: Arc<AtomicBool>,
+    pub(super) store: Arc<ServerStore>,
     pub(super) live: LiveRules,
     pub(super) peers: PeerInstances,
 }
@@ -73,7 +75,8 @@ impl<'a> AssembledServer<'a> {
         started: Micros,
     ) -> AssembledServer<'a> {
         let Credentials { tokens, admin_tokens, certificate } = credentials;
-        let DecisionCore { gatekeeper, observer: watcher, names, live, peers: others } = heart;
+        let DecisionCore { gatekeeper, store, observer: watcher, names, live, peers: others } =
+            heart;
         let stopping = Arc::new(AtomicBool::new(false));
         let patience = ConnectionTimeouts {
             head: settings.header_timeout,
@@ -105,7 +108,7 @@ impl<'a> AssembledServer<'a> {
             warnings: Warnings::new(logs),
         };
         let redis = RespListener::new(
-            gatekeeper.clone(),
+            (gatekeeper.clone(), ChangeConfirmer(store.clone())),
             tokens,
             timing.clone(),
             patience,
@@ -114,6 +117,7 @@ impl<'a> AssembledServer<'a> {
         );
         let metrics = Metrics {
             gatekeeper: gatekeeper.clone(),
+            store: store.clone(),
             observer: watcher,
             timing,
             listeners: vec![http.clone(), grpc.clone(), resp.clone(), admin.clone()],
@@ -128,6 +132,7 @@ impl<'a> AssembledServer<'a> {
             tokens: admin_tokens,
             stopping: stopping.clone(),
             gatekeeper,
+            store: store.clone(),
             live: live.clone(),
             peers: others.clone(),
             names,
@@ -146,6 +151,7 @@ impl<'a> AssembledServer<'a> {
             admin: ListenerService::of_http(control, admin_patience, &stopping, admin),
             certificate,
             stopping,
+            store,
             live,
             peers: others,
         }

@@ -52,7 +52,7 @@ impl AssembledServer<'_> {
         }
         let addresses = listeners.map(|listener| listener.as_ref().map(BoundListener::address));
 
-        self.wait_for_peer_changes(&gatekeeper).await;
+        self.wait_for_peer_changes().await;
         let (workers, tls) = (workers(settings), self.certificate.as_deref());
         // In the order in which they end: until the last of the others is done, the admin listener says that
         // the server is stopping.
@@ -64,7 +64,7 @@ impl AssembledServer<'_> {
         ];
         let keeper = settings.snapshot.clone().map(|path| {
             SnapshotThread::start(
-                gatekeeper.clone(),
+                self.store.clone(),
                 path,
                 settings.snapshot_interval,
                 self.logs.clone(),
@@ -72,10 +72,11 @@ impl AssembledServer<'_> {
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
-        tokio::spawn(warnings::watch_store(gatekeeper.clone(), self.logs.clone()));
+        tokio::spawn(warnings::watch_store(self.store.clone(), self.logs.clone()));
         tokio::spawn(self.resp.protocol.clone().log_suppressed_resets());
         let others = self.peers.clone();
-        tokio::spawn(warnings::watch_peers(others, gatekeeper.clone(), self.logs.clone()));
+        let (store, logs) = (self.store.clone(), self.logs.clone());
+        tokio::spawn(warnings::watch_peers(others, gatekeeper.clone(), store, logs));
         self.log_start(&gatekeeper);
         announce(addresses, settings);
 
@@ -91,7 +92,7 @@ impl AssembledServer<'_> {
             }
         }
         self.resp.protocol.log_remaining_resets();
-        if let Some(store) = gatekeeper.limiter().store().shared() {
+        if let Some(store) = self.store.shared() {
             store.disconnect(self.peers.control()).await;
         }
         keeper.map_or(Ok(()), SnapshotThread::finish).map_err(CommandFailure::Input)?;
@@ -112,8 +113,8 @@ impl AssembledServer<'_> {
     }
 
     /// What was decided at other instances holds here from the first request, if the store can be asked.
-    async fn wait_for_peer_changes(&self, gatekeeper: &ServerGatekeeper) {
-        let Some(store) = gatekeeper.limiter().store().shared() else { return };
+    async fn wait_for_peer_changes(&self) {
+        let Some(store) = self.store.shared() else { return };
         let heard = async {
             tokio::select! {
                 () = self.peers.first_exchange() => self.live.peer_changes_applied().await,

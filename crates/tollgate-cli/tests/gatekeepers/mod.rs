@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis as Redis;
-use tollgate::{DecidedBy, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Outcome};
+use tollgate::{DecidedBy, Key, Limit, ManualClock, MemoryStore, Micros, Outcome};
 use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
 use tollgate_rules::{
     Answer, Ask, Descriptor, DescriptorAsk, DescriptorEntry, Facts, Gatekeeper, Hits,
@@ -162,14 +162,14 @@ impl ComparedGatekeepers {
         let mut random = SplitMix64::seeded(seed);
         let rules = rules(&mut random);
         let clock = || ManualClock::new(Micros::ZERO);
-        let memory = Limiter::new(MemoryStore::new(10_000), clock());
-        let redis = Limiter::new(shared(server, seed).await, clock());
+        let memory = MemoryStore::new(10_000);
+        let redis = shared(server, seed).await;
         ComparedGatekeepers {
             seed,
             random,
             now: NOON,
-            memory: Gatekeeper::new(compiled(&rules), memory),
-            redis: Gatekeeper::new(compiled(&rules), redis),
+            memory: Gatekeeper::new(compiled(&rules), memory, clock()),
+            redis: Gatekeeper::new(compiled(&rules), redis, clock()),
             rules,
             open: Vec::new(),
             coverage: TrafficCoverage::default(),

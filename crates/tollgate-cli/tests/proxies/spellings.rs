@@ -10,7 +10,7 @@ use std::process::Command;
 use testkit::net::free_address;
 use testkit::peers::{self, ProxyProcess};
 use testkit::wait;
-use tollgate::{Limiter, MemoryStore};
+use tollgate::MemoryStore;
 use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile};
 
 /// A rule for each route of the applications beside this file.
@@ -116,7 +116,7 @@ fn served(address: SocketAddr, target: &str) -> Option<String> {
 fn compare(name: &str, address: SocketAddr) {
     let compiled = compile(&[Source::from_text("rules.yaml", RULES)]);
     let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-    let gatekeeper = Gatekeeper::new(rules, Limiter::with_capacity(1_000));
+    let gatekeeper = Gatekeeper::in_memory(rules, 1_000);
     let (mut wrong, mut routes) = (String::new(), std::collections::BTreeSet::new());
     for target in targets() {
         let Some(route) = served(address, &target) else { continue };

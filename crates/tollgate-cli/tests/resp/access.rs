@@ -66,7 +66,7 @@ fn a_greeting_that_is_wrong_admits_nobody() {
     let rows: [(&[&str], &str); 3] = [
         (&["NOPE"], "ERR Syntax error in HELLO option 'NOPE'"),
         (&["SETNAME"], "ERR Syntax error in HELLO option 'SETNAME'"),
-        (&["SETNAME", "a b"], "ERR TestHttpClient names cannot contain spaces"),
+        (&["SETNAME", "a b"], "ERR Client names cannot contain spaces"),
     ];
     for (more, why) in rows {
         let mut redis = RespTestClient::connect(&server);

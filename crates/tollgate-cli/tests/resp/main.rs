@@ -1,5 +1,5 @@
-//! The resp listener from outside: the real program, asked by redis-cli, redis-py, ioredis and over plain
-//! sockets.
+//! End-to-end tests of the resp listener: the real program with redis-cli, redis-py, ioredis and plain sockets as
+//! clients.
 
 #[path = "../server/harness.rs"]
 #[allow(dead_code)]

@@ -254,7 +254,7 @@ fn wrong_tokens_replace_nothing() {
         (Some(b""), "is empty"),
         (Some(b"hunter2"), "has 7 bytes in line 1"),
         (Some(b"fedcba9876543210\nhunter2"), "has 7 bytes in line 2"),
-        (Some(b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe"), "has bytes that are no text"),
+        (Some(b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe"), "is not text"),
         (Some(long.as_bytes()), "it has more than"),
         (None, "cannot read the token file"),
     ];

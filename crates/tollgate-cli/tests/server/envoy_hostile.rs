@@ -38,9 +38,9 @@ fn every_mistake_has_its_code() {
         ("/a.B/C", ("x", "y"), good(), "12", "There is no such method"),
         ("/", ("x", "y"), good(), "12", "There is no such method"),
         ("/grpc.health.v1.Health/Watch", ("x", "y"), good(), "12", "There is no such method"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), Vec::new(), "13", "broke off"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), vec![0, 0, 0, 0], "13", "broke off"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), good()[..7].to_vec(), "13", "broke off"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), Vec::new(), "13", "is incomplete"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), vec![0, 0, 0, 0], "13", "is incomplete"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), good()[..7].to_vec(), "13", "is incomplete"),
         (SHOULD_RATE_LIMIT, ("x", "y"), [good(), good()].concat(), "13", "send one"),
         (SHOULD_RATE_LIMIT, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "no frame"),
         (

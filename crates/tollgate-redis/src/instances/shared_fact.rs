@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use tollgate::Micros;
 
-use crate::blocks::{BLOCKS_MAX, KeyHash};
+use tollgate_shared::blocks::{BLOCKS_MAX, KeyHash};
 
 /// The most overrides at a time, here and in the store.
 pub const OVERRIDES_MAX: usize = 10_000;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use tollgate::{Clock, Key, Micros, Wait};
+use tollgate_shared::blocks::Blocks;
 
 use super::{InstanceChannel, InstanceSink};
-use crate::blocks::Blocks;
 use crate::store::RedisStore;
 
 /// What the instances on a store tell each other; nothing, until somebody begins to.

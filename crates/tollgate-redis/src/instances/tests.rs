@@ -12,7 +12,7 @@ use tollgate::ManualClock;
 
 use super::*;
 use crate::options::RedisOptions;
-use crate::url::StoreUrl;
+use crate::transport::url::StoreUrl;
 
 /// How long to wait for whoever answers an operator.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use testkit::redis::TestRedis;
 use tollgate::Algorithm;
 
 use super::*;
-use crate::state::{DecodedState, decode};
+use crate::script::state::{DecodedState, decode};
 
 /// Whatever is charged, forced and given back, and whenever: no call fails, and what is stored is kept
 /// for as long as it matters.

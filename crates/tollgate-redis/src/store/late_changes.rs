@@ -4,12 +4,12 @@
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::Purpose;
 use tollgate::{Limit, Micros};
+use tollgate_shared::late_units;
+use tollgate_shared::remote_store::{CallTiming, LateUnits, StateName};
 
 use crate::error::StoreError;
-use crate::late_units;
-use crate::remote_store::{CallTiming, LateUnits, StateName};
+use crate::script::request;
 use crate::script::{self, StoredValue};
-use crate::script_request;
 
 use super::{RedisStore, SWAP_ATTEMPTS_MAX};
 
@@ -37,7 +37,7 @@ impl RedisStore {
             }
             let (mut seen, _) = self.decode_one(limit, &reply, Purpose::Settle);
             seen.refund(limit, units, charged_at, reply.now);
-            let write = script_request::state_write(limit, seen, self.time, reply.now);
+            let write = request::state_write(limit, seen, self.time, reply.now);
             if write.is_none() {
                 return Ok(());
             }
@@ -67,7 +67,7 @@ impl RedisStore {
                 });
             }
             let after = (seen.state().clone(), reply.now);
-            let write = script_request::state_write(limit, seen, self.time, reply.now);
+            let write = request::state_write(limit, seen, self.time, reply.now);
             if write.is_none() {
                 return Ok(after);
             }

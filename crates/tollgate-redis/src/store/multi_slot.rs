@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 
 use tollgate::algorithm::{self, State};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
+use tollgate_shared::remote_store::CallTiming;
+use tollgate_shared::up_to;
 
 use crate::error::{ErrorClass, StoreError};
-use crate::keys;
-use crate::remote_store::CallTiming;
 use crate::script;
-use crate::script_request::{self, ScriptRequest};
-use crate::up_to;
+use crate::script::keys;
+use crate::script::request::{self, ScriptRequest};
 
 use super::{RedisStore, ScriptDecision};
 
@@ -149,7 +149,7 @@ impl MultiSlotRequest<'_> {
             check => *check,
         });
         let asked: Vec<Check<'_>> = asked.collect();
-        let limits = script_request::limits_for_keys(&asked);
+        let limits = request::limits_for_keys(&asked);
         let request = ScriptRequest::new(&store.key_namer, &asked, &limits);
         let mut said = vec![Outcome::default(); asked.len()];
         let told = store.decide_in_one_call(&request, when, &mut said).await?;

@@ -1,5 +1,6 @@
 //! What `Shared` needs of a store in Redis: its states, and the book of who holds what.
 
+use std::slice;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,15 +9,16 @@ use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state;
 use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
-
-use crate::blocks::KeyHash;
-use crate::error::StoreError;
-use crate::keys;
-use crate::remote_store::{
+use tollgate_shared::blocks::KeyHash;
+use tollgate_shared::concurrent::join_all;
+use tollgate_shared::remote_store::{
     AnswerStates, CallTiming, LEASE_US_MAX, LateKind, LateUnits, LeaseGrant, LeaseRequest,
     RemoteStore, StateName,
 };
+
+use crate::error::StoreError;
 use crate::script;
+use crate::script::keys;
 
 use super::RedisStore;
 use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
@@ -36,6 +38,25 @@ impl Store for RedisStore {
         outcomes: &mut [Outcome],
     ) -> Result<Decision, StoreError> {
         RedisStore::decide_each(self, checks, now.instant(), outcomes).await
+    }
+
+    async fn decide_batch(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        decisions.clear();
+        let requests = checks.iter().map(|check| {
+            Box::pin(async move {
+                let outcome = &mut [Outcome::default()];
+                RedisStore::decide_each(self, slice::from_ref(check), now.instant(), outcome).await
+            })
+        });
+        for decision in join_all(requests.collect()).await {
+            decisions.push(decision?);
+        }
+        Ok(())
     }
 
     async fn refund(

@@ -1,6 +1,6 @@
 //! The book of who holds what, on a real server.
 
-use tollgate_redis::remote_store::{LeaseGrant, LeaseRequest, RemoteStore};
+use tollgate_shared::remote_store::{LeaseGrant, LeaseRequest, RemoteStore};
 
 use super::*;
 

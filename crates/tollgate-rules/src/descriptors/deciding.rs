@@ -46,7 +46,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         entries: &mut AnswerEntries,
         now: Now<'_>,
     ) {
-        let store = self.limiter().store();
+        let store = self.store();
         let charged: ArrayVec<(&PlannedLimit, Outcome), MAX_LIMITS> = plan
             .limits
             .iter()
@@ -70,7 +70,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// A caller that is blocked under a limit in quota mode is refused, whatever the others say.
     fn enforce_blocked(&self, plan: &mut RequestPlan<'_>, now: Micros) {
-        let store = self.limiter().store();
+        let store = self.store();
         if !store.any_block(now) || !plan.limits.iter().any(|one| one.quota) {
             return;
         }
@@ -95,7 +95,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     ) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
-            let store = self.limiter().store();
+            let store = self.store();
             let checks = plan.checks(Act::Take);
             let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
             let nothing = |one: &PlannedLimit| plan.check(one, Act::Peek).cost(0);
@@ -112,7 +112,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     pub(super) async fn force(&self, plan: &RequestPlan<'_>, now: Now<'_>) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
-            let store = self.limiter().store();
+            let store = self.store();
             let Ok(decision) =
                 store.decide_each(&plan.checks(Act::Force), now, &mut outcomes).await;
             self.notify(plan, &Told::new(&decision, None), &Answer::entries(plan, &outcomes));

@@ -88,13 +88,9 @@ impl Store for NextRoundStore {
 }
 
 impl DescriptorGate<NextRoundStore> {
-    fn store(&self) -> &NextRoundStore {
-        self.gatekeeper.limiter().store()
-    }
-
     /// What is answered, and how often the store was waited for.
     fn say_after(&self, domain: &str, asked: &[TestDescriptor]) -> (String, u64) {
-        let round = &self.store().round;
+        let round = &self.store.round;
         let before = round.load(Ordering::Relaxed);
         self.asking(domain, asked, |mut answer| {
             loop {
@@ -181,7 +177,7 @@ fn a_quota_is_not_given_away_when_its_window_ends() {
     let gate = DescriptorGate::on(NextRoundStore::new(), &[FILE]);
     let boundary = (NOON + 1) * 1_000_000;
     let ask = |at| {
-        gate.store().clock.store(at, Ordering::Relaxed);
+        gate.store.clock.store(at, Ordering::Relaxed);
         gate.say_after("file", &[descriptor(&[("quota", "a")]), descriptor(&[("plain", "a")])]).0
     };
     let rows = [

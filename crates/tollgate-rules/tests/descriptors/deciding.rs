@@ -324,7 +324,7 @@ fn questions_that_make_no_sense_are_errors_and_charge_nothing() {
         assert_eq!(error, want);
         assert!(!error.to_string().is_empty());
     }
-    assert_eq!(gate.gatekeeper.limiter().store().stats().keys, 0);
+    assert_eq!(gate.store.stats().keys, 0);
     // What nothing limits takes no room.
     let many = vec![descriptor(&[("none", "")]); DESCRIPTORS_MAX];
     assert_eq!(gate.ask("edge", &many).statuses().len(), DESCRIPTORS_MAX);

@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros, Store};
+use tollgate::{ManualClock, MemoryStore, Micros, Store};
 use tollgate_rules::gatekeeper::expect_ready;
 use tollgate_rules::{
     Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError, Gatekeeper,
@@ -14,7 +15,8 @@ use tollgate_rules::{
 pub(crate) const NOON: u64 = 1_794_744_000;
 
 pub(crate) struct DescriptorGate<S = MemoryStore> {
-    pub(crate) gatekeeper: Gatekeeper<S, ManualClock>,
+    pub(crate) gatekeeper: Gatekeeper<Arc<S>, ManualClock>,
+    pub(crate) store: Arc<S>,
     pub(crate) now: Micros,
 }
 
@@ -103,9 +105,10 @@ impl DescriptorGate {
 impl<S: Store<Error = Infallible>> DescriptorGate<S> {
     /// Decides in a store of your choosing.
     pub(crate) fn on(store: S, texts: &[&str]) -> DescriptorGate<S> {
-        let limiter = Limiter::new(store, ManualClock::new(Micros::ZERO));
+        let (store, clock) = (Arc::new(store), ManualClock::new(Micros::ZERO));
         DescriptorGate {
-            gatekeeper: Gatekeeper::new(rules(texts), limiter),
+            gatekeeper: Gatekeeper::new(rules(texts), store.clone(), clock),
+            store,
             now: Micros::from_secs(NOON),
         }
     }

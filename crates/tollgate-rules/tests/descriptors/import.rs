@@ -50,7 +50,7 @@ fn unlimited_touches_no_store() {
             "OK unlimited 4294967295"
         );
     }
-    assert_eq!(gate.gatekeeper.limiter().store().stats().keys, 0);
+    assert_eq!(gate.store.stats().keys, 0);
 }
 
 #[test]
@@ -442,8 +442,8 @@ fn the_value_of_an_entry_api_key_is_kept_and_shown_hashed() {
     let hash = "sha256:ba7816bf8f01cfea414140de5dae2223";
     let text = file("  - { key: api_key, rate_limit: { unit: minute, requests_per_unit: 5 } }\n");
     let seen = Arc::new(RecordedRefusals::default());
-    let DescriptorGate { gatekeeper, now } = DescriptorGate::new(&[&text]);
-    let gate = DescriptorGate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
+    let DescriptorGate { gatekeeper, store, now } = DescriptorGate::new(&[&text]);
+    let gate = DescriptorGate { gatekeeper: gatekeeper.observed_by(seen.clone()), store, now };
     assert_eq!(gate.one("d", descriptor(&[("api_key", "abc")])), "OK 5/minute 4");
     assert_eq!(*seen.keys.lock().unwrap(), [format!("entry.api_key={hash}")]);
     // Operators may write either.
@@ -460,8 +460,8 @@ fn the_value_of_an_entry_api_key_is_kept_and_shown_hashed() {
 fn what_is_refused_undecided_is_told() {
     let text = file("  - { key: k, rate_limit: { unit: minute, requests_per_unit: 5 } }\n");
     let seen = Arc::new(RecordedRefusals::default());
-    let DescriptorGate { gatekeeper, now } = DescriptorGate::new(&[&text]);
-    let gate = DescriptorGate { gatekeeper: gatekeeper.observed_by(seen.clone()), now };
+    let DescriptorGate { gatekeeper, store, now } = DescriptorGate::new(&[&text]);
+    let gate = DescriptorGate { gatekeeper: gatekeeper.observed_by(seen.clone()), store, now };
     let many: Vec<TestDescriptor> =
         (0..=MAX_LIMITS).map(|value| descriptor(&[("k", &value.to_string())])).collect();
     assert!(gate.try_ask("d", &many).unwrap_err().is_refusal());

@@ -100,7 +100,7 @@ fn rules_have_numbers_while_the_shares_of_all_listeners_are_full() {
     let key = KeyBuf::new().with("k", "");
     for units in 1..=OF_OTHER_LISTENERS {
         let limit = Limit::per(units, Duration::from_secs(60)).build().unwrap();
-        let decision = gate.gatekeeper.limiter().at(gate.now).decide(&[Check::new(&limit, &key)]);
+        let decision = gate.store.decide_one(&Check::new(&limit, &key), gate.now);
         assert_eq!(decision.decided_by(), DecidedBy::Memory);
     }
     assert!(gate.try_ask("edge", &stating(u32::MAX, Unit::Year)).is_err());

@@ -9,9 +9,10 @@ mod bodies;
 mod paths;
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use bodies::oracle;
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate::{MemoryStore, Micros, SystemClock};
 use tollgate_rules::{Ask, Facts, Gatekeeper, Identify, Source, compile};
 
 /// Configurations by name.
@@ -247,20 +248,24 @@ fn lists_of_any_length_are_read_from_their_end() {
 }
 
 /// A gatekeeper of one rule that allows 100 requests an hour per address, and few keys in all.
-fn by_address(ip: &str) -> Gatekeeper<MemoryStore, ManualClock> {
+fn by_address(ip: &str) -> Gatekeeper<Arc<MemoryStore>> {
+    by_address_on(&Arc::new(MemoryStore::new(1_000)), ip)
+}
+
+/// The same, with its table.
+fn by_address_on(store: &Arc<MemoryStore>, ip: &str) -> Gatekeeper<Arc<MemoryStore>> {
     let text = format!(
         "identify: {{ ip: {{ {ip} }} }}\n\
          rules: [{{ name: a, key: '{{ip}}', limits: [{{ rate: 100/hour, burst: 100 }}] }}]\n"
     );
     let compiled = compile(&[Source::from_text("t.yaml", &text)]);
     let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-    let limiter = Limiter::new(MemoryStore::new(1_000), ManualClock::new(Micros::ZERO));
-    Gatekeeper::new(rules, limiter)
+    Gatekeeper::new(rules, Arc::clone(store), SystemClock)
 }
 
 /// How many requests of these addresses pass at one instant.
 fn passing(
-    gatekeeper: &Gatekeeper<MemoryStore, ManualClock>,
+    gatekeeper: &Gatekeeper<Arc<MemoryStore>>,
     addresses: impl Iterator<Item = IpAddr>,
 ) -> usize {
     let allowed = |ip: IpAddr| {
@@ -279,13 +284,14 @@ fn addresses(network: &str, many: u64) -> impl Iterator<Item = IpAddr> {
 
 #[test]
 fn a_million_addresses_of_one_network_are_one_caller() {
-    let gatekeeper = by_address("header: none");
+    let store = Arc::new(MemoryStore::new(1_000));
+    let gatekeeper = by_address_on(&store, "header: none");
     assert_eq!(passing(&gatekeeper, addresses("2001:db8:0:1::", 1 << 20)), 100);
-    assert_eq!(gatekeeper.limiter().store().stats().keys, 1, "the table does not fill");
+    assert_eq!(store.stats().keys, 1, "the table does not fill");
     for neighbour in ["2001:db8::", "2001:db8:0:2::", "2001:db8:0:8001::"] {
         assert_eq!(passing(&gatekeeper, addresses(neighbour, 1_000)), 100, "{neighbour}");
     }
-    let stats = gatekeeper.limiter().store().stats();
+    let stats = store.stats();
     assert_eq!((stats.keys, stats.evicted, stats.overflowed), (4, 0, 0));
 }
 

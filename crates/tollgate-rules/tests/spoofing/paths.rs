@@ -1,7 +1,7 @@
 //! Spellings of paths that look like another path to the rules than to some application: each row is a
 //! request's target and the rules that have to apply to it.
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Micros};
+use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_rules::matcher::{EXPRESSION_BYTES_FREE, EXPRESSION_BYTES_MAX};
 use tollgate_rules::{Answer, Ask, Facts, Gatekeeper, Source, compile};
 
@@ -13,8 +13,8 @@ impl PathGate {
     fn new(rules: &str) -> PathGate {
         let compiled = compile(&[Source::from_text("rules.yaml", rules)]);
         let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
-        let limiter = Limiter::new(MemoryStore::new(10_000), ManualClock::new(NOON));
-        PathGate(Gatekeeper::new(rules, limiter))
+        let (store, clock) = (MemoryStore::new(10_000), ManualClock::new(NOON));
+        PathGate(Gatekeeper::new(rules, store, clock))
     }
 
     fn get(&self, path: &str) -> Answer {

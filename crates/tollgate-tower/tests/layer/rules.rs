@@ -11,16 +11,15 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use tollgate::store::Store;
 use tollgate::{
-    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt,
-    Refusal, Wait,
+    Check, Decision, Key, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt, Refusal, Wait,
 };
 use tollgate_rules::{Ask, Facts, Gatekeeper, InfallibleStore, RuleSet, Source, compile};
 use tollgate_tower::{GateDecision, RateLimitLayer, TrustedProxies, Warning};
 use tower::Service;
 
 use crate::harness::{
-    HelloService, NOON_S, SharedManualClock, behind, from, later, limiter, lines, now, poll, send,
-    statuses, strict, with,
+    HelloService, NOON_S, SharedManualClock, behind, from, later, lines, now, poll, send, statuses,
+    strict, with,
 };
 use crate::warnings::watched;
 
@@ -33,9 +32,9 @@ type MemoryGatekeeper = Arc<Gatekeeper<MemoryStore, SharedManualClock>>;
 
 /// A gatekeeper of these rules at noon, and its clock.
 fn gatekeeper(text: &str) -> (MemoryGatekeeper, SharedManualClock) {
-    let (limiter, clock) = limiter();
-    let limiter = Arc::into_inner(limiter).unwrap();
-    (Arc::new(Gatekeeper::new(rules(text), limiter)), clock)
+    let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
+    let store = MemoryStore::new(10_000);
+    (Arc::new(Gatekeeper::new(rules(text), store, Arc::clone(&clock))), clock)
 }
 
 /// What is left under the first rule of a path.
@@ -410,15 +409,18 @@ impl Store for DelayedMemoryStore {
     }
 }
 
-fn later_gatekeeper(text: &str) -> Arc<Gatekeeper<DelayedMemoryStore, SharedManualClock>> {
+type DelayedGatekeeper = Arc<Gatekeeper<Arc<DelayedMemoryStore>, SharedManualClock>>;
+
+fn later_gatekeeper(text: &str) -> (DelayedGatekeeper, Arc<DelayedMemoryStore>) {
     let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
-    let store = DelayedMemoryStore { store: MemoryStore::new(1_000), waits: AtomicUsize::new(0) };
-    Arc::new(Gatekeeper::new(rules(text), Limiter::new(store, clock)))
+    let (store, waits) = (MemoryStore::new(1_000), AtomicUsize::new(0));
+    let store = Arc::new(DelayedMemoryStore { store, waits });
+    (Arc::new(Gatekeeper::new(rules(text), Arc::clone(&store), clock)), store)
 }
 
 #[test]
 fn a_store_that_answers_later_is_waited_for() {
-    let gatekeeper = later_gatekeeper(EXPORTS);
+    let (gatekeeper, store) = later_gatekeeper(EXPORTS);
     let hello = HelloService::answering(|_| {
         Response::builder().header("x-tokens-used", "4").body("".into()).unwrap()
     });
@@ -430,7 +432,7 @@ fn a_store_that_answers_later_is_waited_for() {
     );
     let Ok(response) = until_ready(asked);
     assert_eq!((response.status().as_u16(), hello.calls()), (200, 1));
-    let waits = gatekeeper.limiter().store().waits.load(Ordering::Relaxed);
+    let waits = store.waits.load(Ordering::Relaxed);
     assert_eq!(waits, 2, "decided, and settled before the response goes on");
     drop(response);
     assert_eq!(left(&gatekeeper, "/chat", "anna"), 96);
@@ -439,7 +441,7 @@ fn a_store_that_answers_later_is_waited_for() {
 
 #[test]
 fn who_leaves_before_a_store_answers_has_begun_nothing() {
-    let gatekeeper = later_gatekeeper(EXPORTS);
+    let (gatekeeper, store) = later_gatekeeper(EXPORTS);
     let hello = HelloService::new();
     let mut service = behind(&strict(Arc::clone(&gatekeeper)), &hello);
     {

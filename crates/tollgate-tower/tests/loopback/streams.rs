@@ -11,7 +11,6 @@ use axum::extract::ConnectInfo;
 use axum::routing::get;
 use bytes::Bytes;
 use http_body::Frame;
-use tollgate::Limiter;
 use tollgate_rules::{Gatekeeper, Source, compile};
 use tollgate_tower::RateLimitLayer;
 
@@ -38,7 +37,7 @@ fn work_counts_until_its_client_leaves() {
     run(async {
         let text = "rules: [{ name: w, key: '{ip}', limits: [1000000/second], concurrency: 1 }]";
         let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.expect("rules");
-        let gatekeeper = Arc::new(Gatekeeper::new(rules, Limiter::with_capacity(100)));
+        let gatekeeper = Arc::new(Gatekeeper::in_memory(rules, 100));
         let layer = RateLimitLayer::new(Arc::clone(&gatekeeper)).peer(|head| {
             let info = head.extensions.get::<ConnectInfo<SocketAddr>>();
             info.map(|info| info.0.ip())

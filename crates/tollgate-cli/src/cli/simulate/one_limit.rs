@@ -82,8 +82,7 @@ pub(super) struct LimitArgs {
 pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFailure> {
     let limit = args.limit.build().map_err(CommandFailure::Input)?;
     let mut trace = TraceReader::open(trace, &TRACE_FORMAT)?;
-    let limiter = SimStore::open(args)?;
-    let store = limiter.store();
+    let store = SimStore::open(args)?;
     replay(&mut trace, |request, answers| {
         let key = key_of(request)?;
         let cost = request.cost.unwrap_or(1);
@@ -93,7 +92,7 @@ pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFai
         let Ok(decision) = decision;
         print(request.at, &key, cost, &decision, answers).map_err(CommandFailure::from_output)
     })?;
-    warn_if_crowded(&limiter, args.max_keys);
+    warn_if_crowded(&store, args.max_keys);
     Ok(())
 }
 

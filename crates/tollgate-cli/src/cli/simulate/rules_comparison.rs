@@ -9,13 +9,12 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 
-use tollgate::ManualClock;
-use tollgate_rules::{Answer, Gatekeeper};
+use tollgate_rules::Answer;
 
-use super::store::SimStore;
 use super::tally::{RuleTally, TraceTally, table};
 use super::trace::{TraceReader, TraceRequest};
 use super::trace_line::TraceLine;
+use super::with_rules::SimRules;
 use super::{CommandFailure, answer, replay};
 
 /// Reasons that are shown, of each kind of change.
@@ -30,7 +29,7 @@ const PATH_CHARS_MAX: usize = 60;
 /// Prints each request that the second rule set answers differently, and then a summary.
 pub(super) fn compare(
     trace: &mut TraceReader,
-    [now, then]: [&Gatekeeper<SimStore, ManualClock>; 2],
+    [now, then]: [&SimRules; 2],
     people: bool,
 ) -> Result<(), CommandFailure> {
     let mut comparison = RulesComparison::default();

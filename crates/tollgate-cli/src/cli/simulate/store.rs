@@ -6,10 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::{
-    Check, Decision, Key, Limiter, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt, Store,
-    Wait,
-};
+use tollgate::{Check, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt, Store, Wait};
 use tollgate_redis::{KeyPrefix, RedisOptions, RedisStore, StoreError, TimeSource};
 use tollgate_rules::expect_ready;
 
@@ -22,9 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Between two looks whether it is connected.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// A limiter over either. Its clock is not read: every request brings its instant.
-pub(super) type SimLimiter = Limiter<SimStore, ManualClock>;
 
 /// Where a simulation keeps state.
 #[derive(Debug)]
@@ -44,8 +38,8 @@ pub(super) struct SimRedisStore {
 
 impl SimStore {
     /// The store of the options, under a prefix that nobody else has.
-    pub(super) fn open(args: &Args) -> Result<SimLimiter, CommandFailure> {
-        let store = match &args.store {
+    pub(super) fn open(args: &Args) -> Result<SimStore, CommandFailure> {
+        Ok(match &args.store {
             StoreChoice::Memory => {
                 let max_keys = usize::try_from(args.max_keys).unwrap_or(usize::MAX);
                 SimStore::Memory(Box::new(MemoryStore::new(max_keys)))
@@ -71,8 +65,7 @@ impl SimStore {
                     first_error: Mutex::default(),
                 }))
             }
-        };
-        Ok(Limiter::new(store, ManualClock::new(Micros::ZERO)))
+        })
     }
 
     /// The table, if state is in this process.

@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde_json::value::RawValue;
-use tollgate::{ManualClock, Micros};
+use tollgate::Micros;
 use tollgate_rules::matcher::to_uppercase;
 use tollgate_rules::{
-    Answer, Ask, Descriptor, DescriptorAsk, DescriptorEntry, Facts, Gatekeeper, Headers, Hits,
+    Answer, Ask, Descriptor, DescriptorAsk, DescriptorEntry, Facts, Headers, Hits,
 };
 
 use super::CommandFailure;
-use super::store::SimStore;
 use super::trace::fields::{LineFields, text};
 use super::trace::{TraceFormat, TraceLineText, TraceRequest};
+use super::with_rules::SimRules;
 
 /// Lines with facts.
 pub(super) const TRACE_FORMAT: TraceFormat = TraceFormat {
@@ -90,13 +90,10 @@ impl<'a> TraceLine<'a> {
     }
 
     /// What these rules answer.
-    pub(super) fn decide(
-        &self,
-        gatekeeper: &Gatekeeper<SimStore, ManualClock>,
-        at: Micros,
-    ) -> Result<Answer, CommandFailure> {
+    pub(super) fn decide(&self, sim: &SimRules, at: Micros) -> Result<Answer, CommandFailure> {
+        let SimRules { gatekeeper, store, .. } = sim;
         if let Some(descriptor) = &self.descriptor {
-            return self.decide_descriptor(descriptor, gatekeeper, at);
+            return self.decide_descriptor(descriptor, sim, at);
         }
         let stated = Facts {
             method: self.method.as_deref(),
@@ -112,7 +109,6 @@ impl<'a> TraceLine<'a> {
         let identity = rules.settings().identify.identify_stated(&stated, at);
         let facts = identity.complete(stated);
         let ask = Ask { facts, cost: self.cost, ..Ask::default() };
-        let store = gatekeeper.limiter().store();
         store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
     }
 
@@ -120,7 +116,7 @@ impl<'a> TraceLine<'a> {
     fn decide_descriptor(
         &self,
         ((domain, entries), (line, facts)): &(TraceDescriptor<'_>, DescriptorPosition<'_>),
-        gatekeeper: &Gatekeeper<SimStore, ManualClock>,
+        SimRules { gatekeeper, store, .. }: &SimRules,
         at: Micros,
     ) -> Result<Answer, CommandFailure> {
         let entries: Vec<DescriptorEntry<'_>> =
@@ -128,7 +124,6 @@ impl<'a> TraceLine<'a> {
         let hits = self.cost.map(Hits::Take);
         let descriptors = [Descriptor { entries: &entries, hits, limit: None }];
         let ask = DescriptorAsk { domain, descriptors: &descriptors };
-        let store = gatekeeper.limiter().store();
         let answer = gatekeeper.decide_descriptors_by(gatekeeper.rules(), &ask, at);
         let described = store.wait(answer)?;
         let described = described.map_err(|error| {

@@ -16,21 +16,21 @@ use super::{Args, CommandFailure, answer, check, replay, rules_comparison, warn_
 
 /// Answers request after request.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
-    let (now, missing) = gatekeeper(&args.rules, args)?;
+    let now = SimRules::open(&args.rules, args)?;
     let then = match &args.against[..] {
         [] => None,
-        paths => Some(gatekeeper(paths, args)?),
+        paths => Some(SimRules::open(paths, args)?),
     };
     let mut trace = TraceReader::open(trace, &trace_line::TRACE_FORMAT)?;
     let people = args.output == "table";
     match &then {
         None => decide(&mut trace, &now, people)?,
-        Some((then, _)) => rules_comparison::compare(&mut trace, [&now, then], people)?,
+        Some(then) => rules_comparison::compare(&mut trace, [&now, then], people)?,
     }
-    for (gatekeeper, missing) in [Some((now, missing)), then].into_iter().flatten() {
-        warn_if_crowded(gatekeeper.limiter(), args.max_keys);
-        warn_if_left_out(&gatekeeper);
-        missing.warn();
+    for rules in [Some(now), then].into_iter().flatten() {
+        warn_if_crowded(&rules.store, args.max_keys);
+        warn_if_left_out(&rules.gatekeeper);
+        rules.missing.warn();
     }
     Ok(())
 }
@@ -64,30 +64,35 @@ impl MissingFactsCount {
     }
 }
 
-/// The rules of these files, with a table of their own.
-fn gatekeeper(
-    paths: &[PathBuf],
-    args: &Args,
-) -> Result<(Gatekeeper<SimStore, ManualClock>, Arc<MissingFactsCount>), CommandFailure> {
-    let Compilation { rules, diagnostics, .. } = check::compile_paths(paths, None);
-    let Some(rules) = rules else {
-        // The exit code says enough if standard error is closed.
-        let _ = write!(io::stderr(), "{diagnostics}");
-        return Err(CommandFailure::Reported);
-    };
-    let missing = Arc::<MissingFactsCount>::default();
-    let gatekeeper = Gatekeeper::new(rules, SimStore::open(args)?).observed_by(missing.clone());
-    Ok((gatekeeper, missing))
+/// A gatekeeper of a simulation. Its clock is not read: every request brings its instant.
+pub(super) type SimGatekeeper = Gatekeeper<Arc<SimStore>, ManualClock>;
+
+/// The rules of some files, with a store of their own.
+pub(super) struct SimRules {
+    pub(super) gatekeeper: SimGatekeeper,
+    pub(super) store: Arc<SimStore>,
+    missing: Arc<MissingFactsCount>,
 }
 
-fn decide(
-    trace: &mut TraceReader,
-    gatekeeper: &Gatekeeper<SimStore, ManualClock>,
-    people: bool,
-) -> Result<(), CommandFailure> {
+impl SimRules {
+    fn open(paths: &[PathBuf], args: &Args) -> Result<SimRules, CommandFailure> {
+        let Compilation { rules, diagnostics, .. } = check::compile_paths(paths, None);
+        let Some(rules) = rules else {
+            // The exit code says enough if standard error is closed.
+            let _ = write!(io::stderr(), "{diagnostics}");
+            return Err(CommandFailure::Reported);
+        };
+        let (store, missing) = (Arc::new(SimStore::open(args)?), Arc::default());
+        let gatekeeper = Gatekeeper::new(rules, Arc::clone(&store), ManualClock::new(Micros::ZERO));
+        let gatekeeper = gatekeeper.observed_by(Arc::clone(&missing) as Arc<dyn RulesObserver>);
+        Ok(SimRules { gatekeeper, store, missing })
+    }
+}
+
+fn decide(trace: &mut TraceReader, rules: &SimRules, people: bool) -> Result<(), CommandFailure> {
     let mut tally = TraceTally::default();
     replay(trace, |request, answers| {
-        let answer = TraceLine::read(request)?.decide(gatekeeper, request.at)?;
+        let answer = TraceLine::read(request)?.decide(rules, request.at)?;
         match people {
             true => tally.add(&answer),
             false => answer::print(&answer, answers).map_err(CommandFailure::from_output)?,
@@ -101,7 +106,7 @@ fn decide(
 }
 
 /// One decision has room for so many limits.
-fn warn_if_left_out(gatekeeper: &Gatekeeper<SimStore, ManualClock>) {
+fn warn_if_left_out(gatekeeper: &SimGatekeeper) {
     let left_out = gatekeeper.stats().left_out;
     if left_out > 0 {
         // The answers are out; a closed standard error is no reason to fail.

@@ -1,5 +1,5 @@
-//! What is said on a connection: commands that have arrived are understood and obeyed, in order, and
-//! their replies wait to be sent. How bytes come and go is `connection.rs`.
+//! Runs the commands that have arrived on a connection, in order, and queues their replies. `connection.rs` reads and
+//! writes the bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::throttle::ThrottleCommand;
 use super::throttle_batch::{BatchAddResult, ThrottleBatch};
 use crate::listeners::watchdog::ConnectionActivity;
 
-/// The most commands that are obeyed before others on the same worker get their turn.
+/// Maximum number of commands that run before other connections of the same worker get their turn.
 const ROUND_COMMANDS_MAX: usize = 1_024;
 
 pub(super) struct CommandLoop<'d> {
@@ -26,25 +26,26 @@ pub(super) struct CommandLoop<'d> {
     pub(super) input: InputBuffer,
     pub(super) parser: CommandParser,
     pub(super) replies: Replies,
-    /// How much may wait in `replies`.
+    /// Bound of `replies`.
     pub(super) allowance: Allowance,
     pub(super) session: RespSession,
-    /// What waits to be decided together: calls of `CL.THROTTLE`, or questions to the rules, and never
-    /// both, so that replies stay in order.
+    /// Calls of `CL.THROTTLE` that are decided in one batch. Empty while `rule_checks` is not, so that replies stay in
+    /// order.
     pub(super) throttle_batch: ThrottleBatch,
+    /// Calls of `TG.CHECK` and `TG.PEEK` that are decided in one batch.
     rule_checks: RuleCheckBatch,
 }
 
-/// How a round ended.
+/// End of a round of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundResult {
-    /// Everything that has arrived is obeyed.
+    /// All complete commands that have arrived are done.
     Done,
-    /// There is more to obey.
+    /// More commands have arrived.
     MoreInput,
-    /// There is more, but as many replies wait as may.
+    /// More commands have arrived, but the unsent replies have reached their bound.
     RepliesFull,
-    /// The client is told no more.
+    /// The connection closes after the queued replies.
     Close,
 }
 
@@ -52,11 +53,11 @@ impl<'d> CommandLoop<'d> {
     pub(super) fn new(
         listener: &'d RespListener,
         peer: SocketAddr,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     ) -> Self {
         CommandLoop {
             listener,
-            activity: pulse,
+            activity,
             input: InputBuffer::default(),
             parser: CommandParser::default(),
             replies: Replies::default(),
@@ -67,7 +68,7 @@ impl<'d> CommandLoop<'d> {
         }
     }
 
-    /// Obeys what has arrived, as far as it goes.
+    /// Runs the complete commands that have arrived.
     pub(super) async fn run_commands(&mut self) -> RoundResult {
         let mut commands = 0;
         let round = loop {
@@ -119,7 +120,7 @@ impl<'d> CommandLoop<'d> {
         })
     }
 
-    /// Puts a command to those that are decided together, if it is of their kind.
+    /// Adds the current command to a batch, if it can be decided in one.
     #[inline]
     fn try_batch(&mut self) -> bool {
         let args = self.parser.args(self.input.unread());
@@ -142,7 +143,7 @@ impl<'d> CommandLoop<'d> {
         matches!(self.throttle_batch.add(self.listener, &call, key), Ok(BatchAddResult::Queued))
     }
 
-    /// Where the store answers later, the rules are asked several questions at once.
+    /// Adds a `TG.CHECK` or `TG.PEEK` to a batch, if the store has to be waited for: then their waits overlap.
     #[inline(never)]
     fn try_batch_rule_check(&mut self) -> bool {
         let (args, (_, offset)) =
@@ -152,7 +153,7 @@ impl<'d> CommandLoop<'d> {
             Some(RespCommand::Peek) => true,
             _ => return false,
         };
-        let at_once = self.listener.gatekeeper.limiter().store().shared().is_none();
+        let at_once = self.listener.gatekeeper.answers_at_once();
         if at_once || !self.throttle_batch.is_empty() || self.rule_checks.is_full() {
             return false;
         }
@@ -162,7 +163,7 @@ impl<'d> CommandLoop<'d> {
         true
     }
 
-    /// Decides those that were put together.
+    /// Decides the commands of the batches.
     #[inline]
     async fn decide_batches(&mut self) {
         let (bytes, _) = self.input.bytes_and_offset();
@@ -171,37 +172,37 @@ impl<'d> CommandLoop<'d> {
         }
         if !self.rule_checks.is_empty() {
             let asking = self.rule_checks.decide(self.listener, bytes, &mut self.replies);
-            // In a box: it is large, and a connection that does not ask need not carry it.
+            // Boxed: the future is large, and most connections never need it.
             Box::pin(asking).await;
         }
     }
 
-    /// Something was done: patience begins anew.
+    /// Restarts the idle timeout.
     pub(super) fn reset_idle_timer(&self) {
         self.activity.request_started(false);
         self.activity.request_ended();
         self.expect_input_soon();
     }
 
-    /// Whether what has arrived was nothing, such as an empty line, and nobody waits for more.
+    /// Returns true if no input, such as half a command, and no reply is pending.
     fn is_idle(&self) -> bool {
         let nothing = self.input.unread().is_empty() && self.replies.unsent().is_empty();
         nothing && self.session.admitted
     }
 
-    /// Half a command, and a stranger's silence, are waited for less patiently.
+    /// Switches to the shorter timeout if half a command has arrived or the client is not authenticated.
     fn expect_input_soon(&self) {
         if !self.session.admitted || !self.input.unread().is_empty() {
             self.activity.bytes_received();
         }
     }
 
-    /// Whether it holds more memory than a connection that is idle should.
+    /// Returns true if it holds more memory than an idle connection should.
     pub(super) fn is_large(&self) -> bool {
         self.input.is_large() || self.replies.capacity() > OWN_BYTES / 16
     }
 
-    /// Gives back the memory that nothing is in.
+    /// Frees empty buffers.
     pub(super) fn shrink(&mut self) {
         if self.replies.unsent().is_empty() {
             self.replies.shrink();

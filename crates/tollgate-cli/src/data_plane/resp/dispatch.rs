@@ -1,4 +1,4 @@
-//! One command: who obeys it, and who may give it.
+//! Runs one command: checks that the client may send it, and calls its implementation.
 
 use tollgate::Check;
 
@@ -13,11 +13,12 @@ use super::tg_commands::{self, TgCheckCommand};
 use super::throttle::{self, ThrottleCommand};
 use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
 
-/// What a browser says that was made to talk to this port: what else it says must not be obeyed.
+/// First words of HTTP requests, which a web page can make a browser send to this port: the connection closes, so that
+/// no line of the body runs as a command.
 const BROWSER_WORDS: [&[u8]; 2] = [b"host:", b"post"];
 
 impl CommandLoop<'_> {
-    /// Obeys the command that was found last. Its reply waits afterwards, if the client wants one.
+    /// Runs the command that was parsed last, and queues its reply if the client wants one.
     pub(super) async fn run_command(&mut self) {
         self.session.begin_reply(&mut self.replies);
         self.execute().await;
@@ -105,8 +106,7 @@ impl CommandLoop<'_> {
     }
 }
 
-/// A call of `CL.THROTTLE` that was not put together with others: it was wrong, or came as a line, or
-/// there was no room for it before.
+/// Runs a call of `CL.THROTTLE` that was not added to a batch: it is invalid, was sent inline, or did not fit before.
 async fn throttle_one(
     listener: &RespListener,
     batch: &mut ThrottleBatch,
@@ -120,7 +120,7 @@ async fn throttle_one(
         Ok((_, BatchAddResult::Queued)) => {
             return batch.decide(listener, args.bytes(), replies).await;
         }
-        Ok((_, BatchAddResult::Full)) => unreachable!("nothing waits"),
+        Ok((_, BatchAddResult::Full)) => unreachable!("the batch is empty"),
         Ok((_, BatchAddResult::Replied(reply))) => Ok(reply),
         Ok((call, BatchAddResult::DecideAlone(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
@@ -160,7 +160,7 @@ async fn check_rules(
     match TgCheckCommand::read(args) {
         Ok(asked) => {
             let how = (peek, listener.gatekeeper.now());
-            // In a box: it is large, and a connection that does not ask need not carry it.
+            // Boxed: the future is large, and most connections never need it.
             let answer = Box::pin(asked.decide(listener, how)).await;
             tg_commands::write_reply(listener, &answer, replies);
         }

@@ -1,5 +1,5 @@
-//! Calls of `CL.THROTTLE` that arrive together are decided together, as if in order at one instant:
-//! the clock is read once, and the memory is asked for all keys at once.
+//! Calls of `CL.THROTTLE` that arrive together are decided in one batch, as if in order at one instant: the clock is
+//! read once, and the store looks up all keys together.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -8,33 +8,33 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use tollgate::{Check, Decision, Limit, Micros, Now, Outcome, Store};
+use tollgate::{Check, Decision, Limit, Micros};
+use tollgate_rules::expect_ready;
 
 use super::RespListener;
 use super::commands::RespCommand;
 use super::replies::Replies;
 use super::throttle::{self, ThrottleCommand, ThrottleError};
 use super::throttle_limits::{LimitInUse, LimitLookup, ParsedLimit, ThrottleParams};
-use crate::store::ServerStore;
 
-/// The most calls that are decided together.
+/// Maximum calls of a batch.
 pub(super) const BATCH_MAX: usize = 64;
 
-/// The most sets of numbers that a connection remembers.
+/// Maximum limits that a connection caches.
 const RECENT_LIMITS_MAX: usize = 16;
 
-/// Calls that wait to be decided, and the numbers that this connection uses.
+/// Calls that wait to be decided, and the limits that this connection used lately.
 #[derive(Debug, Default)]
 pub(super) struct ThrottleBatch {
     calls: ArrayVec<QueuedThrottle, BATCH_MAX>,
     recent_limits: ArrayVec<(ThrottleParams, Arc<LimitInUse>), RECENT_LIMITS_MAX>,
-    /// Which of them the last call had,
+    /// Index of the limit of the last call.
     last_used: usize,
-    /// and, one bit each, which any call has that waits.
+    /// Limits of the waiting calls, one bit each.
     used_bits: u16,
 }
 
-/// One call: where its key is, and what it asks.
+/// One call: the range of its key, its limit and its quantity.
 #[derive(Clone, Copy, Debug)]
 struct QueuedThrottle {
     key_range: (u32, u32),
@@ -42,18 +42,18 @@ struct QueuedThrottle {
     quantity: u64,
 }
 
-/// What became of a call.
+/// Result of adding a call.
 #[derive(Debug)]
 pub(super) enum BatchAddResult {
-    /// It waits to be decided.
+    /// The call waits to be decided.
     Queued,
-    /// It has its reply: nothing passes under its numbers.
+    /// The reply: the parameters allow nothing.
     Replied([i64; 5]),
-    /// It is to be decided alone,
+    /// The call has to be decided alone, because it takes up no limit.
     DecideAlone(Limit),
-    /// or beside all others: there are too many numbers.
+    /// The call has to be decided in the overflow store, because too many limits are in use.
     DecideInOverflow(Limit),
-    /// There is no room: those that wait have to be decided first.
+    /// The batch is full: the waiting calls have to be decided first.
     Full,
 }
 
@@ -67,7 +67,7 @@ impl ThrottleBatch {
         self.calls.is_empty()
     }
 
-    /// Adds a call, whose key begins and ends there.
+    /// Adds a call; `key` is the range of its key.
     #[inline]
     pub(super) fn add<'a>(
         &mut self,
@@ -76,8 +76,8 @@ impl ThrottleBatch {
         key: (u32, u32),
     ) -> Result<BatchAddResult, ThrottleError<'a>> {
         let known = match self.recent_limits.get(self.last_used) {
-            Some((numbers, _)) if *numbers == call.params => self.last_used,
-            _ => match self.recent_limits.iter().position(|(numbers, _)| *numbers == call.params) {
+            Some((params, _)) if *params == call.params => self.last_used,
+            _ => match self.recent_limits.iter().position(|(params, _)| *params == call.params) {
                 Some(known) => known,
                 None => match self.look_up_limit(listener, call)? {
                     Ok(known) => known,
@@ -95,7 +95,7 @@ impl ThrottleBatch {
         Ok(BatchAddResult::Queued)
     }
 
-    /// Finds out about numbers that this connection has not used lately.
+    /// Looks up the limit of parameters that this connection has not used lately.
     #[cold]
     fn look_up_limit<'a>(
         &mut self,
@@ -132,7 +132,7 @@ impl ThrottleBatch {
             if !self.calls.is_empty() {
                 return Ok(Err(BatchAddResult::Full));
             }
-            // All at once: which of them is used again is anybody's guess, and the book knows them.
+            // All at once: there is no telling which is used next, and the shared table has them.
             self.recent_limits.clear();
         }
         self.recent_limits.push((call.params, entry));
@@ -156,24 +156,27 @@ impl ThrottleBatch {
     /// The same, unless the store answers later: then `false`.
     #[inline]
     fn decide_now(&mut self, listener: &RespListener, base: &[u8], replies: &mut Replies) -> bool {
-        let ServerStore::Memory(store) = listener.gatekeeper.limiter().store() else {
+        let gatekeeper = &listener.gatekeeper;
+        if !gatekeeper.answers_at_once() {
             return false;
-        };
+        }
         let now = listener.gatekeeper.now();
         self.refresh_limits(listener, now);
         match &self.calls[..] {
             [] => {}
             // Most clients send one call and wait: no room is made for others.
             [call] => {
-                let decision = store
-                    .decide_one(&self.check(call, base), listener.gatekeeper.clock_instant(now));
+                let check = self.check(call, base);
+                let decision =
+                    expect_ready(gatekeeper.decide_check(&check, gatekeeper.clock_instant(now)));
                 self.write_replies(listener, &[decision], replies);
             }
             calls => {
                 let mut checks = ArrayVec::<_, BATCH_MAX>::new_const();
                 checks.extend(calls.iter().map(|call| self.check(call, base)));
                 let mut decisions = DECISIONS.take();
-                store.decide_batch(&checks, listener.gatekeeper.clock_instant(now), &mut decisions);
+                let now = gatekeeper.clock_instant(now);
+                expect_ready(gatekeeper.decide_batch(&checks, now, &mut decisions));
                 self.write_replies(listener, &decisions, replies);
                 DECISIONS.set(decisions);
             }
@@ -187,11 +190,10 @@ impl ThrottleBatch {
     async fn decide_later(&mut self, listener: &RespListener, base: &[u8], replies: &mut Replies) {
         let now = listener.gatekeeper.now();
         self.refresh_limits(listener, now);
-        let store = listener.gatekeeper.limiter().store();
         let checks: Vec<_> = self.calls.iter().map(|call| self.check(call, base)).collect();
         let now = listener.gatekeeper.clock_instant(now);
-        let asked = checks.iter().map(|check| Box::pin(decide_one(store, check, now))).collect();
-        let decisions = join_all(asked).await;
+        let decide = |check| Box::pin(listener.gatekeeper.decide_check(check, now));
+        let decisions = join_all(checks.iter().map(decide).collect()).await;
         drop(checks);
         self.write_replies(listener, &decisions, replies);
         self.clear();
@@ -202,13 +204,13 @@ impl ThrottleBatch {
         self.used_bits = 0;
     }
 
-    /// Numbers that nobody has used for long may have been forgotten: they are looked up again.
+    /// Looks up limits again that were unused for so long that the table may have dropped them.
     fn refresh_limits(&mut self, listener: &RespListener, now: Micros) {
-        for (index, (numbers, entry)) in self.recent_limits.iter_mut().enumerate() {
+        for (index, (params, entry)) in self.recent_limits.iter_mut().enumerate() {
             if self.used_bits >> index & 1 == 1
                 && !entry.touch(now)
                 && let LimitLookup::InUse(found) =
-                    listener.throttle_limits.find_or_insert(*numbers, entry.limit.clone(), 1, now)
+                    listener.throttle_limits.find_or_insert(*params, entry.limit.clone(), 1, now)
             {
                 *entry = found;
             }
@@ -242,13 +244,7 @@ impl ThrottleBatch {
 /// Decides one call that is not put together with others.
 pub(super) async fn decide_alone(listener: &RespListener, check: &Check<'_>) -> Decision {
     let now = listener.gatekeeper.clock_instant(listener.gatekeeper.now());
-    Box::pin(decide_one(listener.gatekeeper.limiter().store(), check, now)).await
-}
-
-async fn decide_one(store: &ServerStore, check: &Check<'_>, now: Now<'_>) -> Decision {
-    let outcomes = &mut [Outcome::default()];
-    let Ok(decision) = store.decide_each(std::slice::from_ref(check), now, outcomes).await;
-    decision
+    Box::pin(listener.gatekeeper.decide_check(check, now)).await
 }
 
 /// Waits for all of them. Bound: as many as there are.

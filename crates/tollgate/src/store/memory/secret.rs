@@ -1,12 +1,12 @@
 //! The secret hash of keys.
 //!
-//! Callers choose their keys, so an attacker must not be able to choose their places: keys are
+//! Clients choose their keys, so an attacker must not be able to choose their slots: keys are
 //! hashed with SipHash-1-3 under a random 128-bit secret made with the store. Only the 64-bit hash
-//! is kept, so long keys cost no memory and no name can be read out of a core dump.
+//! is stored, so long keys cost no memory and no key can be read from a core dump.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Two random words that nobody else knows.
+/// Two random words that never leave the store, except in a snapshot.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct HashSecret([u64; 2]);
 
@@ -17,7 +17,7 @@ impl std::fmt::Debug for HashSecret {
 }
 
 impl HashSecret {
-    /// A new secret from the randomness that the standard library seeds its maps with.
+    /// A new secret from the randomness with which the standard library seeds its maps.
     pub(crate) fn random() -> HashSecret {
         HashSecret([0, 1].map(|word: u64| RandomState::new().hash_one(word)))
     }

@@ -1,0 +1,157 @@
+//! Names of keys: `PREFIX:1:{hash of the subject}:limit`.
+//!
+//! 1 is the format of values. Whose limit it is shows only as 128 bits of a hash, under a secret if
+//! there is one. All limits of one subject are in one slot of a cluster: the hash stands in braces.
+
+use aws_lc_rs::{digest, hmac};
+use tollgate::Limit;
+use tollgate_shared::blocks::KeyHash;
+
+use crate::options::RedisOptions;
+
+/// Makes names.
+#[derive(Debug)]
+pub(crate) struct RedisKeyNamer {
+    /// Up to the opening brace.
+    prefix: Vec<u8>,
+    secret: Option<hmac::Key>,
+}
+
+/// 128 bits of the hash of a subject, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SubjectHash([u8; 22]);
+
+impl RedisKeyNamer {
+    pub(crate) fn new(options: &RedisOptions) -> RedisKeyNamer {
+        let secret = options.key_secret.as_ref();
+        RedisKeyNamer {
+            prefix: format!("{}:1:{{", options.prefix).into_bytes(),
+            secret: secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret)),
+        }
+    }
+
+    /// 128 bits of the hash of a subject.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let mut hash = [0; 16];
+        match &self.secret {
+            Some(secret) => hash.copy_from_slice(&hmac::sign(secret, key).as_ref()[..16]),
+            None => hash.copy_from_slice(&digest::digest(&digest::SHA256, key).as_ref()[..16]),
+        }
+        hash
+    }
+
+    pub(crate) fn subject(&self, key: &[u8]) -> SubjectHash {
+        self.subject_of(&self.hash(key))
+    }
+
+    /// The subject that has this hash.
+    pub(crate) fn subject_of(&self, hash: &KeyHash) -> SubjectHash {
+        let mut text = [0; 22];
+        base64url(hash, &mut text);
+        SubjectHash(text)
+    }
+
+    /// The key of a limit's state. Limits of one id that differ in their numbers are told apart by
+    /// `twin` within one request; the first of them has 0.
+    pub(crate) fn key(&self, subject: SubjectHash, limit: &Limit, twin: u8) -> Vec<u8> {
+        let mut id = [0; 11];
+        base64url(&limit.id().to_be_bytes(), &mut id);
+        let mut key = Vec::with_capacity(self.prefix.len() + 40);
+        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(&subject.0);
+        key.extend_from_slice(b"}:");
+        key.extend_from_slice(&id);
+        if twin > 0 {
+            key.extend_from_slice(format!(":{twin}").as_bytes());
+        }
+        key
+    }
+}
+
+/// The slot of a key in a cluster: of what stands between the first braces, if there is anything.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    let open = key.iter().position(|byte| *byte == b'{');
+    let tag = open.and_then(|open| {
+        let length = key[open + 1..].iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &key[open + 1..][..length])
+    });
+    crc16(tag.unwrap_or(key)) % 16_384
+}
+
+/// The CRC that a cluster goes by: polynomial 0x1021, from 0.
+fn crc16(bytes: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = {
+        let mut table = [0; 256];
+        let mut index = 0;
+        while index < 256 {
+            let (mut crc, mut bit) = ((index as u16) << 8, 0);
+            while bit < 8 {
+                crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+                bit += 1;
+            }
+            table[index] = crc;
+            index += 1;
+        }
+        table
+    };
+    bytes.iter().fold(0, |crc, byte| crc << 8 ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+/// Writes as many characters as `text` has room for: six bits each, the last filled up with zeros.
+fn base64url(bytes: &[u8], text: &mut [u8]) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    for (index, character) in text.iter_mut().enumerate() {
+        let (at, shift) = (index * 6 / 8, index * 6 % 8);
+        let next = bytes.get(at + 1).copied().unwrap_or(0);
+        let sixteen = u16::from_be_bytes([bytes[at], next]);
+        *character = ALPHABET[usize::from(sixteen >> (10 - shift) & 63)];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_the_documents_say() {
+        let options = RedisOptions { prefix: "tg".parse().unwrap(), ..RedisOptions::default() };
+        let limit = Limit::per_minute(100).burst(20).name("api").build().unwrap();
+        let names = RedisKeyNamer::new(&options);
+        // printf user:42 | sha256sum | cut -c-32 | xxd -r -p | basenc --base64url
+        let key = names.key(names.subject(b"user:42"), &limit, 0);
+        let text = String::from_utf8(key).unwrap();
+        let (subject, id) = text.strip_prefix("tg:1:{").unwrap().split_once("}:").unwrap();
+        assert_eq!((subject.len(), id.len()), (22, 11), "{text}");
+        let salted = names.key(names.subject(b"user:42"), &limit, 2);
+        assert_eq!(String::from_utf8(salted).unwrap(), format!("{text}:2"));
+        let secret = RedisOptions { key_secret: Some(b"secret".to_vec()), ..options };
+        assert_ne!(RedisKeyNamer::new(&secret).subject(b"user:42"), names.subject(b"user:42"));
+    }
+
+    #[test]
+    fn text_of_bytes() {
+        for (bytes, want) in [
+            (&[0_u8; 16][..], "AAAAAAAAAAAAAAAAAAAAAA"),
+            (&[255; 16], "_____________________w"),
+            (b"tollgate redis!!", "dG9sbGdhdGUgcmVkaXMhIQ"),
+        ] {
+            let mut text = [0; 22];
+            base64url(bytes, &mut text);
+            assert_eq!(std::str::from_utf8(&text), Ok(want));
+        }
+    }
+
+    #[test]
+    fn slots_are_those_of_a_cluster() {
+        // redis-cli cluster keyslot KEY
+        for (key, want) in [
+            ("123456789", 12_739),
+            ("foo{hash_tag}", 2_515),
+            ("{hash_tag}", 2_515),
+            ("foo{}{bar}", 8_363),
+            ("foo{bar}{zap}", 5_061),
+        ] {
+            assert_eq!(slot(key.as_bytes()), want, "{key}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What [`SharedStore`](crate::SharedStore) needs of a store that several instances share, beside answers.
+
+use std::future::Future;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tokio::time::Instant;
+use tollgate::algorithm::State;
+use tollgate::decision::MAX_LIMITS;
+use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt, Store};
+
+use crate::blocks::KeyHash;
+
+/// A failure of a remote store, as far as [`SharedStore`](crate::SharedStore) needs to know it.
+pub trait RemoteError: std::error::Error + Send + Sync + 'static {
+    /// Returns true if the store certainly did nothing of the request, so that it can be sent again. False if it may
+    /// have been executed: a timeout, or a connection that ended before the answer.
+    fn certainly_not_executed(&self) -> bool;
+}
+
+/// A store that several instances share.
+pub trait RemoteStore: Store<Error: RemoteError> + 'static {
+    /// How long an answer is waited for, however many questions it takes.
+    fn timeout(&self) -> Duration;
+
+    /// As [`Store::decide_each`]; `seen` gets what the answer was made of.
+    fn decide_with_states(
+        &self,
+        checks: &[Check<'_>],
+        when: CallTiming,
+        outcomes: &mut [Outcome],
+        seen: &mut AnswerStates,
+    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+
+    /// A key as the store has it: short, however long the key is.
+    fn hash(&self, key: Key<'_>) -> KeyHash;
+
+    /// Tells the store of units that were moved before, each as of its own instant. `limit` is the one
+    /// that applies to the key. The state after it and the store's clock, unless all that was told is one
+    /// refund.
+    fn apply_late_units(
+        &self,
+        state: StateName,
+        limit: &Limit,
+        late: &[LateUnits],
+        when: CallTiming,
+    ) -> impl Future<Output = Result<Option<(State, Micros)>, Self::Error>> + Send;
+
+    /// How often the store could not give back by itself what somebody was charged who no longer waited.
+    fn refunds_lost(&self) -> u64;
+
+    /// Writes down that an instance is about to hold budget of a key that it has not spent. Charges
+    /// nothing: that is the taking that follows.
+    fn reserve_lease(
+        &self,
+        check: &Check<'_>,
+        lend: LeaseRequest,
+    ) -> impl Future<Output = Result<LeaseGrant, Self::Error>> + Send;
+
+    /// Takes what was lent. Nobody waits for that: the answer may come later than a caller would wait.
+    fn take_leased_units(
+        &self,
+        check: &Check<'_>,
+        now: Micros,
+        seen: &mut AnswerStates,
+    ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
+}
+
+/// When a question is asked, and until when an answer is of use.
+#[derive(Clone, Copy, Debug)]
+pub struct CallTiming {
+    /// The asker's clock.
+    pub now: Micros,
+    /// Then nobody waits any more.
+    pub deadline: Instant,
+}
+
+/// Which state of a limit it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateName {
+    /// Whose.
+    pub key: KeyHash,
+    /// Which one of those that limits of one request have: see [`Outcome::twin`].
+    pub twin: u8,
+}
+
+/// Units that a store is told of later than they were moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateUnits {
+    /// How many.
+    pub units: u64,
+    /// The instant that they belong to, by the store's clock; [`LateUnits::NOW`] for its present one.
+    pub at: Micros,
+    /// What happened to them.
+    pub kind: LateKind,
+}
+
+impl LateUnits {
+    /// Whatever the store's clock shows when it is told.
+    pub const NOW: Micros = Micros::MAX;
+}
+
+/// What happened to units that a store is told of late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateKind {
+    /// They were spent at that instant.
+    Charge,
+    /// They were asked for at that instant, of a limit that counts refused requests: what was refused of
+    /// them makes a bucket's debt no longer than one capacity.
+    ChargeWithRefusals,
+    /// They were charged at that instant and are given back.
+    Refund,
+    /// They were given back at that instant; nobody says when they were charged.
+    RefundOfNoCharge,
+}
+
+impl LateKind {
+    /// Units that were asked for by this check, and are charged.
+    pub(crate) fn of_charge(check: &Check<'_>) -> LateKind {
+        if check.counts_denied() { LateKind::ChargeWithRefusals } else { LateKind::Charge }
+    }
+}
+
+/// What an answer was made of: enough to go on without the store.
+#[derive(Debug, Default)]
+pub struct AnswerStates {
+    /// The instant of the answer by the store's clock.
+    pub answered_at: Micros,
+    /// The state of each check after it, in order.
+    pub states: ArrayVec<State, MAX_LIMITS>,
+    /// A bit for each check that no node answered: its outcome and state mean nothing. The others
+    /// were charged as if those had admitted.
+    pub failed_checks: u16,
+    /// What is charged and was not granted, by check: whoever asked gives it back.
+    pub to_refund: ArrayVec<(usize, Receipt), MAX_LIMITS>,
+}
+
+/// What an instance wants to hold of a key's budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// Which instance.
+    pub instance: u64,
+    /// What it holds already.
+    pub held: u64,
+    /// What it wants on top of that.
+    pub wanted: u64,
+    /// Less than this is not worth it.
+    pub grant_min: u64,
+    /// The most that all instances may hold together.
+    pub outstanding_max: u64,
+    /// How long it will hold it, in microseconds. At most [`LEASE_US_MAX`].
+    pub duration_us: u64,
+}
+
+/// What an instance may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseGrant {
+    /// On top of what it holds: 0, or from `grant_min` to `wanted`.
+    pub granted: u64,
+    /// What all instances hold together then.
+    pub outstanding: u64,
+}
+
+/// The longest that budget is held unspent.
+pub const LEASE_US_MAX: u64 = 1_000_000;

@@ -1,0 +1,577 @@
+//! `SharedStore`: limits that several instances keep together, answered whatever the store does.
+//!
+//! ```text
+//!   checks ─▶ refusals.rs    refused a moment ago, and the wait is not over: refused
+//!          ─▶ lease.rs       budget borrowed ahead covers the cost: spent
+//!          ─▶ local_sync.rs  decided in the table of this process, told afterwards
+//!          ─▶ asking.rs      the store is asked, and its states copied into the table of this process
+//!          ─▶ failing.rs     no answer: decided alone, admitted or refused, as each check's terms say
+//! ```
+//!
+//! A single check that can be answered here is: nothing is allocated and nobody is waited for. All else
+//! goes through `request.rs`, which has all checks pass and charged, or none.
+
+mod detached_work;
+mod failure_policy;
+mod hot_key_sketch;
+mod lease;
+mod local_sync;
+mod pending_changes;
+mod refusal_cache;
+mod retained_lease;
+mod share_cache;
+mod shared_request;
+mod stats;
+mod store_call;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod unit_table;
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tollgate::{
+    Act, Check, Consistency, DecidedBy, Decision, Key, Limit, MemoryStore, Micros, Now, Outcome,
+    Receipt, Store, Wait,
+};
+
+use crate::concurrent::join_all;
+use crate::remote_store::{CallTiming, RemoteStore};
+use crate::time_source::TimeSource;
+
+use lease::Leases;
+use local_sync::{LocalSyncTable, copy_receipt};
+use pending_changes::PendingChanges;
+use refusal_cache::RefusalCache;
+use share_cache::ShareCache;
+use stats::DegradedCounts;
+
+pub use stats::SharedStats;
+
+/// How often what waits in the background is looked at; no interval of `local_sync` is shorter.
+const BACKGROUND_TICK: Duration = Duration::from_millis(10);
+
+/// Limits that several instances keep together. Cheap to clone.
+#[derive(Debug)]
+pub struct SharedStore<R: RemoteStore> {
+    inner: Arc<SharedStoreInner<R>>,
+}
+
+impl<R: RemoteStore> Clone for SharedStore<R> {
+    fn clone(&self) -> SharedStore<R> {
+        SharedStore { inner: Arc::clone(&self.inner) }
+    }
+}
+
+#[derive(Debug)]
+struct SharedStoreInner<R> {
+    /// By the number that a check's terms name; the first is everybody's.
+    stores: Box<[ClockedStore<R>]>,
+    /// What the store said last of each key, for when it says nothing; and limits that are settled
+    /// afterwards. By the store's clock. Bound: as many keys as it was made for.
+    local: MemoryStore,
+    /// Names this instance among those that hold budget.
+    instance_id: u64,
+    /// How many instances there are, as far as they were heard of,
+    live_instances: AtomicU32,
+    /// and how many there are at least, whoever was heard of.
+    min_instances: AtomicU32,
+    time: TimeSource,
+    tag_secret: RandomState,
+    refusal_cache: RefusalCache,
+    leases: Leases,
+    local_sync: LocalSyncTable,
+    pending_changes: PendingChanges,
+    share_cache: ShareCache,
+    counts: DegradedCounts,
+    caller_clock: CallerClock,
+    /// Where what happens in the background runs.
+    runtime: Handle,
+    /// Something waits in the background.
+    wake: Arc<Notify>,
+}
+
+/// One store.
+#[derive(Debug)]
+struct ClockedStore<R> {
+    store: R,
+    /// How far its clock was ahead of the asker's at its last answer, at least, in microseconds.
+    clock_ahead_us: AtomicI64,
+}
+
+/// The clock of those who ask: for what happens when nobody does, and for how late it is when a question
+/// goes out, which may have been asked a while before.
+#[derive(Debug)]
+struct CallerClock {
+    started: Instant,
+    /// What their clock showed when this began, in microseconds: as the latest of them had it.
+    offset: AtomicU64,
+    /// When somebody last had it so, in microseconds since this began.
+    confirmed: AtomicU64,
+}
+
+/// Whoever is asked about for longer was not asked just before: the clock has gone back.
+const CLOCK_WENT_BACK_AFTER_US: u64 = 10_000_000;
+
+impl CallerClock {
+    fn new() -> CallerClock {
+        let (offset, confirmed) = (AtomicU64::new(0), AtomicU64::new(0));
+        CallerClock { started: Instant::now(), offset, confirmed }
+    }
+
+    /// A clock on which no time passes by itself.
+    fn stopped() -> CallerClock {
+        let tomorrow = Instant::now() + Duration::from_secs(86_400);
+        CallerClock { started: tomorrow, ..CallerClock::new() }
+    }
+
+    /// A question of this instant is about to go out; what their clock shows now.
+    fn observe(&self, now: Micros) -> Micros {
+        self.observe_at(now, self.elapsed_us())
+    }
+
+    fn observe_at(&self, now: Micros, since: u64) -> Micros {
+        let offset = now.as_u64().saturating_sub(since);
+        let known = self.offset.load(Ordering::Relaxed);
+        let confirmed = self.confirmed.load(Ordering::Relaxed);
+        if offset < known && since < confirmed.saturating_add(CLOCK_WENT_BACK_AFTER_US) {
+            return Micros::new(known.saturating_add(since));
+        }
+        self.offset.store(offset, Ordering::Relaxed);
+        self.confirmed.store(since, Ordering::Relaxed);
+        now
+    }
+
+    fn now(&self) -> Micros {
+        Micros::new(self.offset.load(Ordering::Relaxed).saturating_add(self.elapsed_us()))
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        (Instant::now() - self.started).as_micros() as u64
+    }
+}
+
+impl<R: RemoteStore> SharedStore<R> {
+    /// Limits kept in `stores`: the first for all checks whose terms name no other. States of up to
+    /// `max_keys` keys are kept here, for when a store does not answer. What happens in the background
+    /// runs on the runtime that this is called on.
+    ///
+    /// # Panics
+    ///
+    /// If there is no store, or no runtime.
+    pub fn start(stores: Vec<R>, max_keys: usize, time: TimeSource) -> SharedStore<R> {
+        SharedStore::start_with(stores, max_keys, time, CallerClock::new())
+    }
+
+    /// As [`SharedStore::start`], for tests that say what time it is: no time passes but what they say.
+    #[doc(hidden)]
+    pub fn start_without_passing_time(
+        stores: Vec<R>,
+        max_keys: usize,
+        time: TimeSource,
+    ) -> SharedStore<R> {
+        SharedStore::start_with(stores, max_keys, time, CallerClock::stopped())
+    }
+
+    /// Says what time it is, for tests.
+    #[doc(hidden)]
+    pub fn observe_time(&self, now: Micros) {
+        self.inner.caller_clock.observe(now);
+    }
+
+    fn start_with(
+        stores: Vec<R>,
+        max_keys: usize,
+        time: TimeSource,
+        pace: CallerClock,
+    ) -> SharedStore<R> {
+        assert!(!stores.is_empty(), "there is a store to share");
+        let secret = RandomState::new();
+        let stores = stores
+            .into_iter()
+            .map(|store| ClockedStore { store, clock_ahead_us: AtomicI64::new(0) });
+        let inner = Arc::new(SharedStoreInner {
+            stores: stores.collect(),
+            local: MemoryStore::new(max_keys),
+            instance_id: RandomState::new().hash_one(0),
+            live_instances: AtomicU32::new(1),
+            min_instances: AtomicU32::new(1),
+            time,
+            tag_secret: secret,
+            refusal_cache: RefusalCache::new(),
+            leases: Leases::new(),
+            local_sync: LocalSyncTable::new(),
+            pending_changes: PendingChanges::default(),
+            share_cache: ShareCache::default(),
+            counts: DegradedCounts::default(),
+            caller_clock: pace,
+            runtime: Handle::current(),
+            wake: Arc::new(Notify::new()),
+        });
+        inner.runtime.spawn(run_background(Arc::downgrade(&inner), Arc::clone(&inner.wake)));
+        SharedStore { inner }
+    }
+
+    /// How many instances there are, this one included: each one's share when the store fails.
+    pub fn set_live_instances(&self, instances: u32) {
+        self.inner.live_instances.store(instances.max(1), Ordering::Relaxed);
+    }
+
+    /// How many instances there are at least, however few were heard of: those that start while the
+    /// store is down hear of nobody, and each of them would admit the whole limit.
+    pub fn set_min_instances(&self, instances: u32) {
+        self.inner.min_instances.store(instances.max(1), Ordering::Relaxed);
+    }
+
+    /// The stores, the first first.
+    pub fn stores(&self) -> impl Iterator<Item = &R> {
+        self.inner.stores.iter().map(|asked| &asked.store)
+    }
+
+    /// What this instance knows by itself.
+    pub fn local(&self) -> &MemoryStore {
+        &self.inner.local
+    }
+
+    /// Empties the refusal cache, because rules or overrides have changed.
+    pub fn forget_refusals(&self) {
+        self.inner.refusal_cache.forget_all();
+    }
+
+    /// Gives back what a receipt says, without a caller that waits for it.
+    pub(crate) fn refund_in_background(
+        &self,
+        limit: &Limit,
+        key: Key<'_>,
+        receipt: Receipt,
+        now: Micros,
+    ) {
+        let (inner, limit) = (Arc::clone(&self.inner), limit.clone());
+        let key = key.as_bytes().to_vec();
+        self.inner.runtime.spawn(async move {
+            let check = Check::new(&limit, &key[..]).cost(receipt.granted());
+            inner.refund(&check, Some(receipt), now.into()).await;
+        });
+    }
+
+    /// Figures for metrics.
+    pub fn stats(&self) -> SharedStats {
+        self.inner.stats()
+    }
+
+    /// Gives back what is borrowed and tells what is to be told: before the program ends.
+    pub async fn drain(&self) {
+        self.inner.return_leases(true).await;
+        self.inner.flush_local_sync(true).await;
+        self.inner.flush_pending().await;
+    }
+}
+
+/// What happens in the background, until nobody shares any more.
+async fn run_background<R: RemoteStore>(
+    inner: std::sync::Weak<SharedStoreInner<R>>,
+    wake: Arc<Notify>,
+) {
+    loop {
+        let Some(shared) = inner.upgrade() else { return };
+        shared.return_leases(false).await;
+        shared.flush_local_sync(false).await;
+        shared.flush_pending().await;
+        let idle = shared.leases.is_empty()
+            && shared.local_sync.is_empty()
+            && shared.pending_changes.is_empty();
+        drop(shared);
+        match idle {
+            true => wake.notified().await,
+            false => tokio::time::sleep(BACKGROUND_TICK).await,
+        }
+    }
+}
+
+impl<R> Drop for SharedStoreInner<R> {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
+}
+
+impl<R: RemoteStore> SharedStoreInner<R> {
+    /// Names a key under a limit and its numbers in one of the stores. Made with a secret, so that nobody can choose keys
+    /// that meet.
+    #[inline]
+    fn tag(&self, check: &Check<'_>) -> u64 {
+        let limit = check.limit();
+        let store = u64::from(check.requested_terms().store);
+        let numbers = match check.requested_terms().consistency {
+            // What the store was not told is of the key, whatever numbers its limit has now.
+            Consistency::LocalSync { .. } => store << 56,
+            _ => limit.units().rotate_left(32) ^ limit.capacity() ^ store << 56,
+        };
+        let subject = self.tag_secret.hash_one(check.key().as_bytes());
+        (subject ^ limit.id() ^ numbers.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+    }
+
+    /// The store that a check is about.
+    #[inline]
+    fn store_for(&self, check: &Check<'_>) -> &ClockedStore<R> {
+        self.store_by_number(check.requested_terms().store)
+    }
+
+    /// The store of a number; one that no store has is the first's.
+    #[inline]
+    fn store_by_number(&self, number: u8) -> &ClockedStore<R> {
+        self.stores.get(usize::from(number)).unwrap_or(&self.stores[0])
+    }
+
+    /// The answer to a usual question that needs no store.
+    #[inline]
+    fn answer_without_store(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        asked_at: Now<'_>,
+    ) -> Option<Outcome> {
+        let now = asked_at.instant();
+        let usual =
+            check.requested_act() == Act::Take && check.units() > 0 && !check.key().is_empty();
+        if !usual || check.is_shadow() || check.is_at_once() || self.time == TimeSource::Caller {
+            return None;
+        }
+        if self.any_block(now) && self.blocked(check.key(), now).is_some() {
+            return None;
+        }
+        let tag = self.tag(check);
+        match check.requested_terms().consistency {
+            Consistency::Strict => {}
+            Consistency::Leased { .. } => {
+                if let Some(outcome) = self.spend_lease(check, tag, now) {
+                    return Some(outcome);
+                }
+            }
+            Consistency::LocalSync { .. } => return self.decide_local_sync(check, tag, asked_at),
+        }
+        self.cached_refusal(check, tag, asked_at)
+    }
+
+    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so, and
+    /// where refusals count, each is charged.
+    #[inline]
+    fn cached_refusal(&self, check: &Check<'_>, tag: u64, asked_at: Now<'_>) -> Option<Outcome> {
+        let now = asked_at.instant();
+        let cost = if check.requested_act() == Act::UpTo { 1 } else { check.units() };
+        if check.counts_denied() || cost > check.limit().capacity() {
+            return None;
+        }
+        self.refusal_cache.lookup(tag, cost, now, || {
+            let known = self.peek_local(check, asked_at);
+            let decided_by = DecidedBy::RefusalCache;
+            (!known.allowed).then_some(Outcome { decided_by, served_at: now, ..known })
+        })
+    }
+
+    /// Decides in the table of this process; whether all pass.
+    fn decide_in_table(&self, checks: &[Check<'_>], at: Now<'_>, outcomes: &mut [Outcome]) -> bool {
+        let decision = self.local.decide_each(checks, at, outcomes);
+        let asked = outcomes[..checks.len()].iter().any(|one| *one != Outcome::default());
+        if !decision.allowed() && !asked {
+            // There is no room for a state of its own: no limit was asked.
+            let refused = Outcome { retry_after: decision.retry_after(), ..Outcome::default() };
+            outcomes[..checks.len()].fill(refused);
+        }
+        decision.allowed()
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.local.any_block(now) || self.stores[0].store.any_block(now)
+    }
+
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.local.blocked(key, now).max(self.stores[0].store.blocked(key, now))
+    }
+
+    fn live_instances(&self) -> u32 {
+        self.live_instances.load(Ordering::Relaxed).max(self.min_instances.load(Ordering::Relaxed))
+    }
+}
+
+impl<R> ClockedStore<R> {
+    /// An instant of the asker by the clock of the store, as far as that is known.
+    #[inline]
+    fn to_store_clock(&self, now: Micros) -> Micros {
+        Micros::new(now.as_u64().saturating_add_signed(self.clock_ahead_us.load(Ordering::Relaxed)))
+    }
+
+    /// The same of a reading of the asker's clock.
+    #[inline]
+    fn to_store_now<'n>(&self, now: Now<'n>) -> Now<'n> {
+        now.ahead(self.clock_ahead_us.load(Ordering::Relaxed))
+    }
+
+    /// Its clock showed `at` when that of the asker showed `answered` or a little less. So what is taken
+    /// for its clock is never ahead of it: waits that are counted from that are not too short.
+    fn observe_clock(&self, at: Micros, answered: Micros) {
+        self.clock_ahead_us
+            .store(at.as_u64().wrapping_sub(answered.as_u64()) as i64, Ordering::Relaxed);
+    }
+}
+
+impl<R: RemoteStore> ClockedStore<R> {
+    /// The moment of a question, and of others that belong to it: however many they are, all of them have
+    /// one deadline.
+    fn call_timing(&self, now: Now<'_>) -> CallTiming {
+        let began = now.operation_start().map_or_else(Instant::now, Instant::from_std);
+        CallTiming { now: now.instant(), deadline: began + self.store.timeout() }
+    }
+}
+
+impl<R: RemoteStore> Store for SharedStore<R> {
+    type Error = Infallible;
+
+    #[inline]
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Result<Decision, Infallible> {
+        if let [check] = checks
+            && let Some(outcome) = self.inner.answer_without_store(check, now)
+        {
+            outcomes[0] = outcome;
+            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now.instant()));
+        }
+        // Apart and in a box: what is answered at once does not carry it around.
+        Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
+    }
+
+    async fn decide_batch(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), Infallible> {
+        decisions.clear();
+        let requests = checks.iter().map(|check| {
+            Box::pin(async move {
+                let outcome = &mut [Outcome::default()];
+                let Ok(decision) = self.decide_each(slice::from_ref(check), now, outcome).await;
+                decision
+            })
+        });
+        decisions.extend(join_all(requests.collect()).await);
+        Ok(())
+    }
+
+    async fn refund(
+        &self,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        now: Now<'_>,
+    ) -> Result<(), Infallible> {
+        self.inner.refund(check, receipt, now).await;
+        Ok(())
+    }
+
+    async fn reset(&self, check: &Check<'_>, now: Micros) -> Result<bool, Infallible> {
+        let inner = &self.inner;
+        let tag = inner.tag(check);
+        inner.refusal_cache.forget(tag);
+        inner.leases.drop_lease(tag);
+        inner.local_sync.drop_unsent(tag);
+        let asked = inner.store_for(check);
+        let here = inner.local.reset(check.limit(), check.key(), asked.to_store_clock(now));
+        let reset = asked.store.reset(check, now).await;
+        // Whoever was refused meanwhile was refused for what is forgotten now.
+        inner.refusal_cache.forget(tag);
+        Ok(reset.unwrap_or(here))
+    }
+
+    async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, Infallible> {
+        let inner = &self.inner;
+        let asked = inner.store_for(check);
+        // As decisions are made then: by the share of this instance.
+        let here = || {
+            let share = inner.share_cache.share_of(check.limit(), inner.live_instances());
+            inner.local.balance(&share, check.key(), asked.to_store_clock(now))
+        };
+        Ok(asked.store.balance(check, now).await.unwrap_or_else(|_| here()))
+    }
+
+    async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {
+        let inner = &self.inner;
+        let everywhere = inner.stores[0].store.block(key, until, now).await;
+        // Not here as well: what another instance lifts would stay here.
+        Ok(everywhere.unwrap_or_else(|_| inner.local.block(key, until, now)))
+    }
+
+    async fn unblock(&self, key: Key<'_>, now: Micros) -> Result<bool, Infallible> {
+        let inner = &self.inner;
+        let here = inner.local.unblock(key, now);
+        let everywhere = inner.stores[0].store.unblock(key, now).await;
+        Ok(everywhere.is_ok_and(|unblocked| unblocked) || here)
+    }
+
+    #[inline]
+    fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
+        self.inner.blocked(key, now)
+    }
+
+    #[inline]
+    fn any_block(&self, now: Micros) -> bool {
+        self.inner.any_block(now)
+    }
+
+    fn limits_changed(&self) {
+        self.forget_refusals();
+    }
+}
+
+impl<R: RemoteStore> SharedStoreInner<R> {
+    /// Gives back where it was charged, and in the copy of that here.
+    async fn refund(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        asked_at: Now<'_>,
+    ) {
+        let now = asked_at.instant();
+        let tag = self.tag(check);
+        self.refusal_cache.forget(tag);
+        let charged_by = receipt.as_ref().map(Receipt::decided_by);
+        let check = match charged_by {
+            // The store has never heard of it.
+            Some(DecidedBy::Local) => {
+                let share = self.share_cache.share_of(check.limit(), self.live_instances());
+                let (key, at) = (check.key(), self.store_for(check).to_store_clock(now));
+                return self.local.refund(&share, key, receipt, check.units(), at);
+            }
+            Some(DecidedBy::Memory | DecidedBy::Overflow) => {
+                match self.refund_local_sync(check, tag, receipt.as_ref(), now) {
+                    0 => return,
+                    told => check.cost(told),
+                }
+            }
+            _ => {
+                self.refund_local_copy(check, receipt.as_ref(), now);
+                *check
+            }
+        };
+        let debt = self.pending_refund(&check, receipt.as_ref());
+        let when = self.store_for(&check).call_timing(asked_at);
+        self.send_change(debt, when).await;
+    }
+
+    /// Gives back in the table of this process what the store is about to. Before it: an answer of
+    /// the store that comes meanwhile says how things are.
+    fn refund_local_copy(&self, check: &Check<'_>, receipt: Option<&Receipt>, now: Micros) {
+        let (receipt, at) = (receipt.map(copy_receipt), self.store_for(check).to_store_clock(now));
+        self.local.refund(check.limit(), check.key(), receipt, check.units(), at);
+    }
+}
