@@ -21,3 +21,8 @@ pub use tollgate_shared::{
 pub use transport::stats::LinkStats;
 pub use transport::url::StoreUrl;
 pub use transport::{stats, url};
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateRedisReadme;
