@@ -50,6 +50,12 @@ impl Invocation {
         silent.is_ok_and(|output| output.status.success())
     }
 
+    /// Runs to the end and returns the standard output; `None` if it failed.
+    pub(crate) fn output(&self) -> Option<String> {
+        let output = self.command().stdin(Stdio::null()).stderr(Stdio::inherit()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// Runs to the end, passes every line on as it comes, and adds up the results reported in them.
     pub(crate) fn run_and_count(&self, runner: TestRunner) -> (bool, TestTally) {
         let mut command = self.command();

@@ -11,6 +11,7 @@ mod invocation;
 mod packages;
 mod peers;
 mod programs;
+mod publish;
 mod tally;
 mod test;
 
@@ -43,9 +44,12 @@ Commands:
 
 Options of `test`:
   --only STEP       run this step alone; may be given several times
-                    (packages, peers, house, format, lint, tests, doctests, docs, loom, soak, fuzz)
+                    (packages, peers, house, format, publish, lint, tests, doctests, docs, loom,
+                    soak, fuzz, deny)
   --soak            also run the tests marked #[ignore], which take minutes
   --fuzz [SECONDS]  also run every fuzz target, 60 seconds each by default
+  --deny            also check licences, advisories and sources of all dependencies, which
+                    needs cargo-deny and a network
 
 `test` ends with a line `N passed, N failed` and exits with 0 only if nothing failed.
 A step that fails prints the command that repeats it alone.

@@ -99,6 +99,15 @@ pub(crate) fn fuzzer_is_installed() -> bool {
     there
 }
 
+/// Returns true if cargo-deny is installed; otherwise prints how to install it.
+pub(crate) fn deny_is_installed() -> bool {
+    let there = Invocation::new("cargo deny --version").probe();
+    if !there {
+        eprintln!("cargo-deny is not installed; run: cargo install --locked cargo-deny");
+    }
+    there
+}
+
 pub(crate) fn parse_seconds(word: &str) -> Result<u32, CommandLineError> {
     let seconds = word.parse().ok().filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("`{word}` is not a number of seconds; write 60 for a minute."))

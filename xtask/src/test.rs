@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::invocation::Invocation;
 use crate::tally::{TestRunner, TestTally};
-use crate::{CommandLineError, house, packages, peers, programs, target_directory};
+use crate::{CommandLineError, house, packages, peers, programs, publish, target_directory};
 
-/// The names of all steps in the order they run; `soak` and `fuzz` only when asked for.
-pub(crate) const STEPS: [&str; 11] = [
-    "packages", "peers", "house", "format", "lint", "tests", "doctests", "docs", "loom", "soak",
-    "fuzz",
+/// The names of all steps in the order they run; `soak`, `fuzz` and `deny` only with their options.
+pub(crate) const STEPS: [&str; 13] = [
+    "packages", "peers", "house", "format", "publish", "lint", "tests", "doctests", "docs", "loom",
+    "soak", "fuzz", "deny",
 ];
 
 /// Tests of the lock-free parts under every interleaving; the step exists when the file does.
@@ -25,6 +25,7 @@ pub(crate) struct TestOptions {
     only: Vec<String>,
     soak: bool,
     fuzz_seconds: Option<u32>,
+    deny: bool,
 }
 
 /// One line of the plan.
@@ -37,6 +38,8 @@ enum StepAction {
     InstallPackages,
     InstallPeers,
     CheckHouse,
+    CheckPackages,
+    CheckDependencies,
     /// Passes or fails as a whole.
     Run(Invocation),
     /// Reports tests one by one.
@@ -86,13 +89,18 @@ fn plan(options: &TestOptions, nextest: bool) -> Vec<TestStep> {
 
 /// The action of a step.
 fn action(name: &str, options: &TestOptions, nextest: bool) -> StepAction {
-    use StepAction::{CheckHouse, Count, Fuzz, InstallPackages, InstallPeers, Run};
+    use StepAction::{
+        CheckDependencies, CheckHouse, CheckPackages, Count, Fuzz, InstallPackages, InstallPeers,
+        Run,
+    };
     use TestRunner::Libtest;
     let cargo = Invocation::new;
     match name {
         "packages" => InstallPackages,
         "peers" => InstallPeers,
         "house" => CheckHouse,
+        "publish" => CheckPackages,
+        "deny" => CheckDependencies,
         "format" => Run(cargo("cargo fmt --all --check")),
         "lint" => Run(cargo(
             "cargo clippy --workspace --all-targets --all-features --profile ci -- -D warnings",
@@ -145,6 +153,8 @@ impl TestStep {
             StepAction::InstallPackages
             | StepAction::InstallPeers
             | StepAction::CheckHouse
+            | StepAction::CheckPackages
+            | StepAction::CheckDependencies
             | StepAction::Fuzz(_) => {
                 format!("cargo xtask test --only {}", self.name)
             }
@@ -159,6 +169,11 @@ impl StepAction {
             Self::InstallPackages => (packages::install(), TestTally::default()),
             Self::InstallPeers => (peers::install(), TestTally::default()),
             Self::CheckHouse => (house::run(false), TestTally::default()),
+            Self::CheckPackages => (publish::run(), TestTally::default()),
+            Self::CheckDependencies => {
+                let check = Invocation::new("cargo deny check");
+                (programs::deny_is_installed() && check.run(), TestTally::default())
+            }
             Self::Run(invocation) => (invocation.run(), TestTally::default()),
             Self::Count(runner, invocation) => invocation.run_and_count(*runner),
             Self::Fuzz(seconds) => (fuzz_all(*seconds), TestTally::default()),
@@ -185,6 +200,8 @@ impl std::fmt::Display for StepAction {
                 write!(f, "look for the proxies and clients that the tests start")
             }
             Self::CheckHouse => write!(f, "count shared names and clause openings, check the map"),
+            Self::CheckPackages => write!(f, "look for all files and fields that packages need"),
+            Self::CheckDependencies => write!(f, "cargo deny check"),
             Self::Run(invocation) | Self::Count(_, invocation) => invocation.fmt(f),
             Self::Fuzz(seconds) => write!(f, "every fuzz target for {seconds} s"),
         }
@@ -198,6 +215,7 @@ impl TestOptions {
         while let Some(word) = words.next() {
             match word {
                 "--soak" => options.soak = true,
+                "--deny" => options.deny = true,
                 "--fuzz" => {
                     let given = words.next_if(|next| !next.starts_with("--"));
                     let seconds = given.map(programs::parse_seconds).transpose()?;
@@ -224,6 +242,7 @@ impl TestOptions {
         match name {
             "soak" => self.soak,
             "fuzz" => self.fuzz_seconds.is_some(),
+            "deny" => self.deny,
             "loom" => crate::root().join(LOOM_TESTS).exists(),
             _ => true,
         }
@@ -257,12 +276,15 @@ mod tests {
 
     #[test]
     fn options_choose_the_steps() {
-        let usual = ["packages", "peers", "house", "format", "lint", "tests", "doctests", "docs"];
+        let usual = [
+            "packages", "peers", "house", "format", "publish", "lint", "tests", "doctests", "docs",
+        ];
         assert_eq!(names(""), usual);
         assert_eq!(names("--soak"), [&usual[..], &["soak"]].concat());
         assert_eq!(names("--fuzz 5 --soak"), [&usual[..], &["soak", "fuzz"]].concat());
         assert_eq!(names("--only docs --only format"), ["format", "docs"]);
         assert_eq!(names("--only soak"), ["soak"]);
+        assert_eq!(names("--deny"), [&usual[..], &["deny"]].concat());
     }
 
     #[test]
@@ -278,7 +300,8 @@ mod tests {
         for nextest in [true, false] {
             for step in plan(&parse("--soak"), nextest) {
                 let line = step.repeat_command();
-                let compiles = !matches!(step.name, "packages" | "peers" | "house" | "format");
+                let compiles =
+                    !matches!(step.name, "packages" | "peers" | "house" | "format" | "publish");
                 assert_eq!(line.contains("profile ci"), compiles, "{line}");
             }
         }
