@@ -1,5 +1,7 @@
 //! Shared state for Tollgate: limits that several processes keep together, in Redis.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod error;
 pub mod instances;
 pub mod options;
@@ -19,3 +21,8 @@ pub use tollgate_shared::{
 pub use transport::stats::LinkStats;
 pub use transport::url::StoreUrl;
 pub use transport::{stats, url};
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateRedisReadme;
