@@ -35,7 +35,7 @@ use keys::KeyRequest;
 /// Largest body of a change to a key, in bytes.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-const UNKNOWN_PATH: &str = "Unknown path. Known are: /livez, /readyz, /metrics, /api/status, \
+const UNKNOWN_PATH: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
 /// Handler of the admin listener.
